@@ -1,0 +1,76 @@
+# Everything there is to do here. `make` alone lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PORT ?= 3021
+DATA ?= .data
+PROFILE_FOLDER = target/release
+# What CARGO sees everywhere; an empty value in the environment means the same.
+CARGO ?= cargo
+PYTHON ?= python3
+BINARIES = -p symbolicate -p derive -p prune -p local-stack
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  \033[1mmake %-18s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST) \
+	  | if [ -t 1 ] && [ -z "$${NO_COLOR:-}" ]; then cat; else sed 's/\x1b\[[0-9;]*m//g'; fi
+
+.PHONY: doctor
+doctor: ## are the tools here? installs what is missing, where it can
+	@infra/doctor
+
+.PHONY: run
+run: doctor ## the whole service on this machine, with a first crash symbolicated (PORT=3021 DATA=.data)
+	@infra/run --port "$(PORT)" --data "$(DATA)"
+
+.PHONY: check
+check: fmt-check clippy docs layers ## fmt, clippy, docs, layers: before every commit
+
+.PHONY: fmt-check
+fmt-check:
+	$(CARGO) fmt --all --check
+
+.PHONY: clippy
+clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: docs
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
+
+.PHONY: layers
+layers: ## does every module use only what it may?
+	$(CARGO) test --locked -p symdepot-tests --test tidy
+
+.PHONY: test
+test: doctor ## everything but the long runs
+	$(CARGO) build --locked $(BINARIES)
+	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace
+
+.PHONY: check-template
+check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python)
+	$(PYTHON) infra/check/template.py
+
+.PHONY: check-dependencies
+check-dependencies: ## licences, bans and sources of all dependencies (needs cargo-deny)
+	$(CARGO) deny check bans licenses sources
+
+.PHONY: bench
+bench: ## benchmarks of the core and of deriving
+	$(CARGO) bench --locked -p symdepot-tests
+
+.PHONY: bench-real
+bench-real: doctor ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
+	$(CARGO) build --locked --release $(BINARIES) -p symdepot-tests --bins
+	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
+
+.PHONY: build
+build: ## the three functions as they are deployed: small, and slow to link
+	$(CARGO) build --locked --profile lean -p symbolicate -p derive -p prune
+	@ls -l target/lean/symbolicate target/lean/derive target/lean/prune
+
+.PHONY: fixtures
+fixtures: ## builds the test programs anew (needs clang, lld, llvm, gdb, elfutils, gcab)
+	tests/fixtures/build.sh

@@ -1,0 +1,97 @@
+//! What a message of a lane says: events of the uploads bucket, or a build that is asked for.
+
+use aws_lambda_events::event::s3::{S3Event, S3EventRecord};
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use symdepot::flows::uploads::{UploadChange, UploadEvent};
+use symdepot::ports::LaneMessage;
+
+/// What a message asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Work {
+    /// Something was uploaded or removed.
+    Upload(UploadEvent),
+    /// A build is asked for.
+    Build(LaneMessage),
+}
+
+/// Why a message cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("a message is neither an S3 event nor a lane message")]
+pub(crate) struct Unreadable(#[from] serde_json::Error);
+
+/// Reads the body of a message. An event that is about nothing (`s3:TestEvent`, another service's) asks for nothing.
+pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
+    let value: Value = serde_json::from_str(body)?;
+    if value.get("Records").is_some() {
+        let event: S3Event = serde_json::from_value(value)?;
+        return Ok(event.records.iter().filter_map(upload).map(Work::Upload).collect());
+    }
+    if value.get("Event").and_then(Value::as_str) == Some("s3:TestEvent") {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Work::Build(serde_json::from_value(value)?)])
+}
+
+/// Reads one record. Its version is not looked at: later ones only add fields.
+fn upload(record: &S3EventRecord) -> Option<UploadEvent> {
+    let name = record.event_name.as_deref()?;
+    let name = name.strip_prefix("s3:").unwrap_or(name);
+    let change = match name.split(':').next()? {
+        "ObjectCreated" => UploadChange::Created,
+        "ObjectRemoved" | "LifecycleExpiration" => UploadChange::Removed,
+        _ => return None,
+    };
+    let object = &record.s3.object;
+    let key = object.key.as_deref()?.replace('+', " ");
+    let key = percent_decode_str(&key).decode_utf8().ok()?.into_owned();
+    Some(UploadEvent { key, sequencer: object.sequencer.clone().unwrap_or_default(), change })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the body of the message in one of the sample events.
+    fn sample(event: &str) -> String {
+        let event: Value = serde_json::from_str(event).unwrap();
+        event["Records"][0]["body"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_test_event_asks_for_nothing() {
+        let body = sample(include_str!("../../../infra/events/upload-test-event.json"));
+        assert_eq!(read(&body).unwrap(), []);
+    }
+
+    #[test]
+    fn a_creation_and_a_removal_are_told_apart() {
+        let change = |event| match &read(&sample(event)).unwrap()[..] {
+            [Work::Upload(upload)] => upload.change,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(change(include_str!("../../../infra/events/upload-created.json")), UploadChange::Created);
+        assert_eq!(change(include_str!("../../../infra/events/upload-removed.json")), UploadChange::Removed);
+    }
+
+    #[test]
+    fn a_key_is_decoded_as_a_form_is() {
+        let body = r#"{"Records":[{"eventName":"ObjectCreated:Put","eventTime":"2026-01-01T00:00:00Z",
+            "s3":{"object":{"key":"global/a+b%2Bc%C3%A4.debug","sequencer":"00"}}}]}"#;
+        let Work::Upload(upload) = &read(body).unwrap()[0] else { panic!() };
+        assert_eq!(upload.key, "global/a b+cä.debug");
+    }
+
+    #[test]
+    fn a_message_of_a_lane_is_a_build() {
+        let body = sample(include_str!("../../../infra/events/lane.json"));
+        assert!(matches!(&read(&body).unwrap()[..], [Work::Build(_)]));
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        for body in ["", "{}", "[]", "7", r#"{"schema": 1}"#] {
+            assert!(read(body).is_err(), "{body:?}");
+        }
+    }
+}

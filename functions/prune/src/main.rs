@@ -1,0 +1,11 @@
+//! `prune`: a schedule removes what is no longer used.
+
+mod handler;
+
+use symdepot::runtime::{self, App};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), lambda_runtime::Error> {
+    let pruner = App::from_env().await?.pruner();
+    runtime::run(|invocation, event| handler::handle(&pruner, invocation, event)).await
+}

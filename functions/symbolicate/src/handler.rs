@@ -1,0 +1,187 @@
+//! What `symbolicate` does with a request: one route each, and errors as JSON.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use serde::Deserialize;
+use symdepot::api::limits;
+use symdepot::api::symbolicator::{self as api, ErrorBody, Query, RequestError};
+use symdepot::domain::Scope;
+use symdepot::flows::symbolicate::{Answer, Symbolicator};
+use symdepot::flows::{self, Invocation};
+use tower::ServiceExt;
+use tracing::Instrument;
+use uuid::Uuid;
+
+type App = State<Arc<Symbolicator>>;
+type Now = Extension<Arc<Invocation>>;
+
+/// Returns what serves the routes.
+pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
+    Router::new()
+        .route("/symbolicate", post(symbolicate))
+        .route("/requests/{id}", get(continue_request))
+        .route("/explain", get(explain))
+        .route("/healthcheck", get(|| async { "ok" }))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(symbolicator)
+}
+
+/// Answers one request, in a span with the invocation's id.
+pub(crate) async fn handle(
+    router: Router,
+    invocation: Invocation,
+    request: lambda_http::Request,
+) -> Result<Response, Infallible> {
+    let span = tracing::info_span!("invocation", request_id = invocation.request_id());
+    let mut request = request.map(|body| match body {
+        lambda_http::Body::Text(text) => Body::from(text),
+        lambda_http::Body::Binary(bytes) => Body::from(bytes),
+        _ => Body::empty(),
+    });
+    request.extensions_mut().insert(Arc::new(invocation));
+    router.oneshot(request).instrument(span).await
+}
+
+async fn symbolicate(
+    State(symbolicator): App,
+    Extension(invocation): Now,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Result<Response, Failure> {
+    let query = Query::parse(&query.unwrap_or_default())?;
+    let too_large = RequestError::TooLarge { what: "bytes", limit: limits::BODY_BYTES };
+    let body = axum::body::to_bytes(body, limits::BODY_BYTES).await.map_err(|_| too_large)?;
+    let id = Uuid::parse_str(invocation.token().as_str()).unwrap_or_default();
+    match answer(&symbolicator, &invocation, &query.scope, query.timeout, &body).await? {
+        Some(response) => Ok(response),
+        None => {
+            symbolicator.keep_request(&invocation, &id.to_string(), &query.scope, &body).await?;
+            Ok(Json(api::Response::pending(id)).into_response())
+        }
+    }
+}
+
+async fn continue_request(
+    State(symbolicator): App,
+    Extension(invocation): Now,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Failure> {
+    let query = Query::parse(&query.unwrap_or_default())?;
+    let unknown = || Failure::new(StatusCode::NOT_FOUND, "no request has this id, or it has expired: send it again");
+    let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
+    let (scope, body) = symbolicator.kept_request(&invocation, &id.to_string()).await?.ok_or_else(unknown)?;
+    let answer = answer(&symbolicator, &invocation, &scope, query.timeout, &body).await?;
+    Ok(answer.unwrap_or_else(|| Json(api::Response::pending(id)).into_response()))
+}
+
+/// Answers a request; `None` while it is pending.
+async fn answer(
+    symbolicator: &Symbolicator,
+    invocation: &Invocation,
+    scope: &Scope,
+    timeout: Option<Duration>,
+    body: &[u8],
+) -> Result<Option<Response>, Failure> {
+    let request = api::parse_request(body)?;
+    let wait = symbolicator.wait(invocation, timeout);
+    match symbolicator.answer(invocation, &request, scope, wait).await? {
+        Answer::Pending => {
+            tracing::info!(waited_ms = invocation.elapsed().as_millis(), "pending");
+            Ok(None)
+        }
+        Answer::Completed(completed, stats) => {
+            let body = serde_json::to_vec(&api::Response::Completed(*completed)).map_err(Failure::internal)?;
+            tracing::info!(
+                ?stats,
+                handler_us = invocation.elapsed().as_micros(),
+                "completed"
+            );
+            Ok(Some(([(header::CONTENT_TYPE, "application/json")], body).into_response()))
+        }
+    }
+}
+
+/// What `/explain` is asked about.
+#[derive(Debug, Deserialize)]
+struct Explained {
+    key: Option<String>,
+}
+
+async fn explain(
+    State(symbolicator): App,
+    query: Result<axum::extract::Query<Explained>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let axum::extract::Query(Explained { key }) =
+        query.map_err(|error| Failure::new(StatusCode::BAD_REQUEST, error.body_text()))?;
+    let wanted = "explain what? ask for /explain?key=<key in the uploads bucket>";
+    let key = key.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, wanted))?;
+    match symbolicator.explain_upload(&key).await? {
+        Some(upload) => Ok(Json(upload).into_response()),
+        None => Err(Failure::new(
+            StatusCode::NOT_FOUND,
+            format!("no event of {key:?} was seen yet: is the key right, and does it begin with its scope (global/…)?"),
+        )),
+    }
+}
+
+async fn no_such_route(uri: Uri) -> Failure {
+    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /healthcheck";
+    Failure::new(StatusCode::NOT_FOUND, format!("there is no {}; there are {routes}", uri.path()))
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> Failure {
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not answer {method}", uri.path()))
+}
+
+/// An answer that is an error: a status, and a JSON body that says what happened.
+#[derive(Debug)]
+struct Failure {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+impl Failure {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, body: ErrorBody { detail: detail.into(), causes: Vec::new() } }
+    }
+
+    fn internal(error: impl std::error::Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        Self { status, body: error.body() }
+    }
+}
+
+impl From<flows::Error> for Failure {
+    fn from(error: flows::Error) -> Self {
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        let body = ErrorBody { detail: error.to_string(), causes: causes.map(ToString::to_string).collect() };
+        if status.is_server_error() {
+            tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "a request failed");
+        }
+        Self { status, body }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.body)).into_response()
+    }
+}

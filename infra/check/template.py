@@ -1,0 +1,494 @@
+#!/usr/bin/env python3
+"""Checks infra/template.yaml without AWS: translates it as SAM does, lints the translation, asserts its wiring.
+
+A linter hardly looks into raw SAM, so everything here is asked of the CloudFormation that SAM makes of it.
+
+    python3 infra/check/template.py              the checks, as a table; exit code 1 when one fails
+    python3 infra/check/template.py --self-test  plants one mistake after another and shows that each is found
+    python3 infra/check/template.py --print      the translated template
+
+The libraries live in a virtual environment (--venv, by default .venv in the checkout), made at the first run
+from requirements.txt. Nothing else is written.
+"""
+
+import argparse
+import copy
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parent.parent
+TEMPLATE = HERE.parent / "template.yaml"
+REQUIREMENTS = HERE / "requirements.txt"
+
+REGIONS = ["eu-central-1", "us-east-1"]
+# Rules of cfn-lint that may be broken, each with its reason. None at present.
+LINT_IGNORED = {}
+LANES = ["EagerLane", "UploadsLane", "RefreshLane"]
+FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
+# What changes a bucket.
+WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="where the libraries are installed")
+    parser.add_argument("--self-test", action="store_true", help="plant mistakes and show that each is found")
+    parser.add_argument("--print", action="store_true", help="print the translated template and stop")
+    arguments = parser.parse_args()
+    enter(arguments.venv.absolute())
+
+    template, problems = load(TEMPLATE.read_text())
+    if arguments.print:
+        print(json.dumps(translate(template), indent=2))
+        return 0
+    if arguments.self_test:
+        return self_test(template)
+
+    checks = check(template)
+    checks.all("yaml", "no anchors or aliases, which CloudFormation does not know", problems)
+    checks.report()
+    return checks.exit_code()
+
+
+def enter(folder):
+    """Restarts this script inside the virtual environment `folder`, made and filled first where it is not yet.
+
+    The stamp holds what was installed, so that a changed requirements.txt is installed again.
+    """
+    python = folder / "bin" / "python"
+    wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    stamp = folder / "symdepot-requirements.sha256"
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        print(f"installing {REQUIREMENTS.name} into {folder}", file=sys.stderr)
+        if not python.exists():
+            try:
+                venv.create(folder, with_pip=True)
+            except subprocess.CalledProcessError:
+                sys.exit("python cannot make a virtual environment here: install its venv package (Debian: python3-venv)")
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(REQUIREMENTS)]
+        if subprocess.run(pip).returncode != 0:
+            sys.exit(f"could not install the libraries of {REQUIREMENTS}: is a package index within reach?")
+        stamp.write_text(wanted)
+    if Path(sys.prefix).resolve() != folder.resolve():
+        os.execv(python, [str(python), "-B", __file__, *sys.argv[1:]])
+
+
+def load(text):
+    """Returns the template as plain data, and the aliases in it."""
+    import yaml
+    from cfnlint.decode import cfn_yaml
+
+    aliases = [
+        f"line {event.start_mark.line + 1}: *{event.anchor}"
+        for event in yaml.parse(text, Loader=yaml.SafeLoader)
+        if isinstance(event, yaml.AliasEvent)
+    ]
+    return json.loads(json.dumps(cfn_yaml.loads(text))), aliases
+
+
+def translate(template):
+    """Returns the CloudFormation that SAM makes of `template`, as `sam deploy` would after a build."""
+    import boto3
+    import logging
+    from samtranslator.parser.parser import Parser
+    from samtranslator.translator.translator import Translator
+
+    logging.getLogger("samtranslator").setLevel(logging.ERROR)
+    template = copy.deepcopy(template)
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::Serverless::Function":
+            # `sam build` and `sam package` put the place of the finished package here.
+            resource["Properties"]["CodeUri"] = "s3://packages/bootstrap.zip"
+    # The map of managed policies is only needed for policies referred to by name.
+    translator = Translator({}, Parser(), boto_session=boto3.session.Session(region_name=REGIONS[0]))
+    return translator.translate(template, {})
+
+
+def lint(translated):
+    """Returns what cfn-lint says about the translation: one text for each error or warning."""
+    from cfnlint.api import ManualArgs, lint as cfn_lint
+
+    matches = cfn_lint(json.dumps(translated, indent=1), config=ManualArgs(regions=REGIONS))
+    found = []
+    for match in matches:
+        if match.rule.id in LINT_IGNORED:
+            continue
+        place = "/".join(str(part) for part in getattr(match, "path", None) or [])
+        found.append(f"{match.rule.id} {match.message} ({place or f'line {match.linenumber}'})")
+    return found
+
+
+class Checks:
+    """What was checked, what was found there, and whether that is right."""
+
+    def __init__(self):
+        self.rows = []
+
+    def that(self, topic, what, holds, found=""):
+        self.rows.append((bool(holds), topic, what, str(found)))
+
+    def all(self, topic, what, problems):
+        """Holds when there are no problems; else each is a failure of its own."""
+        if not problems:
+            self.that(topic, what, True)
+        for problem in problems:
+            self.that(topic, what, False, problem)
+
+    def failures(self):
+        return [f"{topic}: {what}: {found}" for holds, topic, what, found in self.rows if not holds]
+
+    def report(self):
+        width = max(len(topic) for _, topic, _, _ in self.rows)
+        for holds, topic, what, found in self.rows:
+            print(f"{'ok  ' if holds else 'FAIL'} {topic:<{width}}  {what}{': ' + found if found else ''}")
+        failed = len(self.failures())
+        print(f"\n{len(self.rows)} checks of {TEMPLATE.relative_to(CHECKOUT)}, {failed} failed")
+
+    def exit_code(self):
+        return 1 if self.failures() else 0
+
+
+def check(template):
+    """Runs everything on `template` and returns the outcome."""
+    from samtranslator.model.exceptions import InvalidDocumentException
+
+    checks = Checks()
+    check_packages(checks, template)
+    try:
+        translated = translate(template)
+    except InvalidDocumentException as error:
+        checks.all("translation", "SAM accepts the template", [cause.message for cause in error.causes])
+        return checks
+    checks.that("translation", "SAM accepts the template", True, f"{len(translated['Resources'])} resources")
+    checks.all("lint", f"cfn-lint on the translation ({', '.join(REGIONS)})", lint(translated))
+
+    stack = Stack(translated["Resources"])
+    check_table(checks, stack)
+    check_buckets(checks, stack)
+    check_lanes(checks, stack)
+    check_api(checks, stack)
+    check_schedule(checks, stack)
+    check_limits(checks, stack)
+    check_grants(checks, stack)
+    check_alarms(checks, stack)
+    return checks
+
+
+class Stack:
+    """The translated resources, asked by type and by what they refer to."""
+
+    def __init__(self, resources):
+        self.resources = resources
+
+    def of_type(self, kind):
+        return {name: r.get("Properties", {}) for name, r in self.resources.items() if r["Type"] == kind}
+
+    def properties(self, name):
+        return self.resources.get(name, {}).get("Properties", {})
+
+
+def target(value):
+    """The readable form of a reference: `EagerLane` for its Ref, ARN or URL, `CachesBucket/requests/*` for a Sub."""
+    if not isinstance(value, dict):
+        return str(value)
+    if "Ref" in value:
+        return value["Ref"]
+    if "Fn::GetAtt" in value:
+        attribute = value["Fn::GetAtt"]
+        return (attribute if isinstance(attribute, str) else attribute[0]).split(".")[0]
+    if "Fn::Sub" in value:
+        text = value["Fn::Sub"] if isinstance(value["Fn::Sub"], str) else value["Fn::Sub"][0]
+        return re.sub(r"\$\{(\w+)(\.Arn)?\}", r"\1", text)
+    return json.dumps(value)
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+def check_packages(checks, template):
+    """Each function is built from a package of its own: built at the workspace's root, it would get every member's features."""
+    problems = []
+    for name in FUNCTIONS:
+        function = template["Resources"].get(name, {})
+        metadata = function.get("Metadata", {})
+        binary = metadata.get("BuildProperties", {}).get("Binary")
+        manifest = TEMPLATE.parent / str(function.get("Properties", {}).get("CodeUri")) / "Cargo.toml"
+        if metadata.get("BuildMethod") != "rust-cargolambda":
+            problems.append(f"{name} is not built by rust-cargolambda")
+        if not manifest.is_file():
+            problems.append(f"{name}: there is no {manifest}")
+        elif f'name = "{binary}"' not in manifest.read_text():
+            problems.append(f"{name}: {manifest} has no binary {binary}")
+    checks.all("packages", "CodeUri is the package of Binary", problems)
+
+
+def check_table(checks, stack):
+    tables = stack.of_type("AWS::DynamoDB::Table")
+    for name, table in tables.items():
+        ttl = table.get("TimeToLiveSpecification", {})
+        enabled = ttl.get("Enabled") is True and ttl.get("AttributeName")
+        checks.that("table", f"{name} removes what is expired", enabled, ttl.get("AttributeName", "no TTL"))
+        keys = [f"{key['AttributeName']} {key['KeyType']}" for key in table.get("KeySchema", [])]
+        checks.that("table", f"{name} is keyed", keys == ["partition HASH", "sort RANGE"], ", ".join(keys))
+        indexes = [k for k in table if k.endswith("SecondaryIndexes")]
+        checks.that("table", f"{name} has no index: the sweep scans", not indexes, ", ".join(indexes) or "none")
+    checks.that("table", "there is one", len(tables) == 1, ", ".join(tables))
+
+
+def check_buckets(checks, stack):
+    configurations = stack.properties("UploadsBucket").get("NotificationConfiguration", {}).get("QueueConfigurations", [])
+    wired = {entry.get("Event"): target(entry.get("Queue")) for entry in configurations}
+    for event in ("s3:ObjectCreated:*", "s3:ObjectRemoved:*"):
+        checks.that("uploads", f"{event} reaches the uploads lane", wired.get(event) == "UploadsLane", wired.get(event))
+    allowed = [
+        (target(queue), target(statement.get("Resource")))
+        for policy in stack.of_type("AWS::SQS::QueuePolicy").values()
+        for queue in policy.get("Queues", [])
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement.get("Principal") == {"Service": "s3.amazonaws.com"}
+        and "sqs:SendMessage" in as_list(statement.get("Action"))
+        and "aws:SourceArn" in json.dumps(statement.get("Condition", {}))
+    ]
+    checks.that("uploads", "S3 may send to the uploads lane, for that bucket alone", allowed == [("UploadsLane", "UploadsLane")], allowed)
+
+    for name in stack.of_type("AWS::S3::Bucket"):
+        bucket = stack.properties(name)
+        block = bucket.get("PublicAccessBlockConfiguration", {})
+        private = len(block) == 4 and all(block.values())
+        checks.that("buckets", f"{name} is closed to the public", private)
+        denied = any(
+            statement.get("Effect") == "Deny"
+            and statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
+            and {target(r) for r in as_list(statement.get("Resource"))} == {name, f"{name}/*"}
+            for policy in stack.of_type("AWS::S3::BucketPolicy").values()
+            if target(policy.get("Bucket")) == name
+            for statement in policy["PolicyDocument"]["Statement"]
+        )
+        checks.that("buckets", f"{name} refuses what comes without TLS", denied)
+        rules = bucket.get("LifecycleConfiguration", {}).get("Rules", [])
+        checks.that("buckets", f"{name} drops abandoned uploads", any("AbortIncompleteMultipartUpload" in rule for rule in rules))
+        expiring = [str(rule.get("Prefix")) for rule in rules if "ExpirationInDays" in rule or "Expiration" in rule]
+        checks.that("buckets", f"{name} expires nothing but request bodies", set(expiring) <= {"requests/"}, ", ".join(expiring) or "nothing")
+    kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
+    checks.that("buckets", "uploads outlive the stack", kept == "Retain", kept)
+
+
+def check_lanes(checks, stack):
+    dead_letters = stack.properties("DeadLetters").get("MessageRetentionPeriod", 0)
+    mappings = {target(m.get("EventSourceArn")): m for m in stack.of_type("AWS::Lambda::EventSourceMapping").values()}
+    for lane in LANES:
+        queue = stack.properties(lane)
+        redrive = queue.get("RedrivePolicy", {})
+        dead = target(redrive.get("deadLetterTargetArn", ""))
+        checks.that("lanes", f"{lane} gives up into the dead letters", dead == "DeadLetters", f"{dead or 'nowhere'} after {redrive.get('maxReceiveCount')}")
+        kept = queue.get("MessageRetentionPeriod", 345600)
+        checks.that("lanes", f"{lane}: dead letters are kept as long as messages", dead_letters >= kept, f"{dead_letters} s, {kept} s")
+
+        mapping = mappings.get(lane, {})
+        name = target(mapping.get("FunctionName", ""))
+        checks.that("lanes", f"{lane} is consumed by derive", name == "DeriveFunction", name or "nobody")
+        answers = mapping.get("FunctionResponseTypes", [])
+        checks.that("lanes", f"{lane} takes answers per message", answers == ["ReportBatchItemFailures"], answers)
+        limit = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
+        checks.that("lanes", f"{lane} has a concurrency of its own", isinstance(limit, int), limit)
+        checks.that("lanes", f"{lane}: one DIF at a time", mapping.get("BatchSize") == 1, mapping.get("BatchSize"))
+        visibility, timeout = queue.get("VisibilityTimeout", 30), stack.properties(name).get("Timeout", 3)
+        checks.that("lanes", f"{lane} hides a message for as long as derive may run", visibility >= timeout, f"{visibility} s, {timeout} s")
+        attempts = int(stack.properties("DeriveFunction")["Environment"]["Variables"].get("MAX_ATTEMPTS", 0))
+        receives = redrive.get("maxReceiveCount", 0)
+        checks.that("lanes", f"{lane}: the record gives up before the queue", attempts < receives, f"{attempts} attempts, {receives} receives")
+    reserved = stack.properties("DeriveFunction").get("ReservedConcurrentExecutions")
+    total = sum(m.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for m in mappings.values())
+    checks.that("lanes", "derive's reservation, if any, covers its lanes", reserved is None or reserved >= total, f"{reserved}, {total}")
+
+
+def check_api(checks, stack):
+    stages = stack.of_type("AWS::ApiGatewayV2::Stage")
+    names = [stage.get("StageName") for stage in stages.values()]
+    checks.that("api", "the stage is $default, so that it is not in the path", names == ["$default"], names)
+    throttled = all(stage.get("DefaultRouteSettings", {}).get("ThrottlingRateLimit") for stage in stages.values())
+    checks.that("api", "requests are throttled", throttled)
+    for api in stack.of_type("AWS::ApiGatewayV2::Api").values():
+        route = api.get("Body", {}).get("paths", {}).get("$default", {}).get("x-amazon-apigateway-any-method", {})
+        integration = route.get("x-amazon-apigateway-integration", {})
+        uri = target(integration.get("uri", ""))
+        checks.that("api", "every request goes to symbolicate", "/SymbolicateFunction/" in uri, uri.rsplit("/functions/")[-1])
+        checks.that("api", "as an event of version 2.0", integration.get("payloadFormatVersion") == "2.0", integration.get("payloadFormatVersion"))
+        security = [scheme for entry in route.get("security", []) for scheme in entry]
+        checks.that("api", "only signed requests are let in", security == ["AWS_IAM"], security or "anybody")
+        checks.that("api", "no other site's page may call it", "CorsConfiguration" not in api and "x-amazon-apigateway-cors" not in api.get("Body", {}))
+    timeout = stack.properties("SymbolicateFunction").get("Timeout", 3)
+    checks.that("api", "symbolicate answers before the gateway does (30 s)", timeout < 30, f"{timeout} s")
+
+
+def check_schedule(checks, stack):
+    schedules = stack.of_type("AWS::Scheduler::Schedule")
+    checks.that("schedule", "there is one", len(schedules) == 1, ", ".join(schedules))
+    for name, schedule in schedules.items():
+        called = target(schedule.get("Target", {}).get("Arn"))
+        checks.that("schedule", f"{name} calls prune", called == "PruneFunction", called)
+        expression = schedule.get("ScheduleExpression", "")
+        # cfn-lint lets `rate(1 hours)` pass; the service does not: one is singular, more are plural.
+        valid = re.fullmatch(r"rate\((1 (minute|hour|day)|(?!0|1 )\d+ (minutes|hours|days))\)|cron\(\S+( \S+){5}\)", expression)
+        checks.that("schedule", f"{name} has a valid expression", valid, expression)
+        role = stack.properties(target(schedule.get("Target", {}).get("RoleArn")))
+        invokes = [grant for grant in grants(role) if grant == ("lambda:InvokeFunction", "PruneFunction")]
+        checks.that("schedule", f"{name} may call it, and nothing else", invokes == grants(role), grants(role))
+        checks.that("schedule", f"{name} leaves its name to CloudFormation", "Name" not in schedule, schedule.get("Name", ""))
+
+
+def check_limits(checks, stack):
+    """What the functions are told about themselves fits what they are given."""
+    derive = stack.properties("DeriveFunction")
+    settings = derive["Environment"]["Variables"]
+    mebibyte = 1024 * 1024
+    for setting, given, what in [
+        ("SCRATCH_BYTES", derive.get("EphemeralStorage", {}).get("Size", 512) * mebibyte, "derive's /tmp"),
+        ("PARSER_MEMORY_BYTES", derive.get("MemorySize", 128) * mebibyte, "derive's memory"),
+        ("PARSER_CPU_SECONDS", derive.get("Timeout", 3), "derive's time"),
+        ("MEMORY_CACHE_BYTES", stack.properties("SymbolicateFunction").get("MemorySize", 128) * mebibyte, "symbolicate's memory"),
+    ]:
+        told = int(settings.get(setting, 0))
+        checks.that("limits", f"{setting} fits into {what}", 0 < told < given, f"{told} < {given}")
+    kept = {name: json.dumps(stack.properties(name)["Environment"], sort_keys=True) for name in FUNCTIONS}
+    checks.that("limits", "every function has the same settings", len(set(kept.values())) == 1, f"{len(settings)} variables")
+    groups = stack.of_type("AWS::Logs::LogGroup")
+    logged = [target(stack.properties(name).get("LoggingConfig", {}).get("LogGroup", "")) for name in FUNCTIONS]
+    days = [group.get("RetentionInDays") for group in groups.values()]
+    checks.that("limits", "logs are kept for a while, not for ever", all(days) and set(logged) <= set(groups), f"{days} days")
+
+
+def grants(role):
+    """What a role may do: pairs of action and target, from the policies in the template."""
+    return [
+        (action, target(resource))
+        for policy in role.get("Policies", [])
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement.get("Effect") == "Allow"
+        for action in as_list(statement.get("Action", []))
+        for resource in as_list(statement.get("Resource", "nothing"))
+    ]
+
+
+def check_grants(checks, stack):
+    """Least privilege: each function may do what its flow does, and no more."""
+    granted = {name: grants(stack.properties(target(stack.properties(name).get("Role", "")))) for name in FUNCTIONS}
+
+    def problems(name, forbidden):
+        return [f"{action} on {resource}" for action, resource in granted[name] if forbidden(action, resource)]
+
+    for name in FUNCTIONS:
+        by_target = {}
+        for action, resource in granted[name]:
+            by_target.setdefault(resource, []).append(action.split(":")[1])
+        for resource, actions in by_target.items():
+            checks.that("grants", f"{name} on {resource}", True, ", ".join(actions))
+        checks.all("grants", f"{name} has no wildcard action or resource", problems(name, lambda a, r: "*" in a or r in ("*", "nothing")))
+        checks.all("grants", f"{name} never changes an upload", problems(name, lambda a, r: r.startswith("UploadsBucket") and a in WRITES))
+        listed = {resource for action, resource in granted[name] if action == "s3:ListBucket"}
+        # Without ListBucket a key that does not exist answers 403, which no reader can tell from a refusal.
+        unlisted = [r for a, r in granted[name] if a == "s3:GetObject" and r.split("/")[0] not in listed]
+        checks.all("grants", f"{name} lists what it reads", unlisted)
+        role = stack.properties(target(stack.properties(name).get("Role", "")))
+        managed = [target(arn).rsplit("/", 1)[-1] for arn in role.get("ManagedPolicyArns", [])]
+        expected = ["AWSLambdaBasicExecutionRole"] + ["AWSLambdaSQSQueueExecutionRole"] * (name == "DeriveFunction")
+        checks.that("grants", f"{name} has the managed policies of its triggers alone", managed == expected, ", ".join(managed))
+
+    checks.all("grants", "symbolicate deletes nothing", problems("SymbolicateFunction", lambda a, _: "Delete" in a))
+    checks.all("grants", "symbolicate writes blobs under requests/ alone", problems("SymbolicateFunction", lambda a, r: a in WRITES and r != "CachesBucket/requests/*"))
+    checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
+    checks.all("grants", "derive writes blobs under derived/ alone", problems("DeriveFunction", lambda a, r: a in WRITES and r != "CachesBucket/derived/*"))
+    checks.all("grants", "prune reads no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Get")))
+    checks.all("grants", "prune writes no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Put")))
+    checks.all("grants", "prune alone scans", [name for name in FUNCTIONS if name != "PruneFunction" and any(a == "dynamodb:Scan" for a, _ in granted[name])])
+
+
+def check_alarms(checks, stack):
+    alarms = stack.of_type("AWS::CloudWatch::Alarm")
+    watched = {target(d["Value"]) for alarm in alarms.values() for d in alarm.get("Dimensions", [])}
+    for name in ("DeadLetters", "EagerLane", "Api", "PruneFunction"):
+        checks.that("alarms", f"{name} is watched", name in watched)
+    deaf = [name for name, alarm in alarms.items() if not alarm.get("AlarmActions")]
+    checks.all("alarms", "every alarm tells somebody", deaf)
+
+
+def mistakes():
+    """Mistakes to plant: what it is, how it is made, and what the finding must mention."""
+
+    def resource(template, name):
+        return template["Resources"][name]["Properties"]
+
+    def statements(template, name):
+        return resource(template, name)["Policies"][0]["Statement"]
+
+    def event(template, name, key):
+        return resource(template, name)["Events"][key]["Properties"]
+
+    def allow(action, where):
+        return {"Effect": "Allow", "Action": [action], "Resource": {"Fn::Sub": where}}
+
+    return [
+        ("a Ref to nothing", lambda t: resource(t, "PruneFunction")["Policies"][0]["Statement"][0].update(Resource={"Ref": "RecordTable"}), "RecordTable"),
+        ("a timeout of 1000 s", lambda t: resource(t, "DeriveFunction").update(Timeout=1000), "1000"),
+        ("a runtime that does not exist", lambda t: t["Globals"]["Function"].update(Runtime="provided.al2026"), "provided.al2026"),
+        ("an unknown property of an event", lambda t: event(t, "DeriveFunction", "Eager").update(BatchSizes=1), "Eager"),
+        ("a visibility below the timeout", lambda t: resource(t, "EagerLane").update(VisibilityTimeout=600), "600"),
+        ("a rate with a wrong plural", lambda t: event(t, "PruneFunction", "Hourly").update(ScheduleExpression="rate(1 hours)"), r"rate\(1 hours\)"),
+        ("a policy statement without a resource", lambda t: statements(t, "SymbolicateFunction")[0].pop("Resource"), "Resource"),
+        (
+            "an index on an attribute that is not defined",
+            lambda t: resource(t, "RecordsTable").update(GlobalSecondaryIndexes=[{
+                "IndexName": "by_use",
+                "KeySchema": [{"AttributeName": "last_used_at", "KeyType": "HASH"}],
+                "Projection": {"ProjectionType": "KEYS_ONLY"},
+            }]),
+            "last_used_at|AttributeDefinitions",
+        ),
+        ("no expiry in the table", lambda t: resource(t, "RecordsTable").pop("TimeToLiveSpecification"), "TTL"),
+        ("removals that nobody hears of", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "ObjectRemoved"),
+        ("a lane that never gives up", lambda t: resource(t, "RefreshLane").pop("RedrivePolicy"), "RefreshLane gives up"),
+        ("answers for whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsLane takes answers"),
+        ("a lane without a bound", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshLane has a concurrency"),
+        ("a named stage", lambda t: resource(t, "Api").update(StageName="prod"), "prod"),
+        ("an API open to anybody", lambda t: resource(t, "Api").pop("Auth"), "anybody"),
+        ("prune that reads blobs", lambda t: statements(t, "PruneFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/*")), "s3:GetObject on CachesBucket"),
+        ("symbolicate that deletes", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "symbolicate deletes"),
+        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "under requests/ alone"),
+        ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
+        ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
+        ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
+        ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
+    ]
+
+
+def self_test(template):
+    """Plants each mistake alone; returns 0 when every one was found, by the right finding."""
+    before = check(template).failures()
+    if before:
+        print("the template itself fails, so planted mistakes would prove nothing:\n  " + "\n  ".join(before))
+        return 1
+    missed = 0
+    for what, plant, expected in mistakes():
+        mutant = copy.deepcopy(template)
+        plant(mutant)
+        found = check(mutant).failures()
+        telling = [finding for finding in found if re.search(expected, finding)]
+        missed += not telling
+        print(f"{'found ' if telling else 'MISSED'} {what}\n         {(telling or found or ['no finding'])[0][:150]}")
+    aliased = load("a: &x 1\nb: *x\n")[1]
+    missed += not aliased
+    print(f"{'found ' if aliased else 'MISSED'} an alias in the YAML\n         {aliased}")
+    print(f"\n{len(mistakes()) + 1} mistakes planted, {missed} missed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+//! The stack's own paths, under `/_local/` of the gateway: what was counted, whether anything is still to be done, and what to do now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Response, StatusCode, request};
+use http_body_util::Full;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::event_sources::schedule_event;
+use crate::functions::Functions;
+use crate::gateway::query_parameters;
+use crate::meter::Meter;
+use crate::queues::{QueueError, Queues};
+use crate::template::Schedule;
+
+/// How long `GET /_local/idle` waits unless it is told.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest it can be told to wait.
+const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What there is, for those who ask for something else.
+const PATHS: [&str; 5] = [
+    "GET /_local/stats: calls of AWS services by operation, invocations by function, messages by queue",
+    "DELETE /_local/stats: the counts begin again",
+    "GET /_local/idle?timeout=60: answers when all lanes are empty and no function runs, or 504 after so many seconds",
+    "DELETE /_local/functions: ends all function processes; the next invocations are cold",
+    "POST /_local/prune?dry_run=true: runs the schedule now and answers its result",
+];
+
+type Answer = Response<Full<Bytes>>;
+
+/// The parts of the stack that can be asked.
+#[derive(Clone, Debug)]
+pub struct Control {
+    /// The functions.
+    pub functions: Functions,
+    /// The queues.
+    pub queues: Queues,
+    /// Each queue, and its dead-letter queue.
+    pub queue_names: Arc<BTreeMap<String, Option<String>>>,
+    /// The calls of AWS services.
+    pub meter: Meter,
+    /// The schedules.
+    pub schedules: Arc<[Schedule]>,
+}
+
+impl Control {
+    /// Answers a request under `/_local`.
+    pub(crate) async fn answer(&self, request: &request::Parts) -> Answer {
+        let query = query_parameters(request.uri.query().unwrap_or_default());
+        let path = request.uri.path().trim_end_matches('/').strip_prefix("/_local").unwrap_or_default();
+        match (&request.method, path) {
+            (&Method::GET, "/stats") => self.stats().await.map_or_else(failed, |stats| answer(StatusCode::OK, &stats)),
+            (&Method::DELETE, "/stats") => {
+                self.meter.reset();
+                self.functions.reset_stats();
+                answer(StatusCode::OK, &json!({ "cleared": true }))
+            }
+            (&Method::GET, "/idle") => self.idle(query.get("timeout").map(String::as_str)).await,
+            (&Method::DELETE, "/functions") => {
+                answer(StatusCode::OK, &json!({ "ended": self.functions.end_warm().await }))
+            }
+            (&Method::POST, "/prune") => self.run_schedule(&query).await,
+            (method, _) => {
+                let problem = format!("{method} {} is not a path of the local stack", request.uri.path());
+                answer(StatusCode::NOT_FOUND, &json!({ "detail": problem, "paths": PATHS }))
+            }
+        }
+    }
+
+    /// The counts, as `GET /_local/stats` answers them.
+    ///
+    /// # Errors
+    /// The queues cannot be read.
+    pub async fn stats(&self) -> Result<Value, QueueError> {
+        let mut queues = Map::new();
+        for (name, dead_letters) in self.queue_names.iter() {
+            let counts = self.queues.counts(name).await?;
+            let dead = match dead_letters {
+                Some(dead_letters) => {
+                    let counts = self.queues.counts(dead_letters).await?;
+                    counts.visible + counts.in_flight + counts.delayed
+                }
+                None => 0,
+            };
+            let entry = json!({
+                "visible": counts.visible,
+                "in_flight": counts.in_flight,
+                "delayed": counts.delayed,
+                "dead": dead,
+            });
+            queues.insert(name.clone(), entry);
+        }
+        let mut stats = match json!(self.meter.snapshot()) {
+            Value::Object(stats) => stats,
+            other => Map::from_iter([("aws".to_owned(), other)]),
+        };
+        stats.insert("functions".to_owned(), json!(self.functions.stats()));
+        stats.insert("queues".to_owned(), Value::Object(queues));
+        Ok(Value::Object(stats))
+    }
+
+    async fn idle(&self, seconds: Option<&str>) -> Answer {
+        let timeout = match seconds.map(str::parse::<f64>) {
+            None => IDLE_TIMEOUT,
+            Some(Ok(seconds)) if seconds >= 0.0 => {
+                Duration::try_from_secs_f64(seconds).unwrap_or(MAX_IDLE_TIMEOUT).min(MAX_IDLE_TIMEOUT)
+            }
+            Some(_) => {
+                return answer(StatusCode::BAD_REQUEST, &json!({ "detail": "timeout is not a number of seconds" }));
+            }
+        };
+        let deadline = Instant::now() + timeout;
+        let mut changes = self.queues.changes();
+        let mut running = self.functions.running();
+        loop {
+            changes.mark_unchanged();
+            running.mark_unchanged();
+            let busy = match self.busy().await {
+                Ok(None) => return answer(StatusCode::OK, &json!({ "idle": true })),
+                Ok(Some(busy)) => busy,
+                Err(error) => return failed(error),
+            };
+            let changed = async {
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = running.changed() => {}
+                }
+            };
+            if timeout_at(deadline, changed).await.is_err() {
+                return answer(StatusCode::GATEWAY_TIMEOUT, &json!({ "idle": false, "busy": busy }));
+            }
+        }
+    }
+
+    /// What is still to be done; `None` if nothing is. Dead letters are nobody's work.
+    async fn busy(&self) -> Result<Option<Value>, QueueError> {
+        let begun = self.functions.begun();
+        let dead_letters: Vec<&String> = self.queue_names.values().flatten().collect();
+        let mut queues = Map::new();
+        for name in self.queue_names.keys().filter(|name| !dead_letters.contains(name)) {
+            let counts = self.queues.counts(name).await?;
+            if counts.visible + counts.in_flight + counts.delayed > 0 {
+                queues.insert(name.clone(), json!(counts));
+            }
+        }
+        let running: BTreeMap<String, usize> =
+            self.functions.running().borrow().iter().filter(|(_, count)| **count > 0).map(|(name, count)| (name.clone(), *count)).collect();
+        // A function that began and ended while the queues were read may have sent to one that was read before.
+        if queues.is_empty() && running.is_empty() && self.functions.begun() == begun {
+            return Ok(None);
+        }
+        Ok(Some(json!({ "queues": queues, "functions": running })))
+    }
+
+    async fn run_schedule(&self, query: &BTreeMap<String, String>) -> Answer {
+        let wanted = query.get("function");
+        let mut candidates =
+            self.schedules.iter().filter(|schedule| wanted.is_none_or(|name| *name == schedule.function));
+        let schedule = match (candidates.next(), candidates.next()) {
+            (Some(schedule), None) => schedule,
+            (None, _) => {
+                return answer(StatusCode::NOT_FOUND, &json!({ "detail": "no function of the template has this schedule" }));
+            }
+            (Some(_), Some(_)) => {
+                let names: Vec<&str> = self.schedules.iter().map(|schedule| schedule.function.as_str()).collect();
+                let problem = json!({ "detail": "several schedules: choose one with ?function=", "functions": names });
+                return answer(StatusCode::BAD_REQUEST, &problem);
+            }
+        };
+        let detail = match query.get("dry_run").map(String::as_str) {
+            None | Some("false" | "0") => None,
+            Some("" | "true" | "1") => Some(json!({ "dry_run": true })),
+            Some(other) => {
+                return answer(StatusCode::BAD_REQUEST, &json!({ "detail": format!("dry_run is {other:?}, not true or false") }));
+            }
+        };
+        let event = schedule_event(schedule, detail);
+        let result = self.functions.invoke(&schedule.function, Bytes::from(event.to_string())).await;
+        match result.outcome {
+            Ok(bytes) => raw(StatusCode::OK, bytes),
+            Err(error) => answer(StatusCode::BAD_GATEWAY, &error.to_json()),
+        }
+    }
+}
+
+fn failed(error: QueueError) -> Answer {
+    answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "detail": error.to_string() }))
+}
+
+fn answer(status: StatusCode, value: &Value) -> Answer {
+    raw(status, Bytes::from(format!("{value:#}\n")))
+}
+
+fn raw(status: StatusCode, body: Bytes) -> Answer {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

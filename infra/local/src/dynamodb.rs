@@ -1,0 +1,378 @@
+//! DynamoDB on a file: the engine and its protocol by `dynoxide`, tables from the template's own properties.
+//!
+//! - The engine's HTTP server listens on a port that nobody is told; what clients talk to is a proxy before it, which
+//!   counts.
+//! - Writes survive the death of the process, not of the machine, as in the rest of the stack.
+//! - Items whose time to live has passed are removed by [`Tables::sweep_every`], much sooner than AWS promises:
+//!   readers must not count on either.
+
+use std::future::Future;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dynoxide::actions::create_table::CreateTableRequest;
+use dynoxide::actions::describe_table::DescribeTableRequest;
+use dynoxide::actions::describe_time_to_live::DescribeTimeToLiveRequest;
+use dynoxide::actions::update_time_to_live::{TimeToLiveSpecification, UpdateTimeToLiveRequest};
+use dynoxide::{DynoxideError, server};
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::endpoint;
+use crate::meter::{Counted, Meter, Service};
+
+/// The file's name in the data folder.
+pub const FILE_NAME: &str = "dynamodb.sqlite3";
+
+/// How often expired items are looked for.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Properties of `AWS::DynamoDB::Table` that CreateTable takes under the same name and with the same shape.
+const TAKEN: [&str; 9] = [
+    "AttributeDefinitions",
+    "BillingMode",
+    "DeletionProtectionEnabled",
+    "GlobalSecondaryIndexes",
+    "KeySchema",
+    "LocalSecondaryIndexes",
+    "ProvisionedThroughput",
+    "TableClass",
+    "Tags",
+];
+
+/// Properties that change nothing that could be seen here.
+const WITHOUT_EFFECT: [&str; 4] = [
+    "ContributorInsightsSpecification",
+    "OnDemandThroughput",
+    "PointInTimeRecoverySpecification",
+    "SSESpecification",
+];
+
+/// All tables of the stack. Clones are the same tables.
+#[derive(Clone)]
+pub struct Tables {
+    engine: dynoxide::Database,
+}
+
+impl std::fmt::Debug for Tables {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tables").finish_non_exhaustive()
+    }
+}
+
+/// Why tables cannot be opened or made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TablesError {
+    /// The file cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: DynoxideError,
+    },
+    /// The properties say something that this stack does not do.
+    #[error("table {table}: the property {property} is not supported by the local stack")]
+    Property {
+        /// The table.
+        table: String,
+        /// The property.
+        property: String,
+    },
+    /// The properties are not those of a table.
+    #[error("table {table}: {reason}")]
+    Properties {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A table of this name exists with other keys.
+    #[error(
+        "table {table} exists with the {property} {stored}, the template says {wanted}; remove {FILE_NAME} from the data folder to start empty"
+    )]
+    Changed {
+        /// The table.
+        table: String,
+        /// What differs.
+        property: &'static str,
+        /// As stored.
+        stored: Value,
+        /// As the template says.
+        wanted: Value,
+    },
+    /// The engine refused.
+    #[error("table {table}: {source}")]
+    Engine {
+        /// The table.
+        table: String,
+        /// Why.
+        source: DynoxideError,
+    },
+    /// The engine panicked.
+    #[error("the DynamoDB engine panicked: {0}")]
+    Panicked(String),
+}
+
+impl Tables {
+    /// Opens the tables in `folder`.
+    ///
+    /// # Errors
+    /// The file cannot be opened or written.
+    pub async fn open(folder: &Path) -> Result<Self, TablesError> {
+        let path = folder.join(FILE_NAME);
+        blocking(move || {
+            let refused = |source| TablesError::Open { path: path.clone(), source };
+            let engine = dynoxide::Database::new(&path.to_string_lossy()).map_err(refused)?;
+            // The one knob for `synchronous = NORMAL`; the default syncs at every write.
+            engine.disable_bulk_loading().map_err(refused)?;
+            Ok(Self { engine })
+        })
+        .await
+    }
+
+    /// Creates a table from the `Properties` of an `AWS::DynamoDB::Table`, unless it exists with the same keys.
+    /// `name` wins over the properties' own `TableName`.
+    ///
+    /// # Errors
+    /// A property that is not supported, properties that are none of a table, a table of this name with other keys,
+    /// or the engine's error.
+    pub async fn create(&self, name: &str, properties: &Value) -> Result<(), TablesError> {
+        let (tables, name, properties) = (self.clone(), name.to_owned(), properties.clone());
+        blocking(move || tables.create_now(&name, &properties)).await
+    }
+
+    /// Removes the items whose time to live has passed; returns how many.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub async fn sweep_ttl(&self) -> Result<usize, TablesError> {
+        let tables = self.clone();
+        blocking(move || {
+            tables.engine.sweep_ttl().map_err(|source| TablesError::Engine { table: "(all)".to_owned(), source })
+        })
+        .await
+    }
+
+    /// Sweeps again and again; never returns. Drop the future to end it.
+    pub async fn sweep_every(&self, interval: Duration) {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match self.sweep_ttl().await {
+                Ok(0) => {}
+                Ok(removed) => tracing::debug!(removed, "removed items whose time to live has passed"),
+                Err(error) => tracing::warn!(%error, "cannot remove expired items; the next sweep tries again"),
+            }
+        }
+    }
+
+    fn create_now(&self, name: &str, properties: &Value) -> Result<(), TablesError> {
+        let refused = |source| TablesError::Engine { table: name.to_owned(), source };
+        let wrong = |reason: String| TablesError::Properties { table: name.to_owned(), reason };
+        let (request, time_to_live) = translate(name, properties)?;
+        let typed: CreateTableRequest = serde_json::from_value(request.clone())
+            .map_err(|error| wrong(error.to_string().trim_start_matches("VALIDATION:").to_owned()))?;
+        match self.engine.create_table(typed) {
+            Ok(_) => {}
+            Err(DynoxideError::ResourceInUseException(_)) => self.compare(name, &request)?,
+            Err(source) => return Err(refused(source)),
+        }
+        let Some(specification) = time_to_live else { return Ok(()) };
+        let wanted: TimeToLiveSpecification =
+            serde_json::from_value(specification).map_err(|error| wrong(format!("TimeToLiveSpecification: {error}")))?;
+        let described = self
+            .engine
+            .describe_time_to_live(DescribeTimeToLiveRequest { table_name: name.to_owned() })
+            .map_err(refused)?
+            .time_to_live_description;
+        let is_enabled = described.time_to_live_status == "ENABLED";
+        let is_same = described.attribute_name.as_deref() == Some(wanted.attribute_name.as_str());
+        if is_enabled == wanted.enabled && (is_same || !is_enabled) {
+            return Ok(());
+        }
+        let update = |specification| {
+            let request =
+                UpdateTimeToLiveRequest { table_name: name.to_owned(), time_to_live_specification: specification };
+            self.engine.update_time_to_live(request).map_err(refused)
+        };
+        if is_enabled && wanted.enabled {
+            // Another attribute is taken only by a table that has none.
+            let attribute_name = described.attribute_name.unwrap_or_default();
+            update(TimeToLiveSpecification { attribute_name, enabled: false })?;
+        }
+        update(wanted)?;
+        Ok(())
+    }
+
+    /// Refuses a stored table that is keyed otherwise than the request.
+    fn compare(&self, name: &str, request: &Value) -> Result<(), TablesError> {
+        let refused = |source| TablesError::Engine { table: name.to_owned(), source };
+        let described = self
+            .engine
+            .describe_table(DescribeTableRequest { table_name: name.to_owned() })
+            .map_err(refused)?;
+        let described = serde_json::to_value(&described)
+            .map_err(|error| TablesError::Properties { table: name.to_owned(), reason: error.to_string() })?;
+        let names = |value: &Value| -> Vec<String> {
+            let mut names: Vec<String> = value
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|index| Some(format!("{}: {}", index["IndexName"].as_str()?, index["KeySchema"])))
+                .collect();
+            names.sort();
+            names
+        };
+        let (stored, wanted) = (&described["Table"]["KeySchema"], &request["KeySchema"]);
+        if stored != wanted {
+            return Err(TablesError::Changed {
+                table: name.to_owned(),
+                property: "KeySchema",
+                stored: stored.clone(),
+                wanted: wanted.clone(),
+            });
+        }
+        for property in ["GlobalSecondaryIndexes", "LocalSecondaryIndexes"] {
+            let (stored, wanted) = (names(&described["Table"][property]), names(&request[property]));
+            if stored != wanted {
+                return Err(TablesError::Changed {
+                    table: name.to_owned(),
+                    property,
+                    stored: json!(stored),
+                    wanted: json!(wanted),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// CloudFormation's properties as a CreateTable request, and the specification of the time to live.
+fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), TablesError> {
+    let Some(properties) = properties.as_object() else {
+        return Err(TablesError::Properties { table: name.to_owned(), reason: "no properties".to_owned() });
+    };
+    let mut request = json!({ "TableName": name });
+    let mut time_to_live = None;
+    for (property, value) in properties {
+        match property.as_str() {
+            "TableName" => {}
+            "TimeToLiveSpecification" => time_to_live = Some(value.clone()),
+            // CloudFormation has no StreamEnabled: a specification enables.
+            "StreamSpecification" => {
+                let mut specification = value.clone();
+                specification["StreamEnabled"] = true.into();
+                request[property] = specification;
+            }
+            known if TAKEN.contains(&known) => request[property] = value.clone(),
+            known if WITHOUT_EFFECT.contains(&known) => {}
+            _ => {
+                return Err(TablesError::Property { table: name.to_owned(), property: property.clone() });
+            }
+        }
+    }
+    Ok((request, time_to_live))
+}
+
+/// Answers DynamoDB requests on `listener` until `shutdown` resolves and what has begun is answered.
+pub async fn serve(
+    listener: TcpListener,
+    tables: Tables,
+    meter: Meter,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let (inner, address) = match bind().await {
+        Ok(bound) => bound,
+        Err(error) => {
+            tracing::error!(%error, "no port for the DynamoDB engine; the endpoint stays closed");
+            return;
+        }
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let engine = tokio::spawn(server::serve_with_shutdown(inner, tables.engine, async {
+        // Told, or the endpoint is gone: both mean the end.
+        let _ = stopped.await;
+    }));
+    let client: Client<_, Counted<Incoming>> = Client::builder(TokioExecutor::new()).build_http();
+    endpoint::serve(listener, Service::DynamoDb, meter, shutdown, move |request| {
+        forward(client.clone(), address.clone(), request)
+    })
+    .await;
+    let _ = stop.send(());
+    match engine.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the DynamoDB engine ended badly"),
+        Err(error) => tracing::warn!(%error, "the DynamoDB engine ended badly"),
+    }
+}
+
+async fn bind() -> std::io::Result<(TcpListener, Authority)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?.to_string();
+    Ok((listener, address.parse().map_err(std::io::Error::other)?))
+}
+
+async fn forward(
+    client: Client<hyper_util::client::legacy::connect::HttpConnector, Counted<Incoming>>,
+    address: Authority,
+    mut request: Request<Counted<Incoming>>,
+) -> Result<Response<Either<Incoming, Full<Bytes>>>, endpoint::Broken> {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = Some(address);
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|error| endpoint::Broken(error.into()))?;
+    match client.request(request).await {
+        Ok(response) => Ok(response.map(Either::Left)),
+        Err(error) => {
+            let message = format!("the DynamoDB engine does not answer: {error}");
+            let body = json!({ "__type": "com.amazonaws.dynamodb.v20120810#InternalServerError", "message": message });
+            let mut response = Response::new(Either::Right(Full::from(body.to_string())));
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            Ok(response)
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TablesError> + Send + 'static,
+) -> Result<T, TablesError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(TablesError::Panicked(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_property_that_would_be_lost_is_refused_by_name() {
+        let error = translate("records", &json!({ "KeySchema": [], "ImportSourceSpecification": {} })).unwrap_err();
+        assert!(error.to_string().contains("ImportSourceSpecification"), "{error}");
+    }
+
+    #[test]
+    fn a_stream_of_the_template_is_an_enabled_stream() {
+        let properties = json!({ "StreamSpecification": { "StreamViewType": "KEYS_ONLY" }, "TableName": "other" });
+        let (request, time_to_live) = translate("records", &properties).unwrap();
+        assert_eq!(
+            request,
+            json!({
+                "TableName": "records",
+                "StreamSpecification": { "StreamViewType": "KEYS_ONLY", "StreamEnabled": true },
+            })
+        );
+        assert_eq!(time_to_live, None);
+    }
+}

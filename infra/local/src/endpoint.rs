@@ -1,0 +1,85 @@
+//! An HTTP/1.1 server on a listener: every request passes the meter, every connection ends with the endpoint.
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::meter::{Counted, Meter, Service};
+
+/// How long requests that have begun may take after the shutdown.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Why a connection is broken off without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Broken(pub(crate) Box<dyn std::error::Error + Send + Sync>);
+
+/// Answers requests with `handler` until `shutdown` resolves.
+pub(crate) async fn serve<H, F, B>(
+    listener: TcpListener,
+    service: Service,
+    meter: Meter,
+    shutdown: impl Future<Output = ()> + Send,
+    handler: H,
+) where
+    H: Fn(Request<Counted<Incoming>>) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<Response<B>, Broken>> + Send + 'static,
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        let stream = tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of file descriptors, mostly: others will be closed.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+        }
+        let (meter, handler) = (meter.clone(), handler.clone());
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let call = meter.begin(service, &request);
+            let answer = handler(request.map(|body| call.request(body)));
+            async move {
+                match answer.await {
+                    Ok(response) => Ok(call.response(response)),
+                    Err(error) => {
+                        call.failed();
+                        Err(error)
+                    }
+                }
+            }
+        });
+        let connection = graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        connections.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke off");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await.is_err() {
+        tracing::debug!("requests were still running when the endpoint closed");
+    }
+    connections.shutdown().await;
+}

@@ -1,0 +1,169 @@
+//! Process groups as `/proc` shows them, and how to end one without harming a stranger.
+//!
+//! A process id can be used again once its process is gone, so a group is known by its leader's id *and* start time. While any
+//! member lives, the kernel gives the id to nobody else.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// A process group, by its leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
+    /// The leader's process id, which is the group's id.
+    pub(crate) id: i32,
+    /// When the leader started, in clock ticks since the machine started; 0 if it was gone before anybody looked.
+    pub(crate) started: u64,
+}
+
+impl Group {
+    /// The group whose leader has just been started as `pid`.
+    pub(crate) fn led_by(pid: u32) -> Option<Self> {
+        let id = i32::try_from(pid).ok()?;
+        let started = stat(id).map_or(0, |stat| stat.started);
+        Some(Self { id, started })
+    }
+
+    /// Sends `signal` to all members; nothing happens if there are none. Only for groups whose leader is not reaped, or just was.
+    pub(crate) fn signal(self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.id) {
+            // The one expected failure is that all members are gone.
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// Whether the id may still be this group's: its leader is the same process, or is gone.
+    fn is_itself(self) -> bool {
+        stat(self.id).is_none_or(|stat| stat.started == self.started)
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.id, self.started)
+    }
+}
+
+impl FromStr for Group {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (id, started) = text.split_once(' ').ok_or(())?;
+        Ok(Self { id: id.parse().map_err(drop)?, started: started.trim().parse().map_err(drop)? })
+    }
+}
+
+/// Kills all members of `groups`, and every process whose environment has `marker` in it with the groups that such a process
+/// leads. Returns how many processes were sent a signal.
+///
+/// A process that was between `fork` and `exec` has no environment of its own yet: call it until it returns 0.
+pub(crate) fn kill_leftovers(groups: &BTreeSet<Group>, marker: &Path) -> usize {
+    let groups: BTreeSet<i32> = groups.iter().filter(|group| group.is_itself()).map(|group| group.id).collect();
+    let marker = marker.as_os_str().as_encoded_bytes();
+    let own = std::process::id();
+    let mut killed = 0;
+    for pid in pids() {
+        if u32::try_from(pid).ok() == Some(own) {
+            continue;
+        }
+        let Some(stat) = stat(pid) else { continue };
+        if matches!(stat.state, 'Z' | 'X') {
+            continue;
+        }
+        let marked = std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
+            environment.split(|byte| *byte == 0).any(|variable| {
+                variable.strip_prefix(b"TMPDIR=").is_some_and(|folder| folder.starts_with(marker))
+            })
+        });
+        let Some(id) = Pid::from_raw(pid) else { continue };
+        if marked && stat.group == pid {
+            killed += usize::from(kill_process_group(id, Signal::KILL).is_ok());
+        } else if marked || groups.contains(&stat.group) {
+            killed += usize::from(kill_process(id, Signal::KILL).is_ok());
+        }
+    }
+    killed
+}
+
+/// Memory of a process and its descendants, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// The most that any one of them ever had resident.
+    pub(crate) peak_of_one: u64,
+    /// What all of them have resident now.
+    pub(crate) now_of_all: u64,
+}
+
+/// Reads the memory of `pid` and its descendants.
+pub(crate) fn memory(pid: i32) -> Memory {
+    let mut memory = Memory::default();
+    let mut pending = vec![pid];
+    while let Some(pid) = pending.pop() {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+        };
+        memory.peak_of_one = memory.peak_of_one.max(bytes("VmHWM:").unwrap_or(0));
+        memory.now_of_all += bytes("VmRSS:").unwrap_or(0);
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            pending.extend(children.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+        }
+    }
+    memory
+}
+
+struct Stat {
+    state: char,
+    group: i32,
+    started: u64,
+}
+
+/// `/proc/<pid>/stat` (proc(5)): the fields after the name, which may itself hold spaces and brackets.
+fn stat(pid: i32) -> Option<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    let started = fields.nth(16)?.parse().ok()?;
+    Some(Stat { state, group, started })
+}
+
+fn pids() -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_written_and_read_again() {
+        let group = Group { id: 4711, started: 1_234_567 };
+        assert_eq!(group.to_string().parse(), Ok(group));
+    }
+
+    #[test]
+    fn the_own_process_is_found_in_proc() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let stat = stat(own).unwrap();
+        assert!(stat.started > 0);
+        assert!(memory(own).peak_of_one > 0);
+        assert!(pids().contains(&own));
+    }
+
+    #[test]
+    fn a_group_whose_leader_started_at_another_time_is_not_itself() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let started = stat(own).unwrap().started;
+        assert!(Group { id: own, started }.is_itself());
+        assert!(!Group { id: own, started: started + 1 }.is_itself());
+    }
+}

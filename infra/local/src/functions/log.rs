@@ -1,0 +1,75 @@
+//! What a function writes to its standard output and error, line by line to a file of the data folder and to the stack's own log.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::calendar::Moment;
+
+/// The log of one function.
+#[derive(Debug)]
+pub(super) struct FunctionLog {
+    name: String,
+    file: Mutex<File>,
+}
+
+impl FunctionLog {
+    /// Opens `<folder>/<name>.log` for appending.
+    pub(super) fn open(folder: &Path, name: &str) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let file = File::options().create(true).append(true).open(folder.join(format!("{name}.log")))?;
+        Ok(Self { name: name.to_owned(), file: Mutex::new(file) })
+    }
+
+    /// A line that a process wrote.
+    pub(super) fn line(&self, line: &str) {
+        tracing::info!(target: "function", function = %self.name, "{line}");
+        self.write(line);
+    }
+
+    /// The report that Lambda writes after an invocation ("Lambda Telemetry API", `platform.report`), to the file only.
+    pub(super) fn report(&self, report: &Report<'_>) {
+        let milliseconds = |duration: Duration| duration.as_micros() as f64 / 1000.0;
+        let mut metrics = json!({
+            "durationMs": milliseconds(report.duration),
+            "billedDurationMs": report.duration.as_millis() + 1,
+            "memorySizeMB": report.memory_mb,
+            "maxMemoryUsedMB": report.max_rss / (1024 * 1024),
+        });
+        if let (Some(init), Some(metrics)) = (report.init, metrics.as_object_mut()) {
+            metrics.insert("initDurationMs".to_owned(), milliseconds(init).into());
+        }
+        let mut record = json!({ "requestId": report.request_id, "status": report.status, "metrics": metrics });
+        if let (Some(error), Some(record)) = (report.error_type, record.as_object_mut()) {
+            record.insert("errorType".to_owned(), error.into());
+        }
+        let line = json!({ "time": Moment::now().iso(), "type": "platform.report", "record": record });
+        tracing::debug!(target: "function", function = %self.name, "{line}");
+        self.write(&line.to_string());
+    }
+
+    fn write(&self, line: &str) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = Vec::with_capacity(line.len() + 1);
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(b'\n');
+        if let Err(error) = file.write_all(&bytes) {
+            tracing::warn!(%error, function = %self.name, "cannot write the function's log");
+        }
+    }
+}
+
+/// What is reported about an invocation.
+pub(super) struct Report<'a> {
+    pub(super) request_id: &'a str,
+    pub(super) status: &'static str,
+    pub(super) error_type: Option<&'a str>,
+    pub(super) duration: Duration,
+    pub(super) init: Option<Duration>,
+    pub(super) memory_mb: u64,
+    pub(super) max_rss: u64,
+}

@@ -1,0 +1,315 @@
+//! The processes of one function: which are idle, which work, who waits for one.
+//!
+//! - An idle process is taken before a new one is started; the one that worked last is taken first.
+//! - A process that has answered is about to be idle. A call that would otherwise start another one waits for it, shortly.
+//! - There are never more processes than the function's concurrency; further calls wait in the order they came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+
+use super::ledger::Ledger;
+use super::log::{FunctionLog, Report};
+use super::stats::Counting;
+use super::worker::{Ran, Worker};
+use super::{Answer, Endpoints, FunctionError, FunctionSpec, Invocation};
+
+/// How long a call waits for a process that has answered, when it might start another.
+const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
+
+/// The processes of one function.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) spec: FunctionSpec,
+    pub(super) arn: Arc<str>,
+    pub(super) endpoints: Endpoints,
+    pub(super) ledger: Ledger,
+    pub(super) log: Arc<FunctionLog>,
+    pub(super) counting: Mutex<Counting>,
+    state: Mutex<State>,
+    seat_freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Worker>,
+    /// Seats taken, by generation.
+    seats: BTreeMap<u64, usize>,
+    /// Processes that have answered and not yet asked for the next event.
+    finishing: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+    generation: u64,
+    closed: bool,
+}
+
+/// What a call gets.
+#[derive(Debug)]
+enum Turn {
+    Warm(Worker),
+    Cold(Seat),
+}
+
+/// The right to have a process. Dropping it passes the right on.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pool: Arc<Pool>,
+    generation: u64,
+}
+
+impl Pool {
+    pub(super) fn new(
+        spec: FunctionSpec,
+        endpoints: Endpoints,
+        ledger: Ledger,
+        log: FunctionLog,
+    ) -> Self {
+        Self {
+            arn: crate::template::function_arn(&spec.name).into(),
+            spec,
+            endpoints,
+            ledger,
+            log: Arc::new(log),
+            counting: Mutex::default(),
+            state: Mutex::default(),
+            seat_freed: Notify::new(),
+        }
+    }
+
+    /// Runs an invocation on some process and gives the answer to `answer`; returns when the process is idle or gone.
+    pub(super) async fn run(self: Arc<Self>, invocation: Invocation, answer: oneshot::Sender<Answer>) {
+        let (mut worker, outcome, duration) = loop {
+            let turn = match self.turn().await {
+                Ok(turn) => turn,
+                Err(error) => return self.refuse(&invocation, error, answer),
+            };
+            let mut worker = match turn {
+                Turn::Warm(worker) => worker,
+                Turn::Cold(seat) => match Worker::start(&self, seat).await {
+                    Ok(worker) => {
+                        self.counting().started(worker.init.unwrap_or_default());
+                        worker
+                    }
+                    Err(error) => return self.refuse(&invocation, error, answer),
+                },
+            };
+            match worker.run(&self, &invocation).await {
+                Ran::Ended { outcome, duration } => break (worker, outcome, duration),
+                Ran::NeverBegan => worker.end().await,
+            }
+        };
+        let cold = worker.init.take();
+        self.count(&outcome, duration, worker.max_rss);
+        self.report(&invocation, &outcome, duration, cold, worker.max_rss);
+
+        let alive = worker.is_alive();
+        if alive {
+            self.state().finishing += 1;
+        }
+        let _ = answer.send(Answer { request_id: invocation.request_id, outcome, duration, cold });
+        if !alive {
+            return worker.end().await;
+        }
+        if worker.settle().await {
+            self.give_back(worker).await;
+        } else {
+            self.state().finishing -= 1;
+            worker.end().await;
+        }
+    }
+
+    fn refuse(&self, invocation: &Invocation, error: FunctionError, answer: oneshot::Sender<Answer>) {
+        let outcome = Err(error);
+        self.count(&outcome, Duration::ZERO, 0);
+        self.report(invocation, &outcome, Duration::ZERO, None, 0);
+        let request_id = invocation.request_id.clone();
+        let _ = answer.send(Answer { request_id, outcome, duration: Duration::ZERO, cold: None });
+    }
+
+    fn count(&self, outcome: &Result<bytes::Bytes, FunctionError>, duration: Duration, max_rss: u64) {
+        let mut counting = self.counting();
+        counting.invocations += 1;
+        if let Err(error) = outcome {
+            counting.errors += 1;
+            counting.timeouts += u64::from(error.is_timeout());
+        }
+        counting.max_rss = counting.max_rss.max(max_rss);
+        counting.ran(duration);
+    }
+
+    fn report(
+        &self,
+        invocation: &Invocation,
+        outcome: &Result<bytes::Bytes, FunctionError>,
+        duration: Duration,
+        init: Option<Duration>,
+        max_rss: u64,
+    ) {
+        let error = outcome.as_ref().err();
+        if let Some(error) = error {
+            tracing::warn!(target: "function", function = %self.spec.name, request_id = %invocation.request_id, "{error}");
+        }
+        self.log.report(&Report {
+            request_id: &invocation.request_id,
+            status: match error {
+                None => "success",
+                Some(error) if error.is_timeout() => "timeout",
+                Some(_) => "error",
+            },
+            error_type: error.map(|error| error.error_type.as_str()),
+            duration,
+            init,
+            memory_mb: self.spec.memory_mb,
+            max_rss,
+        });
+    }
+
+    /// Waits for an idle process, or for the right to start one.
+    async fn turn(self: &Arc<Self>) -> Result<Turn, FunctionError> {
+        let mut wait_for_idle = true;
+        loop {
+            let (dead, receiver) = {
+                let mut state = self.state();
+                if state.closed {
+                    return Err(FunctionError::stopping());
+                }
+                match state.idle.pop() {
+                    Some(worker) if worker.is_alive() => return Ok(Turn::Warm(worker)),
+                    Some(dead) => (Some(dead), None),
+                    None => {
+                        let one_will_be_idle = wait_for_idle && state.waiting.len() < state.finishing;
+                        if !one_will_be_idle && state.taken() < self.spec.concurrency {
+                            return Ok(Turn::Cold(self.take_seat(&mut state)));
+                        }
+                        let (sender, receiver) = oneshot::channel();
+                        state.waiting.push_back(sender);
+                        (None, Some((receiver, one_will_be_idle)))
+                    }
+                }
+            };
+            // Outside of the lock: a dead worker's seat is passed on under it.
+            drop(dead);
+            match receiver {
+                None => {}
+                Some((receiver, false)) => return receiver.await.map_err(|_| FunctionError::stopping()),
+                Some((receiver, true)) => match timeout(ABOUT_TO_BE_IDLE, receiver).await {
+                    Ok(turn) => return turn.map_err(|_| FunctionError::stopping()),
+                    Err(_) => wait_for_idle = false,
+                },
+            }
+        }
+    }
+
+    /// Hands a process that was finishing to who waits longest, or freezes it until somebody comes.
+    async fn give_back(self: &Arc<Self>, worker: Worker) {
+        let mut worker = worker;
+        let obsolete = {
+            let mut state = self.state();
+            state.finishing -= 1;
+            loop {
+                if state.closed || worker.generation() != state.generation {
+                    break Some(worker);
+                }
+                match state.waiting.pop_front() {
+                    Some(waiting) => match waiting.send(Turn::Warm(worker)) {
+                        Ok(()) => break None,
+                        Err(Turn::Warm(back)) => worker = back,
+                        Err(Turn::Cold(_)) => break None,
+                    },
+                    None => {
+                        worker.freeze();
+                        state.idle.push(worker);
+                        break None;
+                    }
+                }
+            }
+        };
+        if let Some(worker) = obsolete {
+            worker.end().await;
+        }
+    }
+
+    /// Ends all processes that exist now: the idle ones at once, the others after their invocation. Returns how many were idle,
+    /// when all are gone.
+    pub(super) async fn end_warm(&self) -> usize {
+        let (idle, generation) = {
+            let mut state = self.state();
+            state.generation += 1;
+            (std::mem::take(&mut state.idle), state.generation)
+        };
+        let ended = idle.len();
+        futures::future::join_all(idle.into_iter().map(Worker::end)).await;
+        loop {
+            let freed = self.seat_freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.state().seats.range(..generation).all(|(_, taken)| *taken == 0) {
+                return ended;
+            }
+            freed.await;
+        }
+    }
+
+    /// Refuses all further calls, and those that wait.
+    pub(super) fn close(&self) {
+        let (waiting, idle) = {
+            let mut state = self.state();
+            state.closed = true;
+            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.idle))
+        };
+        drop(waiting);
+        drop(idle);
+    }
+
+    pub(super) fn counting(&self) -> MutexGuard<'_, Counting> {
+        self.counting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_seat(self: &Arc<Self>, state: &mut State) -> Seat {
+        *state.seats.entry(state.generation).or_default() += 1;
+        Seat { pool: Arc::clone(self), generation: state.generation }
+    }
+}
+
+impl State {
+    fn taken(&self) -> usize {
+        self.seats.values().sum()
+    }
+}
+
+impl Seat {
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let passed_on = {
+            let mut state = self.pool.state();
+            if let Some(taken) = state.seats.get_mut(&self.generation) {
+                *taken -= 1;
+                if *taken == 0 {
+                    state.seats.remove(&self.generation);
+                }
+            }
+            let waiting = if state.closed || state.taken() >= self.pool.spec.concurrency {
+                None
+            } else {
+                state.waiting.pop_front()
+            };
+            waiting.map(|waiting| (waiting, self.pool.take_seat(&mut state)))
+        };
+        self.pool.seat_freed.notify_waiters();
+        // A waiter that has gone away gives the new seat back, whose drop passes it on to the next.
+        if let Some((waiting, seat)) = passed_on {
+            drop(waiting.send(Turn::Cold(seat)));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! One process of a function: started with a group, a scratch folder and log pipes of its own, and never outlived by any of them.
+
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use super::groups::{Group, Memory, memory};
+use super::ledger::Ledger;
+use super::log::FunctionLog;
+
+/// A started process. Dropping it kills it and its children.
+#[derive(Debug)]
+pub(super) struct Process {
+    group: Group,
+    exit: watch::Receiver<Option<ExitStatus>>,
+}
+
+impl Process {
+    /// Starts `binary`. The folder `scratch` must exist; it is removed when the process has ended.
+    pub(super) fn start(
+        binary: &Path,
+        variables: Vec<(String, std::ffi::OsString)>,
+        scratch: &Path,
+        ledger: &Ledger,
+        log: &Arc<FunctionLog>,
+    ) -> io::Result<Self> {
+        let mut child = Command::new(binary)
+            .env_clear()
+            .envs(variables)
+            .current_dir(scratch)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let group = child
+            .id()
+            .and_then(Group::led_by)
+            .ok_or_else(|| io::Error::other("the process ended before it was looked at"))?;
+        ledger.add(group);
+        let mut pipes = Vec::new();
+        if let Some(pipe) = child.stdout.take() {
+            pipes.push(tokio::spawn(copy_lines(pipe, Arc::clone(log))));
+        }
+        if let Some(pipe) = child.stderr.take() {
+            pipes.push(tokio::spawn(copy_lines(pipe, Arc::clone(log))));
+        }
+        let (sender, exit) = watch::channel(None);
+        let supervised = Supervised { group, ledger: ledger.clone(), scratch: scratch.to_owned() };
+        tokio::spawn(async move {
+            let status = supervised.wait(&mut child).await;
+            for pipe in pipes {
+                let _ = pipe.await;
+            }
+            supervised.clean_up().await;
+            sender.send_replace(Some(status));
+        });
+        Ok(Self { group, exit })
+    }
+
+    /// Whether it has neither ended nor been killed.
+    pub(super) fn is_alive(&self) -> bool {
+        self.exit.borrow().is_none()
+    }
+
+    /// Waits until it and its children have ended.
+    pub(super) async fn ended(&mut self) -> ExitStatus {
+        match self.exit.wait_for(Option::is_some).await {
+            Ok(status) => status.unwrap_or_default(),
+            Err(_) => ExitStatus::default(),
+        }
+    }
+
+    /// Stops it, as a sandbox is frozen between invocations.
+    pub(super) fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(super) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it and its children.
+    pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Its memory and that of its children.
+    pub(super) fn memory(&self) -> Memory {
+        if self.is_alive() { memory(self.group.id) } else { Memory::default() }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if self.is_alive() {
+            self.group.signal(signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What has to be cleaned up when the process ends.
+struct Supervised {
+    group: Group,
+    ledger: Ledger,
+    scratch: std::path::PathBuf,
+}
+
+impl Supervised {
+    async fn wait(&self, child: &mut Child) -> ExitStatus {
+        let status = child.wait().await.unwrap_or_default();
+        // Children that outlived it.
+        self.group.signal(Signal::KILL);
+        status
+    }
+
+    async fn clean_up(&self) {
+        let scratch = self.scratch.clone();
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(scratch)).await;
+        if let Ok(Err(error)) = removed
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, folder = %self.scratch.display(), "cannot remove the scratch folder of a function process");
+        }
+        self.ledger.remove(self.group);
+    }
+}
+
+async fn copy_lines(pipe: impl AsyncRead + Unpin, log: Arc<FunctionLog>) {
+    let mut pipe = BufReader::new(pipe);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match pipe.read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => log.line(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r'])),
+        }
+    }
+}

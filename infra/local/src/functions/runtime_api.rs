@@ -1,0 +1,184 @@
+//! The Lambda runtime API as one function process sees it.
+//!
+//! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes" (version 2018-06-01). Each process has a
+//! listener of its own, as each sandbox has, so a request needs no mark of where it comes from.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+use super::FunctionError;
+
+/// Most bytes of an answer: 6 MB, and 100 bytes as AWS allows.
+pub(super) const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
+
+/// An event on its way to a process.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) request_id: String,
+    pub(super) deadline_ms: u64,
+    pub(super) function_arn: Arc<str>,
+    pub(super) trace_id: String,
+    pub(super) payload: Bytes,
+}
+
+/// What a process asks.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// It waits for an event. Dropping the sender refuses.
+    Next(oneshot::Sender<Event>),
+    /// It has finished the invocation `request_id`. The sender takes whether that one was open.
+    Finished { request_id: String, outcome: Result<Bytes, FunctionError>, open: oneshot::Sender<bool> },
+    /// It could not start.
+    InitFailed(FunctionError),
+}
+
+/// Answers the requests on `listener` until it is dropped; each goes to `asked`.
+pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of file descriptors, most likely: other connections will free some.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let asked = asked.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| {
+                let asked = asked.clone();
+                async move { Ok::<_, Infallible>(answer(request, &asked).await) }
+            });
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {
+    let (parts, body) = request.into_parts();
+    let Some(path) = parts.uri.path().strip_prefix("/2018-06-01/runtime/") else {
+        return refusal(StatusCode::NOT_FOUND, "NotFound", "no such path in the runtime API");
+    };
+    let segments: Vec<&str> = path.split('/').collect();
+    match (&parts.method, segments.as_slice()) {
+        (&Method::GET, ["invocation", "next"]) => next(asked).await,
+        (&Method::POST, ["invocation", id, "response"]) => {
+            let outcome = match collect(body, MAX_ANSWER).await {
+                Ok(Some(bytes)) => Ok(bytes),
+                Ok(None) => Err(FunctionError::answer_too_large()),
+                Err(()) => return refusal(StatusCode::BAD_REQUEST, "BodyReadFailed", "the body ended early"),
+            };
+            finished((*id).to_owned(), outcome, asked).await
+        }
+        (&Method::POST, ["invocation", id, "error"]) => {
+            let error = reported(&parts.headers, body).await;
+            finished((*id).to_owned(), Err(error), asked).await
+        }
+        (&Method::POST, ["init", "error"]) => {
+            let error = reported(&parts.headers, body).await;
+            let _ = asked.send(Asked::InitFailed(error)).await;
+            accepted()
+        }
+        _ => refusal(StatusCode::NOT_FOUND, "NotFound", "no such path in the runtime API"),
+    }
+}
+
+async fn next(asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {
+    let (sender, receiver) = oneshot::channel();
+    let _ = asked.send(Asked::Next(sender)).await;
+    let Ok(event) = receiver.await else {
+        let message = "an event was asked for before the last one was answered, or the process is being ended";
+        return refusal(StatusCode::FORBIDDEN, "InvalidStateTransition", message);
+    };
+    Response::builder()
+        .header("content-type", "application/json")
+        .header("lambda-runtime-aws-request-id", event.request_id)
+        .header("lambda-runtime-deadline-ms", event.deadline_ms)
+        .header("lambda-runtime-invoked-function-arn", event.function_arn.as_ref())
+        .header("lambda-runtime-trace-id", event.trace_id)
+        .body(Full::new(event.payload))
+        .unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "BadEvent", "the event has a bad header"))
+}
+
+async fn finished(
+    request_id: String,
+    outcome: Result<Bytes, FunctionError>,
+    asked: &mpsc::Sender<Asked>,
+) -> Response<Full<Bytes>> {
+    let too_large = matches!(&outcome, Err(error) if error.is_answer_too_large());
+    let (open, was_open) = oneshot::channel();
+    let _ = asked.send(Asked::Finished { request_id, outcome, open }).await;
+    match was_open.await {
+        Ok(true) if too_large => {
+            let message = format!("Exceeded maximum allowed payload size ({MAX_ANSWER} bytes).");
+            refusal(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message)
+        }
+        Ok(true) => accepted(),
+        _ => refusal(StatusCode::BAD_REQUEST, "InvalidRequestID", "Invalid request ID"),
+    }
+}
+
+/// The error in a request's body: `{"errorMessage", "errorType"}`.
+async fn reported(headers: &HeaderMap, body: Incoming) -> FunctionError {
+    let bytes = collect(body, MAX_ANSWER).await.ok().flatten().unwrap_or_default();
+    let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    let field = |name: &str| value.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
+    let header = || headers.get("lambda-runtime-function-error-type")?.to_str().ok().map(str::to_owned);
+    let error_type = field("errorType").or_else(header).unwrap_or_else(|| "Unhandled".to_owned());
+    let message = field("errorMessage").unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+    FunctionError::reported(error_type, message)
+}
+
+/// The whole body; `None` if it is longer than `limit`, after reading all of it, since a client may read no answer before it has
+/// written its body.
+async fn collect(body: Incoming, limit: usize) -> Result<Option<Bytes>, ()> {
+    let declared = body.size_hint().lower();
+    if declared <= u64::try_from(limit).unwrap_or(u64::MAX) {
+        let mut body = Limited::new(body, limit);
+        let mut collected = bytes::BytesMut::with_capacity(usize::try_from(declared).unwrap_or(0));
+        loop {
+            match body.frame().await {
+                None => return Ok(Some(collected.freeze())),
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        collected.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Ok(None),
+                Some(Err(_)) => return Err(()),
+            }
+        }
+    }
+    let mut body = body;
+    while let Some(frame) = body.frame().await {
+        frame.map_err(drop)?;
+    }
+    Ok(None)
+}
+
+fn accepted() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(br#"{"status":"OK"}"#)));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn refusal(status: StatusCode, error_type: &str, message: &str) -> Response<Full<Bytes>> {
+    let body = json!({ "errorMessage": message, "errorType": error_type }).to_string();
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,229 @@
+//! A function process with its runtime API: started, given one event after the other, frozen in between.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
+use uuid::Uuid;
+
+use super::environment::variables;
+use super::pool::{Pool, Seat};
+use super::process::Process;
+use super::runtime_api::{Asked, Event, serve};
+use super::{FunctionError, Invocation};
+
+/// A process may take this long to its first request for an event ("Lambda execution environment": the init phase).
+const INIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// How often memory is read while an invocation runs. The peak of a child that lives shorter may be missed.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(25);
+
+/// A process that has asked for an event at least once.
+#[derive(Debug)]
+pub(super) struct Worker {
+    process: Process,
+    asked: mpsc::Receiver<Asked>,
+    /// The request for an event that waits for one.
+    next: Option<oneshot::Sender<Event>>,
+    deadline: Instant,
+    /// From the start of the process to its first request, until it has been reported.
+    pub(super) init: Option<Duration>,
+    pub(super) max_rss: u64,
+    server: JoinHandle<()>,
+    seat: Seat,
+}
+
+/// How an invocation ended, or that it did not begin because the process had died in its sleep.
+pub(super) enum Ran {
+    Ended { outcome: Result<Bytes, FunctionError>, duration: Duration },
+    NeverBegan,
+}
+
+impl Worker {
+    /// Starts a process and waits until it asks for an event.
+    pub(super) async fn start(pool: &Arc<Pool>, seat: Seat) -> Result<Self, FunctionError> {
+        let failed = |error: std::io::Error| FunctionError::cannot_start(&pool.spec.binary, &error);
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?.to_string();
+        let scratch = pool.ledger.folder().join(Uuid::new_v4().simple().to_string());
+        std::fs::create_dir(&scratch).map_err(failed)?;
+
+        let (sender, asked) = mpsc::channel(8);
+        let server = tokio::spawn(serve(listener, sender));
+        let environment = variables(&pool.spec, &pool.endpoints, &address, &scratch);
+        let begun = Instant::now();
+        let process = match Process::start(&pool.spec.binary, environment, &scratch, &pool.ledger, &pool.log) {
+            Ok(process) => process,
+            Err(error) => {
+                server.abort();
+                let _ = std::fs::remove_dir_all(&scratch);
+                return Err(failed(error));
+            }
+        };
+        let mut worker =
+            Self { process, asked, next: None, deadline: begun + INIT_LIMIT, init: None, max_rss: 0, server, seat };
+        match timeout(INIT_LIMIT, worker.until_next()).await {
+            Ok(Ok(())) => {
+                worker.init = Some(begun.elapsed());
+                Ok(worker)
+            }
+            Ok(Err(error)) => {
+                worker.end().await;
+                Err(error)
+            }
+            Err(_) => {
+                worker.end().await;
+                Err(FunctionError::init_timeout(INIT_LIMIT))
+            }
+        }
+    }
+
+    async fn until_next(&mut self) -> Result<(), FunctionError> {
+        loop {
+            tokio::select! {
+                biased;
+                Some(asked) = self.asked.recv() => match asked {
+                    Asked::Next(next) => {
+                        self.next = Some(next);
+                        return Ok(());
+                    }
+                    Asked::InitFailed(error) => return Err(error),
+                    Asked::Finished { open, .. } => drop(open.send(false)),
+                },
+                status = self.process.ended() => return Err(exited(None, status)),
+            }
+        }
+    }
+
+    /// Gives it an event and waits for the answer, an exit or the deadline. After a deadline the process is gone.
+    pub(super) async fn run(&mut self, pool: &Pool, invocation: &Invocation) -> Ran {
+        let Some(next) = self.next.take() else { return Ran::NeverBegan };
+        if !self.process.is_alive() {
+            return Ran::NeverBegan;
+        }
+        let limit = pool.spec.timeout;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begun = Instant::now();
+        self.deadline = begun + limit;
+        self.process.thaw();
+        let event = Event {
+            request_id: invocation.request_id.clone(),
+            deadline_ms: u64::try_from((now + limit).as_millis()).unwrap_or(u64::MAX),
+            function_arn: Arc::clone(&pool.arn),
+            trace_id: invocation.trace_id.clone(),
+            payload: invocation.payload.clone(),
+        };
+        if next.send(event).is_err() {
+            return Ran::NeverBegan;
+        }
+        let outcome = self.answer(&invocation.request_id, limit).await;
+        let duration = begun.elapsed();
+        self.read_memory();
+        Ran::Ended { outcome, duration }
+    }
+
+    async fn answer(&mut self, id: &str, limit: Duration) -> Result<Bytes, FunctionError> {
+        let mut memory = interval_at(Instant::now() + MEMORY_INTERVAL, MEMORY_INTERVAL);
+        memory.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                Some(asked) = self.asked.recv() => match asked {
+                    Asked::Finished { request_id, outcome, open } => {
+                        let mine = request_id == id;
+                        let _ = open.send(mine);
+                        if mine {
+                            return outcome;
+                        }
+                    }
+                    // Dropping the sender refuses: an event is open.
+                    Asked::Next(refused) => drop(refused),
+                    Asked::InitFailed(error) => return Err(error),
+                },
+                status = self.process.ended() => return Err(exited(Some(id), status)),
+                () = sleep_until(self.deadline) => {
+                    self.read_memory();
+                    self.process.kill();
+                    self.process.ended().await;
+                    return Err(FunctionError::timed_out(id, limit));
+                }
+                _ = memory.tick() => self.read_memory(),
+            }
+        }
+    }
+
+    /// After an answer: waits until the process asks for the next event. False if it is gone, or did not by its deadline.
+    pub(super) async fn settle(&mut self) -> bool {
+        let deadline = self.deadline;
+        match tokio::time::timeout_at(deadline, self.until_next()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(_)) => false,
+            Err(_) => {
+                tracing::warn!("a function process answered and then did not ask for the next event by its deadline");
+                false
+            }
+        }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.process.is_alive()
+    }
+
+    pub(super) fn freeze(&self) {
+        self.process.freeze();
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.seat.generation()
+    }
+
+    /// Kills the process and waits until nothing of it is left.
+    pub(super) async fn end(mut self) {
+        self.process.kill();
+        self.process.ended().await;
+    }
+
+    fn read_memory(&mut self) {
+        let memory = self.process.memory();
+        self.max_rss = self.max_rss.max(memory.peak_of_one).max(memory.now_of_all);
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// How Lambda calls the end of a process in the midst of its work.
+fn exited(request_id: Option<&str>, status: ExitStatus) -> FunctionError {
+    let how = match (status.code(), status.signal()) {
+        (Some(0), _) => "Runtime exited without providing a reason".to_owned(),
+        (Some(code), _) => format!("Runtime exited with error: exit status {code}"),
+        (None, Some(signal)) => format!("Runtime exited with error: signal: {}", signal_name(signal)),
+        (None, None) => "Runtime exited".to_owned(),
+    };
+    FunctionError::crashed(request_id, &how)
+}
+
+/// The names that Go's `syscall.Signal` gives, which is how Lambda prints them.
+fn signal_name(signal: i32) -> String {
+    match signal {
+        4 => "illegal instruction",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        11 => "segmentation fault",
+        13 => "broken pipe",
+        15 => "terminated",
+        other => return format!("signal {other}"),
+    }
+    .to_owned()
+}

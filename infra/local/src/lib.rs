@@ -1,0 +1,19 @@
+//! The AWS services that `infra/template.yaml` names, in one process on one machine.
+//!
+//! It speaks AWS's own protocols to unmodified clients and keeps everything under one data folder.
+//! It knows nothing of the product that runs on it: a mistake shared by both would hide from every test.
+
+pub mod control;
+pub mod database;
+pub mod dynamodb;
+pub(crate) mod endpoint;
+pub mod event_sources;
+pub mod functions;
+pub mod gateway;
+pub mod identity;
+pub mod meter;
+pub mod queues;
+pub mod s3;
+pub mod sqs;
+pub mod stack;
+pub mod template;

@@ -1,0 +1,158 @@
+//! Runs the local stack until it is told to stop.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use clap::{Parser, Subcommand};
+use local_stack::functions::ledger::watch_over;
+use local_stack::identity;
+use local_stack::stack::{Addresses, Options, Stack};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// The AWS services that infra/template.yaml names, in one process on one machine
+#[derive(Debug, Parser)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Arguments {
+    /// The SAM template
+    #[arg(long, default_value = "infra/template.yaml")]
+    template: PathBuf,
+    /// The folder with the functions' binaries
+    #[arg(long, required = true)]
+    functions: Option<PathBuf>,
+    /// The gateway's port; S3, DynamoDB and SQS follow it, 0 takes any four
+    #[arg(long, env = "PORT", default_value_t = 3021)]
+    port: u16,
+    /// Where everything is kept
+    #[arg(long, env = "DATA", default_value = ".data")]
+    data: PathBuf,
+    /// A variable of all functions, instead of the template's (repeatable)
+    #[arg(long = "override", value_name = "NAME=VALUE", value_parser = assignment)]
+    overrides: Vec<(String, String)>,
+    /// The timeout of a function in seconds, instead of the template's (repeatable)
+    #[arg(long = "override-timeout", value_name = "FUNCTION=SECONDS", value_parser = timeout)]
+    timeouts: Vec<(String, Duration)>,
+    /// Most processes of a function that has no reserved concurrency
+    #[arg(long, value_name = "PROCESSES")]
+    concurrency: Option<usize>,
+    /// Most queue events that one function works on at the same time (default: two for each core)
+    #[arg(long, value_name = "EVENTS")]
+    event_concurrency: Option<usize>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ends the function processes of a stack that has died: started by the stack itself
+    #[command(hide = true)]
+    Watchdog {
+        /// The folder of the stack's run
+        folder: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(Command::Watchdog { folder }) = arguments.command {
+        watch_over(&folder, std::io::stdin().lock());
+        return ExitCode::SUCCESS;
+    }
+    report_events();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&format!("cannot start: {error}")),
+    };
+    match runtime.block_on(run(arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), String> {
+    let mut options =
+        Options::new(arguments.template, arguments.functions.unwrap_or_default(), arguments.data);
+    options.port = arguments.port;
+    options.environment = arguments.overrides.into_iter().collect();
+    options.timeouts = arguments.timeouts.into_iter().collect::<BTreeMap<_, _>>();
+    options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
+    options.event_concurrency = arguments.event_concurrency.unwrap_or(options.event_concurrency).max(1);
+    options.watchdog = Some(std::env::current_exe().map_err(|error| format!("cannot find this binary: {error}"))?);
+
+    // Before the start, so that a signal in its midst is not lost.
+    let cannot_listen = |error: std::io::Error| format!("cannot listen to signals: {error}");
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot_listen)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot_listen)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(cannot_listen)?;
+
+    let running = Stack::start(options).await.map_err(|error| error.to_string())?;
+    announce(running.addresses());
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+    }
+    running.stop().await;
+    Ok(())
+}
+
+/// Says where everything is.
+fn announce(addresses: &Addresses) {
+    let title = Style::new().bold();
+    let address = AnsiColor::Cyan.on_default();
+    let dim = Style::new().dimmed();
+    let keys = identity::LOCAL;
+    anstream::println!("{title}The local stack is ready.{title:#} {dim}Ctrl-C stops it; what is stored stays in {}{dim:#}", addresses.data.display());
+    for (name, url) in [
+        ("HTTP API", &addresses.gateway),
+        ("S3", &addresses.s3),
+        ("DynamoDB", &addresses.dynamodb),
+        ("SQS", &addresses.sqs),
+    ] {
+        anstream::println!("  {name:<9} {address}{url}{address:#}");
+    }
+    for (id, bucket) in &addresses.buckets {
+        anstream::println!("  {dim}{id:<14} s3://{bucket}{dim:#}");
+    }
+    anstream::println!(
+        "  {dim}AWS_ACCESS_KEY_ID={} AWS_SECRET_ACCESS_KEY={} AWS_REGION={} aws --endpoint-url {} s3 ls{dim:#}",
+        keys.access_key_id,
+        keys.secret_access_key,
+        identity::REGION,
+        addresses.s3
+    );
+    anstream::println!("  {dim}curl {}/_local/stats{dim:#}", addresses.gateway);
+}
+
+/// Writes what happens to standard error: `LOG` chooses how much (`info` unless it is set).
+fn report_events() {
+    let filter = EnvFilter::try_from_env("LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+}
+
+fn failed(message: &str) -> ExitCode {
+    let error = AnsiColor::Red.on_default().bold();
+    anstream::eprintln!("{error}local-stack:{error:#} {message}");
+    ExitCode::FAILURE
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("not like NAME=VALUE".to_owned()),
+    }
+}
+
+fn timeout(text: &str) -> Result<(String, Duration), String> {
+    let (name, seconds) = assignment(text).map_err(|_| "not like FUNCTION=SECONDS".to_owned())?;
+    let seconds: f64 = seconds.parse().map_err(|_| format!("{seconds:?} is not a number of seconds"))?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(timeout) if !timeout.is_zero() => Ok((name, timeout)),
+        _ => Err("a timeout is more than 0 seconds".to_owned()),
+    }
+}

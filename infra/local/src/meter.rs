@@ -1,0 +1,322 @@
+//! What is asked of the AWS services, counted by who asks, service and operation.
+//!
+//! Bytes are bodies as transferred, counted while they stream. An error is an answer of 400 or above, refused
+//! conditions and missing keys included, or none at all.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use http::{HeaderMap, Method, Request, Response, Uri, header};
+use hyper::body::{Body, Buf, Frame, SizeHint};
+use serde::Serialize;
+
+use crate::identity::FUNCTION;
+
+/// Counts the traffic of the endpoints it is given to. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    counters: Arc<Mutex<BTreeMap<Key, Arc<Counter>>>>,
+}
+
+/// Counts by service and operation, as AWS writes them: `s3`, `GetObject`.
+pub type Services = BTreeMap<String, BTreeMap<String, Counts>>;
+
+/// What was counted since the start or the last reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Snapshot {
+    /// Asked by the functions.
+    pub aws: Services,
+    /// Asked by everybody else: command lines, tests, whoever follows a presigned URL signed by `local`.
+    pub outside: Services,
+}
+
+/// The counts of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Requests.
+    pub calls: u64,
+    /// Requests answered with 400 or above, or not at all.
+    pub errors: u64,
+    /// Bytes of request bodies.
+    pub bytes_in: u64,
+    /// Bytes of response bodies.
+    pub bytes_out: u64,
+}
+
+impl Meter {
+    /// What was counted so far. Bodies that are on their way count as far as they came.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for (key, counter) in self.lock().iter() {
+            let services = if key.is_function { &mut snapshot.aws } else { &mut snapshot.outside };
+            services
+                .entry(key.service.name().to_owned())
+                .or_default()
+                .insert(key.operation.clone(), counter.read());
+        }
+        snapshot
+    }
+
+    /// Begins again at zero.
+    pub fn reset(&self) {
+        self.lock().clear();
+    }
+
+    /// Counts a request by its head.
+    pub(crate) fn begin<B>(&self, service: Service, request: &Request<B>) -> Call {
+        let key = Key {
+            is_function: access_key(request.headers(), request.uri()) == Some(FUNCTION.access_key_id),
+            service,
+            operation: service.operation(request.method(), request.uri(), request.headers()),
+        };
+        let counter = Arc::clone(self.lock().entry(key).or_default());
+        counter.calls.fetch_add(1, Ordering::Relaxed);
+        Call { counter }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Arc<Counter>>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An AWS service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Service {
+    DynamoDb,
+    S3,
+    Sqs,
+}
+
+impl Service {
+    fn name(self) -> &'static str {
+        match self {
+            Self::DynamoDb => "dynamodb",
+            Self::S3 => "s3",
+            Self::Sqs => "sqs",
+        }
+    }
+
+    fn operation(self, method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
+        match self {
+            Self::S3 => s3_operation(method, uri, headers).to_owned(),
+            Self::DynamoDb | Self::Sqs => headers
+                .get("x-amz-target")
+                .and_then(|target| target.to_str().ok())
+                .and_then(|target| target.rsplit_once('.'))
+                .map(|(_, operation)| operation)
+                // Whoever sends anything at all must not fill the memory with names.
+                .filter(|name| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+                .unwrap_or("Unknown")
+                .to_owned(),
+        }
+    }
+}
+
+/// Source: Amazon S3 API reference, the request syntax of each operation.
+fn s3_operation(method: &Method, uri: &Uri, headers: &HeaderMap) -> &'static str {
+    let query = uri.query().unwrap_or_default();
+    let has = |name: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
+    let copies = headers.contains_key("x-amz-copy-source");
+    let path = uri.path().trim_start_matches('/');
+    let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
+    match (method.as_str(), bucket.is_empty(), key.is_empty()) {
+        ("GET", true, _) => "ListBuckets",
+        ("GET", false, true) if has("list-type") => "ListObjectsV2",
+        ("GET", false, true) if has("uploads") => "ListMultipartUploads",
+        ("GET", false, true) if has("location") => "GetBucketLocation",
+        ("GET", false, true) => "ListObjects",
+        ("HEAD", false, true) => "HeadBucket",
+        ("PUT", false, true) => "CreateBucket",
+        ("DELETE", false, true) => "DeleteBucket",
+        ("POST", false, true) if has("delete") => "DeleteObjects",
+        ("GET", false, false) if has("uploadId") => "ListParts",
+        ("GET", false, false) if has("attributes") => "GetObjectAttributes",
+        ("GET", false, false) => "GetObject",
+        ("HEAD", false, false) => "HeadObject",
+        ("PUT", false, false) if has("uploadId") && copies => "UploadPartCopy",
+        ("PUT", false, false) if has("uploadId") => "UploadPart",
+        ("PUT", false, false) if copies => "CopyObject",
+        ("PUT", false, false) => "PutObject",
+        ("DELETE", false, false) if has("uploadId") => "AbortMultipartUpload",
+        ("DELETE", false, false) => "DeleteObject",
+        ("POST", false, false) if has("uploads") => "CreateMultipartUpload",
+        ("POST", false, false) if has("uploadId") => "CompleteMultipartUpload",
+        _ => "Unknown",
+    }
+}
+
+/// The access key that a request is signed with, by header or presigned URL.
+fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
+    let in_header = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once("Credential="))
+        .map(|(_, credential)| credential);
+    let in_query = || {
+        uri.query()?.split('&').find_map(|pair| pair.strip_prefix("X-Amz-Credential="))
+    };
+    // The parts of a credential are separated by slashes, in a URL by %2F.
+    let credential = in_header.or_else(in_query)?;
+    credential.split(['/', '%']).next()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    is_function: bool,
+    service: Service,
+    operation: String,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    calls: AtomicU64,
+    errors: AtomicU64,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+}
+
+impl Counter {
+    fn read(&self) -> Counts {
+        Counts {
+            calls: self.calls.load(Ordering::Relaxed),
+            errors: self.errors.load(Ordering::Relaxed),
+            bytes_in: self.bytes_in.load(Ordering::Relaxed),
+            bytes_out: self.bytes_out.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// One request that is being counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    counter: Arc<Counter>,
+}
+
+impl Call {
+    /// Counts the request's body as it is read.
+    pub(crate) fn request<B>(&self, body: B) -> Counted<B> {
+        Counted { body, counter: Arc::clone(&self.counter), direction: Direction::In }
+    }
+
+    /// Counts the response, and its body as it is sent.
+    pub(crate) fn response<B>(&self, response: Response<B>) -> Response<Counted<B>> {
+        if response.status().as_u16() >= 400 {
+            self.failed();
+        }
+        let counter = Arc::clone(&self.counter);
+        response.map(|body| Counted { body, counter, direction: Direction::Out })
+    }
+
+    /// Counts a request that got no answer.
+    pub(crate) fn failed(&self) {
+        self.counter.errors.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+/// A body whose bytes are counted when they pass.
+#[derive(Debug)]
+pub(crate) struct Counted<B> {
+    body: B,
+    counter: Arc<Counter>,
+    direction: Direction,
+}
+
+impl<B: Body + Unpin> Body for Counted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            let bytes = match self.direction {
+                Direction::In => &self.counter.bytes_in,
+                Direction::Out => &self.counter.bytes_out,
+            };
+            bytes.fetch_add(data.remaining() as u64, Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(method: &str, uri: &str, copies: bool) -> &'static str {
+        let mut headers = HeaderMap::new();
+        if copies {
+            headers.insert("x-amz-copy-source", http::HeaderValue::from_static("b/k"));
+        }
+        s3_operation(&method.parse().unwrap(), &uri.parse().unwrap(), &headers)
+    }
+
+    #[test]
+    fn s3_operations_have_the_names_that_aws_gives_them() {
+        for (method, uri, copies, expected) in [
+            ("GET", "/", false, "ListBuckets"),
+            ("GET", "/b?list-type=2&prefix=x", false, "ListObjectsV2"),
+            ("GET", "/b/?list-type=2", false, "ListObjectsV2"),
+            ("GET", "/b", false, "ListObjects"),
+            ("GET", "/b?uploads", false, "ListMultipartUploads"),
+            ("GET", "/b/k?x-id=GetObject", false, "GetObject"),
+            ("GET", "/b/k?uploadId=1", false, "ListParts"),
+            ("PUT", "/b/k/l", false, "PutObject"),
+            ("PUT", "/b/k", true, "CopyObject"),
+            ("PUT", "/b/k?partNumber=1&uploadId=u", false, "UploadPart"),
+            ("PUT", "/b/k?partNumber=1&uploadId=u", true, "UploadPartCopy"),
+            ("POST", "/b/k?uploads", false, "CreateMultipartUpload"),
+            ("POST", "/b/k?uploadId=u", false, "CompleteMultipartUpload"),
+            ("POST", "/b?delete", false, "DeleteObjects"),
+            ("DELETE", "/b/k", false, "DeleteObject"),
+            ("PATCH", "/b/k", false, "Unknown"),
+        ] {
+            assert_eq!(operation(method, uri, copies), expected, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn functions_are_told_from_others_by_their_access_key() {
+        let meter = Meter::default();
+        for (uri, authorization) in [
+            ("/b/k", Some("AWS4-HMAC-SHA256 Credential=function/20260101/us-east-1/s3/aws4_request, SignedHeaders=host")),
+            ("/b/k?X-Amz-Credential=function%2F20260101&X-Amz-Expires=1", None),
+            ("/b/k", Some("AWS4-HMAC-SHA256 Credential=functional/20260101/us-east-1/s3/aws4_request, SignedHeaders=host")),
+            ("/b/k", None),
+        ] {
+            let mut request = Request::get(uri);
+            if let Some(authorization) = authorization {
+                let value = http::HeaderValue::from_bytes(authorization.as_bytes()).unwrap();
+                request = request.header(header::AUTHORIZATION, value);
+            }
+            meter.begin(Service::S3, &request.body(()).unwrap());
+        }
+        let snapshot = meter.snapshot();
+        assert_eq!(snapshot.aws["s3"]["GetObject"].calls, 2);
+        assert_eq!(snapshot.outside["s3"]["GetObject"].calls, 2);
+        meter.reset();
+        assert_eq!(meter.snapshot(), Snapshot::default());
+    }
+}

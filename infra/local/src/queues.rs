@@ -1,0 +1,688 @@
+//! Durable queues that behave as SQS standard queues do: visibility, delays, receive counts, dead-letter queues.
+//!
+//! - Every operation is one transaction; `insert` runs inside somebody else's, so that S3 can change an object and
+//!   tell about it at once.
+//! - Time is asked of a [`Clock`] that the owner chooses: tests move it instead of waiting.
+//! - Nothing runs in the background. Messages expire, become visible and move to dead-letter queues when somebody
+//!   looks; [`Queues::changes`] and [`Queues::next_visible_at_ms`] tell when looking is worth it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::database::{Database, DatabaseError};
+
+/// A message with its attributes may have this many bytes (SQS API reference, SendMessage).
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+
+const MAX_DELAY: Duration = Duration::from_secs(900);
+const MAX_VISIBILITY: Duration = Duration::from_secs(12 * 3600);
+
+/// All queues of the stack. Clones are the same queues.
+#[derive(Clone, Debug)]
+pub struct Queues {
+    database: Database,
+    clock: Clock,
+    changes: watch::Sender<u64>,
+}
+
+/// What a queue is. The defaults of SQS: 30 s visibility, no delay, 4 days of retention.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSpec {
+    /// The name, unique in the stack.
+    pub name: String,
+    /// How long a received message stays hidden; at most 12 hours.
+    pub visibility_timeout: Duration,
+    /// How long a new message stays hidden; at most 15 minutes.
+    pub delay: Duration,
+    /// How long a message is kept, counted from when it was first sent.
+    pub retention: Duration,
+    /// Where messages go that were received too often.
+    pub redrive: Option<Redrive>,
+}
+
+/// Where messages go that were received too often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redrive {
+    /// The dead-letter queue's name. It must exist by the time a message moves there.
+    pub dead_letter: String,
+    /// A message that was received this often moves instead of being received once more.
+    pub max_receive_count: u32,
+}
+
+/// A message to send.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewMessage {
+    /// The text; not empty, at most [`MAX_MESSAGE_BYTES`] with the attributes.
+    pub body: String,
+    /// How long it stays hidden; `None` means the queue's own delay.
+    pub delay: Option<Duration>,
+    /// Message attributes of type `String`.
+    pub attributes: BTreeMap<String, String>,
+    /// `MessageGroupId`: kept and handed out, without an effect on the order.
+    pub group: Option<String>,
+}
+
+/// A message as received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The message's id, the same for each time it is received.
+    pub id: String,
+    /// The handle for this one receipt.
+    pub receipt: String,
+    /// The text.
+    pub body: String,
+    /// Message attributes; binary values in base64.
+    pub attributes: BTreeMap<String, String>,
+    /// The data types of those attributes whose type is not `String`.
+    pub attribute_types: BTreeMap<String, String>,
+    /// `MessageGroupId`.
+    pub group: Option<String>,
+    /// How often it has been received, this time included.
+    pub receive_count: u32,
+    /// When it was sent, in epoch milliseconds.
+    pub sent_at_ms: i64,
+    /// When it was received for the first time, in epoch milliseconds.
+    pub first_received_at_ms: i64,
+    /// In a dead-letter queue: the name of the queue it came from.
+    pub moved_from: Option<String>,
+}
+
+/// How many messages a queue holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Ready to be received.
+    pub visible: u64,
+    /// Received, neither deleted nor visible again.
+    pub in_flight: u64,
+    /// Sent with a delay that has not passed.
+    pub delayed: u64,
+}
+
+/// Why a queue operation was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// No queue has this name.
+    #[error("there is no queue {0:?}; queues are made from the template's AWS::SQS::Queue resources")]
+    NoSuchQueue(String),
+    /// The text is not a receipt that these queues handed out.
+    #[error("{0:?} is not a receipt handle of this queue")]
+    InvalidReceipt(String),
+    /// The message is not hidden by this receipt any more.
+    #[error("the message is not in flight under this receipt handle; receive it again")]
+    NotInFlight,
+    /// The message and its attributes are too long.
+    #[error("the message has {bytes} bytes with its attributes, {MAX_MESSAGE_BYTES} are allowed")]
+    TooLong {
+        /// Bytes of body and attributes.
+        bytes: usize,
+    },
+    /// The message holds a character that XML 1.0 forbids.
+    #[error("the message holds the character {0:?}, which SQS does not carry; encode the body")]
+    InvalidContents(char),
+    /// A parameter is out of its range.
+    #[error("{0}")]
+    InvalidParameter(String),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+impl From<rusqlite::Error> for QueueError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+impl Queues {
+    /// The queues in `database`, by the system's clock.
+    #[must_use]
+    pub fn new(database: Database) -> Self {
+        Self::with_clock(database, Clock::system())
+    }
+
+    /// The queues in `database`, by `clock`.
+    #[must_use]
+    pub fn with_clock(database: Database, clock: Clock) -> Self {
+        Self { database, clock, changes: watch::Sender::new(0) }
+    }
+
+    /// The clock that visibility is counted by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Creates the queue, or gives an existing one of this name the properties of `spec`.
+    ///
+    /// # Errors
+    /// [`QueueError::InvalidParameter`] if a time is out of range, or the database's error.
+    pub async fn create(&self, spec: QueueSpec) -> Result<(), QueueError> {
+        spec.check()?;
+        let now = self.clock.now_ms();
+        self.database
+            .write(move |transaction| {
+                transaction.execute(
+                    "INSERT INTO queues (name, visibility_ms, delay_ms, retention_ms, dead_letter, max_receive_count, created_ms)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                     ON CONFLICT (name) DO UPDATE SET visibility_ms = ?2, delay_ms = ?3, retention_ms = ?4,
+                         dead_letter = ?5, max_receive_count = ?6",
+                    params![
+                        spec.name,
+                        millis(spec.visibility_timeout),
+                        millis(spec.delay),
+                        millis(spec.retention),
+                        spec.redrive.as_ref().map(|redrive| redrive.dead_letter.as_str()),
+                        spec.redrive.as_ref().map(|redrive| redrive.max_receive_count),
+                        now
+                    ],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// The properties of a queue.
+    ///
+    /// # Errors
+    /// [`QueueError::NoSuchQueue`], or the database's error.
+    pub async fn spec(&self, queue: &str) -> Result<QueueSpec, QueueError> {
+        let queue = queue.to_owned();
+        self.database.read(move |transaction| load(transaction, &queue)).await
+    }
+
+    /// The names of all queues, sorted.
+    ///
+    /// # Errors
+    /// The database's error.
+    pub async fn names(&self) -> Result<Vec<String>, QueueError> {
+        self.database
+            .read(|transaction| {
+                let mut statement = transaction.prepare_cached("SELECT name FROM queues ORDER BY name")?;
+                let names = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+                Ok(names)
+            })
+            .await
+    }
+
+    /// Sends a message; returns its id.
+    ///
+    /// # Errors
+    /// The queue does not exist, the message is not one that SQS takes, or the database's error.
+    pub async fn send(&self, queue: &str, message: NewMessage) -> Result<String, QueueError> {
+        self.send_typed(queue, message, BTreeMap::new()).await
+    }
+
+    /// As [`Queues::send`], with the data types of those attributes whose type is not `String`.
+    pub(crate) async fn send_typed(
+        &self,
+        queue: &str,
+        message: NewMessage,
+        types: BTreeMap<String, String>,
+    ) -> Result<String, QueueError> {
+        message.check()?;
+        let queue = queue.to_owned();
+        let now = self.clock.now_ms();
+        let id =
+            self.database.write(move |transaction| insert(transaction, &queue, &message, &types, now)).await?;
+        self.changed();
+        Ok(id)
+    }
+
+    /// Receives up to `max` messages and hides them for `visibility` (`None`: the queue's own timeout). Messages that
+    /// were received too often move to the dead-letter queue first.
+    ///
+    /// # Errors
+    /// The queue, or a dead-letter queue that is needed, does not exist; or the database's error.
+    pub async fn receive(
+        &self,
+        queue: &str,
+        max: usize,
+        visibility: Option<Duration>,
+    ) -> Result<Vec<Received>, QueueError> {
+        check_visibility(visibility)?;
+        let now = self.clock.now_ms();
+        let queue = queue.to_owned();
+        // Most looks find nothing: those take no turn among the writers.
+        let (name, found) = self
+            .database
+            .read::<_, QueueError>(move |transaction| {
+                load(transaction, &queue)?;
+                let found = transaction
+                    .prepare_cached("SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 LIMIT 1")?
+                    .exists(params![queue, now])?;
+                Ok((queue, found))
+            })
+            .await?;
+        if !found || max == 0 {
+            return Ok(Vec::new());
+        }
+        let (received, moved) = self
+            .database
+            .write(move |transaction| claim(transaction, &name, max, visibility, now))
+            .await?;
+        if moved || !received.is_empty() {
+            self.changed();
+        }
+        Ok(received)
+    }
+
+    /// Deletes the message that `receipt` was handed out for, also when it has become visible again meanwhile. An
+    /// older receipt than the last one deletes nothing.
+    ///
+    /// # Errors
+    /// [`QueueError::InvalidReceipt`] if the text is no receipt, or the database's error.
+    pub async fn delete(&self, queue: &str, receipt: &str) -> Result<(), QueueError> {
+        let number = number_of(receipt)?;
+        let (queue, receipt) = (queue.to_owned(), receipt.to_owned());
+        self.database
+            .write::<_, QueueError>(move |transaction| {
+                load(transaction, &queue)?;
+                transaction
+                    .prepare_cached("DELETE FROM messages WHERE number = ?1 AND queue = ?2 AND receipt = ?3")?
+                    .execute(params![number, queue, receipt])?;
+                Ok(())
+            })
+            .await?;
+        self.changed();
+        Ok(())
+    }
+
+    /// Hides the message for `visibility` from now on; zero makes it visible at once.
+    ///
+    /// # Errors
+    /// [`QueueError::InvalidReceipt`], [`QueueError::NotInFlight`], [`QueueError::InvalidParameter`] over 12 hours,
+    /// or the database's error.
+    pub async fn change_visibility(
+        &self,
+        queue: &str,
+        receipt: &str,
+        visibility: Duration,
+    ) -> Result<(), QueueError> {
+        check_visibility(Some(visibility))?;
+        let number = number_of(receipt)?;
+        let (queue, receipt) = (queue.to_owned(), receipt.to_owned());
+        let now = self.clock.now_ms();
+        self.database
+            .write(move |transaction| {
+                load(transaction, &queue)?;
+                let changed = transaction
+                    .prepare_cached(
+                        "UPDATE messages SET visible_ms = ?1
+                         WHERE number = ?2 AND queue = ?3 AND receipt = ?4 AND visible_ms > ?5",
+                    )?
+                    .execute(params![now + millis(visibility), number, queue, receipt, now])?;
+                if changed == 0 { Err(QueueError::NotInFlight) } else { Ok(()) }
+            })
+            .await?;
+        self.changed();
+        Ok(())
+    }
+
+    /// How many messages the queue holds.
+    ///
+    /// # Errors
+    /// [`QueueError::NoSuchQueue`], or the database's error.
+    pub async fn counts(&self, queue: &str) -> Result<Counts, QueueError> {
+        let queue = queue.to_owned();
+        let now = self.clock.now_ms();
+        self.database
+            .read(move |transaction| {
+                let spec = load(transaction, &queue)?;
+                let counts = transaction
+                    .prepare_cached(
+                        "SELECT count(*) FILTER (WHERE visible_ms <= ?2),
+                                count(*) FILTER (WHERE visible_ms > ?2 AND receipt IS NOT NULL),
+                                count(*) FILTER (WHERE visible_ms > ?2 AND receipt IS NULL)
+                         FROM messages WHERE queue = ?1 AND sent_ms > ?3",
+                    )?
+                    .query_row(params![queue, now, now - millis(spec.retention)], |row| {
+                        Ok(Counts { visible: row.get(0)?, in_flight: row.get(1)?, delayed: row.get(2)? })
+                    })?;
+                Ok(counts)
+            })
+            .await
+    }
+
+    /// When the first message that is in the queue now can be received, in epoch milliseconds: in the past if one is
+    /// visible already, `None` if the queue is empty.
+    ///
+    /// # Errors
+    /// [`QueueError::NoSuchQueue`], or the database's error.
+    pub async fn next_visible_at_ms(&self, queue: &str) -> Result<Option<i64>, QueueError> {
+        let queue = queue.to_owned();
+        self.database
+            .read(move |transaction| {
+                load(transaction, &queue)?;
+                let next = transaction
+                    .prepare_cached("SELECT min(visible_ms) FROM messages WHERE queue = ?1")?
+                    .query_row([queue], |row| row.get(0))?;
+                Ok(next)
+            })
+            .await
+    }
+
+    /// Deletes every message of the queue.
+    ///
+    /// # Errors
+    /// [`QueueError::NoSuchQueue`], or the database's error.
+    pub async fn purge(&self, queue: &str) -> Result<(), QueueError> {
+        let queue = queue.to_owned();
+        self.database
+            .write::<_, QueueError>(move |transaction| {
+                load(transaction, &queue)?;
+                transaction.execute("DELETE FROM messages WHERE queue = ?1", [queue])?;
+                Ok(())
+            })
+            .await?;
+        self.changed();
+        Ok(())
+    }
+
+    /// Makes every message in flight visible at once, as if it had not been received: for the start of a stack whose
+    /// predecessor was killed, since the consumers died with it through no fault of the message. Returns how many.
+    ///
+    /// # Errors
+    /// The database's error.
+    pub async fn release_all(&self) -> Result<usize, QueueError> {
+        let now = self.clock.now_ms();
+        let released = self
+            .database
+            .write::<_, QueueError>(move |transaction| {
+                Ok(transaction.execute(
+                    "UPDATE messages SET visible_ms = ?1, receipt = NULL, receive_count = max(receive_count - 1, 0)
+                     WHERE receipt IS NOT NULL AND visible_ms > ?1",
+                    [now],
+                )?)
+            })
+            .await?;
+        self.changed();
+        Ok(released)
+    }
+
+    /// A number that changes whenever a message was sent, received, moved, deleted, or its visibility changed. Take
+    /// the receiver before looking into a queue, then nothing between look and wait is missed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Wakes those who wait for [`Queues::changes`].
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+}
+
+/// Inserts a message that passed [`NewMessage::check`]; returns its id. The caller wakes the pollers with
+/// [`Queues::changed`] once the transaction is committed.
+pub(crate) fn insert(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    message: &NewMessage,
+    types: &BTreeMap<String, String>,
+    now: i64,
+) -> Result<String, QueueError> {
+    let spec = load(transaction, queue)?;
+    let id = Uuid::new_v4().to_string();
+    let attributes = serde_json::json!({ "values": message.attributes, "types": types }).to_string();
+    transaction
+        .prepare_cached(
+            "INSERT INTO messages (queue, id, body, attributes, group_id, sent_ms, visible_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            queue,
+            id,
+            message.body,
+            attributes,
+            message.group,
+            now,
+            now + millis(message.delay.unwrap_or(spec.delay))
+        ])?;
+    Ok(id)
+}
+
+/// Claims visible messages; also says whether any moved to the dead-letter queue.
+fn claim(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    max: usize,
+    visibility: Option<Duration>,
+    now: i64,
+) -> Result<(Vec<Received>, bool), QueueError> {
+    let spec = load(transaction, queue)?;
+    transaction
+        .prepare_cached("DELETE FROM messages WHERE queue = ?1 AND sent_ms <= ?2")?
+        .execute(params![queue, now - millis(spec.retention)])?;
+    let mut moved = false;
+    if let Some(redrive) = &spec.redrive {
+        moved = bury(transaction, queue, redrive, now)?;
+    }
+    let hidden_until = now + millis(visibility.unwrap_or(spec.visibility_timeout));
+    let mut select = transaction.prepare_cached(
+        "SELECT number, id, body, attributes, group_id, sent_ms, receive_count, first_received_ms, moved_from
+         FROM messages WHERE queue = ?1 AND visible_ms <= ?2 ORDER BY visible_ms, number LIMIT ?3",
+    )?;
+    let limit = i64::try_from(max).unwrap_or(i64::MAX);
+    let found: Vec<(i64, Received)> = select
+        .query_map(params![queue, now, limit], |row| read_message(row, now))?
+        .collect::<Result<_, _>>()?;
+    let mut hide = transaction.prepare_cached(
+        "UPDATE messages SET visible_ms = ?2, receipt = ?3, receive_count = receive_count + 1,
+             first_received_ms = coalesce(first_received_ms, ?4) WHERE number = ?1",
+    )?;
+    let mut received = Vec::with_capacity(found.len());
+    for (number, message) in found {
+        hide.execute(params![number, hidden_until, message.receipt, now])?;
+        received.push(message);
+    }
+    Ok((received, moved))
+}
+
+/// Moves the visible messages that were received too often.
+fn bury(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    redrive: &Redrive,
+    now: i64,
+) -> Result<bool, QueueError> {
+    let overdue = transaction
+        .prepare_cached(
+            "SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count >= ?3 LIMIT 1",
+        )?
+        .exists(params![queue, now, redrive.max_receive_count])?;
+    if !overdue {
+        return Ok(false);
+    }
+    load(transaction, &redrive.dead_letter)?;
+    transaction
+        .prepare_cached(
+            "UPDATE messages SET queue = ?4, moved_from = ?1, visible_ms = ?2, receipt = NULL
+             WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count >= ?3",
+        )?
+        .execute(params![queue, now, redrive.max_receive_count, redrive.dead_letter])?;
+    Ok(true)
+}
+
+fn read_message(row: &Row<'_>, now: i64) -> Result<(i64, Received), rusqlite::Error> {
+    #[derive(serde::Deserialize)]
+    struct Attributes {
+        values: BTreeMap<String, String>,
+        types: BTreeMap<String, String>,
+    }
+    let number: i64 = row.get(0)?;
+    let text: String = row.get(3)?;
+    let attributes: Attributes = serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(3, rusqlite::types::Type::Text, Box::new(error))
+    })?;
+    let earlier: u32 = row.get(6)?;
+    Ok((
+        number,
+        Received {
+            id: row.get(1)?,
+            receipt: format!("{number:x}.{}", Uuid::new_v4().simple()),
+            body: row.get(2)?,
+            attributes: attributes.values,
+            attribute_types: attributes.types,
+            group: row.get(4)?,
+            receive_count: earlier.saturating_add(1),
+            sent_at_ms: row.get(5)?,
+            first_received_at_ms: row.get::<_, Option<i64>>(7)?.unwrap_or(now),
+            moved_from: row.get(8)?,
+        },
+    ))
+}
+
+fn load(transaction: &Transaction<'_>, queue: &str) -> Result<QueueSpec, QueueError> {
+    transaction
+        .prepare_cached(
+            "SELECT visibility_ms, delay_ms, retention_ms, dead_letter, max_receive_count FROM queues WHERE name = ?1",
+        )?
+        .query_row([queue], |row| {
+            let duration = |index: usize| Ok::<_, rusqlite::Error>(Duration::from_millis(row.get(index)?));
+            let dead_letter: Option<String> = row.get(3)?;
+            let max_receive_count: Option<u32> = row.get(4)?;
+            Ok(QueueSpec {
+                name: queue.to_owned(),
+                visibility_timeout: duration(0)?,
+                delay: duration(1)?,
+                retention: duration(2)?,
+                redrive: dead_letter
+                    .zip(max_receive_count)
+                    .map(|(dead_letter, max_receive_count)| Redrive { dead_letter, max_receive_count }),
+            })
+        })
+        .optional()?
+        .ok_or_else(|| QueueError::NoSuchQueue(queue.to_owned()))
+}
+
+impl QueueSpec {
+    /// A queue with the defaults of SQS.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            visibility_timeout: Duration::from_secs(30),
+            delay: Duration::ZERO,
+            retention: Duration::from_secs(4 * 24 * 3600),
+            redrive: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), QueueError> {
+        let name_is_fine = (1..=80).contains(&self.name.len())
+            && self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        if !name_is_fine {
+            return Err(QueueError::InvalidParameter(format!(
+                "{:?} is not a queue name: 1 to 80 letters, digits, hyphens and underscores",
+                self.name
+            )));
+        }
+        check_visibility(Some(self.visibility_timeout))?;
+        check_delay(Some(self.delay))?;
+        if self.redrive.as_ref().is_some_and(|redrive| !(1..=1000).contains(&redrive.max_receive_count)) {
+            return Err(QueueError::InvalidParameter("maxReceiveCount must be between 1 and 1000".to_owned()));
+        }
+        if !(60..=1_209_600).contains(&self.retention.as_secs()) {
+            return Err(QueueError::InvalidParameter(
+                "MessageRetentionPeriod must be between 60 and 1209600 seconds".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl NewMessage {
+    /// A message without attributes, by the queue's own delay.
+    #[must_use]
+    pub fn text(body: impl Into<String>) -> Self {
+        Self { body: body.into(), ..Self::default() }
+    }
+
+    /// Whether SQS would take this message.
+    pub(crate) fn check(&self) -> Result<(), QueueError> {
+        check_delay(self.delay)?;
+        if self.body.is_empty() {
+            return Err(QueueError::InvalidParameter("a message needs a body that is not empty".to_owned()));
+        }
+        let bytes = self.body.len()
+            + self.attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        if bytes > MAX_MESSAGE_BYTES {
+            return Err(QueueError::TooLong { bytes });
+        }
+        // XML 1.0, production Char: what SQS documents as the characters of a message.
+        let forbidden = |character: &char| {
+            (*character < ' ' && !matches!(character, '\t' | '\n' | '\r'))
+                || matches!(character, '\u{fffe}' | '\u{ffff}')
+        };
+        if let Some(character) = self.body.chars().find(forbidden) {
+            return Err(QueueError::InvalidContents(character));
+        }
+        Ok(())
+    }
+}
+
+fn check_delay(delay: Option<Duration>) -> Result<(), QueueError> {
+    if delay.is_some_and(|delay| delay > MAX_DELAY) {
+        return Err(QueueError::InvalidParameter("DelaySeconds must be between 0 and 900".to_owned()));
+    }
+    Ok(())
+}
+
+fn check_visibility(visibility: Option<Duration>) -> Result<(), QueueError> {
+    if visibility.is_some_and(|visibility| visibility > MAX_VISIBILITY) {
+        return Err(QueueError::InvalidParameter("VisibilityTimeout must be between 0 and 43200".to_owned()));
+    }
+    Ok(())
+}
+
+fn number_of(receipt: &str) -> Result<i64, QueueError> {
+    receipt
+        .split_once('.')
+        .filter(|(_, random)| Uuid::try_parse(random).is_ok())
+        .and_then(|(number, _)| i64::from_str_radix(number, 16).ok())
+        .ok_or_else(|| QueueError::InvalidReceipt(receipt.to_owned()))
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// What tells the time. Clones tell the same time.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> i64 + Send + Sync>);
+
+impl Clock {
+    /// The system's clock.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::new(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+        })
+    }
+
+    /// A clock that tells what `now_ms` returns, in epoch milliseconds.
+    #[must_use]
+    pub fn new(now_ms: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now_ms))
+    }
+
+    /// Milliseconds since 1970.
+    #[must_use]
+    pub fn now_ms(&self) -> i64 {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Clock({})", self.now_ms())
+    }
+}

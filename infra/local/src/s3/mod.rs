@@ -1,0 +1,99 @@
+//! S3 on a folder of files and SQLite: the protocol by `s3s`, the store by ourselves.
+//!
+//! - An object is a row that points at immutable files. Whether a write may happen is decided, the row swapped, the
+//!   events inserted into their queues, all in one transaction: no reader sees half of a write, no race has two
+//!   winners, no event is lost or made up.
+//! - Requests are signed (SigV4, header or presigned URL) with one of the key pairs of [`crate::identity`].
+//! - Buckets are not versioned; what S3 has beyond objects, listings, copies and multipart uploads is answered with
+//!   `NotImplemented`.
+
+mod bodies;
+mod buckets;
+mod checksums;
+mod conditions;
+mod events;
+mod failure;
+mod listing;
+mod multipart;
+mod objects;
+mod pages;
+mod reading;
+mod service;
+mod store;
+mod writing;
+
+pub use self::events::Notification;
+pub use self::service::serve;
+pub use self::store::{Store, StoreError};
+
+/// Fills the five checksum fields of an output.
+macro_rules! set_checksums {
+    ($output:expr, $checksums:expr) => {{
+        use $crate::s3::checksums::Algorithm;
+        let checksums = &$checksums;
+        let output = &mut $output;
+        output.checksum_crc32 = checksums.get(Algorithm::Crc32);
+        output.checksum_crc32c = checksums.get(Algorithm::Crc32c);
+        output.checksum_crc64nvme = checksums.get(Algorithm::Crc64Nvme);
+        output.checksum_sha1 = checksums.get(Algorithm::Sha1);
+        output.checksum_sha256 = checksums.get(Algorithm::Sha256);
+    }};
+}
+
+/// Reads the five checksum fields of an input, as algorithm and value.
+macro_rules! claimed_checksums {
+    ($input:expr) => {{
+        use $crate::s3::checksums::Algorithm;
+        let input = &$input;
+        [
+            (Algorithm::Crc32, &input.checksum_crc32),
+            (Algorithm::Crc32c, &input.checksum_crc32c),
+            (Algorithm::Crc64Nvme, &input.checksum_crc64nvme),
+            (Algorithm::Sha1, &input.checksum_sha1),
+            (Algorithm::Sha256, &input.checksum_sha256),
+        ]
+        .into_iter()
+        .filter_map(|(algorithm, value)| Some((algorithm, value.as_ref()?)))
+    }};
+}
+
+/// The headers of an input that are stored with an object.
+macro_rules! stored_attributes {
+    ($input:expr) => {{
+        let input = &$input;
+        $crate::s3::objects::Attributes {
+            cache_control: input.cache_control.clone(),
+            content_disposition: input.content_disposition.clone(),
+            content_encoding: $crate::s3::writing::stored_encoding(input.content_encoding.as_deref()),
+            content_language: input.content_language.clone(),
+            content_type: input.content_type.clone(),
+            expires: input.expires.clone().map($crate::s3::writing::epoch_seconds),
+            storage_class: input.storage_class.as_ref().map(|class| class.as_str().to_owned()),
+            website_redirect_location: input.website_redirect_location.clone(),
+            metadata: $crate::s3::writing::stored_metadata(input.metadata.as_ref()),
+        }
+    }};
+}
+
+/// Refuses what the store would otherwise silently not do.
+macro_rules! refuse_unsupported {
+    ($input:expr) => {{
+        let input = &$input;
+        $crate::s3::writing::refuse(input.sse_customer_algorithm.is_some(), "server-side encryption with a key of the caller's")?;
+        $crate::s3::writing::refuse(
+            input.server_side_encryption.as_ref().is_some_and(|kind| kind.as_str() != "AES256"),
+            "server-side encryption with KMS",
+        )?;
+        $crate::s3::writing::refuse(input.tagging.is_some(), "tagging")?;
+        $crate::s3::writing::refuse(
+            input.object_lock_mode.is_some() || input.object_lock_legal_hold_status.is_some(),
+            "object lock",
+        )?;
+        $crate::s3::writing::refuse(
+            input.acl.as_ref().is_some_and(|acl| !matches!(acl.as_str(), "private" | "bucket-owner-full-control")),
+            "an ACL other than private",
+        )?;
+    }};
+}
+
+use {claimed_checksums, refuse_unsupported, set_checksums, stored_attributes};

@@ -1,0 +1,220 @@
+//! The rows that say what an object is, and the transaction that swaps one for another together with its events.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use s3s::dto::{ETag, Timestamp};
+use s3s::{S3Result, s3_error};
+use serde::{Deserialize, Serialize};
+
+use super::bodies::Segment;
+use super::checksums::Checksums;
+use super::conditions::WriteConditions;
+use super::events::{self, Cause, Notification};
+use super::failure::Failure;
+
+/// The columns of [`Object::read`], in its order.
+pub(crate) const COLUMNS: &str = "key, size, etag, modified_ms, parts, checksums, attributes";
+
+/// An object as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Object {
+    /// The key, up to 1,024 bytes of UTF-8.
+    pub(crate) key: String,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// The ETag without quotes.
+    pub(crate) etag: String,
+    /// When it was written, in epoch milliseconds.
+    pub(crate) modified_ms: i64,
+    /// The files that its bytes are in, in order.
+    pub(crate) parts: Vec<Segment>,
+    /// Its additional checksums.
+    pub(crate) checksums: Checksums,
+    /// What the writer said about it.
+    pub(crate) attributes: Attributes,
+}
+
+/// The headers that are stored and handed out with an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Attributes {
+    pub(crate) cache_control: Option<String>,
+    pub(crate) content_disposition: Option<String>,
+    pub(crate) content_encoding: Option<String>,
+    pub(crate) content_language: Option<String>,
+    pub(crate) content_type: Option<String>,
+    /// `Expires`, in epoch seconds.
+    pub(crate) expires: Option<i64>,
+    pub(crate) storage_class: Option<String>,
+    pub(crate) website_redirect_location: Option<String>,
+    /// `x-amz-meta-…`, names in lower case.
+    pub(crate) metadata: BTreeMap<String, String>,
+}
+
+impl Object {
+    /// Reads the [`COLUMNS`].
+    pub(crate) fn read(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
+        Ok(Self {
+            key: row.get(0)?,
+            size: row.get(1)?,
+            etag: row.get(2)?,
+            modified_ms: row.get(3)?,
+            parts: json(row, 4)?,
+            checksums: json(row, 5)?,
+            attributes: json(row, 6)?,
+        })
+    }
+
+    /// The ETag as a header.
+    pub(crate) fn etag(&self) -> ETag {
+        ETag::Strong(self.etag.clone())
+    }
+
+    /// When it was written, to the second, as `Last-Modified` says it.
+    pub(crate) fn last_modified(&self) -> Timestamp {
+        timestamp(self.modified_ms.div_euclid(1000) * 1000)
+    }
+
+    /// The start, length and count of a part of a multipart upload; a plain object has one.
+    pub(crate) fn part(&self, number: i32) -> Option<std::ops::Range<u64>> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        let size = self.parts.get(index)?.size;
+        let start = self.parts[..index].iter().map(|part| part.size).sum();
+        Some(start..start + size)
+    }
+}
+
+/// Reads a column that holds JSON.
+pub(crate) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, index: usize) -> Result<T, rusqlite::Error> {
+    let text: String = row.get(index)?;
+    serde_json::from_str(&text).map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+/// A time as S3 writes it.
+pub(crate) fn timestamp(epoch_ms: i64) -> Timestamp {
+    Timestamp::from(UNIX_EPOCH + Duration::from_millis(u64::try_from(epoch_ms).unwrap_or(0)))
+}
+
+/// The object under a key.
+pub(crate) fn find(
+    transaction: &Transaction<'_>,
+    bucket: &str,
+    key: &str,
+) -> Result<Option<Object>, rusqlite::Error> {
+    transaction
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM objects WHERE bucket = ?1 AND key = ?2"))?
+        .query_row([bucket, key], Object::read)
+        .optional()
+}
+
+/// The object under a key, or the error that S3 answers.
+pub(crate) fn require(transaction: &Transaction<'_>, bucket: &str, key: &str) -> Result<Object, Failure> {
+    require_bucket(transaction, bucket)?;
+    find(transaction, bucket, key)?
+        .ok_or_else(|| s3_error!(NoSuchKey, "the specified key does not exist").into())
+}
+
+/// Refuses what names a bucket that does not exist.
+pub(crate) fn require_bucket(transaction: &Transaction<'_>, bucket: &str) -> Result<(), Failure> {
+    let exists =
+        transaction.prepare_cached("SELECT 1 FROM buckets WHERE name = ?1")?.exists([bucket])?;
+    if exists {
+        Ok(())
+    } else {
+        Err(s3_error!(NoSuchBucket, "the bucket {bucket:?} does not exist").into())
+    }
+}
+
+/// Puts `object` where its key says if the conditions hold, and tells the queues. Returns the files that nothing
+/// points at any more, to be removed after the commit.
+pub(crate) fn replace(
+    transaction: &Transaction<'_>,
+    bucket: &str,
+    object: &Object,
+    conditions: &WriteConditions,
+    notifications: &[Notification],
+    cause: &Cause,
+) -> Result<Vec<String>, Failure> {
+    require_bucket(transaction, bucket)?;
+    let stored = find(transaction, bucket, &object.key)?;
+    conditions.check(stored.as_ref().map(|stored| stored.etag.as_str()))?;
+    let unused = forget_files(transaction, stored)?;
+    remember_files(transaction, object.parts.iter().map(|part| part.file.as_str()))?;
+    transaction
+        .prepare_cached(
+            "INSERT OR REPLACE INTO objects (bucket, key, size, etag, modified_ms, parts, checksums, attributes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            bucket,
+            object.key,
+            object.size,
+            object.etag,
+            object.modified_ms,
+            serde_json::to_string(&object.parts)?,
+            serde_json::to_string(&object.checksums)?,
+            serde_json::to_string(&object.attributes)?
+        ])?;
+    let content = events::Content { size: object.size, etag: object.etag.clone() };
+    events::emit(transaction, notifications, bucket, &object.key, Some(&content), cause, object.modified_ms)?;
+    Ok(unused)
+}
+
+/// Removes the object under a key if the conditions hold; an absent one is no error and no event. Returns the files
+/// that nothing points at any more.
+pub(crate) fn remove(
+    transaction: &Transaction<'_>,
+    bucket: &str,
+    key: &str,
+    check: impl FnOnce(Option<&Object>) -> S3Result<()>,
+    notifications: &[Notification],
+    cause: &Cause,
+    now: i64,
+) -> Result<Vec<String>, Failure> {
+    require_bucket(transaction, bucket)?;
+    let stored = find(transaction, bucket, key)?;
+    check(stored.as_ref())?;
+    let Some(stored) = stored else { return Ok(Vec::new()) };
+    transaction
+        .prepare_cached("DELETE FROM objects WHERE bucket = ?1 AND key = ?2")?
+        .execute([bucket, key])?;
+    let unused = forget_files(transaction, Some(stored))?;
+    events::emit(transaction, notifications, bucket, key, None, cause, now)?;
+    Ok(unused)
+}
+
+/// Lists files as pointed at.
+pub(crate) fn remember_files<'a>(
+    transaction: &Transaction<'_>,
+    files: impl IntoIterator<Item = &'a str>,
+) -> Result<(), rusqlite::Error> {
+    let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO bodies (file) VALUES (?1)")?;
+    for file in files {
+        insert.execute([file])?;
+    }
+    Ok(())
+}
+
+/// Takes files off the list; returns them.
+pub(crate) fn forget(
+    transaction: &Transaction<'_>,
+    files: Vec<String>,
+) -> Result<Vec<String>, rusqlite::Error> {
+    let mut delete = transaction.prepare_cached("DELETE FROM bodies WHERE file = ?1")?;
+    for file in &files {
+        delete.execute([file])?;
+    }
+    Ok(files)
+}
+
+fn forget_files(
+    transaction: &Transaction<'_>,
+    object: Option<Object>,
+) -> Result<Vec<String>, rusqlite::Error> {
+    let files = object.into_iter().flat_map(|object| object.parts).map(|part| part.file).collect();
+    forget(transaction, files)
+}

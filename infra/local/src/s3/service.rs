@@ -1,0 +1,171 @@
+//! The endpoint: `s3s` reads and signs off requests, [`Store`] answers them.
+
+use std::future::Future;
+
+use hyper::body::Incoming;
+use s3s::auth::SimpleAuth;
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
+    CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput, CreateBucketOutput,
+    CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput, DeleteBucketOutput,
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, GetBucketLocationInput,
+    GetBucketLocationOutput, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
+    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput,
+    ListMultipartUploadsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
+    ListPartsInput, ListPartsOutput, PutObjectInput, PutObjectOutput, UploadPartCopyInput, UploadPartCopyOutput,
+    UploadPartInput, UploadPartOutput,
+};
+use s3s::service::S3ServiceBuilder;
+use s3s::{Body, S3, S3Request, S3Response, S3Result};
+use tokio::net::TcpListener;
+
+use super::store::Store;
+use super::{buckets, multipart, pages, reading, writing};
+use crate::endpoint::{self, Broken};
+use crate::identity::{FUNCTION, LOCAL};
+use crate::meter::{Counted, Meter, Service};
+
+/// Answers S3 requests on `listener` until `shutdown` resolves and what has begun is answered.
+pub async fn serve(
+    listener: TcpListener,
+    store: Store,
+    meter: Meter,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let mut auth = SimpleAuth::new();
+    for pair in [FUNCTION, LOCAL] {
+        auth.register(pair.access_key_id.to_owned(), pair.secret_access_key.into());
+    }
+    let mut builder = S3ServiceBuilder::new(store);
+    builder.set_auth(auth);
+    let service = builder.build();
+    endpoint::serve(listener, Service::S3, meter, shutdown, move |request: http::Request<Counted<Incoming>>| {
+        let service = service.clone();
+        async move {
+            service.call(request.map(Body::http_body_unsync)).await.map_err(|error| Broken(error.into()))
+        }
+    })
+    .await;
+}
+
+#[async_trait::async_trait]
+impl S3 for Store {
+    async fn create_bucket(
+        &self,
+        request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        Ok(buckets::create(self, request).await?)
+    }
+
+    async fn delete_bucket(
+        &self,
+        request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        Ok(buckets::delete(self, request).await?)
+    }
+
+    async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+        Ok(buckets::head(self, request).await?)
+    }
+
+    async fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        Ok(buckets::location(self, request).await?)
+    }
+
+    async fn list_buckets(
+        &self,
+        request: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        Ok(buckets::list(self, request).await?)
+    }
+
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+        Ok(reading::get(self, request).await?)
+    }
+
+    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+        Ok(reading::head(self, request).await?)
+    }
+
+    async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+        Ok(writing::put(self, request).await?)
+    }
+
+    async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+        Ok(writing::copy(self, request).await?)
+    }
+
+    async fn delete_object(
+        &self,
+        request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        Ok(writing::delete(self, request).await?)
+    }
+
+    async fn delete_objects(
+        &self,
+        request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        Ok(writing::delete_many(self, request).await?)
+    }
+
+    async fn create_multipart_upload(
+        &self,
+        request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        Ok(multipart::create(self, request).await?)
+    }
+
+    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+        Ok(multipart::upload_part(self, request).await?)
+    }
+
+    async fn upload_part_copy(
+        &self,
+        request: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        Ok(multipart::upload_part_copy(self, request).await?)
+    }
+
+    async fn complete_multipart_upload(
+        &self,
+        request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        Ok(multipart::complete(self, request).await?)
+    }
+
+    async fn abort_multipart_upload(
+        &self,
+        request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        Ok(multipart::abort(self, request).await?)
+    }
+
+    async fn list_objects(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        Ok(pages::list_v1(self, request).await?)
+    }
+
+    async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        Ok(pages::list_v2(self, request).await?)
+    }
+
+    async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        Ok(pages::list_uploads(self, request).await?)
+    }
+
+    async fn list_parts(&self, request: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+        Ok(pages::list_parts(self, request).await?)
+    }
+}

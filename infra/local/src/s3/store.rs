@@ -1,0 +1,148 @@
+//! What all operations share: the database, the bodies, the queues that hear of changes.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::params;
+
+use super::bodies::Bodies;
+use super::events::{Cause, Notification};
+use super::failure::Failure;
+use crate::database::{Database, DatabaseError};
+use crate::queues::{QueueError, Queues};
+
+/// The folder of bodies in the data folder.
+const FOLDER: &str = "s3";
+
+/// All buckets of the stack. Clones are the same buckets.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) database: Database,
+    pub(crate) bodies: Bodies,
+    pub(crate) queues: Queues,
+    pub(crate) notifications: Arc<[Notification]>,
+}
+
+/// Why the store cannot be opened or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file operation failed.
+    #[error("cannot use the folder of S3 bodies {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A notification names a queue that does not exist.
+    #[error("bucket {bucket:?} notifies a queue that cannot be used: {source}")]
+    Notification {
+        /// The bucket.
+        bucket: String,
+        /// Why.
+        source: QueueError,
+    },
+    /// S3 would not take this name.
+    #[error("{0:?} is not a bucket name: 3 to 63 lower-case letters, digits, hyphens and dots")]
+    BucketName(String),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+impl Store {
+    /// Opens the store in `folder`, and removes the files that a stack that was killed left behind.
+    ///
+    /// # Errors
+    /// The folder or database cannot be used, or a notification names a queue that `queues` does not have.
+    pub async fn open(
+        folder: &Path,
+        database: Database,
+        queues: Queues,
+        notifications: Vec<Notification>,
+    ) -> Result<Self, StoreError> {
+        for notification in &notifications {
+            queues.spec(&notification.queue).await.map_err(|source| StoreError::Notification {
+                bucket: notification.bucket.clone(),
+                source,
+            })?;
+        }
+        let live: HashSet<String> = database
+            .read::<_, StoreError>(|transaction| {
+                let mut select = transaction.prepare("SELECT file FROM bodies")?;
+                let files = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+                Ok(files)
+            })
+            .await?;
+        let path = folder.join(FOLDER);
+        let root = path.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            let bodies = Bodies::open(&root)?;
+            let removed = bodies.sweep(&live)?;
+            if removed > 0 {
+                tracing::info!(removed, "removed files that an earlier stack left behind");
+            }
+            Ok(bodies)
+        })
+        .await
+        .map_err(std::io::Error::other);
+        let bodies = opened
+            .and_then(|result: std::io::Result<Bodies>| result)
+            .map_err(|source| StoreError::Folder { path, source })?;
+        Ok(Self { database, bodies, queues, notifications: notifications.into() })
+    }
+
+    /// Creates a bucket, unless it exists.
+    ///
+    /// # Errors
+    /// [`StoreError::BucketName`], or the database's error.
+    pub async fn create_bucket(&self, name: &str) -> Result<(), StoreError> {
+        if !s3s::path::check_bucket_name(name) {
+            return Err(StoreError::BucketName(name.to_owned()));
+        }
+        let name = name.to_owned();
+        let now = self.now();
+        self.database
+            .write(move |transaction| {
+                transaction.execute("INSERT OR IGNORE INTO buckets VALUES (?1, ?2)", params![name, now])?;
+                Ok(())
+            })
+            .await
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.queues.clock().now_ms()
+    }
+
+    /// The cause of a change that a request asks for.
+    pub(crate) fn cause<T>(event: &'static str, request: &s3s::S3Request<T>) -> Cause {
+        let principal =
+            request.credentials.as_ref().map_or("anonymous", |credentials| &credentials.access_key).to_owned();
+        Cause { event, principal }
+    }
+
+    /// Runs a change to its end even if the client goes away meanwhile: between the commit and what follows from it
+    /// there is no way out.
+    pub(crate) async fn finish<T, F>(change: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        tokio::spawn(change).await.map_err(Failure::internal)?
+    }
+
+    /// What follows a committed change of objects.
+    pub(crate) fn changed(&self, unused: Vec<String>) {
+        self.bodies.remove(unused);
+        self.queues.changed();
+    }
+}

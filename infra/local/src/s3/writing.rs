@@ -1,0 +1,347 @@
+//! PutObject, CopyObject, DeleteObject and DeleteObjects.
+
+use std::collections::BTreeMap;
+
+use futures::stream;
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput, DeleteObjectOutput,
+    DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition, Error, Metadata, MetadataDirective,
+    ObjectIdentifier, PutObjectInput, PutObjectOutput, StreamingBlob, Timestamp,
+};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
+
+use super::checksums::{Algorithm, Claims};
+use super::conditions::{ReadConditions, WriteConditions};
+use super::events::Cause;
+use super::failure::Failure;
+use super::objects::{self, Object};
+use super::reading::{Attempts, pinned, require_current};
+use super::store::Store;
+use super::{refuse_unsupported, set_checksums, stored_attributes};
+
+/// What one request may bring (Amazon S3 User Guide, "Uploading objects").
+pub(crate) const MAX_REQUEST_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+
+/// A batch delete names at most this many keys.
+const MAX_DELETES: usize = 1000;
+
+pub(crate) async fn put(
+    store: &Store,
+    mut request: S3Request<PutObjectInput>,
+) -> Result<S3Response<PutObjectOutput>, Failure> {
+    refuse_unsupported!(request.input);
+    refuse(request.input.write_offset_bytes.is_some(), "appending to objects")?;
+    let cause = Store::cause(Cause::PUT, &request);
+    let attributes = stored_attributes!(request.input);
+    let mut claims = Claims::of(
+        &request.headers,
+        request.trailing_headers.take(),
+        request.input.checksum_algorithm.as_ref(),
+    )?;
+    let input = request.input;
+    let conditions = WriteConditions { if_match: input.if_match, if_none_match: input.if_none_match };
+    let length = input.content_length.and_then(|length| u64::try_from(length).ok());
+    let body = input.body.unwrap_or_else(nothing);
+    let new = store.bodies.write(body, &mut claims, length, MAX_REQUEST_BYTES).await?;
+
+    let object = Object {
+        key: input.key,
+        size: new.size,
+        etag: hex(&new.md5),
+        modified_ms: store.now(),
+        parts: vec![new.segment()],
+        checksums: new.checksums.clone(),
+        attributes,
+    };
+    let object = commit(store, input.bucket, object, conditions, cause, move || new.keep()).await?;
+
+    let mut output = PutObjectOutput { e_tag: Some(object.etag()), ..Default::default() };
+    set_checksums!(output, object.checksums);
+    output.checksum_type = object.checksums.kind();
+    Ok(S3Response::new(output))
+}
+
+pub(crate) async fn copy(
+    store: &Store,
+    request: S3Request<CopyObjectInput>,
+) -> Result<S3Response<CopyObjectOutput>, Failure> {
+    refuse_unsupported!(request.input);
+    let cause = Store::cause(Cause::COPY, &request);
+    // s3s does not read these two of a copy.
+    let condition = |name: http::HeaderName| -> S3Result<Option<ETagCondition>> {
+        let Some(value) = request.headers.get(&name) else { return Ok(None) };
+        ETagCondition::parse_http_header(value.as_bytes())
+            .map(Some)
+            .map_err(|error| s3_error!(error, InvalidArgument, "{name} is not an ETag"))
+    };
+    let conditions = WriteConditions {
+        if_match: condition(http::header::IF_MATCH)?,
+        if_none_match: condition(http::header::IF_NONE_MATCH)?,
+    };
+    let replaced = stored_attributes!(request.input);
+    let input = request.input;
+    let (from_bucket, from_key) = source(&input.copy_source)?;
+    let replaces =
+        input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+    if !replaces && from_bucket == input.bucket && from_key == input.key && replaced.storage_class.is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "an object cannot be copied to itself without changing its metadata (metadata directive REPLACE)"
+        )
+        .into());
+    }
+    let from_conditions = ReadConditions {
+        if_match: input.copy_source_if_match,
+        if_none_match: input.copy_source_if_none_match,
+        if_modified_since: input.copy_source_if_modified_since,
+        if_unmodified_since: input.copy_source_if_unmodified_since,
+    };
+    let algorithm =
+        input.checksum_algorithm.as_ref().map(|algorithm| Algorithm::parse(algorithm.as_str())).transpose()?;
+
+    let mut attempts = Attempts::default();
+    let (mut object, links, fresh) = loop {
+        let (object, pin) = pinned(store, &from_bucket, &from_key).await?;
+        from_conditions.check_source(&object.etag, &object.last_modified())?;
+        match algorithm {
+            // Another checksum than the stored one: the bytes have to be read.
+            Some(algorithm) if object.checksums.get(algorithm).is_none() => {
+                match store.bodies.read(&object.parts, 0..object.size, pin).await {
+                    Ok(body) => {
+                        let mut claims = Claims::computing(algorithm);
+                        let new = store.bodies.write(body, &mut claims, Some(object.size), u64::MAX).await?;
+                        break (object, Vec::new(), Some(new));
+                    }
+                    Err(error) => attempts.again(error)?,
+                }
+            }
+            _ => match store.bodies.link_all(&object.parts).await {
+                Ok(links) => break (object, links, None),
+                Err(error) => attempts.again(error)?,
+            },
+        }
+    };
+    match &fresh {
+        Some(new) => {
+            object.etag = hex(&new.md5);
+            object.checksums = new.checksums.clone();
+            object.parts = vec![new.segment()];
+        }
+        None => object.parts = links.iter().map(super::bodies::NewLink::segment).collect(),
+    }
+    object.key = input.key;
+    object.modified_ms = store.now();
+    if replaces {
+        object.attributes = replaced;
+    } else if replaced.storage_class.is_some() {
+        object.attributes.storage_class = replaced.storage_class;
+    }
+    let object = commit(store, input.bucket, object, conditions, cause, move || {
+        if let Some(new) = fresh {
+            new.keep();
+        }
+        for link in links {
+            link.keep();
+        }
+    })
+    .await?;
+
+    let mut result = CopyObjectResult {
+        e_tag: Some(object.etag()),
+        last_modified: Some(objects::timestamp(object.modified_ms)),
+        ..Default::default()
+    };
+    set_checksums!(result, object.checksums);
+    result.checksum_type = object.checksums.kind();
+    Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }))
+}
+
+pub(crate) async fn delete(
+    store: &Store,
+    request: S3Request<DeleteObjectInput>,
+) -> Result<S3Response<DeleteObjectOutput>, Failure> {
+    let cause = Store::cause(Cause::DELETE, &request);
+    let input = request.input;
+    require_current(input.version_id.as_deref())?;
+    refuse(
+        input.if_match_size.is_some() || input.if_match_last_modified_time.is_some(),
+        "a condition on size or time of a delete",
+    )?;
+    let conditions = WriteConditions { if_match: input.if_match, if_none_match: None };
+    let store = store.clone();
+    Store::finish(async move {
+        let now = store.now();
+        let notifications = store.notifications.clone();
+        let unused = store
+            .database
+            .write::<_, Failure>(move |transaction| {
+                let check = |stored: Option<&Object>| conditions.check(stored.map(|stored| stored.etag.as_str()));
+                objects::remove(transaction, &input.bucket, &input.key, check, &notifications, &cause, now)
+            })
+            .await?;
+        store.changed(unused);
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::with_status(DeleteObjectOutput::default(), http::StatusCode::NO_CONTENT))
+}
+
+pub(crate) async fn delete_many(
+    store: &Store,
+    request: S3Request<DeleteObjectsInput>,
+) -> Result<S3Response<DeleteObjectsOutput>, Failure> {
+    let cause = Store::cause(Cause::DELETE, &request);
+    let input = request.input;
+    let keys = input.delete.objects;
+    if keys.is_empty() || keys.len() > MAX_DELETES {
+        return Err(s3_error!(MalformedXML, "a batch names 1 to {MAX_DELETES} keys").into());
+    }
+    let quiet = input.delete.quiet.unwrap_or(false);
+    let bucket = input.bucket;
+    let store = store.clone();
+    let (deleted, errors) = Store::finish(async move {
+        let now = store.now();
+        let notifications = store.notifications.clone();
+        let (deleted, errors, unused) = store
+            .database
+            .write::<_, Failure>(move |transaction| {
+                objects::require_bucket(transaction, &bucket)?;
+                let mut deleted = Vec::new();
+                let mut errors = Vec::new();
+                let mut unused = Vec::new();
+                for ObjectIdentifier { key, e_tag, version_id, .. } in keys {
+                    let check = |stored: Option<&Object>| {
+                        require_current(version_id.as_deref())?;
+                        let if_match = e_tag.map(ETagCondition::ETag);
+                        WriteConditions { if_match, if_none_match: None }
+                            .check(stored.map(|stored| stored.etag.as_str()))
+                    };
+                    // The check comes before any change: what it refuses leaves nothing to undo.
+                    match objects::remove(transaction, &bucket, &key, check, &notifications, &cause, now) {
+                        Ok(files) => {
+                            unused.extend(files);
+                            deleted.push(DeletedObject { key: Some(key), ..Default::default() });
+                        }
+                        Err(Failure(error)) if *error.code() != S3ErrorCode::InternalError => {
+                            errors.push(Error {
+                                code: Some(error.code().as_str().to_owned()),
+                                message: error.message().map(str::to_owned),
+                                key: Some(key),
+                                version_id: None,
+                            });
+                        }
+                        Err(failure) => return Err(failure),
+                    }
+                }
+                Ok((deleted, errors, unused))
+            })
+            .await?;
+        store.changed(unused);
+        Ok((deleted, errors))
+    })
+    .await?;
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: (!quiet).then_some(deleted),
+        errors: (!errors.is_empty()).then_some(errors),
+        ..Default::default()
+    }))
+}
+
+/// Puts `object` in its place; `keep` runs once that is committed, and never otherwise.
+async fn commit(
+    store: &Store,
+    bucket: String,
+    object: Object,
+    conditions: WriteConditions,
+    cause: Cause,
+    keep: impl FnOnce() + Send + 'static,
+) -> Result<Object, Failure> {
+    let store = store.clone();
+    Store::finish(async move {
+        let notifications = store.notifications.clone();
+        let (object, unused) = store
+            .database
+            .write::<_, Failure>(move |transaction| {
+                let unused =
+                    objects::replace(transaction, &bucket, &object, &conditions, &notifications, &cause)?;
+                Ok((object, unused))
+            })
+            .await?;
+        keep();
+        store.changed(unused);
+        Ok(object)
+    })
+    .await
+}
+
+/// The bucket and key that a copy reads.
+pub(crate) fn source(source: &CopySource) -> Result<(String, String), Failure> {
+    match source {
+        CopySource::Bucket { bucket, key, version_id } => {
+            require_current(version_id.as_deref())?;
+            Ok((bucket.to_string(), key.to_string()))
+        }
+        _ => Err(s3_error!(NotImplemented, "copies are read from a bucket and a key").into()),
+    }
+}
+
+/// The body of a request without one.
+pub(crate) fn nothing() -> StreamingBlob {
+    StreamingBlob::wrap(stream::empty::<Result<bytes::Bytes, std::io::Error>>())
+}
+
+/// Answers `NotImplemented` to what is asked for but not done here.
+pub(crate) fn refuse(asked: bool, what: &str) -> S3Result<()> {
+    if asked { Err(s3_error!(NotImplemented, "the local stack does not do {what}")) } else { Ok(()) }
+}
+
+/// The content encoding to store: `aws-chunked` belongs to the transfer.
+pub(crate) fn stored_encoding(encoding: Option<&str>) -> Option<String> {
+    let kept: Vec<&str> = encoding?
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty() && !part.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    (!kept.is_empty()).then(|| kept.join(","))
+}
+
+/// User metadata as stored.
+pub(crate) fn stored_metadata(metadata: Option<&Metadata>) -> BTreeMap<String, String> {
+    metadata
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.clone()))
+        .collect()
+}
+
+/// A header's time as stored.
+pub(crate) fn epoch_seconds(time: Timestamp) -> i64 {
+    let mut text = Vec::new();
+    let formatted = time.format(s3s::dto::TimestampFormat::EpochSeconds, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    let seconds = text.split('.').next().and_then(|seconds| seconds.parse().ok());
+    formatted.ok().and(seconds).unwrap_or(0)
+}
+
+/// Bytes in lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transfer_s_own_encoding_is_not_stored() {
+        assert_eq!(stored_encoding(Some("aws-chunked")), None);
+        assert_eq!(stored_encoding(Some("gzip,aws-chunked")), Some("gzip".to_owned()));
+        assert_eq!(stored_encoding(Some("gzip")), Some("gzip".to_owned()));
+        assert_eq!(stored_encoding(None), None);
+    }
+
+    #[test]
+    fn a_header_s_time_is_stored_in_seconds() {
+        assert_eq!(epoch_seconds(objects::timestamp(1_700_000_000_000)), 1_700_000_000);
+    }
+}

@@ -1,0 +1,166 @@
+//! The wire protocol of SQS (AWS JSON 1.0) over [`Queues`].
+//!
+//! - Queue URLs are `http://127.0.0.1:<port>/000000000000/<name>`; the last segment is what counts.
+//! - Requests are not checked for their signature: nothing here is worth one.
+//! - Queues are made from the template, not by requests.
+//!
+//! Source: Amazon SQS API reference, and the service's Smithy model for the names of errors.
+
+mod attributes;
+mod operations;
+
+use std::future::Future;
+
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+use crate::endpoint;
+use crate::meter::{Counted, Meter, Service};
+use crate::queues::{QueueError, Queues};
+
+/// Ten messages of 1 MiB whose every character is escaped are longer than this; AWS takes less.
+const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
+
+/// Answers SQS requests on `listener` until `shutdown` resolves and what has begun is answered.
+pub async fn serve(
+    listener: TcpListener,
+    queues: Queues,
+    meter: Meter,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let (closing, closed) = tokio::sync::watch::channel(false);
+    let shutdown = async move {
+        shutdown.await;
+        // Long polls end with the endpoint.
+        closing.send_replace(true);
+    };
+    endpoint::serve(listener, Service::Sqs, meter, shutdown, move |request| {
+        let (queues, closed) = (queues.clone(), closed.clone());
+        async move { Ok(answer(queues, closed, request).await) }
+    })
+    .await;
+}
+
+/// Resolves when the endpoint closes.
+type Closed = tokio::sync::watch::Receiver<bool>;
+
+async fn answer(queues: Queues, closed: Closed, request: Request<Counted<Incoming>>) -> Response<Full<Bytes>> {
+    let (status, body, code) = match handle(queues, closed, request).await {
+        Ok(body) => (StatusCode::OK, body, None),
+        Err(error) => {
+            let body = json!({ "__type": error.shape, "message": error.message });
+            (error.status, body, Some(error.code))
+        }
+    };
+    let mut response = Response::new(Full::from(body.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0"));
+    if let Ok(id) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
+        headers.insert("x-amzn-requestid", id);
+    }
+    // What the code was before the JSON protocol: some SDKs tell errors by it.
+    if let Some(code) = code
+        && let Ok(code) = HeaderValue::from_str(&format!("{code};Sender"))
+    {
+        headers.insert("x-amzn-query-error", code);
+    }
+    response
+}
+
+async fn handle(queues: Queues, closed: Closed, request: Request<Counted<Incoming>>) -> Result<Value, SqsError> {
+    let (parts, body) = request.into_parts();
+    let operation = parts
+        .headers
+        .get("x-amz-target")
+        .and_then(|target| target.to_str().ok())
+        .and_then(|target| target.strip_prefix("AmazonSQS."))
+        .unwrap_or_default()
+        .to_owned();
+    let host = parts
+        .headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .map_or_else(|| "127.0.0.1".to_owned(), str::to_owned);
+    let body = Limited::new(body, MAX_REQUEST_BYTES)
+        .collect()
+        .await
+        .map_err(|error| SqsError::new("RequestEntityTooLarge", format!("the body cannot be read: {error}")))?
+        .to_bytes();
+    let input: Value = if body.is_empty() {
+        json!({})
+    } else {
+        serde_json::from_slice(&body)
+            .map_err(|error| SqsError::new("SerializationException", format!("the body is no JSON: {error}")))?
+    };
+    operations::perform(&queues, closed, &host, &operation, &input).await
+}
+
+/// An error as SQS answers it.
+#[derive(Debug)]
+struct SqsError {
+    status: StatusCode,
+    /// `__type`.
+    shape: String,
+    /// The code of the query protocol.
+    code: String,
+    message: String,
+}
+
+impl SqsError {
+    /// An error of SQS's own model.
+    fn modelled(shape: &str, code: &str, message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            shape: format!("com.amazonaws.sqs#{shape}"),
+            code: code.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    /// An error that every service has.
+    fn new(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            shape: format!("com.amazon.coral.service#{code}"),
+            code: code.to_owned(),
+            message: message.into(),
+        }
+    }
+
+    fn invalid(message: impl Into<String>) -> Self {
+        let mut error = Self::new("InvalidParameterValueException", message);
+        "InvalidParameterValue".clone_into(&mut error.code);
+        error
+    }
+
+    /// The shape's name alone, as entries of a batch carry it.
+    fn name(&self) -> &str {
+        self.shape.rsplit('#').next().unwrap_or(&self.shape)
+    }
+}
+
+impl From<QueueError> for SqsError {
+    fn from(error: QueueError) -> Self {
+        let message = error.to_string();
+        match error {
+            QueueError::NoSuchQueue(_) => {
+                Self::modelled("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", message)
+            }
+            QueueError::InvalidReceipt(_) => Self::modelled("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", message),
+            QueueError::NotInFlight => {
+                Self::modelled("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight", message)
+            }
+            QueueError::InvalidContents(_) => Self::modelled("InvalidMessageContents", "InvalidMessageContents", message),
+            QueueError::TooLong { .. } | QueueError::InvalidParameter(_) => Self::invalid(message),
+            QueueError::Database(_) => Self {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                ..Self::new("InternalFailure", message)
+            },
+        }
+    }
+}

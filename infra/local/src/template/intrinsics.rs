@@ -1,0 +1,145 @@
+//! Replaces intrinsics by what they stand for on this machine.
+//!
+//! Known are `Ref`, `Fn::GetAtt` of an `Arn` or `QueueName`, and `Fn::Sub` of a text; any other is an error that names it.
+
+use std::collections::BTreeMap;
+
+use super::TemplateError;
+use super::node::{Node, Value};
+use crate::identity;
+
+/// What the template calls the stack.
+pub(super) const STACK_NAME: &str = "symdepot";
+
+/// What `Ref` and `Fn::GetAtt` of one resource give.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity {
+    /// `None` where `Ref` would give something that only AWS has.
+    pub(super) reference: Option<String>,
+    pub(super) attributes: BTreeMap<&'static str, String>,
+}
+
+/// The resources that a template declares, by logical id.
+pub(super) type Identities = BTreeMap<String, Identity>;
+
+/// `node` without intrinsics. `place` is what messages call it.
+pub(super) fn resolve(node: &Node, identities: &Identities, place: &str) -> Result<Node, TemplateError> {
+    let line = node.line;
+    let value = match &node.value {
+        Value::List(items) => {
+            Value::List(items.iter().map(|item| resolve(item, identities, place)).collect::<Result<_, _>>()?)
+        }
+        Value::Map(entries) => match entries.as_slice() {
+            [(name, argument)] if name == "Ref" || name.starts_with("Fn::") => {
+                Value::Text(call(name, argument, identities, place)?)
+            }
+            entries => {
+                let mut resolved = Vec::with_capacity(entries.len());
+                for (key, child) in entries {
+                    let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+                    resolved.push((key.clone(), resolve(child, identities, &place)?));
+                }
+                Value::Map(resolved)
+            }
+        },
+        scalar => scalar.clone(),
+    };
+    Ok(Node { line, value })
+}
+
+fn call(name: &str, argument: &Node, identities: &Identities, place: &str) -> Result<String, TemplateError> {
+    let fail = |message: String| TemplateError::new(argument.line, place, message);
+    match (name, &argument.value) {
+        ("Ref", Value::Text(target)) => reference(target, identities).map_err(fail),
+        ("Fn::Sub", Value::Text(pattern)) => substitute(pattern, identities).map_err(fail),
+        ("Fn::GetAtt", Value::Text(target)) => {
+            let (resource, name) = target.split_once('.').unwrap_or((target, ""));
+            attribute(resource, name, identities).map_err(fail)
+        }
+        ("Fn::GetAtt", Value::List(parts)) => match parts.as_slice() {
+            [Node { value: Value::Text(resource), .. }, Node { value: Value::Text(name), .. }] => {
+                attribute(resource, name, identities).map_err(fail)
+            }
+            _ => Err(fail("Fn::GetAtt wants a resource and an attribute".to_owned())),
+        },
+        ("Ref" | "Fn::Sub", _) => Err(fail(format!("{name} of {}: only of a text", argument.kind()))),
+        (other, _) => Err(fail(format!("{other} is not known to the local stack, only Ref, Fn::GetAtt and Fn::Sub"))),
+    }
+}
+
+fn reference(target: &str, identities: &Identities) -> Result<String, String> {
+    if let Some(parameter) = target.strip_prefix("AWS::") {
+        return pseudo_parameter(parameter);
+    }
+    let identity = identities.get(target).ok_or_else(|| format!("{target} is not a resource of this template"))?;
+    identity.reference.clone().ok_or_else(|| format!("Ref {target} has no meaning on the local stack"))
+}
+
+fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String, String> {
+    let identity = identities.get(target).ok_or_else(|| format!("{target} is not a resource of this template"))?;
+    identity.attributes.get(name).cloned().ok_or_else(|| {
+        let known: Vec<&str> = identity.attributes.keys().copied().collect();
+        match known.as_slice() {
+            [] => format!("{target} has no attributes on the local stack, so no {name}"),
+            known => format!("attribute {name} of {target} is not known to the local stack, only {}", known.join(", ")),
+        }
+    })
+}
+
+fn pseudo_parameter(name: &str) -> Result<String, String> {
+    Ok(match name {
+        "StackName" => STACK_NAME,
+        "AccountId" => identity::ACCOUNT,
+        "Region" => identity::REGION,
+        "Partition" => "aws",
+        "URLSuffix" => "amazonaws.com",
+        other => return Err(format!("AWS::{other} is not known to the local stack")),
+    }
+    .to_owned())
+}
+
+/// `pattern` with each `${…}` replaced; `${!literal}` stays as `${literal}`.
+fn substitute(pattern: &str, identities: &Identities) -> Result<String, String> {
+    let mut result = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after.split_once('}').ok_or_else(|| format!("Fn::Sub {pattern:?}: a brace is missing"))?;
+        result.push_str(before);
+        match name.strip_prefix('!') {
+            Some(literal) => {
+                result.push_str("${");
+                result.push_str(literal);
+                result.push('}');
+            }
+            None => result.push_str(&match name.split_once('.') {
+                Some((resource, name)) => attribute(resource, name, identities)?,
+                None => reference(name, identities)?,
+            }),
+        }
+        rest = after;
+    }
+    result.push_str(rest);
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identities() -> Identities {
+        let attributes = BTreeMap::from([("Arn", "arn:aws:sqs:q".to_owned())]);
+        let queue = Identity { reference: Some("http://here/queue".to_owned()), attributes };
+        BTreeMap::from([("Queue".to_owned(), queue)])
+    }
+
+    #[test]
+    fn a_pattern_is_filled_with_references_attributes_and_pseudo_parameters() {
+        let filled = substitute("${AWS::StackName}-${Queue}-${Queue.Arn}-${!kept}-$5", &identities()).unwrap();
+        assert_eq!(filled, "symdepot-http://here/queue-arn:aws:sqs:q-${kept}-$5");
+    }
+
+    #[test]
+    fn an_unclosed_brace_is_an_error() {
+        assert!(substitute("a ${AWS::Region", &identities()).unwrap_err().contains("a brace is missing"));
+    }
+}

@@ -1,0 +1,130 @@
+//! The gateway over HTTP, with the probe function behind it.
+
+mod client;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::{ask, send, write_project};
+use http::{Request, Response};
+use local_stack::stack::{Options, Running, Stack};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+async fn start(change: impl FnOnce(&mut Options)) -> (Running, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (template, functions) = write_project(folder.path());
+    let mut options = Options::new(template, functions, folder.path().join("data"));
+    change(&mut options);
+    (Stack::start(options).await.unwrap(), folder)
+}
+
+async fn get(running: &Running, path: &str) -> Response<Bytes> {
+    send(&running.addresses().gateway, Request::get(path).body(Bytes::new()).unwrap()).await
+}
+
+fn json_of(response: &Response<Bytes>) -> Value {
+    serde_json::from_slice(response.body()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_becomes_an_event_of_payload_format_two() {
+    let (running, _folder) = start(|_| {}).await;
+    let request = Request::post("/echo/a%20b?x=1&x=2")
+        .header("content-type", "application/json")
+        .header("user-agent", "test/1")
+        .header("X-Several", "one")
+        .header("X-Several", "two")
+        .header("cookie", "a=1; b=2")
+        .body(Bytes::from_static(br#"{"hello":1}"#))
+        .unwrap();
+    let response = send(&running.addresses().gateway, request).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "application/json");
+    assert!(response.headers().contains_key("apigw-requestid"));
+    let event = json_of(&response);
+    assert_eq!(event["version"], "2.0");
+    assert_eq!(event["routeKey"], "$default");
+    assert_eq!(event["rawPath"], "/echo/a%20b");
+    assert_eq!(event["rawQueryString"], "x=1&x=2");
+    assert_eq!(event["queryStringParameters"], json!({ "x": "1,2" }));
+    assert_eq!(event["cookies"], json!(["a=1", "b=2"]));
+    assert_eq!(event["headers"]["x-several"], "one,two");
+    assert_eq!(event["headers"]["content-length"], "11");
+    assert_eq!(event["headers"]["x-forwarded-for"], "127.0.0.1");
+    assert_eq!(event["body"], r#"{"hello":1}"#);
+    assert_eq!(event["isBase64Encoded"], false);
+    let context = &event["requestContext"];
+    assert_eq!(context["http"]["method"], "POST");
+    assert_eq!(context["http"]["path"], "/echo/a%20b");
+    assert_eq!(context["http"]["sourceIp"], "127.0.0.1");
+    assert_eq!(context["http"]["userAgent"], "test/1");
+    assert_eq!(context["stage"], "$default");
+    assert_eq!(context["accountId"], "000000000000");
+    assert!(context["timeEpoch"].as_u64().unwrap() > 1_600_000_000_000);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_becomes_a_response() {
+    let (running, _folder) = start(|_| {}).await;
+    let response = get(&running, "/status/418").await;
+    assert_eq!(response.status(), 418);
+    assert_eq!(response.headers()["x-probe"], "yes");
+    let cookies: Vec<_> = response.headers().get_all("set-cookie").iter().collect();
+    assert_eq!(cookies, ["a=1", "b=2"]);
+    assert_eq!(response.body().as_ref(), b"told");
+
+    assert_eq!(get(&running, "/binary").await.body().as_ref(), [0x00, 0xff, 0x10]);
+
+    let plain = get(&running, "/plain").await;
+    assert_eq!((plain.status().as_u16(), json_of(&plain)), (200, json!({ "hello": "world" })));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_that_fails_is_an_internal_error_without_details() {
+    let (running, _folder) = start(|_| {}).await;
+    for path in ["/error", "/crash", "/large"] {
+        let response = get(&running, path).await;
+        assert_eq!(response.status(), 500, "{path}");
+        assert_eq!(json_of(&response), json!({ "message": "Internal Server Error" }), "{path}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_in_time_is_unavailable() {
+    let (running, _folder) = start(|options| options.integration_timeout = Duration::from_millis(200)).await;
+    let response = get(&running, "/hang").await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(json_of(&response), json!({ "message": "Service Unavailable" }));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_over_the_limits_are_refused() {
+    let (running, _folder) = start(|_| {}).await;
+    let post = |bytes: usize| {
+        let body = Bytes::from(vec![b'x'; bytes]);
+        send(&running.addresses().gateway, Request::post("/status/200").body(body).unwrap())
+    };
+    // Over the gateway's own limit; then under it, but over Lambda's once it is in base64.
+    for bytes in [10 * 1024 * 1024 + 1, 5 * 1024 * 1024] {
+        let response = post(bytes).await;
+        assert_eq!(response.status(), 413, "{bytes}");
+        assert_eq!(json_of(&response), json!({ "message": "Request Entity Too Large" }));
+    }
+    assert_eq!(post(4 * 1024 * 1024).await.status(), 200);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_path_of_the_stack_is_answered_with_those_there_are() {
+    let (running, _folder) = start(|_| {}).await;
+    let (status, answer) = ask(&running.addresses().gateway, "GET", "/_local/nonsense").await;
+    assert_eq!(status, 404);
+    assert!(answer["paths"].as_array().unwrap().iter().any(|path| path.as_str().unwrap().contains("/_local/idle")));
+    assert_eq!(get(&running, "/_localhost").await.status(), 200);
+    running.stop().await;
+}

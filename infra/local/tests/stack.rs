@@ -1,0 +1,337 @@
+//! The whole stack: event sources, controls, restarts, and that nothing outlives it.
+
+mod client;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use client::{ask, send, state, until, write_project};
+use local_stack::queues::NewMessage;
+use local_stack::stack::{ADDRESSES_FILE, Options, Running, Stack, StackError};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn options(folder: &Path) -> Options {
+    let (template, functions) = write_project(folder);
+    Options::new(template, functions, folder.join("data"))
+}
+
+async fn start() -> (Running, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    (Stack::start(options(folder.path())).await.unwrap(), folder)
+}
+
+async fn idle(base: &str) {
+    let (status, answer) = ask(base, "GET", "/_local/idle?timeout=30").await;
+    assert_eq!((status, answer), (200, json!({ "idle": true })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_delivered_and_deleted() {
+    let (running, folder) = start().await;
+    let base = running.addresses().gateway.clone();
+    for body in ["one", "two", "three"] {
+        running.queues().send("Lane", NewMessage::text(body)).await.unwrap();
+    }
+    idle(&base).await;
+    let (_, stats) = ask(&base, "GET", "/_local/stats").await;
+    assert_eq!(stats["queues"]["Lane"], json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 0 }));
+    running.stop().await;
+
+    let log = std::fs::read_to_string(folder.path().join("data/logs/probe-function.log")).unwrap();
+    let batches = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?.get("batch").cloned());
+    let records: Vec<Value> = batches.flat_map(|batch| batch.as_array().unwrap().clone()).collect();
+    let bodies: BTreeSet<&str> = records.iter().map(|record| record["body"].as_str().unwrap()).collect();
+    assert_eq!((records.len(), bodies), (3, BTreeSet::from(["one", "two", "three"])));
+    assert_eq!(records[0]["eventSourceARN"], "arn:aws:sqs:us-east-1:000000000000:Lane");
+    assert_eq!(records[0]["attributes"]["ApproximateReceiveCount"], "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_not() {
+    let (running, _folder) = start().await;
+    let base = running.addresses().gateway.clone();
+    running.queues().send("Lane", NewMessage::text("fail")).await.unwrap();
+    running.queues().send("Lane", NewMessage::text("fine")).await.unwrap();
+    idle(&base).await;
+    let (_, stats) = ask(&base, "GET", "/_local/stats").await;
+    assert_eq!(stats["queues"]["Lane"], json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 1 }));
+    assert_eq!(stats["queues"]["Dead"]["visible"], 1);
+    let dead = running.queues().receive("Dead", 10, None).await.unwrap();
+    assert_eq!(dead[0].body, "fail");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_a_function_that_crashes_come_again() {
+    let (running, _folder) = start().await;
+    running.queues().send("Lane", NewMessage::text("crash")).await.unwrap();
+    idle(&running.addresses().gateway).await;
+    assert_eq!(running.queues().counts("Dead").await.unwrap().visible, 1);
+    assert_eq!(running.functions().stats()["probe-function"].errors, 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_says_what_is_still_to_be_done() {
+    let (running, _folder) = start().await;
+    let later = NewMessage { delay: Some(Duration::from_secs(900)), ..NewMessage::text("later") };
+    running.queues().send("Lane", later).await.unwrap();
+    let (status, answer) = ask(&running.addresses().gateway, "GET", "/_local/idle?timeout=0").await;
+    assert_eq!(status, 504);
+    assert_eq!(answer["idle"], false);
+    assert_eq!(answer["busy"]["queues"], json!({ "Lane": { "visible": 0, "in_flight": 0, "delayed": 1 } }));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stats_have_their_shape_and_begin_again_when_told() {
+    let (running, _folder) = start().await;
+    let base = running.addresses().gateway.clone();
+    ask(&base, "GET", "/plain").await;
+    let (_, stats) = ask(&base, "GET", "/_local/stats").await;
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let mut names = keys(&stats);
+    names.sort();
+    assert_eq!(names, ["aws", "functions", "outside", "queues"]);
+    let probe = &stats["functions"]["probe-function"];
+    let mut names = keys(probe);
+    names.sort();
+    assert_eq!(names, ["cold_starts", "duration_ms", "errors", "init_ms", "invocations", "max_rss", "timeouts"]);
+    assert_eq!(keys(&probe["duration_ms"]), ["max", "p50", "p99"]);
+    assert_eq!((&probe["invocations"], &probe["cold_starts"]), (&json!(1), &json!(1)));
+    assert_eq!(stats["functions"]["sweeper"]["invocations"], 0);
+
+    assert_eq!(ask(&base, "DELETE", "/_local/stats").await.0, 200);
+    assert_eq!(ask(&base, "GET", "/_local/stats").await.1["functions"]["probe-function"]["invocations"], 0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_schedule_runs_when_told() {
+    let (running, folder) = start().await;
+    let base = running.addresses().gateway.clone();
+    // The probe does not know what to do with the event and panics: that is an answer too.
+    let (status, answer) = ask(&base, "POST", "/_local/prune?dry_run=true").await;
+    assert_eq!(status, 502);
+    assert_eq!(answer["errorType"], "Runtime.ExitError");
+    assert_eq!(ask(&base, "POST", "/_local/prune?dry_run=maybe").await.0, 400);
+    assert_eq!(running.functions().stats()["sweeper"].invocations, 1);
+    running.stop().await;
+    drop(folder);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ending_the_functions_makes_the_next_invocation_cold() {
+    let (running, _folder) = start().await;
+    let base = running.addresses().gateway.clone();
+    ask(&base, "GET", "/plain").await;
+    idle(&base).await;
+    let (status, answer) = ask(&base, "DELETE", "/_local/functions").await;
+    assert_eq!((status, answer), (200, json!({ "ended": { "probe-function": 1, "sweeper": 0 } })));
+    ask(&base, "GET", "/plain").await;
+    assert_eq!(running.functions().stats()["probe-function"].cold_starts, 2);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_stack_on_one_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(folder.path());
+    let running = Stack::start(options.clone()).await.unwrap();
+    let error = Stack::start(options.clone()).await.unwrap_err();
+    assert!(matches!(error, StackError::Locked { .. }));
+    let message = error.to_string();
+    assert!(message.contains(&std::process::id().to_string()), "{message}");
+    assert!(message.contains(&*options.data.to_string_lossy()), "{message}");
+    running.stop().await;
+    Stack::start(options).await.unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_named() {
+    let taken = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.port = port;
+    let error = Stack::start(options).await.unwrap_err();
+    assert!(error.to_string().starts_with(&format!("port {port} of 127.0.0.1 (the gateway)")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_override_of_a_function_that_is_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.timeouts.insert("nobody".to_owned(), Duration::from_secs(1));
+    let error = Stack::start(options).await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no function nobody in the template, only probe-function, sweeper");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overrides_reach_the_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.environment.insert("NUMBER".to_owned(), "8".to_owned());
+    options.timeouts.insert("Probe".to_owned(), Duration::from_millis(300));
+    let running = Stack::start(options).await.unwrap();
+    let answer = running.functions().invoke("probe-function", r#"{"do":"env"}"#.into()).await;
+    let environment: Value = serde_json::from_slice(&answer.outcome.unwrap()).unwrap();
+    assert_eq!(environment["NUMBER"], "8");
+    assert_eq!(environment["LANE_URL"], format!("{}/000000000000/Lane", running.addresses().sqs));
+    let answer = running.functions().invoke("probe-function", r#"{"do":"sleep","ms":60000}"#.into()).await;
+    assert!(answer.outcome.unwrap_err().is_timeout());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_in_work_is_delivered_by_the_next_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    let running = Stack::start(options.clone()).await.unwrap();
+    let later = NewMessage { delay: Some(Duration::from_millis(1)), ..NewMessage::text("kept") };
+    running.queues().send("Dead", later).await.unwrap();
+    running.stop().await;
+    options.environment.insert("NUMBER".to_owned(), "9".to_owned());
+    let running = Stack::start(options).await.unwrap();
+    assert_eq!(running.queues().receive("Dead", 1, None).await.unwrap()[0].body, "kept");
+    running.stop().await;
+}
+
+/// The `local-stack` binary as a process of its own.
+struct Binary {
+    child: Child,
+    addresses: Value,
+}
+
+impl Binary {
+    async fn start(folder: &Path) -> Self {
+        let data = folder.join("data");
+        let child = Command::new(env!("CARGO_BIN_EXE_local-stack"))
+            .args(["--port", "0", "--template"])
+            .arg(folder.join("template.yaml"))
+            .arg("--functions")
+            .arg(folder.join("functions"))
+            .arg("--data")
+            .arg(&data)
+            .env_remove("PORT")
+            .env_remove("DATA")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = u64::from(child.id());
+        let mut addresses = Value::Null;
+        until("the stack is ready", || {
+            let text = std::fs::read_to_string(data.join(ADDRESSES_FILE)).unwrap_or_default();
+            addresses = serde_json::from_str(&text).unwrap_or_default();
+            addresses["pid"] == pid
+        })
+        .await;
+        Self { child, addresses }
+    }
+
+    fn gateway(&self) -> String {
+        self.addresses["gateway"].as_str().unwrap().to_owned()
+    }
+
+    /// An idle process and one that works with a child: all of their ids.
+    async fn busy(&self) -> Vec<u64> {
+        let gateway = self.gateway();
+        let request = |path: &'static str| http::Request::get(path).body(bytes::Bytes::new()).unwrap();
+        // Two at the same time make two processes; one of them then hangs, the other is idle.
+        let hang = tokio::spawn({
+            let gateway = gateway.clone();
+            async move { send(&gateway, request("/hang")).await }
+        });
+        let pids = || children(self.child.id());
+        until("the first function process runs", || pids().len() == 2).await;
+        send(&gateway, request("/plain")).await;
+        until("one sleeps and one works", || {
+            let states: Vec<_> = pids().into_iter().map(state).collect();
+            states.len() == 3 && states.iter().filter(|state| **state == Some('T')).count() == 1
+        })
+        .await;
+        hang.abort();
+        pids()
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The processes that a process has started and not reaped.
+fn children(pid: u32) -> Vec<u64> {
+    let mut all = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        all.extend(text.split_ascii_whitespace().map(|pid| pid.parse::<u64>().unwrap()));
+    }
+    all
+}
+
+fn is_watchdog(pid: u64) -> bool {
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command.split(|byte| *byte == 0).any(|argument| argument == b"watchdog")
+}
+
+fn kill(signal: &str, pid: u64) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_that_is_killed_leaves_no_process_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path());
+    let mut stack = Binary::start(folder.path()).await;
+    let pids = stack.busy().await;
+    assert_eq!(pids.len(), 3);
+    stack.child.kill().unwrap();
+    stack.child.wait().unwrap();
+    until("all of its processes are gone", || pids.iter().all(|pid| state(*pid).is_none())).await;
+    let tmp = folder.path().join("data/tmp");
+    until("its scratch folders are gone", || std::fs::read_dir(&tmp).unwrap().count() == 0).await;
+
+    // It left its address file; the next one starts all the same.
+    let next = Binary::start(folder.path()).await;
+    assert_eq!(ask(&next.gateway(), "GET", "/plain").await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_stack_left_whose_watchdog_was_killed_too_is_ended_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path());
+    let mut stack = Binary::start(folder.path()).await;
+    let pids = stack.busy().await;
+    let watchdog = pids.iter().copied().find(|pid| is_watchdog(*pid)).unwrap();
+    // Hanging, not frozen: the kernel itself ends groups with stopped members when they lose their parent.
+    let hanging = pids.iter().copied().find(|pid| *pid != watchdog && state(*pid) != Some('T')).unwrap();
+    kill("-KILL", watchdog);
+    stack.child.kill().unwrap();
+    stack.child.wait().unwrap();
+    assert!(state(hanging).is_some());
+
+    let next = Binary::start(folder.path()).await;
+    assert!(pids.iter().all(|pid| state(*pid).is_none()));
+    assert_eq!(ask(&next.gateway(), "GET", "/plain").await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stack_that_is_told_to_stop_ends_its_processes_first() {
+    for signal in ["-TERM", "-INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        write_project(folder.path());
+        let mut stack = Binary::start(folder.path()).await;
+        let pids = stack.busy().await;
+        kill(signal, u64::from(stack.child.id()));
+        assert!(stack.child.wait().unwrap().success());
+        assert!(pids.iter().all(|pid| state(*pid).is_none()), "{signal}");
+        assert!(!folder.path().join("data").join(ADDRESSES_FILE).exists());
+    }
+}

@@ -1,0 +1,44 @@
+//! Pauses between attempts, random so that those who failed together do not try again together.
+
+use std::time::Duration;
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+/// The first pause is at most this long, each further one at most twice the one before it.
+const FIRST: Duration = Duration::from_millis(25);
+
+/// No pause is longer.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Waits before the attempt that follows `failures` (one or more) failed ones.
+pub(super) async fn pause(failures: u32) {
+    tokio::time::sleep(ceiling(failures).mul_f64(fraction())).await;
+}
+
+fn ceiling(failures: u32) -> Duration {
+    FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+}
+
+/// Returns a random number in `0.0..=1.0`.
+fn fraction() -> f64 {
+    // Without the system's random numbers there is still a pause.
+    SysRng.try_next_u32().map_or(0.5, |bits| f64::from(bits) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_second_and_no_further() {
+        let ceilings: Vec<_> = (1..=8).map(|failures| ceiling(failures).as_millis()).collect();
+        assert_eq!(ceilings, [25, 50, 100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(ceiling(u32::MAX), LONGEST);
+    }
+
+    #[test]
+    fn a_fraction_is_between_nothing_and_one() {
+        assert!((0..100).map(|_| fraction()).all(|fraction| (0.0..=1.0).contains(&fraction)));
+    }
+}

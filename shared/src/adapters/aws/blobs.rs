@@ -1,0 +1,271 @@
+//! Blobs in a bucket, created with `If-None-Match: *` so that none is ever written twice.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::presigning::PresigningConfig;
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
+use bytes::Bytes;
+use futures::stream::{StreamExt, TryStreamExt};
+
+use super::backoff::pause;
+use super::error::{status, store_error};
+use super::get_object::{Got, get_object, unquoted};
+use crate::domain::Timestamp;
+use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, StoreError, StoreErrorKind};
+
+/// A larger blob is sent in parts, so that a failure costs a part and not the whole.
+const WHOLE_MAX_BYTES: usize = 64 << 20;
+
+/// The size of a part, unless there would be more than [`MAX_PARTS`].
+const PART_BYTES: usize = 16 << 20;
+
+/// The most parts of one upload (S3 user guide, "Amazon S3 multipart upload limits").
+const MAX_PARTS: usize = 10_000;
+
+/// Parts on their way at a time.
+const PARTS_IN_PARALLEL: usize = 4;
+
+/// How often a conflict between conditional writes is met before the caller is told.
+const CONFLICT_ATTEMPTS: u32 = 4;
+
+/// An answer begins after the body was sent: 64 MiB take a while over a slow line.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The most keys of one listing (S3 API reference, `ListObjectsV2`, `max-keys`).
+const LIST_MAX_KEYS: i32 = 1000;
+
+/// Blobs in a bucket of S3.
+#[derive(Clone, Debug)]
+pub struct S3Blobs {
+    client: Client,
+    bucket: String,
+}
+
+impl S3Blobs {
+    /// Returns the blobs in this bucket.
+    pub fn new(client: Client, bucket: impl Into<String>) -> Self {
+        Self { client, bucket: bucket.into() }
+    }
+
+    fn context(&self, operation: &str, path: &str) -> String {
+        format!("S3 {operation} of {path} in {}", self.bucket)
+    }
+
+    async fn create_whole(&self, path: &str, body: &Bytes) -> Result<Created, Attempt> {
+        let sent = self
+            .client
+            .put_object()
+            .bucket(&self.bucket)
+            .key(path)
+            .if_none_match("*")
+            .body(ByteStream::from(body.clone()))
+            .customize()
+            .config_override(patient())
+            .send()
+            .await;
+        match sent {
+            Ok(_) => Ok(Created::New),
+            Err(error) => judge(&error, || self.context("PutObject", path)),
+        }
+    }
+
+    async fn create_in_parts(&self, path: &str, body: &Bytes) -> Result<Created, Attempt> {
+        let begun = self.client.create_multipart_upload().bucket(&self.bucket).key(path).send().await;
+        let begun = begun.map_err(|error| store_error(self.context("CreateMultipartUpload", path), &error))?;
+        let Some(upload) = begun.upload_id else {
+            let context = self.context("CreateMultipartUpload", path);
+            return Err(StoreError::new(StoreErrorKind::Bug, context).caused_by("the answer has no upload id").into());
+        };
+        let created = match self.send_parts(path, &upload, body).await {
+            Ok(parts) => self.complete(path, &upload, parts).await,
+            Err(error) => Err(error.into()),
+        };
+        if !matches!(created, Ok(Created::New)) {
+            self.abort(path, &upload).await;
+        }
+        created
+    }
+
+    async fn send_parts(&self, path: &str, upload: &str, body: &Bytes) -> Result<Vec<CompletedPart>, StoreError> {
+        let part_bytes = PART_BYTES.max(body.len().div_ceil(MAX_PARTS));
+        let sends: Vec<_> = (0..body.len())
+            .step_by(part_bytes)
+            .zip(1..)
+            .map(|(start, number)| {
+                let part = body.slice(start..body.len().min(start + part_bytes));
+                self.send_part(path, upload, number, part)
+            })
+            .collect();
+        futures::stream::iter(sends).buffered(PARTS_IN_PARALLEL).try_collect().await
+    }
+
+    async fn send_part(&self, path: &str, upload: &str, number: i32, part: Bytes) -> Result<CompletedPart, StoreError> {
+        let sent = self
+            .client
+            .upload_part()
+            .bucket(&self.bucket)
+            .key(path)
+            .upload_id(upload)
+            .part_number(number)
+            .body(ByteStream::from(part))
+            .customize()
+            .config_override(patient())
+            .send()
+            .await;
+        let sent = sent.map_err(|error| store_error(self.context("UploadPart", path), &error))?;
+        Ok(CompletedPart::builder()
+            .part_number(number)
+            .set_e_tag(sent.e_tag)
+            .set_checksum_crc32(sent.checksum_crc32)
+            .set_checksum_crc64_nvme(sent.checksum_crc64_nvme)
+            .build())
+    }
+
+    async fn complete(&self, path: &str, upload: &str, parts: Vec<CompletedPart>) -> Result<Created, Attempt> {
+        let sent = self
+            .client
+            .complete_multipart_upload()
+            .bucket(&self.bucket)
+            .key(path)
+            .upload_id(upload)
+            .if_none_match("*")
+            .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build())
+            .customize()
+            .config_override(patient())
+            .send()
+            .await;
+        match sent {
+            Ok(_) => Ok(Created::New),
+            // The SDK repeated what had landed, and the upload is no more.
+            Err(error) if error.code() == Some("NoSuchUpload") && self.exists(path).await? => Ok(Created::AlreadyThere),
+            Err(error) => judge(&error, || self.context("CompleteMultipartUpload", path)),
+        }
+    }
+
+    /// Gives back the room of the parts. Should this fail, the bucket's lifecycle rule does it later.
+    async fn abort(&self, path: &str, upload: &str) {
+        let _ = self.client.abort_multipart_upload().bucket(&self.bucket).key(path).upload_id(upload).send().await;
+    }
+
+    async fn exists(&self, path: &str) -> Result<bool, StoreError> {
+        match self.client.head_object().bucket(&self.bucket).key(path).send().await {
+            Ok(_) => Ok(true),
+            Err(error) if status(&error) == Some(404) => Ok(false),
+            Err(error) => Err(store_error(self.context("HeadObject", path), &error)),
+        }
+    }
+}
+
+#[async_trait]
+impl BlobStore for S3Blobs {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, StoreError> {
+        let is_empty = range.as_ref().is_some_and(Range::is_empty);
+        // A header cannot name an empty range: one byte tells as well whether there is a blob.
+        let range = range.map(|range| if is_empty { range.start..range.start.saturating_add(1) } else { range });
+        match get_object(&self.client, &self.bucket, path, range.as_ref(), None).await? {
+            Got::Bytes(_) if is_empty => Ok(Some(Bytes::new())),
+            Got::Bytes(bytes) => Ok(Some(bytes)),
+            Got::BeyondEnd => Ok(Some(Bytes::new())),
+            Got::Absent => Ok(None),
+            unexpected @ (Got::Changed | Got::Archived) => {
+                let cause = format!("the blob answers as {unexpected:?}; do not archive blobs by a lifecycle rule");
+                Err(StoreError::new(StoreErrorKind::Denied, self.context("GetObject", path)).caused_by(cause))
+            }
+        }
+    }
+
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
+        let mut conflicts = 0;
+        loop {
+            let created = match body.len() {
+                ..=WHOLE_MAX_BYTES => self.create_whole(path, &body).await,
+                _ => self.create_in_parts(path, &body).await,
+            };
+            match created {
+                Ok(created) => return Ok(created),
+                Err(Attempt::Failed(error)) => return Err(error),
+                Err(Attempt::Conflict(error)) => {
+                    conflicts += 1;
+                    if conflicts == CONFLICT_ATTEMPTS {
+                        return Err(error);
+                    }
+                }
+            }
+            pause(conflicts).await;
+        }
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), StoreError> {
+        match self.client.delete_object().bucket(&self.bucket).key(path).send().await {
+            Ok(_) => Ok(()),
+            Err(error) if error.code() == Some("NoSuchKey") => Ok(()),
+            Err(error) => Err(store_error(self.context("DeleteObject", path), &error)),
+        }
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+        let listed = self
+            .client
+            .list_objects_v2()
+            .bucket(&self.bucket)
+            .prefix(prefix)
+            .set_start_after(after.map(str::to_owned))
+            .max_keys(LIST_MAX_KEYS)
+            .send()
+            .await
+            .map_err(|error| store_error(self.context("ListObjectsV2", prefix), &error))?;
+        let blobs = listed.contents.unwrap_or_default().into_iter().filter_map(|object| {
+            Some(BlobSummary {
+                path: object.key?,
+                bytes: object.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default(),
+                etag: object.e_tag.as_deref().map(unquoted).unwrap_or_default(),
+                modified_at: Timestamp::from_secs(
+                    object.last_modified.and_then(|at| u64::try_from(at.secs()).ok()).unwrap_or_default(),
+                ),
+            })
+        });
+        Ok(BlobPage { blobs: blobs.collect(), more: listed.is_truncated.unwrap_or_default() })
+    }
+
+    async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
+        let context = || self.context("presigned GetObject", path);
+        let lifetime = PresigningConfig::expires_in(lifetime)
+            .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
+        let presigned = self.client.get_object().bucket(&self.bucket).key(path).presigned(lifetime).await;
+        Ok(presigned.map_err(|error| store_error(context(), &error))?.uri().to_owned())
+    }
+}
+
+/// How an attempt to create a blob failed.
+enum Attempt {
+    /// Another conditional write was under way: S3 asks to try again, a multipart upload from its beginning.
+    Conflict(StoreError),
+    Failed(StoreError),
+}
+
+impl From<StoreError> for Attempt {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn judge<E>(error: &SdkError<E>, context: impl Fn() -> String) -> Result<Created, Attempt>
+where
+    E: std::error::Error + ProvideErrorMetadata + 'static,
+{
+    match status(error) {
+        Some(412) => Ok(Created::AlreadyThere),
+        Some(409) => Err(Attempt::Conflict(store_error(context(), error))),
+        _ => Err(Attempt::Failed(store_error(context(), error))),
+    }
+}
+
+fn patient() -> aws_sdk_s3::config::Builder {
+    aws_sdk_s3::config::Builder::new().timeout_config(TimeoutConfig::builder().read_timeout(UPLOAD_TIMEOUT).build())
+}

@@ -1,0 +1,125 @@
+//! What an error of the SDK asks of the caller: the one place that decides it.
+
+use std::error::Error;
+
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::RequestId;
+
+use crate::ports::{StoreError, StoreErrorKind};
+
+/// Turns an error of the SDK into one of the ports. `context` is `<service> <operation> of <what>`.
+pub(super) fn store_error<E>(context: impl Into<String>, error: &SdkError<E>) -> StoreError
+where
+    E: Error + ProvideErrorMetadata + 'static,
+{
+    StoreError::new(kind(error), context).caused_by(describe(error))
+}
+
+/// Returns the HTTP status of the answer, if there was one.
+pub(super) fn status<E>(error: &SdkError<E>) -> Option<u16> {
+    error.raw_response().map(|response| response.status().as_u16())
+}
+
+fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> StoreErrorKind {
+    match error {
+        SdkError::ServiceError(refused) => kind_of_answer(refused.err().code(), refused.raw().status().as_u16()),
+        SdkError::TimeoutError(_) | SdkError::ResponseError(_) => StoreErrorKind::Transient,
+        // Credentials are looked for while a request is dispatched.
+        SdkError::DispatchFailure(_) if chain(error).contains("redentials") => StoreErrorKind::Denied,
+        SdkError::DispatchFailure(failure) if failure.is_user() => StoreErrorKind::Bug,
+        SdkError::DispatchFailure(_) => StoreErrorKind::Transient,
+        _ => StoreErrorKind::Bug,
+    }
+}
+
+/// Judges an answer that is an error, by its code where that says more than the status.
+fn kind_of_answer(code: Option<&str>, status: u16) -> StoreErrorKind {
+    match (code.unwrap_or_default(), status) {
+        (
+            "ProvisionedThroughputExceededException"
+            | "RequestLimitExceeded"
+            | "RequestTimeout"
+            | "RequestTimeoutException"
+            | "SlowDown"
+            | "TooManyRequestsException"
+            | "InternalServerError"
+            | "InternalError"
+            | "ServiceUnavailable"
+            // Two conditional writes met.
+            | "ConditionalRequestConflict"
+            | "OperationAborted"
+            | "ReplicatedWriteConflictException"
+            // The bytes were damaged on the way.
+            | "BadDigest"
+            | "XAmzContentChecksumMismatch"
+            | "XAmzContentSHA256Mismatch"
+            | "IncompleteBody",
+            _,
+        ) => StoreErrorKind::Transient,
+        (code, _) if code.contains("Throttl") => StoreErrorKind::Transient,
+        (
+            "AccessDenied"
+            | "AccessDeniedException"
+            | "ExpiredToken"
+            | "ExpiredTokenException"
+            | "InvalidClientTokenId"
+            | "IncompleteSignature"
+            | "MissingAuthenticationToken"
+            | "UnrecognizedClientException",
+            _,
+        ) => StoreErrorKind::Denied,
+        (_, 401 | 403) => StoreErrorKind::Denied,
+        (_, 501) => StoreErrorKind::Bug,
+        (_, 408 | 429 | 500..) => StoreErrorKind::Transient,
+        _ => StoreErrorKind::Bug,
+    }
+}
+
+/// Says what happened on one line: the service's code, message and request id, or else the chain of causes.
+fn describe<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> String {
+    let SdkError::ServiceError(refused) = error else { return chain(error) };
+    let code = refused.err().code().unwrap_or("no code");
+    let message = refused.err().message().unwrap_or("no message");
+    let request = error.request_id().unwrap_or("unknown");
+    format!("{code}: {message} (status {}, request {request})", refused.raw().status().as_u16())
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_the_caller_does_next() {
+        use StoreErrorKind::{Bug, Denied, Transient};
+        for (code, status, kind) in [
+            (Some("ProvisionedThroughputExceededException"), 400, Transient),
+            (Some("ThrottlingException"), 400, Transient),
+            (Some("KmsThrottled"), 400, Transient),
+            (Some("SlowDown"), 503, Transient),
+            (Some("ConditionalRequestConflict"), 409, Transient),
+            (None, 500, Transient),
+            (None, 503, Transient),
+            (Some("AccessDenied"), 403, Denied),
+            (Some("AccessDeniedException"), 400, Denied),
+            (Some("ExpiredToken"), 400, Denied),
+            (None, 403, Denied),
+            (Some("NoSuchBucket"), 404, Bug),
+            (Some("ResourceNotFoundException"), 400, Bug),
+            (Some("ValidationException"), 400, Bug),
+            (Some("NotImplemented"), 501, Bug),
+        ] {
+            assert_eq!(kind_of_answer(code, status), kind, "{code:?} {status}");
+        }
+    }
+}

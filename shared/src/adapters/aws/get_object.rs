@@ -1,0 +1,119 @@
+//! Reading bytes from S3, with the outcomes that are no errors told apart.
+
+use std::ops::Range;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::error::ProvideErrorMetadata;
+use aws_sdk_s3::primitives::{ByteStream, ByteStreamError};
+use bytes::{Bytes, BytesMut};
+
+use super::backoff::pause;
+use super::error::{status, store_error};
+use crate::ports::{StoreError, StoreErrorKind};
+
+/// How often an answer may be cut short before its reader is told. The SDK repeats requests only until their answers
+/// begin.
+const BODY_ATTEMPTS: u32 = 3;
+
+/// No more than this is reserved before it has come, whatever length an answer announces.
+const MAX_RESERVED: usize = 64 << 20;
+
+/// What became of a read.
+#[derive(Debug)]
+pub(super) enum Got {
+    /// The bytes; fewer than asked for where the range ends beyond them.
+    Bytes(Bytes),
+    /// There is nothing under the key.
+    Absent,
+    /// Other bytes are there than those with the etag asked for.
+    Changed,
+    /// The range begins beyond the bytes.
+    BeyondEnd,
+    /// The bytes are in a storage class that they cannot be read from.
+    Archived,
+}
+
+/// Reads what is under a key, or a range of it that is not empty, if its etag is `etag`.
+pub(super) async fn get_object(
+    client: &Client,
+    bucket: &str,
+    key: &str,
+    range: Option<&Range<u64>>,
+    etag: Option<&str>,
+) -> Result<Got, StoreError> {
+    let context = || format!("S3 GetObject of {key} in {bucket}");
+    let mut failures = 0;
+    loop {
+        let sent = client
+            .get_object()
+            .bucket(bucket)
+            .key(key)
+            .set_range(range.map(header))
+            .set_if_match(etag.map(quoted))
+            .send()
+            .await;
+        let output = match sent {
+            Ok(output) => output,
+            Err(error) => {
+                return match (status(&error), error.code()) {
+                    (Some(404), Some("NoSuchKey")) => Ok(Got::Absent),
+                    (Some(412), _) => Ok(Got::Changed),
+                    (Some(416), _) => Ok(Got::BeyondEnd),
+                    (Some(403), Some("InvalidObjectState")) => Ok(Got::Archived),
+                    _ => Err(store_error(context(), &error)),
+                };
+            }
+        };
+        match collect(output.body, output.content_length).await {
+            Ok(bytes) => return Ok(Got::Bytes(bytes)),
+            Err(error) => {
+                failures += 1;
+                if failures == BODY_ATTEMPTS {
+                    return Err(StoreError::new(StoreErrorKind::Transient, context()).caused_by(error));
+                }
+            }
+        }
+        pause(failures).await;
+    }
+}
+
+/// Returns an etag as headers carry it.
+pub(super) fn quoted(etag: &str) -> String {
+    format!("\"{etag}\"")
+}
+
+/// Returns an etag as events carry it.
+pub(super) fn unquoted(etag: &str) -> String {
+    etag.trim_matches('"').to_owned()
+}
+
+/// Returns a range that is not empty as the `Range` header of RFC 9110, section 14.2: its last byte is included.
+fn header(range: &Range<u64>) -> String {
+    format!("bytes={}-{}", range.start, range.end.saturating_sub(1))
+}
+
+async fn collect(mut body: ByteStream, announced: Option<i64>) -> Result<Bytes, ByteStreamError> {
+    let announced = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+    let mut bytes = BytesMut::with_capacity(announced.min(MAX_RESERVED));
+    while let Some(chunk) = body.try_next().await? {
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_byte_of_a_range_is_not_part_of_it_and_is_named_in_the_header_before_it() {
+        assert_eq!(header(&(0..1)), "bytes=0-0");
+        assert_eq!(header(&(10..u64::MAX)), "bytes=10-18446744073709551614");
+    }
+
+    #[test]
+    fn quotes_around_an_etag_come_and_go() {
+        assert_eq!(unquoted(&quoted("9b2cf535f27731c974343645a3985328-3")), "9b2cf535f27731c974343645a3985328-3");
+        assert_eq!(unquoted("bare"), "bare");
+    }
+}

@@ -1,0 +1,301 @@
+//! The form of a record in DynamoDB: what is stored today must be readable for ever.
+//!
+//! | Attribute | Type | What |
+//! |---|---|---|
+//! | `partition`, `sort` | S | the primary key |
+//! | `revision` | S | what the next write must name |
+//! | `schema` | N | [`SCHEMA`]; a larger one belongs to a newer build, and the rest is not looked at |
+//! | `type` | S | which item it is |
+//! | `expires_at` | N | on items that DynamoDB may forget: whole seconds since the epoch, as its time to live wants it |
+//! | all others | | the item's own fields, as their names say |
+
+use std::collections::HashMap;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use serde_dynamo::aws_sdk_dynamodb_1::{from_attribute_value, from_item, to_item};
+
+use crate::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
+use crate::ports::{StoreError, StoreErrorKind};
+
+/// The attributes of a record.
+pub(super) type Attributes = HashMap<String, AttributeValue>;
+
+pub(super) const PARTITION: &str = "partition";
+pub(super) const SORT: &str = "sort";
+pub(super) const REVISION: &str = "revision";
+pub(super) const SCHEMA_NUMBER: &str = "schema";
+const EXPIRES_AT: &str = "expires_at";
+
+/// Attributes that are ours: no field of an item may have such a name.
+const RESERVED: [&str; 4] = [PARTITION, SORT, REVISION, SCHEMA_NUMBER];
+
+/// Returns an item's attributes.
+pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, StoreError> {
+    let bug = |cause: String| StoreError::new(StoreErrorKind::Bug, context("writing", key)).caused_by(cause);
+    if let Item::Newer { schema } = stored.item {
+        return Err(bug(format!("it has schema {schema}, which only a newer build may write")));
+    }
+    let mut attributes: Attributes = to_item(&stored.item).map_err(|error| bug(error.to_string()))?;
+    if let Some(name) = RESERVED.into_iter().find(|name| attributes.contains_key(*name)) {
+        return Err(bug(format!("its field {name} has the name of one of the store's own attributes; rename it")));
+    }
+    attributes.insert(PARTITION.to_owned(), AttributeValue::S(key.partition.clone()));
+    attributes.insert(SORT.to_owned(), AttributeValue::S(key.sort.clone()));
+    attributes.insert(REVISION.to_owned(), AttributeValue::S(stored.revision.as_str().to_owned()));
+    attributes.insert(SCHEMA_NUMBER.to_owned(), AttributeValue::N(SCHEMA.to_string()));
+    let expires_at = stored.item.expires_at().map(|at| AttributeValue::N(at.as_secs().to_string()));
+    if attributes.get(EXPIRES_AT) != expires_at.as_ref() {
+        return Err(bug(format!("its field {EXPIRES_AT} is not when the store may forget it; rename it")));
+    }
+    Ok(attributes)
+}
+
+/// Returns the key that a record is stored under.
+pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
+    let text = |name: &str| attributes.get(name).and_then(|value| value.as_s().ok()).cloned();
+    let key = text(PARTITION).zip(text(SORT)).map(|(partition, sort)| ItemKey { partition, sort });
+    key.ok_or_else(|| StoreError::new(StoreErrorKind::Corrupt, "DynamoDB item without a key that is text"))
+}
+
+/// Returns what a record holds.
+///
+/// One of a newer schema is [`Item::Newer`]; one that cannot be parsed is [`StoreErrorKind::Corrupt`].
+pub(super) fn read(mut attributes: Attributes) -> Result<(ItemKey, Stored), StoreError> {
+    let key = key(&attributes)?;
+    let corrupt = |cause: String| StoreError::new(StoreErrorKind::Corrupt, context("reading", &key)).caused_by(cause);
+    let schema: u32 = match attributes.remove(SCHEMA_NUMBER) {
+        Some(number) => from_attribute_value(number).map_err(|error| corrupt(format!("its schema: {error}")))?,
+        None => return Err(corrupt("it has no schema".to_owned())),
+    };
+    let revision: Revision = match attributes.remove(REVISION) {
+        Some(text) => from_attribute_value(text).map_err(|error| corrupt(format!("its revision: {error}")))?,
+        None => return Err(corrupt("it has no revision".to_owned())),
+    };
+    if schema > SCHEMA {
+        return Ok((key, Stored { revision, item: Item::Newer { schema } }));
+    }
+    attributes.retain(|name, _| !RESERVED.contains(&name.as_str()));
+    match from_item(attributes) {
+        Ok(item) => Ok((key, Stored { revision, item })),
+        Err(error) => Err(corrupt(error.to_string())),
+    }
+}
+
+fn context(doing: &str, key: &ItemKey) -> String {
+    format!("{doing} DynamoDB item {} {}", key.partition, key.sort)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+    use proptest::{collection, option, prop_assert_eq};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Reads DynamoDB's own JSON, as `aws dynamodb get-item` prints it.
+    fn attribute(value: &Value) -> AttributeValue {
+        let (name, value) = value.as_object().unwrap().iter().next().unwrap();
+        match name.as_str() {
+            "S" => AttributeValue::S(value.as_str().unwrap().to_owned()),
+            "N" => AttributeValue::N(value.as_str().unwrap().to_owned()),
+            "BOOL" => AttributeValue::Bool(value.as_bool().unwrap()),
+            "L" => AttributeValue::L(value.as_array().unwrap().iter().map(attribute).collect()),
+            "M" => AttributeValue::M(attributes(value)),
+            _ => panic!("{name}"),
+        }
+    }
+
+    fn attributes(value: &Value) -> Attributes {
+        value.as_object().unwrap().iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
+    }
+
+    fn golden() -> Attributes {
+        attributes(&serde_json::from_str(include_str!("golden_entry.json")).unwrap())
+    }
+
+    #[test]
+    fn an_entry_that_was_stored_once_can_be_read_for_ever() {
+        let (key, stored) = read(golden()).unwrap();
+        let Item::Entry(entry) = &stored.item else { panic!("{stored:?}") };
+        assert_eq!(stored.item.key(), Some(key));
+        assert_eq!(stored.revision, Revision::from_random(0x0123_4567_89ab_cdef));
+        let ready = entry.ready().unwrap();
+        assert_eq!(ready.blob.checksum, u64::MAX);
+        assert_eq!(ready.made_from[0].location.as_str(), "global/größe/app.debug");
+        assert_eq!(entry.missing().unwrap().missing.cause, crate::domain::Cause::TooLarge { limit: 1 << 33 });
+        assert_eq!(entry.lease().unwrap().holder, "8476a536-e9f4-11e8-9739-2dfe598c3fcd");
+        assert_eq!(entry.candidates().len(), 2);
+    }
+
+    #[test]
+    fn an_entry_is_written_in_the_form_that_it_was_stored_in_once() {
+        let (key, stored) = read(golden()).unwrap();
+        assert_eq!(write(&key, &stored).unwrap(), golden());
+    }
+
+    #[test]
+    fn an_item_of_a_newer_schema_is_not_looked_at_and_not_written() {
+        let mut newer = golden();
+        newer.insert(SCHEMA_NUMBER.to_owned(), AttributeValue::N((SCHEMA + 1).to_string()));
+        newer.insert("kind".to_owned(), AttributeValue::Bool(true));
+        let (key, stored) = read(newer).unwrap();
+        assert_eq!(stored.item, Item::Newer { schema: SCHEMA + 1 });
+        assert_eq!(write(&key, &stored).unwrap_err().kind(), StoreErrorKind::Bug);
+    }
+
+    #[test]
+    fn an_item_that_cannot_be_parsed_is_corrupt_and_named() {
+        let spoil: [(&str, Option<AttributeValue>); 7] = [
+            ("schema", None),
+            ("schema", Some(AttributeValue::S("1".to_owned()))),
+            ("revision", None),
+            ("type", None),
+            ("type", Some(AttributeValue::S("wish".to_owned()))),
+            ("last_used_at", None),
+            ("last_used_at", Some(AttributeValue::N("-1".to_owned()))),
+        ];
+        for (name, value) in spoil {
+            let mut spoilt = golden();
+            match value.clone() {
+                Some(value) => spoilt.insert(name.to_owned(), value),
+                None => spoilt.remove(name),
+            };
+            let error = read(spoilt).unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name} {value:?}");
+            assert!(error.to_string().contains("a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b symcache"));
+        }
+    }
+
+    #[test]
+    fn only_items_that_the_store_may_forget_say_when() {
+        let key = ItemKey::request("1");
+        let written = |item: Value| {
+            let item = serde_json::from_value(item).unwrap();
+            write(&key, &Stored { revision: Revision::from_random(1), item }).unwrap()
+        };
+        let request = json!({"type": "request", "id": "1", "scope": "global", "body": {"inline": "{}"}, "expires_at": 1_700_000_000});
+        assert_eq!(written(request)[EXPIRES_AT], AttributeValue::N("1700000000".to_owned()));
+        let upload = json!({"type": "upload", "key": "global/a", "etag": "e", "sequencer": "0", "size": 1, "state": "pending", "at": 5});
+        assert_eq!(written(upload).get(EXPIRES_AT), None);
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        collection::vec(any::<char>(), 0..12).prop_map(|characters| characters.into_iter().collect())
+    }
+
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![any::<u64>(), Just(u64::MAX), Just(i64::MAX as u64 + 1), Just(0)]
+    }
+
+    fn module() -> impl Strategy<Value = Value> {
+        text().prop_map(|module| json!({"scope": "acme", "source": "uploads", "module": module}))
+    }
+
+    fn dif() -> impl Strategy<Value = Value> {
+        (text(), text()).prop_map(|(location, etag)| json!({"location": location, "etag": etag}))
+    }
+
+    fn features() -> impl Strategy<Value = Value> {
+        (any::<[bool; 4]>(), text()).prop_map(|(has, vcs)| {
+            json!({"has_debug_info": has[0], "has_unwind_info": has[1], "has_symbols": has[2], "has_sources": has[3], "srcsrv_vcs": vcs})
+        })
+    }
+
+    fn missing() -> impl Strategy<Value = Value> {
+        let cause = prop_oneof![
+            Just(json!({"cause": "not_found"})),
+            Just(json!({"cause": "crashed"})),
+            number().prop_map(|limit| json!({"cause": "too_large", "limit": limit})),
+        ];
+        (cause, text()).prop_map(|(cause, detail)| json!({"cause": cause, "detail": detail}))
+    }
+
+    fn ready() -> impl Strategy<Value = Value> {
+        let blob = (text(), number(), number(), option::of((number(), number())));
+        (blob, features(), collection::vec(dif(), 0..3), number(), any::<(u32, u32, u8)>()).prop_map(
+            |((path, bytes, checksum, index), features, made_from, derived_at, (version, converter, rank))| {
+                let index = index.map(|(offset, length)| json!({"offset": offset, "length": length}));
+                json!({
+                    "version": version, "quality": "fallback", "rank": rank, "features": features, "arch": "x86_64",
+                    "blob": {"path": path, "bytes": bytes, "checksum": checksum, "index": index},
+                    "file_type": "sourcebundle", "made_from": made_from, "derived_at": derived_at, "converter": converter,
+                })
+            },
+        )
+    }
+
+    fn entry() -> impl Strategy<Value = Value> {
+        let placeholder = (missing(), number()).prop_map(|(mut missing, retry_at)| {
+            missing["retry_at"] = json!(retry_at);
+            missing["converter"] = json!(1);
+            missing
+        });
+        let lease = (text(), number()).prop_map(|(holder, until)| json!({"holder": holder, "token": "00", "until": until, "dirty": "01"}));
+        let candidate = (text(), text(), option::of(number())).prop_map(|(location, details, size)| {
+            json!({"source": "uploads", "location": location, "size": size, "duration_ms": 3, "download": {"status": "no_perm", "details": details}})
+        });
+        (
+            module(),
+            (option::of(ready()), option::of(ready()), option::of(placeholder), option::of(lease)),
+            collection::vec(dif(), 0..3),
+            collection::vec(candidate, 0..3),
+            (any::<u32>(), number(), number()),
+        )
+            .prop_map(|(module, (ready, older, missing, lease), considered, candidates, (attempts, at, last_used_at))| {
+                json!({
+                    "type": "entry", "module": module, "kind": "cficache", "ready": ready, "older": older, "missing": missing,
+                    "lease": lease, "ask": {"id": "02", "lane": "refresh", "at": at}, "dirty": "03", "considered": considered,
+                    "attempts": attempts, "releases": 1, "not_before": at, "suspect": {"blob": "x", "at": at}, "lost_at": at,
+                    "last_used_at": last_used_at, "candidates": candidates,
+                })
+            })
+    }
+
+    fn upload() -> impl Strategy<Value = Value> {
+        let object = features().prop_map(|features| {
+            json!({
+                "module": {"debug": "502fc0a5-1ec1-3e47-9998-684fa139dca7-1"}, "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7-1",
+                "code_id": "f1c3bcc0", "file_type": "portablepdb", "arch": "arm64e", "features": features,
+            })
+        });
+        let state = prop_oneof![
+            Just(json!({"state": "pending"})),
+            Just(json!({"state": "gone"})),
+            text().prop_map(|reason| json!({"state": "ignored", "reason": reason})),
+        ];
+        (text(), text(), number(), collection::vec(object, 0..3), state, option::of(number())).prop_map(
+            |(key, sequencer, size, objects, mut upload, expires_at)| {
+                let fields = json!({
+                    "type": "upload", "key": key, "etag": "e-3", "sequencer": sequencer, "size": size, "objects": objects,
+                    "at": 1, "expires_at": expires_at,
+                });
+                upload.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+                upload
+            },
+        )
+    }
+
+    fn item() -> impl Strategy<Value = Item> {
+        let alias = module().prop_map(|target| json!({"type": "alias", "target": target}));
+        let dif = (module(), dif(), number(), features(), option::of(missing())).prop_map(|(module, dif, size, features, refused)| {
+            json!({"type": "dif", "module": module, "dif": dif, "size": size, "file_type": "wasm_debug", "features": features, "refused": refused})
+        });
+        let body = prop_oneof![text().prop_map(|json| json!({"inline": json})), text().prop_map(|path| json!({"blob": path}))];
+        let request = (text(), body, number()).prop_map(|(id, body, expires_at)| {
+            json!({"type": "request", "id": id, "scope": "acme", "body": body, "expires_at": expires_at})
+        });
+        let json = prop_oneof![entry(), upload(), alias, dif, request];
+        json.prop_map(|json| serde_json::from_value(json).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn every_item_comes_back_as_it_was_written(item in item(), bits in any::<u64>(), sort in text()) {
+            let key = ItemKey { partition: "p".to_owned(), sort };
+            let stored = Stored { revision: Revision::from_random(bits), item };
+            let written = write(&key, &stored).unwrap();
+            prop_assert_eq!(read(written).unwrap(), (key, stored));
+        }
+    }
+}

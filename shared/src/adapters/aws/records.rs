@@ -1,0 +1,212 @@
+//! Records in a table of DynamoDB, each write conditional on the revision that it replaces.
+//!
+//! The condition names the schema too: what a newer build wrote is left alone even by a caller that knows its revision.
+
+use std::collections::{BTreeSet, HashMap};
+
+use async_trait::async_trait;
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnValuesOnConditionCheckFailure};
+use futures::stream::{StreamExt, TryStreamExt};
+
+use super::backoff::pause;
+use super::error::store_error;
+use super::record_item::{self, Attributes, PARTITION, REVISION, SCHEMA_NUMBER, SORT};
+use crate::cache::{ItemKey, Revision, SCHEMA, Stored};
+use crate::ports::{
+    Consistency, Cursor, Page, RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
+};
+
+/// The most keys of one request (DynamoDB API reference, `BatchGetItem`).
+const BATCH_KEYS: usize = 100;
+
+/// Batches on their way at a time.
+const BATCHES_IN_PARALLEL: usize = 8;
+
+/// So many answers without a single item, and the table is taken to be throttled.
+const FRUITLESS_ROUNDS: u32 = 6;
+
+const IS_ABSENT: &str = "attribute_not_exists(#partition)";
+const IS_EXPECTED: &str = "#revision = :expected AND #schema <= :schema";
+const IS_EXPECTED_OR_ABSENT: &str = "attribute_not_exists(#partition) OR (#revision = :expected AND #schema <= :schema)";
+
+/// Records in a table of DynamoDB.
+#[derive(Clone, Debug)]
+pub struct DynamoRecords {
+    client: Client,
+    table: String,
+}
+
+impl DynamoRecords {
+    /// Returns the records in this table, whose primary key is `partition` and `sort`, both text.
+    pub fn new(client: Client, table: impl Into<String>) -> Self {
+        Self { client, table: table.into() }
+    }
+
+    fn context(&self, operation: &str, key: &ItemKey) -> String {
+        format!("DynamoDB {operation} of {} {} in {}", key.partition, key.sort, self.table)
+    }
+
+    /// Loads up to [`BATCH_KEYS`] different keys.
+    async fn load_batch(&self, keys: Vec<ItemKey>, consistency: Consistency) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+        let context = || format!("DynamoDB BatchGetItem of {} keys in {}", keys.len(), self.table);
+        let mut wanted: Vec<Attributes> = keys.iter().map(key_attributes).collect();
+        let mut found = Vec::new();
+        let mut fruitless = 0;
+        loop {
+            let request = KeysAndAttributes::builder()
+                .set_keys(Some(wanted))
+                .consistent_read(consistency == Consistency::Strong)
+                .build()
+                .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
+            let answer = self
+                .client
+                .batch_get_item()
+                .request_items(&self.table, request)
+                .send()
+                .await
+                .map_err(|error| store_error(context(), &error))?;
+            let items: Vec<Attributes> = answer.responses.into_iter().flat_map(HashMap::into_values).flatten().collect();
+            fruitless = if items.is_empty() { fruitless + 1 } else { 0 };
+            for item in items {
+                found.push(record_item::read(item)?);
+            }
+            let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+            wanted = left.flat_map(|left| left.keys).collect();
+            if wanted.is_empty() {
+                return Ok(found);
+            }
+            if fruitless == FRUITLESS_ROUNDS {
+                let cause = format!("{} keys were left out {fruitless} times: the table is throttled", wanted.len());
+                return Err(StoreError::new(StoreErrorKind::Transient, context()).caused_by(cause));
+            }
+            // Keys are left out by throttling, and where the answer would exceed 16 MB: then there is progress.
+            if fruitless > 0 {
+                pause(fruitless).await;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl RecordStore for DynamoRecords {
+    async fn load(&self, keys: &[ItemKey], consistency: Consistency) -> Result<Vec<Option<Stored>>, StoreError> {
+        let different: Vec<ItemKey> = keys.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
+        let batches: Vec<_> =
+            different.chunks(BATCH_KEYS).map(|batch| self.load_batch(batch.to_vec(), consistency)).collect();
+        let found: Vec<_> =
+            futures::stream::iter(batches).buffer_unordered(BATCHES_IN_PARALLEL).try_collect().await?;
+        let found: HashMap<ItemKey, Stored> = found.into_iter().flatten().collect();
+        Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
+    }
+
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+        let mut found = Vec::new();
+        let mut start = None;
+        loop {
+            let answer = self
+                .client
+                .query()
+                .table_name(&self.table)
+                .consistent_read(true)
+                .key_condition_expression("#partition = :partition")
+                .expression_attribute_names("#partition", PARTITION)
+                .expression_attribute_values(":partition", AttributeValue::S(partition.to_owned()))
+                .set_exclusive_start_key(start)
+                .send()
+                .await
+                .map_err(|error| store_error(format!("DynamoDB Query of {partition} in {}", self.table), &error))?;
+            for item in answer.items.unwrap_or_default() {
+                found.push(record_item::read(item)?);
+            }
+            start = answer.last_evaluated_key;
+            if start.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError> {
+        let put = self
+            .client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(record_item::write(key, next)?))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let put = match expected {
+            None => put.condition_expression(IS_ABSENT).expression_attribute_names("#partition", PARTITION),
+            Some(revision) => put
+                .condition_expression(IS_EXPECTED)
+                .expression_attribute_names("#revision", REVISION)
+                .expression_attribute_names("#schema", SCHEMA_NUMBER)
+                .expression_attribute_values(":expected", AttributeValue::S(revision.as_str().to_owned()))
+                .expression_attribute_values(":schema", AttributeValue::N(SCHEMA.to_string())),
+        };
+        match put.send().await {
+            Ok(_) => Ok(Replaced::Done),
+            Err(error) => match error.as_service_error() {
+                Some(PutItemError::ConditionalCheckFailedException(lost)) => Ok(Replaced::Lost(stored(lost.item.clone())?)),
+                _ => Err(store_error(self.context("PutItem", key), &error)),
+            },
+        }
+    }
+
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+        let delete = self
+            .client
+            .delete_item()
+            .table_name(&self.table)
+            .set_key(Some(key_attributes(key)))
+            .condition_expression(IS_EXPECTED_OR_ABSENT)
+            .expression_attribute_names("#partition", PARTITION)
+            .expression_attribute_names("#revision", REVISION)
+            .expression_attribute_names("#schema", SCHEMA_NUMBER)
+            .expression_attribute_values(":expected", AttributeValue::S(expected.as_str().to_owned()))
+            .expression_attribute_values(":schema", AttributeValue::N(SCHEMA.to_string()))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
+        let error = match delete.send().await {
+            Ok(_) => return Ok(Removed::Done),
+            Err(error) => error,
+        };
+        let context = || self.context("DeleteItem", key);
+        let Some(DeleteItemError::ConditionalCheckFailedException(lost)) = error.as_service_error() else {
+            return Err(store_error(context(), &error));
+        };
+        match stored(lost.item.clone())? {
+            Some(stored) => Ok(Removed::Lost(stored)),
+            None => {
+                let error = StoreError::new(StoreErrorKind::Bug, context());
+                Err(error.caused_by("the condition failed and the answer does not say what is stored"))
+            }
+        }
+    }
+
+    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+        let answer = self
+            .client
+            .scan()
+            .table_name(&self.table)
+            .consistent_read(false)
+            .set_exclusive_start_key(after.map(|Cursor(key)| key_attributes(key)))
+            .send()
+            .await
+            .map_err(|error| store_error(format!("DynamoDB Scan of {}", self.table), &error))?;
+        let items = answer.items.unwrap_or_default().into_iter().map(record_item::read);
+        Ok(Page {
+            items: items.collect::<Result<_, _>>()?,
+            next: answer.last_evaluated_key.as_ref().map(record_item::key).transpose()?.map(Cursor),
+        })
+    }
+}
+
+fn key_attributes(key: &ItemKey) -> Attributes {
+    let text = |name: &str, text: &str| (name.to_owned(), AttributeValue::S(text.to_owned()));
+    HashMap::from([text(PARTITION, &key.partition), text(SORT, &key.sort)])
+}
+
+fn stored(attributes: Option<Attributes>) -> Result<Option<Stored>, StoreError> {
+    let record = attributes.map(record_item::read).transpose()?;
+    Ok(record.map(|(_, stored)| stored))
+}

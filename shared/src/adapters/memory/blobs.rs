@@ -1,0 +1,161 @@
+//! Blobs in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Bound, Range};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::Calls;
+use crate::domain::Timestamp;
+use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, StoreError};
+
+/// The most blobs of one listing.
+const PAGE_BLOBS: usize = 1000;
+
+/// Blobs in memory. It prints as its whole state.
+#[derive(Debug, Default)]
+pub struct MemoryBlobs {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    blobs: BTreeMap<String, Blob>,
+    now: Timestamp,
+    calls: Calls,
+}
+
+#[derive(Debug)]
+struct Blob {
+    body: Bytes,
+    modified_at: Timestamp,
+}
+
+impl MemoryBlobs {
+    /// Returns an empty store, in which it is the epoch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the time at which further blobs are written.
+    pub fn set_now(&self, now: Timestamp) {
+        self.lock().now = now;
+    }
+
+    /// Puts bytes there, whatever was there before: what no flow does, and a broken disk may.
+    pub fn overwrite(&self, path: &str, body: impl Into<Bytes>) {
+        let mut state = self.lock();
+        let blob = Blob { body: body.into(), modified_at: state.now };
+        state.blobs.insert(path.to_owned(), blob);
+    }
+
+    /// Returns the paths of all blobs, in byte order; counts as no call.
+    pub fn paths(&self) -> Vec<String> {
+        self.lock().blobs.keys().cloned().collect()
+    }
+
+    /// Returns a blob; counts as no call.
+    pub fn peek(&self, path: &str) -> Option<Bytes> {
+        self.lock().blobs.get(path).map(|blob| blob.body.clone())
+    }
+
+    /// Removes a blob by hand; counts as no call.
+    pub fn lose(&self, path: &str) {
+        self.lock().blobs.remove(path);
+    }
+
+    /// Returns the whole state as readable text.
+    pub fn state(&self) -> String {
+        self.to_string()
+    }
+
+    /// Returns how often each operation was called.
+    pub fn calls(&self) -> Calls {
+        self.lock().calls.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self, operation: &'static str) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.calls.count(operation);
+        state
+    }
+}
+
+#[async_trait]
+impl BlobStore for MemoryBlobs {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, StoreError> {
+        let state = self.call("get");
+        Ok(state.blobs.get(path).map(|blob| match range {
+            Some(range) => slice(&blob.body, &range),
+            None => blob.body.clone(),
+        }))
+    }
+
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
+        let mut state = self.call("create");
+        if state.blobs.contains_key(path) {
+            return Ok(Created::AlreadyThere);
+        }
+        let blob = Blob { body, modified_at: state.now };
+        state.blobs.insert(path.to_owned(), blob);
+        Ok(Created::New)
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), StoreError> {
+        self.call("delete").blobs.remove(path);
+        Ok(())
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+        let state = self.call("list");
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let mut under = state
+            .blobs
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(|(path, _)| path.starts_with(prefix))
+            .map(|(path, blob)| BlobSummary {
+                path: path.clone(),
+                bytes: blob.body.len() as u64,
+                etag: etag(&blob.body),
+                modified_at: blob.modified_at,
+            });
+        let blobs = under.by_ref().take(PAGE_BLOBS).collect();
+        Ok(BlobPage { blobs, more: under.next().is_some() })
+    }
+
+    async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
+        drop(self.call("presign"));
+        Ok(format!("memory://blobs/{path}?seconds={}", lifetime.as_secs()))
+    }
+}
+
+/// Cuts a range to what there is.
+fn slice(body: &Bytes, range: &Range<u64>) -> Bytes {
+    let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(body.len());
+    let (start, end) = (clamp(range.start), clamp(range.end));
+    body.slice(start..end.max(start))
+}
+
+/// Returns a name for bytes.
+pub(super) fn etag(body: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(body))[..32].to_owned()
+}
+
+impl fmt::Display for MemoryBlobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        state.blobs.iter().try_for_each(|(path, blob)| writeln!(f, "{path} ({} bytes)", blob.body.len()))
+    }
+}

@@ -1,0 +1,84 @@
+//! Lanes as lists.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Calls;
+use crate::ports::{LaneMessage, Lanes, StoreError};
+
+/// Lanes as lists. They print as what waits in them.
+#[derive(Debug, Default)]
+pub struct MemoryLanes {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sent: Vec<SentMessage>,
+    calls: Calls,
+}
+
+/// A message that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentMessage {
+    /// The message.
+    pub message: LaneMessage,
+    /// How long it is not to be seen.
+    pub delay: Duration,
+}
+
+impl MemoryLanes {
+    /// Returns empty lanes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns what waits, in the order in which it was sent.
+    pub fn sent(&self) -> Vec<SentMessage> {
+        self.lock().sent.clone()
+    }
+
+    /// Takes everything that waits, in the order in which it was sent.
+    pub fn drain(&self) -> Vec<SentMessage> {
+        std::mem::take(&mut self.lock().sent)
+    }
+
+    /// Returns what waits as readable text.
+    pub fn state(&self) -> String {
+        self.to_string()
+    }
+
+    /// Returns how often each operation was called.
+    pub fn calls(&self) -> Calls {
+        self.lock().calls.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Lanes for MemoryLanes {
+    async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.calls.count("send");
+        state.sent.push(SentMessage { message: message.clone(), delay });
+        Ok(())
+    }
+}
+
+impl fmt::Display for MemoryLanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lock().sent.iter().try_for_each(|SentMessage { message, delay }| {
+            let kinds: Vec<_> = message.kinds.iter().map(|kind| kind.as_str()).collect();
+            let module = &message.module;
+            write!(f, "{:?}: {} of {} in {} for {}", message.lane, kinds.join(", "), module.module, module.source, module.scope)?;
+            write!(f, ", ask {}, converter {}", message.ask, message.min_converter.0)?;
+            if delay.is_zero() { writeln!(f) } else { writeln!(f, ", after {} s", delay.as_secs()) }
+        })
+    }
+}

@@ -1,0 +1,17 @@
+//! The ports in memory, as honest as their counterparts in AWS: the same contract suite runs on both.
+//!
+//! They print their whole state as readable text, so that a snapshot of a store *is* the assertion. Revisions are not
+//! printed: they are random wherever flows draw them.
+
+mod blobs;
+mod calls;
+mod difs;
+mod lanes;
+mod records;
+mod text;
+
+pub use blobs::MemoryBlobs;
+pub use calls::Calls;
+pub use difs::MemoryDifs;
+pub use lanes::{MemoryLanes, SentMessage};
+pub use records::MemoryRecords;

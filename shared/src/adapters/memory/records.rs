@@ -1,0 +1,189 @@
+//! Records in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use super::Calls;
+use super::text::write_lines;
+use crate::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
+use crate::ports::{
+    Consistency, Cursor, Page, RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
+};
+
+/// Items on a page: few, so that tests turn pages.
+const PAGE_ITEMS: usize = 100;
+
+/// The largest item, as DynamoDB has it; here measured by its JSON.
+const MAX_ITEM_BYTES: usize = 400 * 1024;
+
+/// Records in memory. It prints as its whole state.
+#[derive(Debug, Default)]
+pub struct MemoryRecords {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    items: BTreeMap<ItemKey, Stored>,
+    calls: Calls,
+}
+
+impl MemoryRecords {
+    /// Returns an empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts an item of a newer build there, whatever was there before.
+    pub fn put_newer(&self, key: &ItemKey, revision: Revision) {
+        let item = Item::Newer { schema: SCHEMA + 1 };
+        self.lock().items.insert(key.clone(), Stored { revision, item });
+    }
+
+    /// Returns what is stored under a key; counts as no call.
+    pub fn peek(&self, key: &ItemKey) -> Option<Stored> {
+        self.lock().items.get(key).cloned()
+    }
+
+    /// Returns everything that is stored, in the order of the keys; counts as no call.
+    pub fn items(&self) -> Vec<(ItemKey, Stored)> {
+        self.lock().items.iter().map(|(key, stored)| (key.clone(), stored.clone())).collect()
+    }
+
+    /// Returns the whole state as readable text.
+    pub fn state(&self) -> String {
+        self.to_string()
+    }
+
+    /// Returns how often each operation was called.
+    pub fn calls(&self) -> Calls {
+        self.lock().calls.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self, operation: &'static str) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.calls.count(operation);
+        state
+    }
+}
+
+#[async_trait]
+impl RecordStore for MemoryRecords {
+    async fn load(&self, keys: &[ItemKey], _: Consistency) -> Result<Vec<Option<Stored>>, StoreError> {
+        let state = self.call("load");
+        Ok(keys.iter().map(|key| state.items.get(key).cloned()).collect())
+    }
+
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+        let state = self.call("query");
+        let items = state.items.iter().filter(|(key, _)| key.partition == partition);
+        Ok(items.map(|(key, stored)| (key.clone(), stored.clone())).collect())
+    }
+
+    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError> {
+        let mut state = self.call("replace");
+        check(key, &next.item)?;
+        let present = state.items.get(key);
+        let may_write = match (present, expected) {
+            (None, None) => true,
+            (Some(present), Some(expected)) => may_replace(present, expected),
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        if !may_write {
+            return Ok(Replaced::Lost(present.cloned()));
+        }
+        state.items.insert(key.clone(), next.clone());
+        Ok(Replaced::Done)
+    }
+
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+        let mut state = self.call("remove");
+        if let Some(present) = state.items.get(key)
+            && !may_replace(present, expected)
+        {
+            return Ok(Removed::Lost(present.clone()));
+        }
+        state.items.remove(key);
+        Ok(Removed::Done)
+    }
+
+    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+        let state = self.call("page");
+        let behind = |key: &ItemKey| after.is_none_or(|Cursor(after)| key > after);
+        let mut items = state.items.iter().filter(|(key, _)| behind(key));
+        let page: Vec<_> =
+            items.by_ref().take(PAGE_ITEMS).map(|(key, stored)| (key.clone(), stored.clone())).collect();
+        let next = items.next().and(page.last()).map(|(key, _)| Cursor(key.clone()));
+        Ok(Page { items: page, next })
+    }
+}
+
+fn may_replace(present: &Stored, expected: &Revision) -> bool {
+    present.revision == *expected && !matches!(present.item, Item::Newer { .. })
+}
+
+fn check(key: &ItemKey, item: &Item) -> Result<(), StoreError> {
+    let bug = |cause: String| {
+        let context = format!("writing item {} {}", key.partition, key.sort);
+        Err(StoreError::new(StoreErrorKind::Bug, context).caused_by(cause))
+    };
+    match serde_json::to_vec(item) {
+        Ok(json) if json.len() <= MAX_ITEM_BYTES => Ok(()),
+        Ok(json) => bug(format!("it has {} bytes, {MAX_ITEM_BYTES} are allowed", json.len())),
+        // What a newer build wrote cannot be written again.
+        Err(error) => bug(error.to_string()),
+    }
+}
+
+impl fmt::Display for MemoryRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (key, stored) in &self.lock().items {
+            let partition: String = key.partition.chars().take(8).collect();
+            writeln!(f, "{partition} {}", key.sort)?;
+            match &stored.item {
+                Item::Newer { schema } => writeln!(f, "  schema: {schema}")?,
+                item => write_lines(f, "  ", &serde_json::to_value(item).map_err(|_| fmt::Error)?)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Request, RequestBody};
+    use crate::domain::{Scope, Timestamp};
+
+    #[tokio::test]
+    async fn the_state_is_readable_and_calls_are_counted() {
+        let records = MemoryRecords::new();
+        let request = Request {
+            id: "1".to_owned(),
+            scope: Scope::Global,
+            body: RequestBody::Inline("{}\n".to_owned()),
+            expires_at: Timestamp::from_secs(3600),
+        };
+        let stored = Stored { revision: Revision::from_random(1), item: Item::Request(request) };
+        records.replace(&ItemKey::request("1"), None, &stored).await.unwrap();
+        records.put_newer(&ItemKey { partition: "ffffffffffff".to_owned(), sort: "x".to_owned() }, Revision::from_random(2));
+        insta::assert_snapshot!(records.state(), @r#"
+        90d2fd16 request
+          body.inline: "{}\n"
+          expires_at: 3600
+          id: 1
+          scope: global
+          type: request
+        ffffffff x
+          schema: 2
+        "#);
+        assert_eq!((records.calls().of("replace"), records.calls().total()), (1, 1));
+    }
+}

@@ -1,0 +1,12 @@
+//! The ports made real: by AWS, in memory, and broken on purpose.
+//!
+//! An adapter knows its port and what is behind it; it knows no flow.
+
+#[cfg(feature = "aws")]
+pub mod aws;
+#[cfg(any(test, feature = "testing"))]
+pub mod faulty;
+#[cfg(any(test, feature = "testing"))]
+pub mod memory;
+pub mod parser;
+pub mod scratch;

@@ -1,0 +1,250 @@
+//! The [`Deriver`] that parses in child processes.
+
+use std::any::Any;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::child::{NoAnswer, ParserProcess};
+use super::death::explain;
+use super::wire::{Answer, ChildLimits, Command};
+use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
+use crate::cache::{DeriveJob, Derived};
+use crate::domain::{Inspection, Missing};
+use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
+
+/// What the parser of a DIF may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParserLimits {
+    /// Memory that it may allocate, in bytes. The DIF and what is unpacked from it are mapped, and do not count.
+    pub memory_bytes: u64,
+    /// CPU time that it may use for one command, in seconds.
+    pub cpu_seconds: u64,
+}
+
+/// Parses each DIF in a process of its own.
+#[derive(Clone, Debug)]
+pub struct ProcessDeriver {
+    executable: Arc<PathBuf>,
+    limits: ParserLimits,
+    scratch: ScratchSpace,
+}
+
+impl ProcessDeriver {
+    /// Returns the deriver that starts `executable` with [`super::wire::COMMAND`] as its first argument.
+    pub fn new(executable: impl Into<PathBuf>, limits: ParserLimits, scratch: ScratchSpace) -> Self {
+        Self { executable: Arc::new(executable.into()), limits, scratch }
+    }
+}
+
+#[async_trait]
+impl Deriver for ProcessDeriver {
+    fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError> {
+        Ok(Box::new(self.scratch.reserve(size)?))
+    }
+
+    async fn open(&self, dif: Box<dyn Scratch>, partial: bool) -> Result<Box<dyn Parser>, ParseError> {
+        let dif: Box<dyn Any> = dif;
+        let dif = dif
+            .downcast::<ScratchFile>()
+            .map_err(|_| StoreError::new(StoreErrorKind::Bug, "opening a DIF in scratch space of somebody else"))?;
+        let unpacked = self.scratch.unnamed_file()?;
+        Ok(Box::new(ProcessParser {
+            deriver: self.clone(),
+            dif: *dif,
+            partial,
+            unpacked,
+            room: None,
+            process: None,
+            inspected: None,
+            failed: None,
+        }))
+    }
+}
+
+/// A session about one DIF.
+#[derive(Debug)]
+struct ProcessParser {
+    deriver: ProcessDeriver,
+    dif: ScratchFile,
+    partial: bool,
+    unpacked: File,
+    /// What is reserved for `unpacked`.
+    room: Option<Reservation>,
+    /// Away while a command is under way: if that is abandoned, so is the process.
+    process: Option<ParserProcess>,
+    inspected: Option<Inspected>,
+    /// Why nothing can be said of this DIF.
+    failed: Option<Missing>,
+}
+
+#[derive(Debug)]
+struct Inspected {
+    inspection: Inspection,
+    layout: serde_json::Value,
+}
+
+#[async_trait]
+impl Parser for ProcessParser {
+    async fn inspect(&mut self) -> Result<Inspection, ParseError> {
+        if let Some(missing) = &self.failed {
+            return Err(ParseError::Missing(missing.clone()));
+        }
+        if let Some(inspected) = &self.inspected {
+            return Ok(inspected.inspection.clone());
+        }
+        let inspected = self.ask_what_there_is().await;
+        if let Err(ParseError::Missing(missing)) = &inspected {
+            self.failed = Some(missing.clone());
+            self.room = None;
+        }
+        inspected
+    }
+
+    async fn derive(&mut self, object: usize, jobs: &[DeriveJob]) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
+        self.inspect().await?;
+        let mut answers: Vec<Option<Result<Derived, Missing>>> = vec![None; jobs.len()];
+        let unanswered = |answers: &[Option<Result<Derived, Missing>>]| -> Vec<usize> {
+            (0..jobs.len()).filter(|job| answers.get(*job).is_some_and(Option::is_none)).collect()
+        };
+        // All together; after a death, what is left one by one.
+        let mut batch = unanswered(&answers);
+        while !batch.is_empty() {
+            let died = self.derive_batch(object, jobs, &batch, &mut answers).await?;
+            let left: Vec<usize> = unanswered(&answers);
+            if let (Some(missing), Some(culprit)) = (died, batch.iter().find(|job| left.contains(job)))
+                && batch.iter().filter(|job| left.contains(job)).count() == 1
+                && let Some(answer) = answers.get_mut(*culprit)
+            {
+                *answer = Some(Err(missing));
+            }
+            batch = unanswered(&answers).into_iter().take(1).collect();
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+}
+
+impl ProcessParser {
+    async fn ask_what_there_is(&mut self) -> Result<Inspection, ParseError> {
+        let budget = self.deriver.scratch.budget().clone();
+        let mut room = budget.reserve_rest();
+        let all_there_could_be = budget.bytes().saturating_sub(self.dif.reserved());
+        let command = Command::Inspect { room_bytes: room.bytes(), budget_bytes: budget.bytes() };
+        let mut process = self.start()?;
+        let answer = match process.send(&command).await {
+            Ok(()) => process.answer().await,
+            Err(error) => Err(error),
+        };
+        let (inspection, layout, unpacked_bytes, out_of_room) = match answer {
+            Ok((Answer::Inspected { inspection, layout, unpacked_bytes, out_of_room }, _)) => {
+                (inspection, layout, unpacked_bytes, out_of_room)
+            }
+            Ok((other, _)) => return Err(unexpected(other)),
+            Err(error) => return Err(self.why(error)),
+        };
+        if out_of_room && room.bytes() < all_there_could_be {
+            return Err(budget.contended(all_there_could_be).into());
+        }
+        room.shrink_to(unpacked_bytes);
+        self.room = Some(room);
+        self.process = Some(process);
+        self.inspected = Some(Inspected { inspection: inspection.clone(), layout });
+        Ok(inspection)
+    }
+
+    /// Derives some of the jobs; returns why the process died, if it did.
+    async fn derive_batch(
+        &mut self,
+        object: usize,
+        jobs: &[DeriveJob],
+        batch: &[usize],
+        answers: &mut [Option<Result<Derived, Missing>>],
+    ) -> Result<Option<Missing>, ParseError> {
+        let batch_jobs = batch.iter().filter_map(|job| jobs.get(*job)).copied().collect();
+        let command = Command::Derive { object, jobs: batch_jobs };
+        let mut process = match self.process.take() {
+            Some(process) => process,
+            None => match self.resume().await? {
+                Ok(process) => process,
+                Err(missing) => return Ok(Some(missing)),
+            },
+        };
+        let mut sent = process.send(&command).await;
+        for _ in batch {
+            let answer = match sent {
+                Ok(()) => process.answer().await,
+                Err(error) => Err(error),
+            };
+            sent = Ok(());
+            let (job, answer) = match answer {
+                Ok((Answer::Derived { job, kind, checksum }, blob)) => (job, Ok(derived(kind, checksum, blob))),
+                Ok((Answer::Missing { job, missing }, _)) => (job, Err(missing)),
+                Ok((other, _)) => return Err(unexpected(other)),
+                Err(error) => match self.why(error) {
+                    ParseError::Missing(missing) => return Ok(Some(missing)),
+                    error @ ParseError::Store(_) => return Err(error),
+                },
+            };
+            let slot = batch.get(job).and_then(|job| answers.get_mut(*job));
+            *slot.ok_or_else(|| bug(format!("a parser process that answers job {job}")))? = Some(answer);
+        }
+        self.process = Some(process);
+        Ok(None)
+    }
+
+    /// Starts a process that takes over from one that died.
+    async fn resume(&mut self) -> Result<Result<ParserProcess, Missing>, ParseError> {
+        let layout = self.inspected.as_ref().map(|inspected| inspected.layout.clone()).unwrap_or_default();
+        let mut process = self.start()?;
+        match process.send(&Command::Resume { layout }).await {
+            Ok(()) => Ok(Ok(process)),
+            Err(error) => match self.why(error) {
+                ParseError::Missing(missing) => Ok(Err(missing)),
+                error @ ParseError::Store(_) => Err(error),
+            },
+        }
+    }
+
+    fn start(&self) -> Result<ParserProcess, StoreError> {
+        let ParserLimits { memory_bytes, cpu_seconds } = self.deriver.limits;
+        let scratch_bytes = self.deriver.scratch.budget().bytes();
+        let limits = ChildLimits { memory_bytes, cpu_seconds, scratch_bytes, partial: self.partial };
+        let executable = &*self.deriver.executable;
+        ParserProcess::start(executable, limits, self.dif.file(), &self.unpacked).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => StoreErrorKind::Bug,
+                _ => StoreErrorKind::Transient,
+            };
+            StoreError::new(kind, format!("starting the parser {}", executable.display())).caused_by(error)
+        })
+    }
+
+    fn why(&self, error: NoAnswer) -> ParseError {
+        match error {
+            NoAnswer::Died(death) => {
+                explain(death.status, &death.last_words, self.deriver.limits, self.deriver.scratch.budget().bytes())
+            }
+            NoAnswer::Broken(error) => bug("talking to a parser process".to_owned()).caused_by(error).into(),
+        }
+    }
+}
+
+fn derived(kind: crate::cache::Kind, checksum: u64, blob: Bytes) -> Derived {
+    Derived { kind, blob, checksum }
+}
+
+fn unexpected(answer: Answer) -> ParseError {
+    match answer {
+        Answer::Failed { detail } => StoreError::new(StoreErrorKind::Transient, format!("the parser process ({detail})")),
+        _ => bug("a parser process that answers what it was not asked".to_owned()),
+    }
+    .into()
+}
+
+fn bug(context: String) -> StoreError {
+    StoreError::new(StoreErrorKind::Bug, context)
+}

@@ -1,0 +1,331 @@
+//! Scratch space: files without names, under a byte budget that the whole process shares.
+//!
+//! The only code that touches the file system. A file has no name from the moment it can be found, so that it is gone
+//! with the last process that holds it, however that ends.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+
+use crate::domain::{Cause, Missing};
+use crate::ports::{ParseError, Scratch, StoreError, StoreErrorKind};
+
+/// How the names of files begin, where the file system knows no files without names, for the moment they have them.
+const PREFIX: &str = "symdepot-scratch-";
+
+/// A folder for scratch files, and a budget of bytes. Clones share both.
+#[derive(Clone, Debug)]
+pub struct ScratchSpace {
+    folder: Arc<PathBuf>,
+    budget: Budget,
+}
+
+impl ScratchSpace {
+    /// Returns the scratch space in a folder. What a killed process left there under a name of ours is removed.
+    pub fn new(folder: impl Into<PathBuf>, bytes: u64) -> Self {
+        let space = Self { folder: Arc::new(folder.into()), budget: Budget::new(bytes) };
+        space.clear();
+        space
+    }
+
+    /// Removes leftover files; returns how many.
+    pub fn clear(&self) -> usize {
+        let Ok(entries) = std::fs::read_dir(&*self.folder) else { return 0 };
+        let is_ours = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+        entries.flatten().filter(is_ours).filter(|entry| std::fs::remove_file(entry.path()).is_ok()).count()
+    }
+
+    /// Returns the budget.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Returns an empty file for at most `bytes` bytes of content; see [`Budget::reserve`] for its refusals.
+    pub fn reserve(&self, bytes: u64) -> Result<ScratchFile, ParseError> {
+        let reservation = self.budget.reserve(bytes)?;
+        Ok(ScratchFile {
+            file: Arc::new(self.unnamed_file()?),
+            folder: Arc::clone(&self.folder),
+            written: Extents::default(),
+            reservation,
+        })
+    }
+
+    /// Returns an empty file that nobody counts: whoever writes to it holds a [`Reservation`].
+    pub fn unnamed_file(&self) -> Result<File, StoreError> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::open(&*self.folder, flags, Mode::RUSR | Mode::WUSR).map(File::from).or_else(|_| {
+            // Not every file system knows files without names.
+            let named = tempfile::Builder::new().prefix(PREFIX).tempfile_in(&*self.folder);
+            let (file, path) = named.map_err(|error| failed("create a file in", &self.folder, error))?.into_parts();
+            drop(path);
+            Ok(file)
+        })
+    }
+}
+
+/// Opens what the parent process handed over under a number, for reading, or for reading and writing.
+pub fn inherited(descriptor: RawFd, write: bool) -> io::Result<File> {
+    #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
+    File::options().read(true).write(write).open(format!("/proc/self/fd/{descriptor}"))
+}
+
+/// A number of bytes that may be in use at a time. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    bytes: u64,
+    used: Arc<Mutex<u64>>,
+}
+
+impl Budget {
+    /// Returns a budget of which nothing is used.
+    pub fn new(bytes: u64) -> Self {
+        Self { bytes, used: Arc::default() }
+    }
+
+    /// Returns the bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the bytes that are reserved now.
+    pub fn used(&self) -> u64 {
+        *self.lock()
+    }
+
+    /// Reserves bytes. [`Cause::TooLarge`] where the budget as a whole does not allow it; a transient error where only
+    /// others stand in the way.
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, ParseError> {
+        let limit = self.bytes;
+        if bytes > limit {
+            let detail = format!("its {bytes} bytes exceed the {limit} bytes of scratch space");
+            return Err(ParseError::Missing(Missing::new(Cause::TooLarge { limit }, detail)));
+        }
+        let mut used = self.lock();
+        if bytes > limit - *used {
+            return Err(self.contended(bytes).into());
+        }
+        *used += bytes;
+        drop(used);
+        Ok(Reservation { budget: self.clone(), bytes })
+    }
+
+    /// Reserves all that is left, which may be nothing.
+    pub fn reserve_rest(&self) -> Reservation {
+        let mut used = self.lock();
+        let bytes = self.bytes - *used;
+        *used = self.bytes;
+        drop(used);
+        Reservation { budget: self.clone(), bytes }
+    }
+
+    /// Returns the error that others use too much of the budget at the moment.
+    pub fn contended(&self, bytes: u64) -> StoreError {
+        let (used, limit) = (self.used_now(), self.bytes);
+        let context = format!("reserving {bytes} bytes of scratch space, of whose {limit} bytes {used} are in use,");
+        StoreError::new(StoreErrorKind::Transient, context)
+    }
+
+    fn used_now(&self) -> u64 {
+        self.used.try_lock().map(|used| *used).unwrap_or(self.bytes)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, u64> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of a [`Budget`]; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// Returns the bytes that are reserved.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Gives back all but `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        *self.budget.lock() -= less;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+/// A scratch file for one DIF.
+///
+/// What counts is the bytes that were written, wherever: a file with holes costs what is beside the holes.
+#[derive(Debug)]
+pub struct ScratchFile {
+    file: Arc<File>,
+    folder: Arc<PathBuf>,
+    written: Extents,
+    reservation: Reservation,
+}
+
+impl ScratchFile {
+    /// Returns the file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns the bytes that are reserved for it.
+    pub fn reserved(&self) -> u64 {
+        self.reservation.bytes()
+    }
+}
+
+#[async_trait]
+impl Scratch for ScratchFile {
+    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), StoreError> {
+        self.written.add(offset, bytes.len() as u64, self.reservation.bytes())?;
+        let file = Arc::clone(&self.file);
+        let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
+        written
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|error| failed("write to a file in", &self.folder, error))
+    }
+}
+
+fn failed(what: &str, folder: &Path, error: io::Error) -> StoreError {
+    let folder = folder.display();
+    let (kind, context) = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            let hint = "which is full within the budget: give it more space, or set SCRATCH_BYTES lower,";
+            (StoreErrorKind::Transient, format!("to {what} {folder}, {hint}"))
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound => {
+            (StoreErrorKind::Denied, format!("to {what} {folder}, where TMPDIR points,"))
+        }
+        _ => (StoreErrorKind::Transient, format!("to {what} {folder}")),
+    };
+    StoreError::new(kind, context).caused_by(error)
+}
+
+/// The parts of a file that were written, so that writing a part again costs nothing.
+#[derive(Debug, Default)]
+pub(super) struct Extents {
+    /// Start and end, sorted, apart from each other.
+    parts: Vec<(u64, u64)>,
+}
+
+impl Extents {
+    /// Adds a part if the bytes of all parts stay within a limit.
+    pub(super) fn add(&mut self, offset: u64, length: u64, limit: u64) -> Result<(), StoreError> {
+        let bug = |context: String| StoreError::new(StoreErrorKind::Bug, context);
+        let (mut start, Some(mut end)) = (offset, offset.checked_add(length)) else {
+            return Err(bug(format!("writing {length} bytes at {offset} of a scratch file")));
+        };
+        let apart = |&(other_start, other_end): &(u64, u64)| other_end < offset || other_start > offset + length;
+        let (mut parts, touched): (Vec<_>, Vec<_>) = self.parts.iter().copied().partition(apart);
+        for (other_start, other_end) in touched {
+            (start, end) = (start.min(other_start), end.max(other_end));
+        }
+        parts.push((start, end));
+        parts.sort_unstable();
+        let bytes: u64 = parts.iter().map(|(start, end)| end - start).sum();
+        if bytes > limit {
+            return Err(bug(format!("writing {bytes} bytes to a scratch file for which {limit} were reserved")));
+        }
+        self.parts = parts;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn space(bytes: u64) -> (tempfile::TempDir, ScratchSpace) {
+        let folder = tempfile::tempdir().unwrap();
+        let space = ScratchSpace::new(folder.path(), bytes);
+        (folder, space)
+    }
+
+    #[test]
+    fn the_budget_is_shared_and_given_back() {
+        let (_folder, space) = space(100);
+        let first = space.reserve(60).unwrap();
+        let second = space.reserve(40).unwrap();
+        assert_eq!(space.budget().used(), 100);
+        assert!(matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == StoreErrorKind::Transient));
+        drop(first);
+        let mut rest = space.budget().reserve_rest();
+        assert_eq!(rest.bytes(), 60);
+        rest.shrink_to(10);
+        assert_eq!(space.budget().used(), 50);
+        drop((rest, second));
+        assert_eq!(space.budget().used(), 0);
+    }
+
+    #[test]
+    fn what_the_whole_budget_cannot_hold_is_too_large() {
+        let (_folder, space) = space(100);
+        let Err(ParseError::Missing(missing)) = space.reserve(101) else { panic!("it was let through") };
+        assert_eq!(missing.cause, Cause::TooLarge { limit: 100 });
+        assert!(missing.detail.contains("101"), "{}", missing.detail);
+    }
+
+    #[tokio::test]
+    async fn a_file_is_written_out_of_order_and_has_no_name() {
+        let (folder, space) = space(100);
+        let mut scratch = space.reserve(6).unwrap();
+        scratch.write_at(3, Bytes::from_static(b"def")).await.unwrap();
+        scratch.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
+        scratch.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
+        let mut text = String::new();
+        scratch.file().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abcdef");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn holes_cost_nothing_and_more_than_was_reserved_is_refused() {
+        let (_folder, space) = space(100);
+        let mut scratch = space.reserve(8).unwrap();
+        scratch.write_at(0, Bytes::from_static(b"head")).await.unwrap();
+        scratch.write_at(1 << 40, Bytes::from_static(b"tail")).await.unwrap();
+        assert_eq!(scratch.file().metadata().unwrap().len(), (1 << 40) + 4);
+        let refused = scratch.write_at(100, Bytes::from_static(b"x")).await.unwrap_err();
+        assert_eq!(refused.kind(), StoreErrorKind::Bug);
+    }
+
+    #[test]
+    fn leftovers_with_our_name_are_removed_at_the_start_and_others_kept() {
+        let (folder, _) = space(0);
+        for name in ["symdepot-scratch-1", "symdepot-scratch-2", "somebody-else"] {
+            std::fs::File::options().create_new(true).write(true).open(folder.path().join(name)).map(drop).unwrap();
+        }
+        let space = ScratchSpace::new(folder.path(), 0);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+        assert_eq!(space.clear(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let space = ScratchSpace::new("/nowhere/at/all", 10);
+        let Err(ParseError::Store(error)) = space.reserve(1) else { panic!("it was let through") };
+        assert_eq!(error.kind(), StoreErrorKind::Denied);
+        assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+    }
+}

@@ -1,0 +1,4 @@
+//! Wire formats, one module a protocol: what is said over HTTP, and nothing of how it is answered.
+
+pub mod limits;
+pub mod symbolicator;

@@ -1,0 +1,115 @@
+//! Candidates, as they are shown for a module.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::{self, Features, Location, SourceKey};
+
+/// A DIF that was considered for a module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The source it was looked for in.
+    pub source: SourceKey,
+    /// Where in the source.
+    pub location: Location,
+    /// What came of fetching it.
+    pub download: Download,
+    /// What came of deriving unwind information from it, if anybody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwind: Option<Derivation>,
+    /// What came of deriving names and lines from it, if anybody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debug: Option<Derivation>,
+}
+
+/// What came of fetching a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum Download {
+    /// It is there, and offers this.
+    Ok {
+        /// What it offers.
+        features: Features,
+    },
+    /// It cannot be parsed.
+    Malformed,
+    /// The source refuses to hand it out.
+    NoPerm {
+        /// What the source said.
+        details: String,
+    },
+    /// It is not there.
+    NotFound,
+    /// The source failed.
+    Error {
+        /// How it failed.
+        details: String,
+    },
+}
+
+/// What came of deriving a cache from a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum Derivation {
+    /// A cache.
+    Ok,
+    /// It cannot be parsed.
+    Malformed {
+        /// What is wrong with it, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        details: Option<String>,
+    },
+    /// Something else went wrong.
+    Error {
+        /// What went wrong.
+        details: String,
+    },
+}
+
+impl From<&domain::Candidate> for Candidate {
+    fn from(candidate: &domain::Candidate) -> Self {
+        let domain::Candidate { source, location, download, size: _, duration_ms: _ } = candidate;
+        Self {
+            source: source.clone(),
+            location: location.clone(),
+            download: match download {
+                domain::Download::Ok { features } => Download::Ok { features: features.clone() },
+                domain::Download::Malformed => Download::Malformed,
+                domain::Download::NoPerm { details } => Download::NoPerm { details: details.clone() },
+                domain::Download::NotFound => Download::NotFound,
+                domain::Download::Error { details } => Download::Error { details: details.clone() },
+            },
+            unwind: None,
+            debug: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_one_word_on_the_wire() {
+        let candidate = domain::Candidate {
+            source: SourceKey::uploads(),
+            location: Location::new("global/app.debug"),
+            download: domain::Download::NoPerm { details: "access denied".to_owned() },
+            size: Some(7),
+            duration_ms: Some(8),
+        };
+        let wire = Candidate { debug: Some(Derivation::Malformed { details: None }), ..Candidate::from(&candidate) };
+        insta::assert_json_snapshot!(wire, @r#"
+        {
+          "source": "uploads",
+          "location": "global/app.debug",
+          "download": {
+            "status": "noperm",
+            "details": "access denied"
+          },
+          "debug": {
+            "status": "malformed"
+          }
+        }
+        "#);
+    }
+}

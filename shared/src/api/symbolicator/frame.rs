@@ -1,0 +1,196 @@
+//! Frames, as they are sent and as they come back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::Hex;
+use crate::domain::Language;
+
+/// A frame of a stack trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The platform of this frame, where it differs from the request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// What `instruction_addr` is relative to.
+    #[serde(default, skip_serializing_if = "AddrMode::is_abs")]
+    pub addr_mode: AddrMode,
+    /// The address: of the instruction in the topmost frame, of the return in its callers. In .NET, the offset in IL.
+    pub instruction_addr: Hex,
+    /// Whether to look up the instruction before the address; `None` leaves it to a heuristic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjust_instruction_addr: Option<bool>,
+    /// The row of the function in the `MethodDef` table of a .NET module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function_id: Option<Hex>,
+    /// The code file of the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
+    /// The language of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lang: Option<Language>,
+    /// The name of the function as the linker knows it, mangled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<String>,
+    /// Where the function begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sym_addr: Option<Hex>,
+    /// The name of the function for humans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The name of the source file, without its folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    /// The path of the source file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abs_path: Option<String>,
+    /// The line in the source file; zero where it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineno: Option<u32>,
+    /// The source lines before the line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pre_context: Vec<String>,
+    /// The source line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_line: Option<String>,
+    /// The source lines after the line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub post_context: Vec<String>,
+    /// Where the source file can be fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_link: Option<String>,
+    /// Whether the frame belongs to the application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_app: Option<bool>,
+    /// The variables of the function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vars: Option<BTreeMap<String, serde_json::Value>>,
+    /// How the stack walker came by the frame.
+    #[serde(default, skip_serializing_if = "FrameTrust::is_none")]
+    pub trust: FrameTrust,
+}
+
+/// A frame that has been looked up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompletedFrame {
+    /// What came of it.
+    pub status: FrameStatus,
+    /// The place of the frame that it was made from, counted from the callee; `None` for a frame that nobody sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_index: Option<usize>,
+    /// The frame.
+    #[serde(flatten)]
+    pub frame: Frame,
+}
+
+/// What came of looking a frame up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameStatus {
+    /// A function covers its address.
+    Symbolicated,
+    /// No function of the module covers its address.
+    MissingSymbol,
+    /// No module covers its address.
+    UnknownImage,
+    /// Its module has no debug information.
+    Missing,
+    /// The debug information of its module cannot be read.
+    Malformed,
+}
+
+/// What an address is relative to.
+///
+/// ```
+/// use symdepot::api::symbolicator::AddrMode;
+///
+/// assert_eq!("rel:3".parse(), Ok(AddrMode::Rel(3)));
+/// assert_eq!(AddrMode::Rel(3).to_string(), "rel:3");
+/// assert!("rel:-1".parse::<AddrMode>().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AddrMode {
+    /// Nothing: it is an address of the process.
+    #[default]
+    Abs,
+    /// The start of the module at this place of the request's modules.
+    Rel(usize),
+}
+
+/// A text that is no [`AddrMode`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an address mode is \"abs\", or \"rel:\" and the index of a module")]
+pub struct InvalidAddrMode;
+
+/// How a stack walker came by a frame, the least trusted first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FrameTrust {
+    /// Unknown.
+    #[default]
+    None,
+    /// By searching the stack for what might be a return address.
+    Scan,
+    /// By searching the stack from where unwind information led.
+    CfiScan,
+    /// By the frame pointer.
+    Fp,
+    /// By unwind information.
+    Cfi,
+    /// By the client.
+    PreWalked,
+    /// From the registers.
+    Context,
+}
+
+impl AddrMode {
+    fn is_abs(&self) -> bool {
+        matches!(self, AddrMode::Abs)
+    }
+}
+
+impl fmt::Display for AddrMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddrMode::Abs => f.write_str("abs"),
+            AddrMode::Rel(index) => write!(f, "rel:{index}"),
+        }
+    }
+}
+
+impl FromStr for AddrMode {
+    type Err = InvalidAddrMode;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "abs" {
+            return Ok(AddrMode::Abs);
+        }
+        let index = text.strip_prefix("rel:").ok_or(InvalidAddrMode)?;
+        if !index.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err(InvalidAddrMode);
+        }
+        index.parse().map(AddrMode::Rel).map_err(|_| InvalidAddrMode)
+    }
+}
+
+impl Serialize for AddrMode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AddrMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+impl FrameTrust {
+    fn is_none(&self) -> bool {
+        matches!(self, FrameTrust::None)
+    }
+}

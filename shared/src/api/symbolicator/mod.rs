@@ -1,0 +1,47 @@
+//! Symbolicator's wire format: what `/symbolicate` is sent, and what it and `/requests/{id}` answer.
+//!
+//! The types are plain data, both ways. Fields that nobody knows are ignored; fields without a value are left out.
+//!
+//! Where Symbolicator is odd, this is what happens here:
+//!
+//! - *kept*: the end of a module is inclusive; `in_app` is lost on frames that were symbolicated; the first frame of
+//!   every stack trace counts as the crashing one, unless [`Frame::adjust_instruction_addr`] says otherwise;
+//!   `original_index` counts from the callee, also where the frames were sent caller first;
+//! - *mended*: `?scope=global` is the global scope; the body must be an object, and not a list of its values; every error has a
+//!   JSON body; a module whose frames were all dropped keeps the status that it had for them;
+//! - *added*: an element of `sources` may be a string, which names a configured source; [`CompletedModule::debug_detail`]
+//!   and the details of [`Derivation::Malformed`] say what is wrong with a DIF.
+//!
+//! ```
+//! use symdepot::api::symbolicator::{AddrMode, parse_request};
+//!
+//! let request = parse_request(br#"{
+//!     "stacktraces": [{"frames": [{"instruction_addr": "0x100000fa0"}, {"instruction_addr": 140, "addr_mode": "rel:0"}]}],
+//!     "modules": [{"type": "macho", "debug_id": "502fc0a51ec13e479998684fa139dca7", "image_addr": "0x100000000"}]
+//! }"#)?;
+//! assert_eq!(request.stacktraces[0].frames[1].addr_mode, AddrMode::Rel(0));
+//! assert_eq!(request.modules[0].debug_id.unwrap().to_string(), "502fc0a5-1ec1-3e47-9998-684fa139dca7");
+//! # Ok::<(), symdepot::api::symbolicator::RequestError>(())
+//! ```
+
+mod candidate;
+mod error;
+mod frame;
+mod hex;
+mod module;
+mod parse;
+mod query;
+mod request;
+mod response;
+mod sources;
+
+pub use candidate::{Candidate, Derivation, Download};
+pub use error::{ErrorBody, RequestError};
+pub use frame::{AddrMode, CompletedFrame, Frame, FrameStatus, FrameTrust};
+pub use hex::Hex;
+pub use module::{CompletedModule, Module, ModuleStatus};
+pub use parse::parse_request;
+pub use query::Query;
+pub use request::{FrameOrder, Options, Request, Stacktrace};
+pub use response::{Completed, CompletedStacktrace, RETRY_AFTER_SECONDS, Response, SystemInfo};
+pub use sources::{SourceRef, Sources};

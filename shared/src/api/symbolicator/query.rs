@@ -1,0 +1,98 @@
+//! The query of a URL.
+
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use super::RequestError;
+use crate::domain::Scope;
+
+/// What the query of a URL says.
+///
+/// ```
+/// use std::time::Duration;
+/// use symdepot::api::symbolicator::Query;
+///
+/// let query = Query::parse("timeout=5&scope=acme%20inc")?;
+/// assert_eq!(query.timeout, Some(Duration::from_secs(5)));
+/// assert_eq!(query.scope.as_str(), "acme inc");
+/// # Ok::<(), symdepot::api::symbolicator::RequestError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// How long to wait before a request is answered as pending; `None` for as long as it takes.
+    pub timeout: Option<Duration>,
+    /// Whose caches are read and filled.
+    pub scope: Scope,
+}
+
+impl Query {
+    /// Reads the part of a URL after the question mark; parameters that nobody knows are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Query`] for a value that is none, and for a parameter that is there twice.
+    pub fn parse(query: &str) -> Result<Self, RequestError> {
+        let error = |cause: String| RequestError::Query { cause };
+        let (mut timeout, mut scope) = (None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let twice = match &*decode(name)? {
+                "timeout" => {
+                    let value = decode(value)?;
+                    // `parse` takes a plus sign, which is no digit.
+                    let seconds = if value.starts_with('+') { None } else { value.parse().ok() };
+                    let seconds = seconds.ok_or_else(|| error(format!("timeout: {value:?} is no number of seconds")))?;
+                    timeout.replace(Duration::from_secs(seconds)).is_some()
+                }
+                "scope" => {
+                    let value = decode(value)?.parse::<Scope>();
+                    scope.replace(value.map_err(|cause| error(format!("scope: {cause}")))?).is_some()
+                }
+                _ => false,
+            };
+            if twice {
+                return Err(error(format!("{name}: is there twice")));
+            }
+        }
+        Ok(Self { timeout, scope: scope.unwrap_or_default() })
+    }
+}
+
+/// Decodes a name or a value as forms encode them: `%20` and `+` are spaces.
+fn decode(text: &str) -> Result<String, RequestError> {
+    let spaced = text.replace('+', " ");
+    match percent_decode_str(&spaced).decode_utf8() {
+        Ok(decoded) => Ok(decoded.into_owned()),
+        Err(_) => Err(RequestError::Query { cause: format!("{text:?} is not UTF-8") }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_how_long_and_for_whom() {
+        let check = |query: &str, timeout: Option<u64>, scope: &str| {
+            let parsed = Query::parse(query).unwrap();
+            assert_eq!((parsed.timeout, parsed.scope.as_str()), (timeout.map(Duration::from_secs), scope), "{query}");
+        };
+        check("", None, "global");
+        check("timeout=0", Some(0), "global");
+        check("&scope=acme&other=1&flag", None, "acme");
+        check("time%6fut=18446744073709551615&scope=a%2Bb+c", Some(u64::MAX), "a+b c");
+        check("scope=global", None, "global");
+    }
+
+    #[test]
+    fn a_query_that_makes_no_sense_is_a_bad_request() {
+        for query in [
+            "timeout=soon", "timeout=", "timeout", "timeout=-1", "timeout=%2B1", "timeout=1.5", "timeout=18446744073709551616",
+            "timeout=1&timeout=2", "scope=", "scope=a%2Fb", "scope=a%0a", "scope=%ff", "scope=a&scope=a",
+        ] {
+            let error = Query::parse(query).unwrap_err();
+            assert_eq!(error.status(), 400, "{query}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The body of `/symbolicate`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Frame, Hex, Module, Sources};
+
+/// A crash to symbolicate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// The platform of the process; it changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// The POSIX signal that ended the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<u32>,
+    /// Where debug information is looked for.
+    #[serde(default)]
+    pub sources: Sources,
+    /// The stack traces of its threads.
+    #[serde(default)]
+    pub stacktraces: Vec<Stacktrace>,
+    /// The modules in its address space.
+    #[serde(default)]
+    pub modules: Vec<Module>,
+    /// What is to be shown, and how.
+    #[serde(default)]
+    pub options: Options,
+}
+
+/// The stack trace of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stacktrace {
+    /// The id of the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<u64>,
+    /// The name of the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_name: Option<String>,
+    /// Whether this is the thread that crashed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_requesting: Option<bool>,
+    /// The registers in the topmost frame, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub registers: BTreeMap<String, Hex>,
+    /// The frames, in the order that [`Options::frame_order`] says.
+    pub frames: Vec<Frame>,
+}
+
+/// What a response shows, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Options {
+    /// Whether modules list the DIFs that were considered for them.
+    pub dif_candidates: bool,
+    /// Whether frames show the source lines around theirs.
+    pub apply_source_context: bool,
+    /// In which order the frames are, in the request as in the response.
+    pub frame_order: FrameOrder,
+    /// Whether frames list the variables of their functions.
+    pub extract_variables: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dif_candidates: false,
+            apply_source_context: true,
+            frame_order: FrameOrder::default(),
+            extract_variables: false,
+        }
+    }
+}
+
+/// An order of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameOrder {
+    /// The topmost frame, where the thread is, comes first.
+    #[default]
+    CalleeFirst,
+    /// The topmost frame comes last.
+    CallerFirst,
+}

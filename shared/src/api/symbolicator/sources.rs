@@ -1,0 +1,159 @@
+//! The sources that a request wants searched.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::RequestError;
+use crate::domain::SourceKey;
+
+/// The sources that a request wants searched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Option<Vec<SourceRef>>", into = "Option<Vec<SourceRef>>")]
+pub enum Sources {
+    /// All that are configured, uploads included.
+    #[default]
+    Configured,
+    /// These, and no others.
+    Listed(Vec<SourceRef>),
+}
+
+/// A source that a request speaks of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum SourceRef {
+    /// A configured one, by its id.
+    Named(String),
+    /// One that the request itself defines.
+    Defined {
+        /// What its candidates are shown under.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+        /// What kind of source it is.
+        #[serde(rename = "type")]
+        source_type: String,
+    },
+}
+
+impl Sources {
+    /// Returns those of the `configured` sources that are to be searched, in the order in which the request names them.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Schema`] for a source that is not configured, and for one that the request defines.
+    pub fn select(&self, configured: &[SourceKey]) -> Result<Vec<SourceKey>, RequestError> {
+        let Sources::Listed(listed) = self else {
+            return Ok(configured.to_vec());
+        };
+        let mut selected = Vec::with_capacity(listed.len());
+        for (index, source) in listed.iter().enumerate() {
+            let error = |cause| RequestError::Schema { path: format!("sources[{index}]"), cause };
+            match source {
+                SourceRef::Named(id) => match configured.iter().find(|key| key.as_str() == id) {
+                    Some(key) if selected.contains(key) => {}
+                    Some(key) => selected.push(key.clone()),
+                    None => {
+                        let known: Vec<_> = configured.iter().map(SourceKey::as_str).collect();
+                        return Err(error(format!("no source {id:?} is configured; there are {known:?}")));
+                    }
+                },
+                SourceRef::Defined { id, source_type } => {
+                    let id = id.as_deref().unwrap_or("without an id");
+                    return Err(error(format!(
+                        "the {source_type} source {id:?} is defined in the request, which is not allowed here: \
+                         name a configured source by its id, or have the operator set ALLOW_REQUEST_SOURCES"
+                    )));
+                }
+            }
+        }
+        Ok(selected)
+    }
+}
+
+impl From<Option<Vec<SourceRef>>> for Sources {
+    fn from(sources: Option<Vec<SourceRef>>) -> Self {
+        sources.map_or(Sources::Configured, Sources::Listed)
+    }
+}
+
+impl From<Sources> for Option<Vec<SourceRef>> {
+    fn from(sources: Sources) -> Self {
+        match sources {
+            Sources::Configured => None,
+            Sources::Listed(listed) => Some(listed),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SourceRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Definition {
+            #[serde(default)]
+            id: Option<String>,
+            #[serde(rename = "type")]
+            source_type: String,
+        }
+
+        struct SourceVisitor;
+
+        impl<'de> Visitor<'de> for SourceVisitor {
+            type Value = SourceRef;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the id of a source, or an object that defines one")
+            }
+
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<SourceRef, E> {
+                Ok(SourceRef::Named(id.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SourceRef, A::Error> {
+                let Definition { id, source_type } = Definition::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(SourceRef::Defined { id, source_type })
+            }
+        }
+
+        deserializer.deserialize_any(SourceVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_searches_all_sources_or_those_it_names() {
+        let uploads = [SourceKey::uploads()];
+        let check = |json: &str, want: &[SourceKey]| {
+            let sources: Sources = serde_json::from_str(json).unwrap();
+            assert_eq!(sources.select(&uploads).unwrap(), want, "{json}");
+            assert_eq!(serde_json::to_string(&sources).unwrap(), json);
+        };
+        check("null", &uploads);
+        check("[]", &[]);
+        check(r#"["uploads"]"#, &uploads);
+        assert_eq!(serde_json::from_str::<Sources>(r#"["uploads","uploads"]"#).unwrap().select(&uploads).unwrap(), uploads);
+    }
+
+    #[test]
+    fn a_source_that_is_not_configured_is_refused_by_name() {
+        let check = |json: &str, want: &str| {
+            let sources: Sources = serde_json::from_str(json).unwrap();
+            let error = sources.select(&[SourceKey::uploads()]).unwrap_err();
+            assert_eq!(error.status(), 422);
+            assert!(error.body().causes[0].contains(want), "{error:?}");
+        };
+        check(r#"["uploads", "microsoft"]"#, r#"sources[1]: no source "microsoft" is configured; there are ["uploads"]"#);
+        check(r#"[{"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#, "ALLOW_REQUEST_SOURCES");
+    }
+
+    #[test]
+    fn a_source_without_a_type_is_no_source() {
+        for json in [r#"[{"id": "mine"}]"#, "[1]", "[null]", "{}", r#""uploads""#] {
+            assert!(serde_json::from_str::<Sources>(json).is_err(), "{json}");
+        }
+    }
+}

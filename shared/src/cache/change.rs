@@ -1,0 +1,426 @@
+//! What may happen to an entry: the one transition.
+//!
+//! [`apply`] is the whole protocol. It is pure; stores only compare and swap what it returns.
+
+use std::time::Duration;
+
+use super::{Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Ready, Suspect, Token};
+use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
+
+/// Something that may happen to an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Asks for a build. Whoever's ask is written sends the message, and nobody else.
+    Ask {
+        /// What tells this ask from every other.
+        id: Token,
+        /// The queue of its message.
+        lane: Lane,
+    },
+    /// Takes the right to build, and counts the attempt before the work begins.
+    TakeLease {
+        /// The request id of the builder.
+        holder: String,
+        /// What tells this lease from every other.
+        token: Token,
+        /// When the builder itself must end.
+        deadline: Timestamp,
+    },
+    /// Holds on to the lease while the work goes on.
+    Extend {
+        /// The lease's token.
+        token: Token,
+        /// When the builder itself must end.
+        deadline: Timestamp,
+    },
+    /// Publishes what was built: the commit point of a build.
+    Publish {
+        /// The lease's token.
+        token: Token,
+        /// What was built, loaded by its builder.
+        ready: Box<Ready>,
+        /// What the build looked at. A DIF that it does not name is gone.
+        seen: Seen,
+    },
+    /// Notes why there was nothing to publish.
+    Fail {
+        /// The lease's token.
+        token: Token,
+        /// Why.
+        missing: Missing,
+        /// What the build looked at.
+        seen: Seen,
+    },
+    /// Gives the lease back undone: the work could not be begun, or a fault of ours ended it.
+    Release {
+        /// The lease's token.
+        token: Token,
+    },
+    /// Notes that it was used.
+    Touch,
+    /// A DIF arrived that may serve it.
+    Invalidate {
+        /// The DIF.
+        dif: DifRef,
+        /// What tells this mark from every other.
+        mark: Token,
+    },
+    /// A DIF was removed or overwritten: nothing made from it may be served.
+    Revoke {
+        /// The DIF that is no more.
+        dif: DifRef,
+        /// What tells this mark from every other.
+        mark: Token,
+    },
+    /// A reader could not read the blob.
+    Suspect {
+        /// The blob's path.
+        blob: String,
+        /// The ask that comes with it.
+        id: Token,
+    },
+    /// A builder could not read the blob either.
+    ConfirmLoss {
+        /// The blob's path.
+        blob: String,
+        /// The ask that comes with it.
+        id: Token,
+    },
+    /// Removes a dead lease.
+    ClearLease,
+    /// Forgets the state that was kept for an older build.
+    DropOlder,
+    /// Removes the entry: it was not used for too long.
+    Retire,
+}
+
+/// What a build looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Every DIF it ranked.
+    pub considered: Vec<DifRef>,
+    /// Every candidate it tried, and what became of it; the first [`Seen::MAX_CANDIDATES`] are kept.
+    pub candidates: Vec<Candidate>,
+}
+
+impl Seen {
+    /// Candidates that an entry keeps.
+    pub const MAX_CANDIDATES: usize = 32;
+}
+
+/// What an entry becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every change keeps the entry")]
+pub enum Applied {
+    /// This.
+    Changed(Entry),
+    /// Nothing: the record is to be removed if its revision is unchanged.
+    Retired,
+}
+
+/// Why a change does not apply to what is stored. An outcome, not an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// An ask stands already.
+    Asked,
+    /// Somebody else holds the lease.
+    Leased,
+    /// The entry rests until a time.
+    Resting {
+        /// That time.
+        until: Timestamp,
+    },
+    /// The lease ran out, or was taken away.
+    LeaseLost,
+    /// It was done not long ago.
+    TooSoon,
+    /// The last build knew of this DIF.
+    Considered,
+    /// There is nothing that it applies to.
+    Nothing,
+    /// It is in use.
+    InUse,
+}
+
+/// Applies a change to an entry: what it becomes, or why the change does not apply.
+pub fn apply(entry: &Entry, change: &Change, now: Timestamp, policy: &Policy) -> Result<Applied, Refused> {
+    let mut next = entry.clone();
+    match change {
+        Change::Ask { id, lane } => ask(&mut next, id, *lane, now)?,
+        Change::TakeLease { holder, token, deadline } => {
+            take_lease(&mut next, holder, token, *deadline, now, policy)?;
+        }
+        Change::Extend { token, deadline } => {
+            let lease = own_lease(&mut next, token, now)?;
+            lease.until = lease.until.max(lease_end(*deadline, now));
+        }
+        Change::Publish { token, ready, seen } => {
+            let lease = own_lease(&mut next, token, now)?.clone();
+            publish(&mut next, ready, seen, now);
+            finish(&mut next, seen);
+            next.missing = None;
+            settle_ask(&mut next, &lease);
+        }
+        Change::Fail { token, missing, seen } => {
+            let lease = own_lease(&mut next, token, now)?.clone();
+            if next.dirty == lease.dirty {
+                next.missing = Some(placeholder(entry, missing, token, now, policy));
+                finish(&mut next, seen);
+                settle_ask(&mut next, &lease);
+            } else {
+                release(&mut next, now);
+            }
+        }
+        Change::Release { token } => {
+            own_lease(&mut next, token, now)?;
+            release(&mut next, now);
+        }
+        Change::Touch => {
+            if next.ready.is_none() {
+                return Err(Refused::Nothing);
+            }
+            if now.since(next.last_used_at) < Policy::TOUCH_INTERVAL {
+                return Err(Refused::TooSoon);
+            }
+            next.last_used_at = now;
+        }
+        Change::Invalidate { dif, mark } => {
+            let made_from_it = states(entry).any(|ready| ready.made_from.contains(dif));
+            if made_from_it || entry.considered.contains(dif) {
+                return Err(Refused::Considered);
+            }
+            mark_dirty(&mut next, mark, now);
+        }
+        Change::Revoke { dif, mark } => {
+            next.ready.take_if(|ready| ready.made_from.contains(dif));
+            next.older.take_if(|ready| ready.made_from.contains(dif));
+            next.considered.retain(|considered| considered != dif);
+            next.lease = None;
+            mark_dirty(&mut next, mark, now);
+        }
+        Change::Suspect { blob, id } => {
+            if !states(entry).any(|ready| ready.blob.path == *blob) {
+                return Err(Refused::Nothing);
+            }
+            next.suspect = Some(Suspect { blob: blob.clone(), at: now });
+            let _ = ask(&mut next, id, Lane::Eager, now);
+        }
+        Change::ConfirmLoss { blob, id } => confirm_loss(&mut next, blob, id, now, policy)?,
+        Change::ClearLease => {
+            if next.lease.take_if(|lease| now >= lease.until).is_none() {
+                return Err(Refused::Nothing);
+            }
+        }
+        Change::DropOlder => {
+            let newer_for = next.ready.as_ref().map(|ready| now.since(ready.derived_at));
+            if next.older.is_none() || newer_for.is_none_or(|age| age < Policy::OLDER_MAX_UNUSED) {
+                return Err(Refused::Nothing);
+            }
+            next.older = None;
+        }
+        Change::Retire => {
+            return if retires_at(entry, policy) <= now && entry.live_lease(now).is_none() && !ask_stands(entry, now) {
+                Ok(Applied::Retired)
+            } else {
+                Err(Refused::InUse)
+            };
+        }
+    }
+    Ok(Applied::Changed(next))
+}
+
+impl Change {
+    /// Tells whether what is stored already shows this change's effect: asked after every ambiguous write.
+    ///
+    /// The answer to a write may be lost, and a client may repeat a write that landed: then the stored entry, not
+    /// the answer, tells whether it happened.
+    pub fn has_effect(&self, entry: &Entry) -> bool {
+        let leased_by = |token: &Token| entry.lease.as_ref().is_some_and(|lease| lease.token == *token);
+        let asked_by = |id: &Token| entry.ask.as_ref().is_some_and(|ask| ask.id == *id);
+        match self {
+            Change::Ask { id, .. } => asked_by(id),
+            Change::TakeLease { token, .. } => leased_by(token),
+            Change::Extend { token, deadline } => {
+                leased_by(token) && entry.lease.as_ref().is_some_and(|lease| lease.until >= *deadline)
+            }
+            Change::Publish { ready, .. } => states(entry).any(|state| state.blob.path == ready.blob.path),
+            Change::Release { token } => !leased_by(token),
+            Change::Fail { token, missing, .. } => {
+                !leased_by(token) && entry.missing.as_ref().is_some_and(|placeholder| placeholder.missing == *missing)
+            }
+            Change::Invalidate { mark, .. } | Change::Revoke { mark, .. } => entry.dirty.as_ref() == Some(mark),
+            Change::Suspect { blob, .. } => entry.suspect.as_ref().is_some_and(|suspect| suspect.blob == *blob),
+            Change::ConfirmLoss { blob, .. } => !states(entry).any(|ready| ready.blob.path == *blob),
+            Change::Touch | Change::ClearLease | Change::DropOlder | Change::Retire => false,
+        }
+    }
+}
+
+/// Returns when an entry has been unused for too long.
+pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
+    match (&entry.ready, &entry.missing) {
+        (None, Some(placeholder)) => {
+            entry.last_used_at.max(placeholder.retry_at).plus(Policy::PLACEHOLDER_MAX_UNUSED)
+        }
+        (None, None) => entry.last_used_at.plus(Policy::PLACEHOLDER_MAX_UNUSED),
+        (Some(_), _) => entry.last_used_at.plus(policy.derived_max_unused),
+    }
+}
+
+/// Tells whether an ask stands: one whose message is not taken for lost.
+pub(super) fn ask_stands(entry: &Entry, now: Timestamp) -> bool {
+    entry.ask.as_ref().is_some_and(|ask| now.since(ask.at) < Policy::ask_lifetime(ask.lane))
+}
+
+fn ask(next: &mut Entry, id: &Token, lane: Lane, now: Timestamp) -> Result<(), Refused> {
+    let overrides = lane == Lane::Eager && next.ask.as_ref().is_some_and(|ask| ask.lane != Lane::Eager);
+    if ask_stands(next, now) && !overrides {
+        return Err(Refused::Asked);
+    }
+    next.ask = Some(Ask { id: id.clone(), lane, at: now });
+    Ok(())
+}
+
+fn take_lease(
+    next: &mut Entry,
+    holder: &str,
+    token: &Token,
+    deadline: Timestamp,
+    now: Timestamp,
+    policy: &Policy,
+) -> Result<(), Refused> {
+    if next.live_lease(now).is_some() {
+        return Err(Refused::Leased);
+    }
+    if let Some(until) = next.not_before.filter(|not_before| now < *not_before) {
+        return Err(Refused::Resting { until });
+    }
+    if next.attempts >= policy.max_attempts {
+        let crashed = Missing::new(Cause::Crashed, format!("{} attempts to derive it ended without a word", next.attempts));
+        next.missing = Some(placeholder(next, &crashed, token, now, policy));
+        next.lease = None;
+        next.ask = None;
+        next.attempts = 0;
+        return Ok(());
+    }
+    next.attempts += 1;
+    next.lease = Some(Lease {
+        holder: holder.to_owned(),
+        token: token.clone(),
+        until: lease_end(deadline, now),
+        dirty: next.dirty.clone(),
+    });
+    Ok(())
+}
+
+/// A lease ends with its holder at the latest, but always after it began: a deadline may lie behind us.
+fn lease_end(deadline: Timestamp, now: Timestamp) -> Timestamp {
+    deadline.min(now.plus(LEASE_LENGTH)).max(now.plus(Duration::from_secs(1)))
+}
+
+fn own_lease<'a>(next: &'a mut Entry, token: &Token, now: Timestamp) -> Result<&'a mut Lease, Refused> {
+    next.lease.as_mut().filter(|lease| lease.token == *token && now < lease.until).ok_or(Refused::LeaseLost)
+}
+
+fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
+    if next.ready.is_none() {
+        // What a removal left of a lower version is what there is: what was built is weighed against it.
+        next.ready = next.older.take();
+    }
+    let Some(present) = &next.ready else {
+        next.ready = Some(built.clone());
+        next.last_used_at = now;
+        return;
+    };
+    let worse = built.rank > present.rank;
+    let better_is_gone = !present.made_from.iter().all(|dif| seen.considered.contains(dif));
+    if built.version < present.version {
+        // An older build in a canary or after a rollback: it serves its own kind, and replaces nothing newer.
+        next.older = Some(built.clone());
+    } else if built.version == present.version && !worse {
+        next.ready = Some(built.clone());
+    } else if built.version > present.version && (!worse || better_is_gone) {
+        next.older = next.ready.replace(built.clone());
+    }
+}
+
+/// What ends with every build, whatever came of it.
+fn finish(next: &mut Entry, seen: &Seen) {
+    next.lease = None;
+    next.attempts = 0;
+    next.releases = 0;
+    next.not_before = None;
+    next.considered.clone_from(&seen.considered);
+    next.candidates = seen.candidates.iter().take(Seen::MAX_CANDIDATES).cloned().collect();
+    next.suspect.take_if(|suspect| next.ready.as_ref().is_none_or(|ready| ready.blob.path != suspect.blob));
+}
+
+/// The ask is answered, unless something arrived that this build cannot have seen.
+fn settle_ask(next: &mut Entry, lease: &Lease) {
+    if next.dirty == lease.dirty {
+        next.ask = None;
+    }
+}
+
+fn release(next: &mut Entry, now: Timestamp) {
+    next.lease = None;
+    next.attempts = next.attempts.saturating_sub(1);
+    next.releases += 1;
+    next.not_before = Some(now.plus(Policy::rest_after_release(next.releases)));
+}
+
+fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
+    next.dirty = Some(mark.clone());
+    next.missing = None;
+    next.attempts = 0;
+    next.releases = 0;
+    next.not_before = None;
+    // The mark serves as the ask's id. A standing ask stays: its message is on its way, and somebody may wait for it.
+    let _ = ask(next, mark, Lane::Uploads, now);
+}
+
+fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp, policy: &Policy) -> Result<(), Refused> {
+    let is_lost = |ready: &mut Ready| ready.blob.path == blob;
+    let lost = [next.ready.take_if(is_lost), next.older.take_if(is_lost)];
+    if lost.iter().all(Option::is_none) {
+        return Err(Refused::Nothing);
+    }
+    next.suspect = None;
+    if next.lost_at.is_some_and(|at| now.since(at) < Policy::CONFIRM_LOSS_INTERVAL) {
+        let again = Missing::new(Cause::DownloadFailed, "its blob was lost twice within an hour");
+        next.missing = Some(placeholder(next, &again, id, now, policy));
+    } else {
+        let _ = ask(next, id, Lane::Eager, now);
+    }
+    next.lost_at = Some(now);
+    Ok(())
+}
+
+fn placeholder(before: &Entry, missing: &Missing, token: &Token, now: Timestamp, policy: &Policy) -> Placeholder {
+    let repeats = match &before.missing {
+        Some(last) if last.missing.cause == missing.cause => last.repeats + 1,
+        _ => 0,
+    };
+    let wait = match missing.cause {
+        // Doubling from a minute up to the time of any other miss.
+        Cause::DownloadFailed | Cause::Timeout => {
+            (policy.retry_after(missing.cause) * (1 << repeats.min(10))).min(policy.retry_misses_after)
+        }
+        cause => policy.retry_after(cause),
+    };
+    Placeholder {
+        missing: missing.clone(),
+        retry_at: now.plus(wait + wait.mul_f64(token.fraction() / 10.0)),
+        converter: Converter::CURRENT,
+        repeats,
+    }
+}
+
+fn states(entry: &Entry) -> impl Iterator<Item = &Ready> {
+    entry.ready.iter().chain(&entry.older)
+}
+
+#[cfg(test)]
+pub(super) mod examples;
+#[cfg(test)]
+mod tests;

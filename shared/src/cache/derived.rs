@@ -1,0 +1,27 @@
+//! What a build is asked to make of an object, and what it made.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::Kind;
+use crate::domain::Rank;
+
+/// A cache to derive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeriveJob {
+    /// Its kind.
+    pub kind: Kind,
+    /// How well the object serves that kind.
+    pub rank: Rank,
+}
+
+/// A derived cache: the bytes of its blob, loaded once from these bytes as a reader would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derived {
+    /// The kind.
+    pub kind: Kind,
+    /// The blob.
+    pub blob: Bytes,
+    /// xxh3-64 of the blob.
+    pub checksum: u64,
+}

@@ -1,0 +1,335 @@
+//! What holds of every entry that is stored: checked by the stores of the tests after each write.
+
+use super::change::Seen;
+use super::Entry;
+use crate::domain::Missing;
+
+/// Returns what is wrong with an entry, a line each; nothing for a sound one.
+pub fn violations(entry: &Entry) -> Vec<&'static str> {
+    let mut violations = Vec::new();
+    let mut must = |holds: bool, what: &'static str| {
+        if !holds {
+            violations.push(what);
+        }
+    };
+    if let Some(ready) = &entry.ready {
+        must(!ready.made_from.is_empty(), "a ready state was made from a DIF");
+        must(ready.quality == ready.rank.quality(), "quality follows from rank");
+        let (blob, key) = (&ready.blob.path, entry.module.entry(entry.kind));
+        must(super::ItemKey::of_blob(blob) == Some(key), "a blob lies under its entry's key");
+    }
+    if let Some(older) = &entry.older {
+        let below = entry.ready.as_ref().is_none_or(|ready| older.version < ready.version);
+        must(below, "an older state is of a lower version than the ready one");
+    }
+    if let Some(placeholder) = &entry.missing {
+        must(placeholder.missing.detail.len() <= Missing::MAX_DETAIL_BYTES, "a detail is short");
+    }
+    if let Some(lease) = &entry.lease {
+        must(entry.attempts > 0, "a lease was counted as an attempt");
+        must(!lease.holder.is_empty(), "a lease names its holder");
+    }
+    must(entry.candidates.len() <= Seen::MAX_CANDIDATES, "few candidates are kept");
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::change::examples::{
+        BEGIN, Offer, dif, entry, fail, publish, state, take, token,
+    };
+    use super::super::{Applied, Change, Converter, Decision, Lane, Policy, Reader, Refused, apply, decide};
+    use super::*;
+    use crate::domain::{Cause, DifRef, Timestamp};
+
+    /// The DIFs that come and go, the best last.
+    const DIFS: [(&str, Offer); 3] = [("c", Offer::Nothing), ("b", Offer::Symbols), ("a", Offer::Debug)];
+
+    /// Something that somebody does.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Pass(u64),
+        Ask(Lane),
+        Take(usize),
+        Extend(usize),
+        /// Publishes the best of what the builder saw when it took the lease.
+        Publish(usize),
+        Fail(usize, Cause),
+        Release(usize),
+        Touch,
+        Upload(usize),
+        Remove(usize),
+        Suspect,
+        ConfirmLoss,
+        ClearLease,
+        DropOlder,
+        Retire,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let builder = 0..3_usize;
+        let seconds = prop::sample::select(vec![0, 1, 2, 10, 19, 30, 59, 60, 61, 600, 3600, 86_400, 7 * 86_400]);
+        let lane = prop::sample::select(vec![Lane::Eager, Lane::Uploads, Lane::Refresh]);
+        let cause = prop::sample::select(vec![
+            Cause::NotFound, Cause::DownloadFailed, Cause::Malformed, Cause::TooLarge { limit: 1 }, Cause::Crashed,
+        ]);
+        prop_oneof![
+            4 => seconds.prop_map(Step::Pass),
+            2 => lane.prop_map(Step::Ask),
+            5 => builder.clone().prop_map(Step::Take),
+            1 => builder.clone().prop_map(Step::Extend),
+            6 => builder.clone().prop_map(Step::Publish),
+            2 => (builder.clone(), cause).prop_map(|(builder, cause)| Step::Fail(builder, cause)),
+            1 => builder.prop_map(Step::Release),
+            1 => Just(Step::Touch),
+            3 => (0..DIFS.len()).prop_map(Step::Upload),
+            2 => (0..DIFS.len()).prop_map(Step::Remove),
+            1 => Just(Step::Suspect),
+            1 => Just(Step::ConfirmLoss),
+            1 => Just(Step::ClearLease),
+            1 => Just(Step::DropOlder),
+            1 => Just(Step::Retire),
+        ]
+    }
+
+    /// A build as its builder knows it.
+    #[derive(Clone)]
+    struct Build {
+        token: u128,
+        seen: Vec<usize>,
+        /// When the lease ends, as far as the builder was told; past for one that was ended or taken away.
+        until: Option<Timestamp>,
+    }
+
+    /// The world around one entry. Builder 0 is of an older generation: it makes version 1, the others version 2.
+    struct World {
+        entry: Entry,
+        now: Timestamp,
+        uploaded: [bool; 3],
+        builds: BTreeMap<usize, Build>,
+        drawn: u128,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { entry: entry(), now: BEGIN, uploaded: [false; 3], builds: BTreeMap::new(), drawn: 0 }
+        }
+
+        fn draw(&mut self) -> u128 {
+            self.drawn += 1;
+            self.drawn
+        }
+
+        fn try_apply(&mut self, change: &Change) -> Result<(), Refused> {
+            match apply(&self.entry, change, self.now, &Policy::default())? {
+                Applied::Changed(next) => self.entry = next,
+                Applied::Retired => {
+                    self.entry = entry();
+                    self.entry.last_used_at = self.now;
+                }
+            }
+            Ok(())
+        }
+
+        fn dif(index: usize) -> DifRef {
+            dif(DIFS[index].0)
+        }
+
+        fn of(dif: &DifRef) -> usize {
+            (0..DIFS.len()).find(|index| World::dif(*index) == *dif).unwrap()
+        }
+
+        /// The builder's own lease lives, as an onlooker counts it who knows nothing of records.
+        fn is_holder(&self, builder: usize) -> bool {
+            self.builds.get(&builder).and_then(|build| build.until).is_some_and(|until| self.now < until)
+        }
+
+        fn end_build(&mut self, builder: usize) {
+            if let Some(build) = self.builds.get_mut(&builder) {
+                build.until = None;
+            }
+        }
+
+        fn step(&mut self, step: Step) {
+            let before = self.entry.clone();
+            match step {
+                Step::Pass(seconds) => self.now = Timestamp::from_secs(self.now.as_secs() + seconds),
+                Step::Ask(lane) => {
+                    let id = token(self.draw());
+                    let _ = self.try_apply(&Change::Ask { id, lane });
+                    assert_eq!(before.ready, self.entry.ready);
+                }
+                Step::Take(builder) => {
+                    let drawn = self.draw();
+                    let taken = self.try_apply(&take(drawn));
+                    assert_eq!(before.ready, self.entry.ready);
+                    if taken.is_ok() {
+                        self.builds.values_mut().for_each(|build| build.until = None);
+                        let seen = (0..DIFS.len()).filter(|index| self.uploaded[*index]).collect();
+                        let until = self.entry.lease.as_ref().map(|lease| lease.until);
+                        self.builds.insert(builder, Build { token: drawn, seen, until });
+                    }
+                }
+                Step::Extend(builder) => {
+                    let Some(build) = self.builds.get(&builder).cloned() else { return };
+                    let change = Change::Extend { token: token(build.token), deadline: self.now.plus(super::super::LEASE_LENGTH) };
+                    let extended = self.try_apply(&change);
+                    assert_eq!(extended.is_ok(), self.is_holder(builder), "only who holds the lease extends it");
+                    if extended.is_ok() {
+                        self.builds.get_mut(&builder).unwrap().until = self.entry.lease.as_ref().map(|lease| lease.until);
+                    }
+                    assert_eq!(before.ready, self.entry.ready);
+                }
+                Step::Publish(builder) => self.publish(builder, &before),
+                Step::Fail(builder, cause) => {
+                    let Some(build) = self.builds.get(&builder).cloned() else { return };
+                    let seen: Vec<DifRef> = build.seen.iter().map(|index| World::dif(*index)).collect();
+                    let failed = self.try_apply(&fail(build.token, cause, &seen));
+                    assert_eq!(failed.is_ok(), self.is_holder(builder), "only who holds the lease fails");
+                    assert_eq!((&before.ready, &before.older), (&self.entry.ready, &self.entry.older));
+                    self.check_ask_of(builder, &before, failed);
+                }
+                Step::Release(builder) => {
+                    let Some(build) = self.builds.get(&builder).cloned() else { return };
+                    let released = self.try_apply(&Change::Release { token: token(build.token) });
+                    assert_eq!(released.is_ok(), self.is_holder(builder), "only who holds the lease gives it back");
+                    assert_eq!((&before.ready, &before.ask), (&self.entry.ready, &self.entry.ask));
+                    if released.is_ok() {
+                        self.end_build(builder);
+                    }
+                }
+                Step::Touch => {
+                    let _ = self.try_apply(&Change::Touch);
+                    assert_eq!(before.ready, self.entry.ready);
+                }
+                Step::Upload(index) => {
+                    self.uploaded[index] = true;
+                    let mark = token(self.draw());
+                    let marked = self.try_apply(&Change::Invalidate { dif: World::dif(index), mark });
+                    assert_eq!(before.ready, self.entry.ready);
+                    // An upload is never lost: the last build knew it, or one that will know it is asked for.
+                    assert!(marked.is_err() || self.entry.ask.is_some());
+                }
+                Step::Remove(index) => {
+                    self.uploaded[index] = false;
+                    let mark = token(self.draw());
+                    self.try_apply(&Change::Revoke { dif: World::dif(index), mark }).unwrap();
+                    self.builds.values_mut().for_each(|build| build.until = None);
+                }
+                Step::Suspect => {
+                    if let Some(ready) = &before.ready {
+                        let id = token(self.draw());
+                        self.try_apply(&Change::Suspect { blob: ready.blob.path.clone(), id }).unwrap();
+                        assert_eq!(before.ready, self.entry.ready);
+                    }
+                }
+                Step::ConfirmLoss => {
+                    if let Some(ready) = &before.ready {
+                        let id = token(self.draw());
+                        self.try_apply(&Change::ConfirmLoss { blob: ready.blob.path.clone(), id }).unwrap();
+                    }
+                }
+                Step::ClearLease => {
+                    let _ = self.try_apply(&Change::ClearLease);
+                    assert_eq!((&before.ready, &before.older), (&self.entry.ready, &self.entry.older));
+                }
+                Step::DropOlder => {
+                    let _ = self.try_apply(&Change::DropOlder);
+                    assert_eq!(before.ready, self.entry.ready);
+                }
+                Step::Retire => {
+                    let held = (0..3).any(|builder| self.is_holder(builder));
+                    if self.try_apply(&Change::Retire).is_ok() {
+                        assert!(!held, "nothing is retired from under its builder");
+                        self.builds.values_mut().for_each(|build| build.until = None);
+                    }
+                }
+            }
+            self.check();
+        }
+
+        fn publish(&mut self, builder: usize, before: &Entry) {
+            let Some(build) = self.builds.get(&builder).cloned() else { return };
+            let Some(best) = build.seen.iter().max().copied() else { return };
+            let seen: Vec<DifRef> = build.seen.iter().map(|index| World::dif(*index)).collect();
+            let version = if builder == 0 { 1 } else { 2 };
+            let built = state(before, build.token, version, DIFS[best].1, &World::dif(best));
+            let published = self.try_apply(&publish(build.token, built.clone(), &seen));
+            assert_eq!(published.is_ok(), self.is_holder(builder), "only who holds the lease publishes");
+            match (&before.ready, &self.entry.ready) {
+                (None, after) => assert!(published.is_err() || after.is_some()),
+                (Some(_), None) => panic!("publishing took something away"),
+                (Some(before), Some(after)) => {
+                    assert!(after.version >= before.version, "an older version replaced a newer one");
+                    let better_exists = seen.contains(&before.made_from[0]);
+                    assert!(!better_exists || after.rank <= before.rank, "something worse replaced something better");
+                }
+            }
+            self.check_ask_of(builder, before, published);
+        }
+
+        /// A build that ended answers the ask only if nothing came since it began.
+        fn check_ask_of(&mut self, builder: usize, before: &Entry, ended: Result<(), Refused>) {
+            if ended.is_err() {
+                assert_eq!(*before, self.entry);
+                return;
+            }
+            self.end_build(builder);
+            let had_seen = before.lease.as_ref().is_some_and(|lease| lease.dirty == before.dirty);
+            assert_eq!(self.entry.ask.is_some(), !had_seen && before.ask.is_some());
+        }
+
+        fn check(&self) {
+            assert_eq!(violations(&self.entry), Vec::<&str>::new());
+            for ready in self.entry.ready.iter().chain(&self.entry.older) {
+                assert!(self.uploaded[World::of(&ready.made_from[0])], "what was removed is served");
+            }
+            let reader = Reader { converter: Converter::CURRENT, limits: vec![1] };
+            let mut now = self.now;
+            for _ in 0..4 {
+                match decide(Some(&self.entry), &reader, now) {
+                    Decision::Wait { until } => {
+                        assert!(until > now && until <= self.now.plus(super::super::LEASE_LENGTH * 2), "a wait is short");
+                        now = until;
+                    }
+                    _ => return,
+                }
+            }
+            panic!("waits for ever: {:?}", self.entry);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_happens_in_whatever_order_the_entry_stays_sound(steps in prop::collection::vec(step(), 1..60)) {
+            let mut world = World::new();
+            for step in steps {
+                world.step(step);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unsound_entry_is_told_what_is_wrong_with_it() {
+        let mut unsound = entry();
+        let mut ready = state(&unsound, 1, 1, Offer::Debug, &dif("a"));
+        ready.made_from.clear();
+        ready.blob.path = "derived/elsewhere".to_owned();
+        unsound.older = Some(ready.clone());
+        unsound.ready = Some(ready);
+        assert_eq!(
+            violations(&unsound),
+            [
+                "a ready state was made from a DIF",
+                "a blob lies under its entry's key",
+                "an older state is of a lower version than the ready one",
+            ]
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Items: everything that is stored beside the blobs.
+//!
+//! An item carries its schema. One of a newer schema is neither trusted nor written nor swept: it belongs to a newer
+//! build that runs side by side with this one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entry, ItemKey, ModuleKey, Revision};
+use crate::domain::{CodeId, DebugId, DifRef, Features, FileType, Missing, ModuleId, Scope, Timestamp};
+
+/// An item, and the revision that its next write must name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// What the next write must name.
+    pub revision: Revision,
+    /// The item.
+    pub item: Item,
+}
+
+/// Something stored under an [`ItemKey`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "most items are entries")]
+pub enum Item {
+    /// What is cached for one kind of one module.
+    Entry(Entry),
+    /// Where the second id of an object leads to.
+    Alias(Alias),
+    /// What became of an upload.
+    Upload(Upload),
+    /// An uploaded DIF that has this module's id.
+    Dif(Dif),
+    /// A request that was answered `pending`.
+    Request(Request),
+    /// Something that a newer build wrote.
+    #[serde(skip)]
+    Newer {
+        /// Its schema.
+        schema: u32,
+    },
+}
+
+/// The schema that this build reads and writes.
+pub const SCHEMA: u32 = 1;
+
+/// Where the second id of an object (its code id) leads to. Never leased, owns no blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alias {
+    /// The module that the object is filed under.
+    pub target: ModuleKey,
+}
+
+/// What became of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upload {
+    /// Its key in the uploads bucket.
+    pub key: String,
+    /// The etag of the bytes that this is about.
+    pub etag: String,
+    /// The order of the event among those of this key.
+    pub sequencer: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The objects in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<UploadedObject>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub state: UploadState,
+    /// When that became of it.
+    pub at: Timestamp,
+    /// From when on it may be forgotten: tombstones only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What became of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum UploadState {
+    /// Its event is being worked on.
+    Pending,
+    /// Its modules know of it.
+    Applied,
+    /// It serves nothing.
+    Ignored {
+        /// Why.
+        reason: String,
+    },
+    /// It was removed.
+    Gone,
+}
+
+/// One object in an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadedObject {
+    /// The id it is filed under.
+    pub module: ModuleId,
+    /// Identity of the debug file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debug_id: Option<DebugId>,
+    /// Identity of the code file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_id: Option<CodeId>,
+    /// What it is.
+    pub file_type: FileType,
+    /// Its architecture, as `symbolic` names it.
+    pub arch: String,
+    /// What it offers.
+    pub features: Features,
+}
+
+/// An uploaded DIF that has a module's id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dif {
+    /// The module.
+    pub module: ModuleKey,
+    /// Where it is, and which bytes.
+    pub dif: DifRef,
+    /// Its size in bytes, as uploaded.
+    pub size: u64,
+    /// What the object in it is.
+    pub file_type: FileType,
+    /// What the object offers.
+    pub features: Features,
+    /// Why it cannot serve, where that is known without fetching it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Missing>,
+}
+
+/// A request that was answered `pending`; any instance can continue it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The id that was answered.
+    pub id: String,
+    /// The scope it was made in.
+    pub scope: Scope,
+    /// What was asked.
+    pub body: RequestBody,
+    /// From when on it may be forgotten.
+    pub expires_at: Timestamp,
+}
+
+/// What was asked, where it fits; else where it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestBody {
+    /// The JSON itself.
+    Inline(String),
+    /// The path of a blob that holds the JSON.
+    Blob(String),
+}
+
+impl Item {
+    /// Returns when the store may forget the item by itself: only items that own neither blob nor lease say so.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        match self {
+            Item::Upload(upload) => upload.expires_at,
+            Item::Request(request) => Some(request.expires_at),
+            Item::Entry(_) | Item::Alias(_) | Item::Dif(_) | Item::Newer { .. } => None,
+        }
+    }
+
+    /// Returns the key that the item is stored under; `None` for an item of a newer build.
+    pub fn key(&self) -> Option<ItemKey> {
+        match self {
+            Item::Entry(entry) => Some(entry.module().entry(entry.kind())),
+            Item::Dif(dif) => Some(dif.module.dif(&dif.dif.location)),
+            Item::Upload(upload) => Some(ItemKey::upload(&crate::domain::Location::new(upload.key.as_str()))),
+            Item::Request(request) => Some(ItemKey::request(&request.id)),
+            Item::Alias(_) | Item::Newer { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Keys: readable text, hashed. The text is stored beside what it leads to.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Kind, Token};
+use crate::domain::{Location, ModuleId, Scope, SourceKey};
+
+/// What the entries of one module in one source, for one scope, have in common: they share a partition.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ModuleKey {
+    /// Who may see it.
+    pub scope: Scope,
+    /// Where its DIFs are.
+    pub source: SourceKey,
+    /// The text that decides what can be found: for uploads, the id it is filed under.
+    pub module: String,
+}
+
+impl ModuleKey {
+    /// Returns the key of a module in the uploads of a scope.
+    pub fn uploads(scope: Scope, module: &ModuleId) -> Self {
+        Self { scope, source: SourceKey::uploads(), module: module.to_string() }
+    }
+
+    /// Returns the readable text, one field a line.
+    pub fn text(&self) -> String {
+        format!("scope: {}\nsource: {}\nmodule: {}\n", self.scope, self.source, self.module)
+    }
+
+    /// Returns the partition that this module's items share.
+    pub fn partition(&self) -> String {
+        hash(&self.text())
+    }
+
+    /// Returns the key of the entry of a kind.
+    pub fn entry(&self, kind: Kind) -> ItemKey {
+        ItemKey { partition: self.partition(), sort: kind.as_str().to_owned() }
+    }
+
+    /// Returns the key of the alias that leads from this id of an object to its other one.
+    pub fn alias(&self) -> ItemKey {
+        ItemKey { partition: self.partition(), sort: "alias".to_owned() }
+    }
+
+    /// Returns the key of the item that stands for one uploaded DIF of this module.
+    pub fn dif(&self, location: &Location) -> ItemKey {
+        ItemKey { partition: self.partition(), sort: format!("{}{}", ItemKey::DIF_PREFIX, hash(location.as_str())) }
+    }
+}
+
+/// The primary key of an item.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ItemKey {
+    /// SHA-256 of a readable text, in hex.
+    pub partition: String,
+    /// What the item is within its partition.
+    pub sort: String,
+}
+
+impl ItemKey {
+    /// How the sort keys of DIF items begin.
+    pub const DIF_PREFIX: &'static str = "dif#";
+
+    /// Returns the key of the item that tells what became of an upload.
+    pub fn upload(location: &Location) -> Self {
+        Self { partition: hash(&format!("upload: {location}\n")), sort: "upload".to_owned() }
+    }
+
+    /// Returns the key of a pending request.
+    pub fn request(id: &str) -> Self {
+        Self { partition: hash(&format!("request: {id}\n")), sort: "request".to_owned() }
+    }
+
+    /// Returns the path of the blob that the build with this token makes for this entry.
+    ///
+    /// Only that build ever writes it; the entry's key can be read off it.
+    pub fn blob(&self, kind: Kind, version: u32, token: &Token) -> String {
+        format!("derived/{kind}/v{version}/{}/{}/{token}", self.partition, self.sort)
+    }
+
+    /// Returns the key of the entry that a blob was made for.
+    pub fn of_blob(path: &str) -> Option<Self> {
+        let mut segments = path.strip_prefix("derived/")?.split('/').skip(2);
+        let (partition, sort, _token) = (segments.next()?, segments.next()?, segments.next()?);
+        segments.next().is_none().then(|| Self { partition: partition.to_owned(), sort: sort.to_owned() })
+    }
+}
+
+fn hash(text: &str) -> String {
+    format!("{:x}", Sha256::digest(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(scope: &str, id: &str) -> ModuleKey {
+        ModuleKey::uploads(scope.parse().unwrap(), &ModuleId::Debug(id.parse().unwrap()))
+    }
+
+    #[test]
+    fn the_hash_of_a_key_never_changes() {
+        let key = module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7");
+        assert_eq!(key.text(), "scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n");
+        // printf 'scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n' | sha256sum
+        assert_eq!(key.partition(), "a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b");
+    }
+
+    #[test]
+    fn each_input_of_a_key_changes_it() {
+        let key = module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7");
+        assert_ne!(key.partition(), module("acme", "502fc0a5-1ec1-3e47-9998-684fa139dca7").partition());
+        assert_ne!(key.partition(), module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7-1").partition());
+        assert_ne!(key.entry(Kind::SymCache), key.entry(Kind::CfiCache));
+    }
+
+    #[test]
+    fn a_blob_leads_back_to_its_entry() {
+        let entry = module("acme", "502fc0a5-1ec1-3e47-9998-684fa139dca7").entry(Kind::SymCache);
+        let path = entry.blob(Kind::SymCache, 1, &Token::from_random(7));
+        assert_eq!(ItemKey::of_blob(&path), Some(entry));
+        assert_eq!(ItemKey::of_blob("requests/1"), None);
+    }
+}

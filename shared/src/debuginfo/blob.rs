@@ -1,0 +1,500 @@
+//! The whole-blob format, version 1 of every kind: one zstd frame, then a footer of fixed size.
+//!
+//! ```text
+//! frame    zstd, no dictionary; decompresses to the raw cache: a SymCache, CFI cache or PPDB cache as `symbolic` writes it
+//! footer   112 bytes; numbers little-endian
+//!     0    8  magic "SYMDEPOT"
+//!     8    2  format of this footer: 1
+//!    10    1  kind: 1 CFI cache, 2 PPDB cache, 3 SymCache
+//!    11    1  endianness of the raw cache: 1 little, 2 big
+//!    12    4  architecture, as `symbolic` numbers it
+//!    16    4  version of the kind's format
+//!    20    4  converter
+//!    24    1  rank: how well the DIF serves the kind
+//!    25    1  type of the DIF, see `file_type_code`
+//!    26    1  what the object offers: 1 debug information, 2 unwind information, 4 symbols, 8 sources
+//!    27    1  zero
+//!    28    4  number of slices; 0 means whole, the only value in this version
+//!    32   48  debug id as text, padded with zeros; all zeros where the object has none
+//!    80    8  raw length in bytes
+//!    88    8  length of the frame in bytes
+//!    96    8  xxh3-64 of the raw cache
+//!   104    8  xxh3-64 of the 104 bytes before
+//! ```
+//!
+//! Whoever opens a blob trusts nothing but the record: size and checksum of the whole come from there.
+
+use std::io::{self, Write};
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use crate::cache::{Converter, Kind, Ready};
+use crate::domain::{Arch, DebugId, Features, FileType};
+
+/// The largest raw cache that is made or opened, in bytes.
+pub const MAX_RAW_BYTES: u64 = 4 << 30;
+
+/// As fast as the level that `zstd` calls fast, and a fifth smaller.
+const ZSTD_LEVEL: i32 = 3;
+
+const MAGIC: [u8; 8] = *b"SYMDEPOT";
+const FOOTER_FORMAT: u16 = 1;
+const FOOTER_BYTES: usize = 112;
+const DEBUG_ID_BYTES: usize = 48;
+const NATIVE_ENDIAN: u8 = if cfg!(target_endian = "little") { 1 } else { 2 };
+
+/// Returns the checksum that records carry: xxh3-64 of the whole blob.
+pub fn checksum(blob: &[u8]) -> u64 {
+    xxh3_64(blob)
+}
+
+/// What a footer says of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) kind: Kind,
+    pub(super) version: u32,
+    pub(super) converter: Converter,
+    pub(super) arch: Arch,
+    pub(super) debug_id: Option<DebugId>,
+    pub(super) rank: u8,
+    pub(super) file_type: FileType,
+    /// Without the version control system: that is in the record alone.
+    pub(super) features: Features,
+}
+
+/// Why a blob is not what its record says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlobFault {
+    /// It has another size.
+    #[error("the blob has {found} bytes instead of {expected}")]
+    Size {
+        /// The size that the record gives.
+        expected: u64,
+        /// The size that it has.
+        found: u64,
+    },
+    /// It has another checksum.
+    #[error("the checksum of the blob is not the one in its record")]
+    Checksum,
+    /// It does not end in a footer that this build can read.
+    #[error("the blob does not end in a footer of this format: {0}")]
+    Footer(&'static str),
+    /// It holds something else than the record says.
+    #[error("the blob holds another {0} than its record says")]
+    Mismatch(&'static str),
+    /// Its lengths exceed the limit, or the memory there is.
+    #[error("the blob says it decompresses to {0} bytes, which is more than can be opened")]
+    TooLarge(u64),
+    /// It does not decompress to what the footer says.
+    #[error("the blob does not decompress: {0}")]
+    Frame(String),
+    /// What it decompresses to is not a valid cache.
+    #[error("the cache in the blob is not valid: {0}")]
+    Cache(String),
+}
+
+/// Bytes at an address that is a multiple of eight.
+///
+/// `symbolic` aligns by address, not by offset: the same bytes at another address parse, and answer wrongly.
+#[derive(Debug)]
+pub(super) struct AlignedBytes {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl AlignedBytes {
+    pub(super) fn zeroed(len: u64) -> Result<Self, BlobFault> {
+        let too_large = || BlobFault::TooLarge(len);
+        let len = usize::try_from(len).ok().filter(|&bytes| bytes as u64 <= MAX_RAW_BYTES).ok_or_else(too_large)?;
+        let mut words = Vec::new();
+        words.try_reserve_exact(len.div_ceil(8)).map_err(|_| too_large())?;
+        words.resize(len.div_ceil(8), 0);
+        Ok(Self { words, len })
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.words).get(..self.len).unwrap_or_default()
+    }
+
+    pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.words).get_mut(..self.len).unwrap_or_default()
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+    }
+}
+
+/// Seals a raw cache while it is written: nobody need hold the raw and the compressed bytes at once.
+pub(super) struct Sealer {
+    encoder: zstd::Encoder<'static, Vec<u8>>,
+    hash: Box<Xxh3>,
+    length: u64,
+}
+
+impl Sealer {
+    /// Begins a blob. Fails only for want of memory.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { encoder: zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?, hash: Box::default(), length: 0 })
+    }
+
+    /// Ends the blob.
+    pub(super) fn finish(self, contents: &Contents) -> io::Result<Vec<u8>> {
+        let mut blob = self.encoder.finish()?;
+        let footer = footer(contents, self.length, blob.len() as u64, self.hash.digest());
+        blob.extend_from_slice(&footer);
+        blob.shrink_to_fit();
+        Ok(blob)
+    }
+}
+
+impl Write for Sealer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = self.length + bytes.len() as u64;
+        if length > MAX_RAW_BYTES {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the cache exceeds the limit"));
+        }
+        self.encoder.write_all(bytes)?;
+        self.hash.update(bytes);
+        self.length = length;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Checks a blob against its record, and decompresses it.
+pub(super) fn open(kind: Kind, ready: &Ready, blob: &[u8]) -> Result<(Contents, AlignedBytes), BlobFault> {
+    let found = blob.len() as u64;
+    if found != ready.blob.bytes {
+        return Err(BlobFault::Size { expected: ready.blob.bytes, found });
+    }
+    if checksum(blob) != ready.blob.checksum {
+        return Err(BlobFault::Checksum);
+    }
+    let (contents, raw) = open_unchecked(blob)?;
+    let mismatch = [
+        ("kind", contents.kind != kind),
+        ("version", contents.version != ready.version),
+        ("architecture", contents.arch.name() != ready.arch),
+    ];
+    match mismatch.into_iter().find(|(_, differs)| *differs) {
+        Some((what, _)) => Err(BlobFault::Mismatch(what)),
+        None => Ok((contents, raw)),
+    }
+}
+
+/// Decompresses a blob of which there is no record yet.
+pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), BlobFault> {
+    let split = blob.len().checked_sub(FOOTER_BYTES).ok_or(BlobFault::Footer("it is too short"))?;
+    let (frame, footer) = blob.split_at(split);
+    let (contents, lengths) = read_footer(footer)?;
+    if lengths.frame != frame.len() as u64 {
+        return Err(BlobFault::Footer("its length is not that of the frame"));
+    }
+    let mut raw = AlignedBytes::zeroed(lengths.raw)?;
+    let fault = |error: io::Error| BlobFault::Frame(error.to_string());
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(fault)?;
+    let written = decompressor.decompress_to_buffer(frame, raw.as_mut_slice()).map_err(fault)?;
+    if written as u64 != lengths.raw {
+        return Err(BlobFault::Frame(format!("there are {written} bytes instead of {}", lengths.raw)));
+    }
+    if xxh3_64(raw.as_slice()) != lengths.raw_hash {
+        return Err(BlobFault::Frame("the bytes have another checksum".to_owned()));
+    }
+    Ok((contents, raw))
+}
+
+struct Lengths {
+    raw: u64,
+    frame: u64,
+    raw_hash: u64,
+}
+
+fn footer(contents: &Contents, raw_length: u64, frame_length: u64, raw_hash: u64) -> [u8; FOOTER_BYTES] {
+    let Contents { kind, version, converter, arch, debug_id, rank, file_type, features } = contents;
+    let mut id = debug_id.map(|id| id.to_string()).unwrap_or_default().into_bytes();
+    id.resize(DEBUG_ID_BYTES, 0);
+    let mut footer = Vec::with_capacity(FOOTER_BYTES);
+    footer.extend(MAGIC);
+    footer.extend(FOOTER_FORMAT.to_le_bytes());
+    footer.extend([kind_code(*kind), NATIVE_ENDIAN]);
+    footer.extend((*arch as u32).to_le_bytes());
+    footer.extend(version.to_le_bytes());
+    footer.extend(converter.0.to_le_bytes());
+    footer.extend([*rank, file_type_code(*file_type), features_code(features), 0]);
+    footer.extend(0u32.to_le_bytes());
+    footer.extend(id);
+    footer.extend(raw_length.to_le_bytes());
+    footer.extend(frame_length.to_le_bytes());
+    footer.extend(raw_hash.to_le_bytes());
+    footer.extend(xxh3_64(&footer).to_le_bytes());
+    let mut bytes = [0; FOOTER_BYTES];
+    bytes.copy_from_slice(&footer);
+    bytes
+}
+
+fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
+    let fault = |what| move || BlobFault::Footer(what);
+    let u32_at = |at: usize| footer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let u64_at = |at: usize| footer.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let byte_at = |at: usize| footer.get(at).copied();
+    let cut = fault("it is too short");
+
+    if footer.get(..8) != Some(&MAGIC) {
+        return Err(BlobFault::Footer("it does not begin as one"));
+    }
+    if footer.get(8..10) != Some(&FOOTER_FORMAT.to_le_bytes()) {
+        return Err(BlobFault::Footer("it is of another format"));
+    }
+    let checked = footer.get(..FOOTER_BYTES - 8).ok_or_else(cut)?;
+    if u64_at(104) != Some(xxh3_64(checked)) {
+        return Err(BlobFault::Footer("its checksum is wrong"));
+    }
+    if byte_at(11) != Some(NATIVE_ENDIAN) {
+        return Err(BlobFault::Footer("the cache was made on a machine of the other endianness"));
+    }
+    if u32_at(28) != Some(0) {
+        return Err(BlobFault::Footer("it speaks of slices"));
+    }
+    let id = footer.get(32..32 + DEBUG_ID_BYTES).ok_or_else(cut)?;
+    let id = std::str::from_utf8(id).map_err(|_| BlobFault::Footer("the debug id is not text"))?;
+    let debug_id = match id.trim_end_matches('\0') {
+        "" => None,
+        text => Some(text.parse().map_err(|_| BlobFault::Footer("the debug id is not one"))?),
+    };
+    let contents = Contents {
+        kind: byte_at(10).and_then(kind_of).ok_or_else(fault("it names no kind"))?,
+        version: u32_at(16).ok_or_else(cut)?,
+        converter: Converter(u32_at(20).ok_or_else(cut)?),
+        arch: Arch::from_u32(u32_at(12).ok_or_else(cut)?),
+        debug_id,
+        rank: byte_at(24).ok_or_else(cut)?,
+        file_type: byte_at(25).and_then(file_type_of).ok_or_else(fault("it names no type of DIF"))?,
+        features: features_of(byte_at(26).ok_or_else(cut)?),
+    };
+    let lengths = Lengths {
+        raw: u64_at(80).ok_or_else(cut)?,
+        frame: u64_at(88).ok_or_else(cut)?,
+        raw_hash: u64_at(96).ok_or_else(cut)?,
+    };
+    Ok((contents, lengths))
+}
+
+const fn kind_code(kind: Kind) -> u8 {
+    match kind {
+        Kind::CfiCache => 1,
+        Kind::PpdbCache => 2,
+        Kind::SymCache => 3,
+    }
+}
+
+fn kind_of(code: u8) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| kind_code(*kind) == code)
+}
+
+const FILE_TYPES: [FileType; 11] = [
+    FileType::Pe,
+    FileType::Pdb,
+    FileType::PortablePdb,
+    FileType::MachDebug,
+    FileType::MachCode,
+    FileType::ElfDebug,
+    FileType::ElfCode,
+    FileType::WasmDebug,
+    FileType::WasmCode,
+    FileType::Breakpad,
+    FileType::SourceBundle,
+];
+
+const fn file_type_code(file_type: FileType) -> u8 {
+    match file_type {
+        FileType::Pe => 1,
+        FileType::Pdb => 2,
+        FileType::PortablePdb => 3,
+        FileType::MachDebug => 4,
+        FileType::MachCode => 5,
+        FileType::ElfDebug => 6,
+        FileType::ElfCode => 7,
+        FileType::WasmDebug => 8,
+        FileType::WasmCode => 9,
+        FileType::Breakpad => 10,
+        FileType::SourceBundle => 11,
+    }
+}
+
+fn file_type_of(code: u8) -> Option<FileType> {
+    FILE_TYPES.into_iter().find(|file_type| file_type_code(*file_type) == code)
+}
+
+fn features_code(features: &Features) -> u8 {
+    let Features { has_debug_info, has_unwind_info, has_symbols, has_sources, srcsrv_vcs: _ } = features;
+    u8::from(*has_debug_info)
+        | u8::from(*has_unwind_info) << 1
+        | u8::from(*has_symbols) << 2
+        | u8::from(*has_sources) << 3
+}
+
+fn features_of(code: u8) -> Features {
+    Features {
+        has_debug_info: code & 1 != 0,
+        has_unwind_info: code & 2 != 0,
+        has_symbols: code & 4 != 0,
+        has_sources: code & 8 != 0,
+        srcsrv_vcs: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cache::BlobRef;
+    use crate::domain::{Purpose, Rank, Timestamp};
+
+    fn contents() -> Contents {
+        Contents {
+            kind: Kind::SymCache,
+            version: 1,
+            converter: Converter(1),
+            arch: Arch::Amd64,
+            debug_id: Some("502fc0a5-1ec1-3e47-9998-684fa139dca7-1f".parse().unwrap()),
+            rank: 1,
+            file_type: FileType::Breakpad,
+            features: Features { has_symbols: true, has_sources: true, ..Features::default() },
+        }
+    }
+
+    fn seal(contents: &Contents, raw: &[u8]) -> Vec<u8> {
+        let mut sealer = Sealer::new().unwrap();
+        for piece in raw.chunks(1000) {
+            sealer.write_all(piece).unwrap();
+        }
+        sealer.finish(contents).unwrap()
+    }
+
+    fn ready(contents: &Contents, blob: &[u8]) -> Ready {
+        let rank = Rank::of(&contents.features, Purpose::Debug);
+        Ready {
+            version: contents.version,
+            blob: BlobRef {
+                path: "derived/symcache/v1/x".to_owned(),
+                bytes: blob.len() as u64,
+                checksum: checksum(blob),
+                index: None,
+            },
+            quality: rank.quality(),
+            rank,
+            features: contents.features.clone(),
+            arch: contents.arch.name().to_owned(),
+            file_type: contents.file_type,
+            made_from: Vec::new(),
+            derived_at: Timestamp::from_secs(0),
+            converter: contents.converter,
+        }
+    }
+
+    fn raw() -> Vec<u8> {
+        (0..10_001u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 28) as u8).collect()
+    }
+
+    #[test]
+    fn a_blob_opens_to_what_was_sealed_at_an_aligned_address() {
+        for length in [0, 1, 7, 8, 9, 10_001] {
+            let raw = raw()[..length].to_vec();
+            let blob = seal(&contents(), &raw);
+            let (found, opened) = open(Kind::SymCache, &ready(&contents(), &blob), &blob).unwrap();
+            assert_eq!(found, contents());
+            assert_eq!(opened.as_slice(), raw);
+            assert_eq!(opened.as_slice().as_ptr() as usize % 8, 0);
+            assert!(opened.memory_bytes() >= length && opened.memory_bytes() < length + 8);
+        }
+    }
+
+    #[test]
+    fn the_footer_has_the_documented_layout() {
+        let blob = seal(&contents(), b"abc");
+        let footer = &blob[blob.len() - 112..];
+        assert_eq!(&footer[..8], b"SYMDEPOT");
+        assert_eq!(footer[8..12], [1, 0, 3, 1]);
+        assert_eq!(footer[16..24], [1, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(footer[24..32], [1, 10, 4 | 8, 0, 0, 0, 0, 0]);
+        assert_eq!(&footer[32..80], b"502fc0a5-1ec1-3e47-9998-684fa139dca7-1f\0\0\0\0\0\0\0\0\0");
+        assert_eq!(footer[80..88], 3u64.to_le_bytes());
+        assert_eq!(footer[88..96], (blob.len() as u64 - 112).to_le_bytes());
+    }
+
+    #[test]
+    fn every_type_of_dif_has_a_code_of_its_own() {
+        for file_type in FILE_TYPES {
+            assert_eq!(file_type_of(file_type_code(file_type)), Some(file_type));
+        }
+        assert_eq!(file_type_of(0), None);
+        assert!((0..=u8::MAX).filter_map(file_type_of).count() == FILE_TYPES.len());
+    }
+
+    #[test]
+    fn a_blob_that_is_not_what_the_record_says_is_refused() {
+        let blob = seal(&contents(), &raw());
+        let good = ready(&contents(), &blob);
+        let fault = |kind, ready: &Ready, blob: &[u8]| open(kind, ready, blob).unwrap_err();
+        assert_eq!(fault(Kind::CfiCache, &good, &blob), BlobFault::Mismatch("kind"));
+        let newer = Ready { version: 2, ..good.clone() };
+        assert_eq!(fault(Kind::SymCache, &newer, &blob), BlobFault::Mismatch("version"));
+        let other = Ready { arch: "x86".to_owned(), ..good.clone() };
+        assert_eq!(fault(Kind::SymCache, &other, &blob), BlobFault::Mismatch("architecture"));
+        assert!(matches!(fault(Kind::SymCache, &good, &blob[1..]), BlobFault::Size { .. }));
+        let of_another_module = seal(&Contents { debug_id: None, ..contents() }, &raw());
+        let same_size = Ready { blob: BlobRef { bytes: of_another_module.len() as u64, ..good.blob.clone() }, ..good };
+        assert_eq!(fault(Kind::SymCache, &same_size, &of_another_module), BlobFault::Checksum);
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_is_refused_before_anything_is_allocated() {
+        let mut blob = seal(&contents(), &raw());
+        let footer = blob.len() - 112;
+        blob[footer + 80..footer + 88].copy_from_slice(&u64::MAX.to_le_bytes());
+        let hash = xxh3_64(&blob[footer..footer + 104]);
+        blob[footer + 104..].copy_from_slice(&hash.to_le_bytes());
+        assert_eq!(open_unchecked(&blob).unwrap_err(), BlobFault::TooLarge(u64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn no_flipped_bit_goes_unnoticed_and_none_panics(at in 0usize..10_000, bit in 0u8..8) {
+            let blob = seal(&contents(), &raw());
+            let good = ready(&contents(), &blob);
+            let mut bad = blob.clone();
+            let at = at % bad.len();
+            bad[at] ^= 1 << bit;
+            prop_assert_eq!(open(Kind::SymCache, &good, &bad).unwrap_err(), BlobFault::Checksum);
+            // Nor where the record is as wrong as the blob: a flipped bit is found, or changes nothing.
+            if let Ok((found, opened)) = open(Kind::SymCache, &ready(&contents(), &bad), &bad) {
+                prop_assert_eq!(found, contents());
+                prop_assert_eq!(opened.as_slice(), &raw()[..]);
+            }
+        }
+
+        #[test]
+        fn a_truncated_blob_is_refused(length in 0usize..10_000) {
+            let blob = seal(&contents(), &raw());
+            let bad = &blob[..length % blob.len()];
+            prop_assert!(open(Kind::SymCache, &ready(&contents(), bad), bad).is_err());
+        }
+
+        #[test]
+        fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert!(open_unchecked(&bytes).is_err());
+        }
+
+        #[test]
+        fn garbage_under_a_sound_footer_is_refused(frame in proptest::collection::vec(any::<u8>(), 0..400), raw_length in 0u64..1 << 20) {
+            let mut blob = frame.clone();
+            blob.extend(footer(&contents(), raw_length, frame.len() as u64, 7));
+            prop_assert!(open_unchecked(&blob).is_err());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Deriving: one object, one cache, sealed and loaded as a reader would load it.
+
+use std::error::Error;
+use std::io::{self, BufWriter};
+
+use bytes::Bytes;
+use symbolic::debuginfo::{Archive, Object};
+
+use super::blob::{self, Contents, MAX_RAW_BYTES, Sealer};
+use super::cfi::Cfi;
+use super::inspect::chain;
+use super::layout::{DifBytes, Found, Layout};
+use super::lookup::OpenCache;
+use super::panics;
+use super::ppdb::Ppdb;
+use super::symcache::Sym;
+use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
+use crate::domain::{Cause, Features, Missing};
+
+/// How one kind is derived. One implementation a kind.
+pub(super) trait Derive {
+    /// The kind.
+    const KIND: Kind;
+
+    /// Writes the raw cache of an object. Having nothing to offer is no failure: the cache is empty.
+    fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure>;
+
+    /// Checks a raw cache so far that no lookup in it can go wrong; else says what is wrong with it.
+    fn validate(raw: &[u8], contents: &Contents) -> Result<(), String>;
+
+    /// Looks up a few things, as a reader would.
+    fn try_out(cache: &OpenCache);
+}
+
+/// Why nothing was derived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// For a reason in the DIF.
+    Missing(Missing),
+    /// For want of memory: whoever set the limit knows it.
+    OutOfMemory,
+}
+
+/// Derives a cache of an object.
+///
+/// `object` is its index in the inspection. Panics are caught; memory and time are not bounded here.
+pub fn derive(layout: &Layout, bytes: DifBytes<'_>, object: usize, job: DeriveJob) -> Result<Derived, Failure> {
+    let found = layout.objects.get(object).ok_or_else(|| malformed(format!("there is no object {object} in it")))?;
+    if let Some(fault) = &found.fault {
+        return Err(Failure::Missing(fault.clone()));
+    }
+    let derive = || match job.kind {
+        Kind::CfiCache => derive_as::<Cfi>(layout, bytes, found, job),
+        Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job),
+        Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job),
+    };
+    panics::caught(derive).unwrap_or_else(|panic| Err(malformed(panic)))
+}
+
+fn derive_as<D: Derive>(
+    layout: &Layout,
+    bytes: DifBytes<'_>,
+    found: &Found,
+    job: DeriveJob,
+) -> Result<Derived, Failure> {
+    let part = layout.parts.get(found.part).and_then(|part| bytes.part(part.place));
+    let data = part.ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
+    let archive = Archive::parse(data).map_err(|error| malformed(chain(&error)))?;
+    let object = archive.object_by_index(found.index).map_err(|error| malformed(chain(&error)))?;
+    let object = object.ok_or_else(|| malformed("the object is not there".to_owned()))?;
+
+    let mut out = BufWriter::with_capacity(128 << 10, Sealer::new()?);
+    D::write(&object, &mut out)?;
+    let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    drop((object, archive));
+    let contents = Contents {
+        kind: D::KIND,
+        version: current_version(D::KIND),
+        converter: Converter::CURRENT,
+        arch: found.meta.arch.parse().unwrap_or_default(),
+        debug_id: found.meta.debug_id,
+        rank: job.rank.as_u8(),
+        file_type: found.meta.file_type,
+        features: Features { srcsrv_vcs: None, ..found.meta.features.clone() },
+    };
+    let blob = sealer.finish(&contents)?;
+    let open = OpenCache::open_sealed(&blob)
+        .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
+    D::try_out(&open);
+    drop(open);
+    Ok(Derived { kind: D::KIND, checksum: blob::checksum(&blob), blob: Bytes::from(blob) })
+}
+
+pub(super) fn malformed(detail: String) -> Failure {
+    Failure::Missing(Missing::malformed(detail))
+}
+
+pub(super) fn unsupported(detail: String) -> Failure {
+    Failure::Missing(Missing::new(Cause::Unsupported, detail))
+}
+
+/// Writing fails for two reasons only: the limit, and want of memory.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::FileTooLarge => malformed(format!("its cache would exceed {MAX_RAW_BYTES} bytes")),
+            _ => Self::OutOfMemory,
+        }
+    }
+}
+
+/// Returns the kind of the I/O error that caused another, if one did.
+pub(super) fn io_error(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let mut error = Some(error);
+    while let Some(current) = error {
+        if let Some(io) = current.downcast_ref::<io::Error>() {
+            return Some(io.kind());
+        }
+        error = current.source();
+    }
+    None
+}

@@ -1,0 +1,70 @@
+//! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
+
+use std::io::{self, BufWriter, Write};
+
+use symbolic::cfi::{AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind};
+use symbolic::common::ByteView;
+use symbolic::debuginfo::Object;
+
+use super::blob::{Contents, Sealer};
+use super::build::{Derive, Failure, io_error, malformed, unsupported};
+use super::inspect::chain;
+use super::lookup::OpenCache;
+use crate::cache::Kind;
+
+/// A function's unwind information may refer to that of another, which may refer on: in a good PE a few times, in a bad
+/// one for ever.
+const MAX_UNWIND_CHAIN: usize = 256;
+
+const PREAMBLE_BYTES: usize = 8;
+
+/// Derives CFI caches.
+pub(super) struct Cfi;
+
+impl Derive for Cfi {
+    const KIND: Kind = Kind::CfiCache;
+
+    /// Writes what `CfiCache::from_object` would, without holding it in memory first.
+    fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
+        if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
+            return Err(unsupported(format!("unwind information is not in a file of type {}", object.file_format())));
+        }
+        out.write_all(&CFICACHE_MAGIC.to_ne_bytes())?;
+        out.write_all(&CFICACHE_LATEST_VERSION.to_ne_bytes())?;
+        if let Object::Pe(pe) = object
+            && let Some(debug_file) = pe.debug_file_name()
+        {
+            let (arch, id) = (object.arch().name(), object.debug_id());
+            writeln!(out, "MODULE windows {arch} {} {debug_file}", id.breakpad())?;
+        }
+        let mut writer = AsciiCfiWriter::new(out).max_unwind_chain_len(Some(MAX_UNWIND_CHAIN));
+        writer.process(object).map_err(|error| match (error.kind(), io_error(&error)) {
+            (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
+                Failure::from(io::Error::from(io::ErrorKind::FileTooLarge))
+            }
+            (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
+            (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => unsupported(chain(&error)),
+            _ => malformed(chain(&error)),
+        })
+    }
+
+    fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {
+        let cache = CfiCache::from_bytes(ByteView::from_slice(raw)).map_err(|error| chain(&error))?;
+        if !cache.is_latest() || raw.len() < PREAMBLE_BYTES {
+            return Err(format!("it is a CFI cache of version {}", cache.version()));
+        }
+        let records = std::str::from_utf8(cache.as_slice()).map_err(|error| error.to_string())?;
+        let is_record = |line: &str| line.starts_with("STACK ") || line.starts_with("MODULE ");
+        if !records.is_empty() && !(records.ends_with('\n') && records.lines().next().is_some_and(is_record)) {
+            return Err("there is something else in it than records".to_owned());
+        }
+        Ok(())
+    }
+
+    fn try_out(_: &OpenCache) {}
+}
+
+/// Returns the records of a valid raw cache.
+pub(super) fn records(raw: &[u8]) -> &[u8] {
+    raw.get(PREAMBLE_BYTES..).unwrap_or_default()
+}

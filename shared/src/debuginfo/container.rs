@@ -1,0 +1,346 @@
+//! Containers: found by their magic numbers, unpacked in one pass into a bounded room.
+//!
+//! gzip (also of several members), zstd, zlib; zip with any number of files, each of which may be compressed once more;
+//! cabinets with one file. What is not in a container stays where it is.
+//!
+//! A broken stream, or one that does not fit, leaves the beginning of its file: enough for the ids, so that the module
+//! can be told why there is nothing for it.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+
+use symbolic::debuginfo::{Archive, FileFormat};
+
+use super::layout::{Layout, Part, Place};
+use crate::domain::{Cause, Missing};
+
+/// Room for what is unpacked.
+pub trait Room {
+    /// Writes bytes at an offset, which is at most the end of what was written before.
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl Room for Vec<u8> {
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let end = start + bytes.len();
+        if self.len() < end {
+            self.resize(end, 0);
+        }
+        self.get_mut(start..end).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// How much room there is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomLimit {
+    /// What may be written now.
+    pub bytes: u64,
+    /// What could be written if nothing else were there: the limit that is reported.
+    pub budget: u64,
+}
+
+/// Files in an archive beyond this number are an attack rather than debug information.
+const MAX_FILES: usize = 10_000;
+
+/// What is kept of a file that is not whole.
+const HEAD_BYTES: u64 = 1 << 20;
+
+/// The largest window of a zstd stream: 128 MiB, what `zstd` itself accepts without being told.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// Lines kept of what was passed over.
+const MAX_IGNORED: usize = 100;
+
+/// Enough to tell every format by its beginning.
+const MAGIC_BYTES: usize = 64;
+
+/// Finds the files in a DIF; unpacks those that are in a container.
+///
+/// With `partial`, the DIF has holes: of a stream only the beginning is unpacked, an archive is passed over.
+/// Fails only where the room does.
+pub fn unpack(dif: &[u8], partial: bool, room: &mut dyn Room, limit: RoomLimit) -> io::Result<Layout> {
+    let mut unpacker = Unpacker { room, limit, work: 0, layout: Layout { partial, ..Layout::default() } };
+    match Container::of(dif) {
+        None => unpacker.layout.parts.push(Part { name: String::new(), place: Place::Whole, fault: None }),
+        Some(Container::Stream(stream)) => unpacker.stream("", stream, dif)?,
+        Some(Container::Zip | Container::Cabinet) if partial => {
+            unpacker.ignore("", "an archive of which only parts were read");
+        }
+        Some(Container::Zip) => unpacker.zip(dif)?,
+        Some(Container::Cabinet) => unpacker.cabinet(dif)?,
+    }
+    Ok(unpacker.layout)
+}
+
+/// Says what a file is that is not a debug information file, by how it begins.
+pub(super) fn describe(data: &[u8]) -> String {
+    let known = [
+        (&b"PK\x03\x04"[..], "an archive inside another container, which is not read: upload it by itself"),
+        (b"MSCF", "a cabinet inside another container, which is not read: upload it by itself"),
+        (b"\xfd7zXZ\0", "compressed with xz, which is not read: use zstd or gzip"),
+        (b"BZh", "compressed with bzip2, which is not read: use zstd or gzip"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not read: use zip"),
+        (b"!<arch>\n", "a static library, which is not read: upload what is linked from it"),
+    ];
+    if data.is_empty() {
+        return "empty file".to_owned();
+    }
+    if let Some((_, what)) = known.iter().find(|(magic, _)| data.starts_with(magic)) {
+        return (*what).to_owned();
+    }
+    let beginning = data.get(..data.len().min(16)).unwrap_or_default();
+    format!("not a debug information file: it begins with \"{}\"", beginning.escape_ascii())
+}
+
+/// A container, by its magic number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Container {
+    Stream(Stream),
+    Zip,
+    Cabinet,
+}
+
+/// A compressed stream of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Gzip,
+    Zstd,
+    Zlib,
+}
+
+impl Container {
+    fn of(data: &[u8]) -> Option<Self> {
+        match data {
+            [0x1f, 0x8b, ..] => Some(Self::Stream(Stream::Gzip)),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Stream(Stream::Zstd)),
+            [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Some(Self::Stream(Stream::Zlib)),
+            [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Some(Self::Zip),
+            [b'M', b'S', b'C', b'F', ..] => Some(Self::Cabinet),
+            _ => None,
+        }
+    }
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip stream",
+            Self::Zstd => "zstd stream",
+            Self::Zlib => "zlib stream",
+        }
+    }
+
+    fn reader<'a>(self, data: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(match self {
+            Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(data)),
+            Self::Zlib => Box::new(Zlib { data: BufReader::new(data), inflate: flate2::Decompress::new(true), ended: false }),
+            Self::Zstd => {
+                let mut decoder = zstd::Decoder::new(data)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                Box::new(decoder)
+            }
+        })
+    }
+}
+
+struct Unpacker<'a> {
+    room: &'a mut dyn Room,
+    limit: RoomLimit,
+    /// Bytes that came out of decompressors.
+    work: u64,
+    layout: Layout,
+}
+
+impl Unpacker<'_> {
+    fn stream(&mut self, name: &str, stream: Stream, data: impl Read) -> io::Result<()> {
+        match stream.reader(data) {
+            Ok(mut reader) => self.file(name, stream.name(), &mut *reader, false),
+            Err(error) => {
+                self.ignore(name, &format!("the {} is broken: {error}", stream.name()));
+                Ok(())
+            }
+        }
+    }
+
+    fn zip(&mut self, dif: &[u8]) -> io::Result<()> {
+        let mut archive = match zip::ZipArchive::new(Cursor::new(dif)) {
+            Ok(archive) if archive.len() > MAX_FILES => {
+                let files = archive.len();
+                self.ignore("", &format!("the archive has {files} files, more than the limit of {MAX_FILES}"));
+                return Ok(());
+            }
+            Ok(archive) => archive,
+            Err(error) => {
+                self.ignore("", &format!("the zip archive is broken: {error}"));
+                return Ok(());
+            }
+        };
+        if archive.is_empty() {
+            self.ignore("", "an archive without files");
+        }
+        for index in 0..archive.len() {
+            let name = archive.name_for_index(index).unwrap_or_default().to_owned();
+            if is_of_no_interest(&name) {
+                continue;
+            }
+            match archive.by_index(index) {
+                Ok(file) if file.is_dir() || file.is_symlink() => {}
+                Ok(mut file) => self.file(&name, "zip archive", &mut file, true)?,
+                Err(zip::result::ZipError::UnsupportedArchive(zip::result::ZipError::PASSWORD_REQUIRED)) => {
+                    self.ignore(&name, "encrypted, which is not read: upload it without a password");
+                }
+                Err(error) => self.ignore(&name, &format!("cannot be read from the archive: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn cabinet(&mut self, dif: &[u8]) -> io::Result<()> {
+        let mut cabinet = match cab::Cabinet::new(Cursor::new(dif)) {
+            Ok(cabinet) => cabinet,
+            Err(error) => {
+                self.ignore("", &format!("the cabinet is broken: {error}"));
+                return Ok(());
+            }
+        };
+        let names: Vec<String> = cabinet
+            .folder_entries()
+            .flat_map(|folder| folder.file_entries().map(|file| file.name().to_owned()).collect::<Vec<_>>())
+            .collect();
+        let [name] = names.as_slice() else {
+            self.ignore("", &format!("a cabinet of {} files: only cabinets with one are read", names.len()));
+            return Ok(());
+        };
+        match cabinet.read_file(name) {
+            Ok(mut file) => self.file(name, "cabinet", &mut file, true),
+            Err(error) => {
+                self.ignore(name, &format!("cannot be read from the cabinet: {error}"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Unpacks one file if it may be a debug information file.
+    fn file(&mut self, name: &str, container: &str, reader: &mut dyn Read, may_be_compressed: bool) -> io::Result<()> {
+        let mut head = Vec::with_capacity(MAGIC_BYTES);
+        let read = reader.take(MAGIC_BYTES as u64).read_to_end(&mut head);
+        if let (Some(Container::Stream(stream)), true) = (Container::of(&head), may_be_compressed) {
+            return self.stream(name, stream, Cursor::new(head).chain(reader));
+        }
+        if Archive::peek(&head) == FileFormat::Unknown {
+            match read {
+                Err(error) => self.ignore(name, &format!("the {container} is broken: {error}")),
+                Ok(_) => self.ignore(name, &describe(&head)),
+            }
+            return Ok(());
+        }
+        match read {
+            Ok(_) => self.copy(name, container, &mut Cursor::new(head).chain(reader)),
+            Err(error) => self.copy(name, container, &mut Cursor::new(head).chain(Broken(Some(error)))),
+        }
+    }
+
+    fn copy(&mut self, name: &str, container: &str, reader: &mut dyn Read) -> io::Result<()> {
+        let offset = self.layout.unpacked_bytes.next_multiple_of(Place::ALIGNMENT);
+        let mut left = self.limit.bytes.saturating_sub(offset);
+        if self.layout.partial || self.work / 2 > self.limit.bytes {
+            left = left.min(HEAD_BYTES);
+        }
+        let mut buffer = vec![0; 128 << 10];
+        let mut length = 0;
+        let fault = loop {
+            let read = match reader.read(&mut buffer) {
+                Ok(0) => break None,
+                Ok(read) => read as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    let reason = format!("the {container} is broken after {length} bytes: {error}");
+                    break Some(Missing::malformed(reason));
+                }
+            };
+            self.work += read;
+            let fits = read.min(left - length);
+            self.room.put(offset + length, buffer.get(..fits as usize).unwrap_or_default())?;
+            length += fits;
+            if fits < read {
+                break Some(self.too_large());
+            }
+        };
+        if fault.is_some() {
+            length = length.min(HEAD_BYTES);
+        }
+        self.layout.unpacked_bytes = offset + length;
+        self.layout.parts.push(Part { name: name.to_owned(), place: Place::Unpacked { offset, length }, fault });
+        Ok(())
+    }
+
+    fn too_large(&mut self) -> Missing {
+        if self.layout.partial {
+            return Missing::malformed("only a part of it was read");
+        }
+        self.layout.out_of_room = true;
+        let limit = self.limit.budget;
+        Missing::new(Cause::TooLarge { limit }, format!("unpacked it does not fit into the {limit} bytes of scratch space"))
+    }
+
+    fn ignore(&mut self, name: &str, reason: &str) {
+        self.layout.ignore(name, reason);
+    }
+}
+
+/// A zlib stream that is broken if it ends too early: `flate2`'s own reader takes that for the end.
+struct Zlib<R> {
+    data: BufReader<R>,
+    inflate: flate2::Decompress,
+    ended: bool,
+}
+
+impl<R: Read> Read for Zlib<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while !self.ended && !out.is_empty() {
+            let input = self.data.fill_buf()?;
+            let at_end = input.is_empty();
+            let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = self.inflate.decompress(input, out, flate2::FlushDecompress::None)?;
+            self.data.consume((self.inflate.total_in() - before_in) as usize);
+            let written = (self.inflate.total_out() - before_out) as usize;
+            self.ended = status == flate2::Status::StreamEnd;
+            if written > 0 {
+                return Ok(written);
+            }
+            if at_end && !self.ended {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// Reports an error that was met before.
+struct Broken(Option<io::Error>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+impl Layout {
+    /// Notes what was passed over; beyond a limit, only that there was more.
+    pub(super) fn ignore(&mut self, name: &str, reason: &str) {
+        match self.ignored.len() {
+            ..MAX_IGNORED if name.is_empty() => self.ignored.push(reason.to_owned()),
+            ..MAX_IGNORED => self.ignored.push(format!("{name}: {reason}")),
+            MAX_IGNORED => self.ignored.push("and more".to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// Tells what archives hold beside debug information files, and nobody asks about.
+fn is_of_no_interest(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    let in_shadow = name.split('/').any(|folder| folder == "__MACOSX");
+    file.is_empty() || in_shadow || file == "Info.plist" || file == ".DS_Store" || file.starts_with("._")
+}

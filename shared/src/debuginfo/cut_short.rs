@@ -1,0 +1,134 @@
+//! Files that end before their own headers say they do.
+//!
+//! `symbolic` reads what there is of such a file; the caches would look whole and answer too little.
+
+/// Says in which way a file is cut short; `None` if it is whole, or of a format that does not tell.
+pub(super) fn cut_short(data: &[u8]) -> Option<String> {
+    let end = elf_end(data).or_else(|| pdb_end(data))?;
+    let found = data.len() as u64;
+    (end > found).then(|| format!("the file is cut short: it has {found} of {end} bytes, upload it again"))
+}
+
+/// Where an ELF file ends by its section headers: System V ABI, "ELF header" and "Sections".
+fn elf_end(data: &[u8]) -> Option<u64> {
+    const SHT_NULL: u64 = 0;
+    const SHT_NOBITS: u64 = 8;
+    let header = Elf::read(data)?;
+    let table = header.field(0x20, 0x28, Width::Address)?;
+    if table == 0 {
+        return None;
+    }
+    let entry_size = header.field(0x2e, 0x3a, Width::Half)?;
+    let count = header.field(0x30, 0x3c, Width::Half)?;
+    let mut end = table.saturating_add(entry_size.saturating_mul(count));
+    for index in 0..count {
+        let Some(section) = Elf::at(data, header, table.saturating_add(index * entry_size)) else { break };
+        let (Some(kind), Some(offset), Some(size)) = (
+            section.field(4, 4, Width::Word),
+            section.field(0x10, 0x18, Width::Address),
+            section.field(0x14, 0x20, Width::Address),
+        ) else {
+            break;
+        };
+        if kind != SHT_NULL && kind != SHT_NOBITS {
+            end = end.max(offset.saturating_add(size));
+        }
+    }
+    Some(end)
+}
+
+/// Where a PDB ends by its superblock: LLVM, "The MSF File Format".
+fn pdb_end(data: &[u8]) -> Option<u64> {
+    if !data.starts_with(b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0") {
+        return None;
+    }
+    let word = |at: usize| Some(u64::from(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?)));
+    Some(word(32)? * word(40)?)
+}
+
+/// A record of an ELF file, whose fields lie elsewhere in files of 64 bits than in those of 32.
+#[derive(Clone, Copy)]
+struct Elf<'a> {
+    record: &'a [u8],
+    is_64: bool,
+    is_big_endian: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Width {
+    Half,
+    Word,
+    Address,
+}
+
+impl<'a> Elf<'a> {
+    fn read(data: &'a [u8]) -> Option<Self> {
+        let identification = data.strip_prefix(b"\x7fELF")?;
+        let is_64 = *identification.first()? == 2;
+        let is_big_endian = *identification.get(1)? == 2;
+        Some(Self { record: data, is_64, is_big_endian })
+    }
+
+    fn at(data: &'a [u8], like: Self, offset: u64) -> Option<Self> {
+        Some(Self { record: data.get(usize::try_from(offset).ok()?..)?, ..like })
+    }
+
+    fn field(self, at_32: usize, at_64: usize, width: Width) -> Option<u64> {
+        let at = if self.is_64 { at_64 } else { at_32 };
+        let bytes = match width {
+            Width::Half => 2,
+            Width::Address if self.is_64 => 8,
+            Width::Word | Width::Address => 4,
+        };
+        let field = self.record.get(at..at.checked_add(bytes)?)?;
+        let fold = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+        Some(if self.is_big_endian { field.iter().fold(0, fold) } else { field.iter().rev().fold(0, fold) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A little-endian ELF file of 64 bits with one section.
+    fn elf(kind: u32, offset: u64, size: u64) -> Vec<u8> {
+        let mut file = vec![0; 128];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[0x28] = 64;
+        file[0x3a] = 64;
+        file[0x3c] = 1;
+        file[64 + 4..64 + 8].copy_from_slice(&kind.to_le_bytes());
+        file[64 + 0x18..64 + 0x20].copy_from_slice(&offset.to_le_bytes());
+        file[64 + 0x20..64 + 0x28].copy_from_slice(&size.to_le_bytes());
+        file
+    }
+
+    #[test]
+    fn a_section_beyond_the_end_tells_that_a_file_is_cut_short() {
+        assert_eq!(cut_short(&elf(1, 100, 28)), None);
+        let reason = cut_short(&elf(1, 100, 29)).unwrap();
+        assert!(reason.contains("128 of 129 bytes"), "{reason}");
+        assert!(cut_short(&elf(1, u64::MAX, 29)).is_some());
+        assert!(cut_short(&elf(1, 0, 0)[..100]).is_some());
+    }
+
+    #[test]
+    fn a_section_without_bytes_may_lie_anywhere() {
+        assert_eq!(cut_short(&elf(8, 1 << 40, 1 << 40)), None);
+    }
+
+    #[test]
+    fn a_pdb_has_as_many_pages_as_it_says() {
+        let mut pdb = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
+        pdb.extend([64, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
+        pdb.resize(128, 0);
+        assert_eq!(cut_short(&pdb), None);
+        assert!(cut_short(&pdb[..127]).is_some());
+    }
+
+    #[test]
+    fn other_files_do_not_tell() {
+        assert_eq!(cut_short(b"MODULE Linux x86_64 0 a"), None);
+        assert_eq!(cut_short(b"\x7fELF"), None);
+    }
+}

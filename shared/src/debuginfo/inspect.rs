@@ -1,0 +1,174 @@
+//! The objects in a DIF: what identifies them, what they are, what they offer.
+
+use symbolic::debuginfo::dwarf::Dwarf as _;
+use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
+
+use super::cut_short::cut_short;
+use super::headers::{self, Headers};
+use super::layout::{DifBytes, Found, Layout, Part};
+use super::{container, panics};
+use crate::domain::{Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
+
+/// Lists the objects of a DIF, and completes its layout with them.
+///
+/// An object that cannot be parsed, or is cut short, is listed if its ids can be read: it offers nothing, and deriving
+/// from it says why. One without ids is listed and noted as ignored. Of a DIF with holes only ids are told.
+pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
+    for (number, part) in layout.parts.clone().iter().enumerate() {
+        let data = bytes.part(part.place).unwrap_or_default();
+        if Archive::peek(data) == FileFormat::Unknown {
+            layout.ignore(&part.name, &container::describe(data));
+            continue;
+        }
+        let reader = Reader { part, data, partial: layout.partial };
+        let objects = panics::caught(|| reader.objects()).unwrap_or_else(|panic| vec![reader.from_headers(0, panic)]);
+        for (index, object) in objects.into_iter().enumerate() {
+            match object {
+                Ok((mut meta, fault)) => {
+                    meta.index = layout.objects.len();
+                    if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
+                        let hint = "it has neither a debug id nor a code id, by which it could be looked up";
+                        layout.ignore(&part.name, hint);
+                    }
+                    layout.objects.push(Found { part: number, index, meta, fault });
+                }
+                Err(reason) => layout.ignore(&part.name, &reason),
+            }
+        }
+    }
+    Inspection {
+        objects: layout.objects.iter().map(|found| found.meta.clone()).collect(),
+        ignored: layout.ignored.clone(),
+    }
+}
+
+/// An object and why nothing can be derived from it, or why it is ignored.
+type Read = Result<(ObjectMeta, Option<Missing>), String>;
+
+struct Reader<'a> {
+    part: &'a Part,
+    data: &'a [u8],
+    partial: bool,
+}
+
+impl Reader<'_> {
+    fn objects(&self) -> Vec<Read> {
+        let archive = match Archive::parse(self.data) {
+            Ok(archive) => archive,
+            Err(error) => return vec![self.from_headers(0, self.unreadable(&error))],
+        };
+        (0..archive.object_count())
+            .map(|index| match archive.object_by_index(index) {
+                Ok(Some(object)) => self.from_object(&object, index),
+                Ok(None) => Err("there are fewer objects in it than it says".to_owned()),
+                Err(error) => self.from_headers(index, self.unreadable(&error)),
+            })
+            .collect()
+    }
+
+    fn from_object(&self, object: &Object<'_>, index: usize) -> Read {
+        let file_type = file_type(object)?;
+        let fault = self.fault();
+        if self.partial && !ids_are_certain(object) {
+            return self.from_headers(index, "its ids cannot be told from the parts that were read".to_owned());
+        }
+        let meta = ObjectMeta {
+            index,
+            debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
+            code_id: object.code_id().filter(|id| ModuleId::of(None, Some(id)).is_some()),
+            file_type,
+            arch: object.arch().name().to_owned(),
+            features: if fault.is_none() { features(object) } else { Features::default() },
+        };
+        Ok((meta, fault))
+    }
+
+    fn from_headers(&self, index: usize, reason: String) -> Read {
+        match panics::caught(|| headers::read(self.data, index)) {
+            Ok(Some(Headers { debug_id, code_id, arch, file_type })) => {
+                let features = Features::default();
+                let meta = ObjectMeta { index, debug_id, code_id, file_type, arch: arch.name().to_owned(), features };
+                Ok((meta, self.fault().or_else(|| Some(Missing::malformed(reason)))))
+            }
+            Ok(None) | Err(_) => Err(self.fault().map_or(reason, |fault| fault.detail)),
+        }
+    }
+
+    fn fault(&self) -> Option<Missing> {
+        let holes = || self.partial.then(|| Missing::malformed("only parts of the file were read"));
+        let cut = || cut_short(self.data).map(Missing::malformed);
+        self.part.fault.clone().or_else(holes).or_else(cut)
+    }
+
+    fn unreadable(&self, error: &dyn std::error::Error) -> String {
+        format!("cannot be read as {}: {}", Archive::peek(self.data), chain(error))
+    }
+}
+
+/// Returns an error and what caused it, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn features(object: &Object<'_>) -> Features {
+    Features {
+        has_debug_info: object.has_debug_info(),
+        has_unwind_info: object.has_unwind_info(),
+        has_symbols: object.has_symbols(),
+        has_sources: object.has_sources(),
+        srcsrv_vcs: match object {
+            Object::Pdb(pdb) => pdb.debug_session().ok().and_then(|session| session.srcsrv_vcs_name()),
+            _ => None,
+        },
+    }
+}
+
+fn file_type(object: &Object<'_>) -> Result<FileType, String> {
+    let is_debug = object.kind() == ObjectKind::Debug;
+    Ok(match object {
+        Object::Elf(elf) => elf_type(elf)?,
+        Object::MachO(_) if is_debug => FileType::MachDebug,
+        Object::MachO(_) => FileType::MachCode,
+        Object::Wasm(_) if is_debug => FileType::WasmDebug,
+        Object::Wasm(_) => FileType::WasmCode,
+        Object::Pe(_) => FileType::Pe,
+        Object::Pdb(_) => FileType::Pdb,
+        Object::PortablePdb(_) => FileType::PortablePdb,
+        Object::Breakpad(_) => FileType::Breakpad,
+        Object::SourceBundle(_) => FileType::SourceBundle,
+    })
+}
+
+/// `symbolic` takes an executable without interpreter for a debug companion, which is wrong for static ones: what tells
+/// is whether there is program code.
+fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
+    match elf.kind() {
+        ObjectKind::Dump => Err("a core dump, which has no debug information".to_owned()),
+        _ if elf.raw_section("text").is_some() => Ok(FileType::ElfCode),
+        ObjectKind::Debug => Ok(FileType::ElfDebug),
+        _ if elf.has_debug_info() => Ok(FileType::ElfDebug),
+        _ => Ok(FileType::ElfCode),
+    }
+}
+
+/// Tells whether holes in a file cannot have changed what its ids seem to be.
+fn ids_are_certain(object: &Object<'_>) -> bool {
+    match object {
+        // Without a build id, `symbolic` hashes program code, which may be in a hole.
+        Object::Elf(elf) => elf.code_id().is_some(),
+        // The age is in another stream than the rest of the id.
+        Object::Pdb(pdb) => pdb.debug_id().appendix() != 0,
+        _ => true,
+    }
+}

@@ -1,0 +1,90 @@
+//! What is where in a DIF: the files in its container, and the objects in those.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::{Missing, ObjectMeta};
+
+/// What is where in a DIF. Made by [`super::unpack`], completed by [`super::inspect`].
+///
+/// Whoever holds it, the DIF and what was unpacked can derive, also in another process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// The files.
+    pub parts: Vec<Part>,
+    /// The objects, in the order of their indices.
+    pub objects: Vec<Found>,
+    /// What was passed over, and why: for a human.
+    pub ignored: Vec<String>,
+    /// How many bytes of the room are taken.
+    pub unpacked_bytes: u64,
+    /// Whether something did not fit into the room.
+    pub out_of_room: bool,
+    /// Whether the DIF has holes.
+    pub partial: bool,
+}
+
+/// One file in a DIF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Its name in the container; empty where it has none.
+    pub name: String,
+    /// Where its bytes are.
+    pub place: Place,
+    /// Why it is not there as a whole.
+    pub fault: Option<Missing>,
+}
+
+/// Where the bytes of a file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// They are the DIF itself.
+    Whole,
+    /// They are among what was unpacked.
+    Unpacked {
+        /// The offset of the first one, a multiple of [`Place::ALIGNMENT`].
+        offset: u64,
+        /// Their number.
+        length: u64,
+    },
+}
+
+/// One object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The file that it is in, counted from zero.
+    pub part: usize,
+    /// Its place in that file, counted from zero.
+    pub index: usize,
+    /// What it is.
+    pub meta: ObjectMeta,
+    /// Why nothing can be derived from it.
+    pub fault: Option<Missing>,
+}
+
+/// The bytes of a DIF, and what was unpacked from it.
+#[derive(Clone, Copy, Debug)]
+pub struct DifBytes<'a> {
+    /// The DIF.
+    pub dif: &'a [u8],
+    /// What was unpacked.
+    pub unpacked: &'a [u8],
+}
+
+impl Place {
+    /// Unpacked files begin at multiples of this: parsers of some formats need it.
+    pub const ALIGNMENT: u64 = 16;
+}
+
+impl<'a> DifBytes<'a> {
+    /// Returns the bytes of a file; `None` where they are not there.
+    pub fn part(self, place: Place) -> Option<&'a [u8]> {
+        match place {
+            Place::Whole => Some(self.dif),
+            Place::Unpacked { offset, length } => {
+                let start = usize::try_from(offset).ok()?;
+                self.unpacked.get(start..start.checked_add(usize::try_from(length).ok()?)?)
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Opened caches: decompressed, validated, and held so that every lookup borrows from them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use symbolic::ppdb::PortablePdbCache;
+use symbolic::symcache::SymCache;
+
+use super::blob::{self, AlignedBytes, BlobFault, Contents};
+use super::build::Derive as _;
+use super::cfi::{self, Cfi};
+use super::ppdb::Ppdb;
+use super::symcache::Sym;
+use crate::cache::{Kind, Ready};
+use crate::domain::{DebugId, Features, FileType};
+
+/// A derived cache, open for lookups. Cheap to clone: clones share the bytes.
+///
+/// What is open was checked against its record, parses, and has no cycle among its inlined calls. The chain of inlined
+/// calls at one address may still be as long as the DIF made it: whoever walks one caps it.
+#[derive(Clone)]
+pub struct OpenCache {
+    contents: Arc<Contents>,
+    raw: Arc<AlignedBytes>,
+}
+
+impl OpenCache {
+    /// Checks a blob against the record that names it, and opens it.
+    ///
+    /// Every fault means that the blob is not what its builder published: report it as a suspect, use something else.
+    /// Takes about as long as decompressing does; memory is bounded by [`super::MAX_RAW_BYTES`].
+    pub fn open(kind: Kind, ready: &Ready, blob: Bytes) -> Result<Self, BlobFault> {
+        let (contents, raw) = blob::open(kind, ready, &blob)?;
+        Self::load(contents, raw)
+    }
+
+    /// Opens a blob that was sealed just now, as [`OpenCache::open`] will.
+    pub(super) fn open_sealed(blob: &[u8]) -> Result<Self, BlobFault> {
+        let (contents, raw) = blob::open_unchecked(blob)?;
+        Self::load(contents, raw)
+    }
+
+    fn load(contents: Contents, raw: AlignedBytes) -> Result<Self, BlobFault> {
+        match contents.kind {
+            Kind::CfiCache => Cfi::validate(raw.as_slice(), &contents),
+            Kind::PpdbCache => Ppdb::validate(raw.as_slice(), &contents),
+            Kind::SymCache => Sym::validate(raw.as_slice(), &contents),
+        }
+        .map_err(BlobFault::Cache)?;
+        Ok(Self { contents: Arc::new(contents), raw: Arc::new(raw) })
+    }
+
+    /// Returns the SymCache; `None` if this is of another kind. Costs the parsing of a header.
+    pub fn sym_cache(&self) -> Option<SymCache<'_>> {
+        (self.contents.kind == Kind::SymCache).then(|| SymCache::parse(self.raw.as_slice()).ok())?
+    }
+
+    /// Returns the PPDB cache; `None` if this is of another kind. Costs the parsing of a header.
+    pub fn ppdb_cache(&self) -> Option<PortablePdbCache<'_>> {
+        (self.contents.kind == Kind::PpdbCache).then(|| PortablePdbCache::parse(self.raw.as_slice()).ok())?
+    }
+
+    /// Returns the unwind information as a Breakpad symbol file: UTF-8, empty if there is none; `None` if this is of
+    /// another kind. For a PE with a debug file the first line is a `MODULE` record.
+    pub fn cfi(&self) -> Option<&[u8]> {
+        (self.contents.kind == Kind::CfiCache).then(|| cfi::records(self.raw.as_slice()))
+    }
+
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        self.contents.kind
+    }
+
+    /// Returns the debug id of the object that it was made from.
+    pub fn debug_id(&self) -> Option<DebugId> {
+        self.contents.debug_id
+    }
+
+    /// Returns the type of the DIF that it was made from.
+    pub fn file_type(&self) -> FileType {
+        self.contents.file_type
+    }
+
+    /// Returns what the object offers that it was made from; the version control system is in the record alone.
+    pub fn features(&self) -> &Features {
+        &self.contents.features
+    }
+
+    /// Returns what it costs to keep it in memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.raw.memory_bytes() + size_of::<AlignedBytes>() + size_of::<Contents>()
+    }
+}
+
+impl fmt::Debug for OpenCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenCache").field("contents", &self.contents).field("bytes", &self.memory_bytes()).finish()
+    }
+}

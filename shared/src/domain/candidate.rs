@@ -1,0 +1,47 @@
+//! Candidates: the DIFs considered for a module, and what became of them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Features, Location, SourceKey};
+
+/// A DIF considered for a module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The source it was looked for in.
+    pub source: SourceKey,
+    /// Where in the source it is.
+    pub location: Location,
+    /// What became of it.
+    pub download: Download,
+    /// Its size in bytes, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// How long fetching it took, in milliseconds, where it was fetched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Download {
+    /// It is there, and offers this.
+    Ok {
+        /// What it offers.
+        features: Features,
+    },
+    /// It cannot be parsed.
+    Malformed,
+    /// The source refuses to hand it out.
+    NoPerm {
+        /// What the source said.
+        details: String,
+    },
+    /// It is not there.
+    NotFound,
+    /// The source failed.
+    Error {
+        /// How it failed.
+        details: String,
+    },
+}

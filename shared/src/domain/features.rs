@@ -1,0 +1,95 @@
+//! What an object offers, what it is wanted for, and how well it serves.
+
+use serde::{Deserialize, Serialize};
+
+/// What an object offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Features {
+    /// Functions with lines: DWARF, PDB modules, Breakpad `FUNC` records.
+    pub has_debug_info: bool,
+    /// What it takes to unwind a stack.
+    pub has_unwind_info: bool,
+    /// Names without lines: symbol tables, exports, Breakpad `PUBLIC` records.
+    pub has_symbols: bool,
+    /// Source files.
+    pub has_sources: bool,
+    /// The version control system that a PDB's source server stream names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub srcsrv_vcs: Option<String>,
+}
+
+impl Features {
+    /// Adds what another object of the same module offers.
+    pub fn merge(&mut self, other: &Features) {
+        let Features { has_debug_info, has_unwind_info, has_symbols, has_sources, srcsrv_vcs } = other;
+        self.has_debug_info |= has_debug_info;
+        self.has_unwind_info |= has_unwind_info;
+        self.has_symbols |= has_symbols;
+        self.has_sources |= has_sources;
+        if self.srcsrv_vcs.is_none() {
+            self.srcsrv_vcs.clone_from(srcsrv_vcs);
+        }
+    }
+}
+
+/// What an object is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Names and lines.
+    Debug,
+    /// Stack walking.
+    Unwind,
+}
+
+/// How well an object serves a purpose: lower is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rank(u8);
+
+impl Rank {
+    /// Ranks an object for a purpose: debug information over symbols over nothing.
+    pub fn of(features: &Features, purpose: Purpose) -> Self {
+        Self(match purpose {
+            Purpose::Debug if features.has_debug_info => 0,
+            Purpose::Debug if features.has_symbols => 1,
+            Purpose::Unwind if features.has_unwind_info => 0,
+            Purpose::Debug | Purpose::Unwind => 2,
+        })
+    }
+
+    /// Returns whether anything better could be found.
+    pub fn quality(self) -> Quality {
+        if self.0 == 0 { Quality::Preferred } else { Quality::Fallback }
+    }
+
+    /// Returns the number, as caches store it.
+    pub fn as_u8(self) -> u8 {
+        self.0
+    }
+}
+
+/// Whether what was found is what one would choose, or what there was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quality {
+    /// Nothing better can be found.
+    Preferred,
+    /// Something better may turn up.
+    Fallback,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_information_outranks_symbols_which_outrank_nothing() {
+        let symbols = Features { has_symbols: true, ..Features::default() };
+        let debug = Features { has_debug_info: true, ..Features::default() };
+        let nothing = Features::default();
+        let rank = |features| Rank::of(features, Purpose::Debug);
+        assert!(rank(&debug) < rank(&symbols) && rank(&symbols) < rank(&nothing));
+        assert_eq!(rank(&debug).quality(), Quality::Preferred);
+        assert_eq!(Rank::of(&debug, Purpose::Unwind).quality(), Quality::Fallback);
+    }
+}

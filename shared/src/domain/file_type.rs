@@ -1,0 +1,54 @@
+//! Types of DIFs, and types of the modules that they belong to.
+
+use serde::{Deserialize, Serialize};
+
+/// The type of a DIF.
+///
+/// The order is the one in which equals are preferred: what the debugger would open first comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileType {
+    /// A Windows executable or library.
+    Pe,
+    /// A Windows debug file.
+    Pdb,
+    /// A .NET debug file.
+    #[serde(rename = "portablepdb")]
+    PortablePdb,
+    /// A Mach-O debug companion (dSYM).
+    MachDebug,
+    /// A Mach-O executable or library.
+    MachCode,
+    /// An ELF debug companion.
+    ElfDebug,
+    /// An ELF executable or library.
+    ElfCode,
+    /// A WebAssembly debug companion.
+    WasmDebug,
+    /// A WebAssembly module.
+    WasmCode,
+    /// A Breakpad symbol file.
+    Breakpad,
+    /// An archive of source files.
+    #[serde(rename = "sourcebundle")]
+    SourceBundle,
+}
+
+/// The type of a module in a crash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObjectType {
+    /// Linux, Android, BSD, consoles.
+    Elf,
+    /// macOS, iOS.
+    Macho,
+    /// Windows.
+    Pe,
+    /// .NET.
+    PeDotnet,
+    /// WebAssembly.
+    Wasm,
+    /// Anything else.
+    #[default]
+    Unknown,
+}

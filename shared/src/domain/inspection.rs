@@ -1,0 +1,31 @@
+//! What is found in a DIF when it is opened.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CodeId, DebugId, Features, FileType};
+
+/// What is in a DIF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inspection {
+    /// Its objects; those that cannot be parsed have left a line in `ignored`.
+    pub objects: Vec<ObjectMeta>,
+    /// What was passed over, and why: `name: reason`, for a human.
+    pub ignored: Vec<String>,
+}
+
+/// One object in a DIF.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectMeta {
+    /// Its place in the DIF, counted from zero.
+    pub index: usize,
+    /// Identity of the debug file; `None` if nil.
+    pub debug_id: Option<DebugId>,
+    /// Identity of the code file.
+    pub code_id: Option<CodeId>,
+    /// What it is.
+    pub file_type: FileType,
+    /// Its architecture, as `symbolic` names it.
+    pub arch: String,
+    /// What it offers.
+    pub features: Features,
+}

@@ -1,0 +1,25 @@
+//! The field's words: what a debug information file (DIF) is, what identifies it, where it is found, why it is not.
+//!
+//! Nothing here knows a wire format, a store, or the clock.
+
+mod candidate;
+mod features;
+mod file_type;
+mod inspection;
+mod missing;
+mod object_id;
+mod scope;
+mod source;
+mod time;
+
+pub use candidate::{Candidate, Download};
+pub use features::{Features, Purpose, Quality, Rank};
+pub use file_type::{FileType, ObjectType};
+pub use inspection::{Inspection, ObjectMeta};
+pub use missing::{Cause, Missing};
+pub use object_id::{ModuleId, ObjectId};
+pub use scope::{InvalidScope, Scope};
+pub use source::{DifRef, Location, SourceKey};
+pub use time::Timestamp;
+
+pub use symbolic::common::{Arch, CodeId, DebugId, Language};

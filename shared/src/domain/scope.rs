@@ -1,0 +1,101 @@
+//! Scopes: who may see a cached entry.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Who may see an entry: everybody, or the callers of one tenant.
+///
+/// A scoped request reads its own scope first, then the global one; no scope ever reads another tenant's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Scope {
+    /// Visible to every request. Its text is `global`.
+    #[default]
+    Global,
+    /// Visible to the requests of one tenant.
+    Tenant(String),
+}
+
+impl Scope {
+    /// The longest name of a tenant, in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Returns the scopes a request in this scope reads, in order.
+    pub fn readable(&self) -> Vec<Scope> {
+        match self {
+            Scope::Global => vec![Scope::Global],
+            Scope::Tenant(_) => vec![self.clone(), Scope::Global],
+        }
+    }
+
+    /// Returns the text that keys and messages carry.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Scope::Global => "global",
+            Scope::Tenant(name) => name,
+        }
+    }
+}
+
+/// A text that is no scope.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not a scope: 1 to {max} bytes without slashes and control characters", max = Scope::MAX_BYTES)]
+pub struct InvalidScope(String);
+
+impl FromStr for Scope {
+    type Err = InvalidScope;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = |c: char| c != '/' && !c.is_control();
+        match text {
+            "global" => Ok(Scope::Global),
+            _ if text.is_empty() || text.len() > Self::MAX_BYTES || !text.chars().all(allowed) => {
+                Err(InvalidScope(text.chars().take(64).collect()))
+            }
+            _ => Ok(Scope::Tenant(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = InvalidScope;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> Self {
+        scope.as_str().to_owned()
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_reads_its_own_scope_then_the_global_one() {
+        let acme: Scope = "acme".parse().unwrap();
+        assert_eq!(acme.readable(), [Scope::Tenant("acme".into()), Scope::Global]);
+        assert_eq!(Scope::Global.readable(), [Scope::Global]);
+    }
+
+    #[test]
+    fn the_text_global_is_the_global_scope_and_odd_texts_are_none() {
+        assert_eq!("global".parse(), Ok(Scope::Global));
+        for text in ["", "a/b", "a\nb", &"x".repeat(129)] {
+            assert!(text.parse::<Scope>().is_err(), "{text:?}");
+        }
+    }
+}

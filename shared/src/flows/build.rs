@@ -1,0 +1,453 @@
+//! Building the derived caches of one module: lease, find, fetch, derive, publish.
+//!
+//! 1. Take the leases of every kind that may come of it, in the order of the kinds, before looking for DIFs: what
+//!    arrives later marks the entries, and a mark that the lease did not see keeps its ask alive.
+//! 2. Find the DIFs of the module, strongly consistent, and rank them for each kind.
+//! 3. Fetch the best one (or use the copy that is open already), derive, create the blobs. A DIF that fails makes room
+//!    for the next best.
+//! 4. Publish each kind: the conditional write is the commit point. What is not published is an orphan for `prune`.
+//!
+//! While 2 and 3 go on, the leases are extended. A fault of ours gives them back; a fault of the DIF is remembered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::find::{self, Ranked};
+use super::{Error, Invocation, Settings, Update, Updated, fetch};
+use crate::cache::{
+    BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, Entry, Item, Kind, LEASE_EXTENSION, ModuleKey, Ready,
+    Refused, Seen, Token, current_version, decide,
+};
+use crate::domain::{Candidate, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
+use crate::ports::{BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError};
+
+/// Time kept back at the end of an invocation: to publish, or to give the leases back.
+const RESERVE: Duration = Duration::from_secs(5);
+
+/// Builds derived caches.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    /// The records.
+    pub records: Arc<dyn RecordStore>,
+    /// The bucket of derived caches.
+    pub caches: Arc<dyn BlobStore>,
+    /// The bucket that users upload to.
+    pub uploads: Arc<dyn DifReader>,
+    /// The queues of builds.
+    pub lanes: Arc<dyn Lanes>,
+    /// Parses DIFs.
+    pub deriver: Arc<dyn Deriver>,
+    /// The settings.
+    pub settings: Settings,
+}
+
+/// A DIF that is fetched and being parsed.
+#[derive(Debug)]
+pub struct OpenDif {
+    /// Which one.
+    pub dif: DifRef,
+    /// Its parser.
+    pub parser: Box<dyn Parser>,
+    /// What is in it.
+    pub inspection: Inspection,
+}
+
+/// What a build leaves to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing: no ask stands that it could have answered.
+    Settled,
+    /// Somebody else is at work, or the entry rests: come back at this time.
+    Later(Timestamp),
+}
+
+/// A kind whose lease this build holds.
+struct Held {
+    kind: Kind,
+    token: Token,
+}
+
+/// What came of one kind.
+struct Made {
+    outcome: Result<Ready, Missing>,
+    seen: Seen,
+}
+
+impl Builder {
+    /// Builds the kinds of a module for which an ask stands, and those that come of the same DIF and are due.
+    ///
+    /// `open` is a DIF that the caller has fetched already. [`Error::Store`] leaves the asks standing.
+    pub async fn build(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kinds: &[Kind],
+        open: &mut Option<OpenDif>,
+    ) -> Result<Outcome, Error> {
+        let (entries, difs) = self.look(module).await?;
+        let mut later = None;
+        let mut held = Vec::new();
+        for kind in Kind::ALL.into_iter().filter(|kind| kinds.contains(kind) || comes_of(&difs, *kind)) {
+            let entry = entries.iter().find(|entry| entry.kind() == kind);
+            if !self.is_due(entry, kinds.contains(&kind), invocation.now()) {
+                continue;
+            }
+            match self.take_lease(invocation, module, kind).await? {
+                Ok(lease) => held.push(lease),
+                Err(until) if kinds.contains(&kind) => later = later.max(until),
+                Err(_) => {}
+            }
+        }
+        if !held.is_empty() {
+            let again = self.work(invocation, module, &held, open).await?;
+            later = later.max(again);
+        }
+        Ok(later.map_or(Outcome::Settled, Outcome::Later))
+    }
+
+    /// Tells whether a build should be made of an entry: an ask stands for it, or a reader would ask now.
+    fn is_due(&self, entry: Option<&Entry>, asked_for: bool, now: Timestamp) -> bool {
+        match entry {
+            Some(entry) if asked_for => entry.ask().is_some(),
+            _ => !asked_for && decide(entry, &self.settings.reader(), now) == Decision::Build,
+        }
+    }
+
+    /// Takes the lease of a kind; else says when to come back, if at all.
+    async fn take_lease(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kind: Kind,
+    ) -> Result<Result<Held, Option<Timestamp>>, StoreError> {
+        let token = invocation.token();
+        let change = Change::TakeLease {
+            holder: invocation.request_id().to_owned(),
+            token: token.clone(),
+            deadline: invocation.deadline(),
+        };
+        let updated = self.update(invocation).entry(module, kind, &change).await?;
+        Ok(match updated {
+            Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => Ok(Held { kind, token }),
+            Updated::Refused(Refused::Leased, Some(entry)) => Err(entry.lease().map(|lease| lease.until)),
+            Updated::Refused(Refused::Resting { until }, _) => Err(Some(until)),
+            // Given up as crashed, or not ours to touch.
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(None),
+        })
+    }
+
+    /// Does the work under the leases, and ends them: published, failed, or given back.
+    async fn work(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        held: &[Held],
+        open: &mut Option<OpenDif>,
+    ) -> Result<Option<Timestamp>, Error> {
+        let began = invocation.elapsed();
+        let made = {
+            let make = self.make(invocation, module, held, open);
+            let mut make = std::pin::pin!(make);
+            let time_up = tokio::time::sleep(invocation.time_left().saturating_sub(RESERVE));
+            let mut time_up = std::pin::pin!(time_up);
+            loop {
+                tokio::select! {
+                    made = &mut make => break made,
+                    () = &mut time_up => break out_of_time(invocation, held, began),
+                    () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(invocation, module, held).await,
+                }
+            }
+        };
+        match made {
+            Ok(made) => {
+                for (lease, made) in held.iter().zip(made) {
+                    self.finish(invocation, module, lease, made).await?;
+                }
+                self.left_over(invocation, module, held).await
+            }
+            Err(DifError::Store(error)) => {
+                self.give_back(invocation, module, held).await?;
+                Err(error.into())
+            }
+            // The event of the new bytes is on its way; what was fetched is not what is there now.
+            Err(DifError::Changed | DifError::Missing(_)) => self.give_back(invocation, module, held).await,
+        }
+    }
+
+    async fn extend(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
+        for Held { kind, token } in held {
+            let change = Change::Extend { token: token.clone(), deadline: invocation.deadline() };
+            // A lease that was lost is found out by the publish; two extensions may fail before one is.
+            if let Err(error) = self.update(invocation).entry(module, *kind, &change).await {
+                tracing::warn!(%kind, module = module.module, %error, "could not extend a lease");
+            }
+        }
+    }
+
+    async fn finish(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        Held { kind, token }: &Held,
+        Made { outcome, seen }: Made,
+    ) -> Result<(), StoreError> {
+        let token = token.clone();
+        let change = match outcome {
+            Ok(ready) => Change::Publish { token, ready: Box::new(ready), seen },
+            Err(missing) => Change::Fail { token, missing, seen },
+        };
+        let updated = self.update(invocation).entry(module, *kind, &change).await?;
+        if let Updated::Refused(refused, _) = updated {
+            tracing::info!(%kind, module = module.module, ?refused, "came too late to publish");
+        }
+        Ok(())
+    }
+
+    /// Gives the leases back undone; returns when to come back.
+    async fn give_back(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        held: &[Held],
+    ) -> Result<Option<Timestamp>, Error> {
+        let mut later = None;
+        for Held { kind, token } in held {
+            let change = Change::Release { token: token.clone() };
+            if let Updated::Done(entry) = self.update(invocation).entry(module, *kind, &change).await? {
+                later = later.max(entry.not_before());
+            }
+        }
+        Ok(later)
+    }
+
+    /// Returns when to come back for an ask that this build could not answer, because something arrived meanwhile.
+    async fn left_over(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        held: &[Held],
+    ) -> Result<Option<Timestamp>, Error> {
+        let (entries, _) = self.look(module).await?;
+        let open = entries.iter().any(|entry| entry.ask().is_some() && held.iter().any(|held| held.kind == entry.kind()));
+        Ok(open.then(|| invocation.now()))
+    }
+
+    /// Makes each kind that is held, in that order.
+    async fn make(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        held: &[Held],
+        open: &mut Option<OpenDif>,
+    ) -> Result<Vec<Made>, DifError> {
+        let (entries, difs) = self.look(module).await?;
+        for entry in &entries {
+            self.confirm_suspect(invocation, entry).await?;
+        }
+        let mut work: Vec<Work> = held.iter().map(|lease| Work::begin(lease, &difs, &self.settings)).collect();
+        // Each round fetches one DIF and derives from it all kinds for which it is the best that is left.
+        while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
+            let answers = match self.derive_from(invocation, module, &dif, &work, open).await {
+                Ok(answers) => answers,
+                Err(DifError::Missing(missing)) => vec![Err(missing); work.len()],
+                Err(other) => return Err(other),
+            };
+            let wanting = work.iter_mut().filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif));
+            for (work, answer) in wanting.zip(answers) {
+                work.settle(&dif, module, answer);
+            }
+        }
+        Ok(work.into_iter().map(|work| work.end(&difs)).collect())
+    }
+
+    /// Derives what is wanted of one DIF and stores the blobs: one answer for each kind that wants it, in order.
+    async fn derive_from(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        dif: &Dif,
+        work: &[Work<'_>],
+        open: &mut Option<OpenDif>,
+    ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
+        let wanted: Vec<&Work> =
+            work.iter().filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif)).collect();
+        let open = self.open(dif, open).await?;
+        let objects = objects_of(&open.inspection, module);
+        let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; wanted.len()];
+        // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
+        for object in &objects {
+            let serves = |work: &Work| best_object(&objects, work.lease.kind).is_some_and(|best| best.index == object.index);
+            let here: Vec<usize> = (0..wanted.len()).filter(|at| serves(wanted[*at])).collect();
+            let job = |at: &usize| {
+                let kind = wanted[*at].lease.kind;
+                DeriveJob { kind, rank: Rank::of(&object.features, kind.purpose()) }
+            };
+            let jobs: Vec<DeriveJob> = here.iter().map(job).collect();
+            if jobs.is_empty() {
+                continue;
+            }
+            let derived = open.parser.derive(object.index, &jobs).await.map_err(fetch::from_parse)?;
+            for ((at, job), derived) in here.into_iter().zip(jobs).zip(derived) {
+                answers[at] = Some(match derived {
+                    Err(missing) => Err(missing),
+                    Ok(derived) => Ok(self.store(invocation, module, wanted[at].lease, job, object, dif, derived).await?),
+                });
+            }
+        }
+        let none = || Err(Missing::malformed(format!("{} has no such object any more", dif.dif.location)));
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect())
+    }
+
+    /// Opens a DIF, unless it is open.
+    async fn open<'a>(&self, dif: &Dif, open: &'a mut Option<OpenDif>) -> Result<&'a mut OpenDif, DifError> {
+        if open.as_ref().is_none_or(|open| open.dif != dif.dif) {
+            *open = None; // gives its scratch space back before more is reserved
+            let stat = crate::ports::DifStat { etag: dif.dif.etag.clone(), size: dif.size };
+            let max = self.settings.dif_max_bytes;
+            let mut parser =
+                fetch::fetch(&*self.uploads, &*self.deriver, &dif.dif.location, &stat, max).await?;
+            let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+            *open = Some(OpenDif { dif: dif.dif.clone(), parser, inspection });
+        }
+        open.as_mut().ok_or_else(|| DifError::Missing(Missing::not_found()))
+    }
+
+    /// Creates the blob. Only this build knows its path: one that is there already is its own, written twice.
+    #[expect(clippy::too_many_arguments, reason = "a ready state says all of this")]
+    async fn store(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        lease: &Held,
+        job: DeriveJob,
+        object: &ObjectMeta,
+        dif: &Dif,
+        derived: Derived,
+    ) -> Result<Ready, StoreError> {
+        let version = current_version(lease.kind);
+        let path = module.entry(lease.kind).blob(lease.kind, version, &lease.token);
+        let blob = BlobRef {
+            path: path.clone(),
+            bytes: derived.blob.len() as u64,
+            checksum: derived.checksum,
+            index: None,
+        };
+        self.caches.create(&path, derived.blob).await?;
+        Ok(Ready {
+            version,
+            blob,
+            quality: job.rank.quality(),
+            rank: job.rank,
+            features: object.features.clone(),
+            arch: object.arch.clone(),
+            file_type: object.file_type,
+            made_from: vec![dif.dif.clone()],
+            derived_at: invocation.now(),
+            converter: Converter::CURRENT,
+        })
+    }
+
+    /// Takes away a state whose blob a reader could not read, if it is gone indeed.
+    async fn confirm_suspect(&self, invocation: &Invocation, entry: &Entry) -> Result<(), StoreError> {
+        let Some(suspect) = entry.suspect() else { return Ok(()) };
+        if self.caches.get(&suspect.blob, Some(0..1)).await?.is_none() {
+            let change = Change::ConfirmLoss { blob: suspect.blob.clone(), id: invocation.token() };
+            self.update(invocation).entry(entry.module(), entry.kind(), &change).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a module's partition, strongly consistent.
+    async fn look(&self, module: &ModuleKey) -> Result<(Vec<Entry>, Vec<Dif>), StoreError> {
+        let mut entries = Vec::new();
+        let mut difs = Vec::new();
+        for (_, stored) in self.records.query(&module.partition()).await? {
+            match stored.item {
+                Item::Entry(entry) => entries.push(entry),
+                Item::Dif(dif) => difs.push(dif),
+                Item::Alias(_) | Item::Upload(_) | Item::Request(_) | Item::Newer { .. } => {}
+            }
+        }
+        Ok((entries, difs))
+    }
+
+    /// Returns what changes the records in this invocation.
+    pub(super) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
+        Update { records: &*self.records, policy: &self.settings.policy, invocation }
+    }
+}
+
+/// One kind on its way: the DIFs that are left to try, and what came of those before.
+struct Work<'a> {
+    lease: &'a Held,
+    left: std::vec::IntoIter<Ranked>,
+    outcome: Option<Ready>,
+    failure: Option<Missing>,
+    candidates: Vec<Candidate>,
+}
+
+impl<'a> Work<'a> {
+    fn begin(lease: &'a Held, difs: &[Dif], settings: &Settings) -> Self {
+        let ranked = find::rank(difs, lease.kind, &settings.reader().limits);
+        let (left, failure) = match ranked {
+            Ok(ranked) => (ranked, None),
+            Err(missing) => (Vec::new(), Some(missing)),
+        };
+        Self { lease, left: left.into_iter(), outcome: None, failure, candidates: Vec::new() }
+    }
+
+    fn next_dif(&self) -> Option<&Dif> {
+        self.left.as_slice().first().filter(|_| self.outcome.is_none()).map(|ranked| &ranked.dif)
+    }
+
+    fn settle(&mut self, dif: &Dif, module: &ModuleKey, answer: Result<Ready, Missing>) {
+        self.left.next();
+        self.candidates.push(find::candidate(dif, &module.source, answer.as_ref().err()));
+        match answer {
+            Ok(ready) => self.outcome = Some(ready),
+            // The best DIF's failure says more than that of a lesser one.
+            Err(missing) => self.failure = self.failure.take().or(Some(missing)),
+        }
+    }
+
+    fn end(mut self, difs: &[Dif]) -> Made {
+        let source = crate::domain::SourceKey::uploads();
+        let untried = self.left.map(|ranked| find::candidate(&ranked.dif, &source, ranked.dif.refused.as_ref()));
+        self.candidates.extend(untried);
+        let failure = self.failure;
+        Made {
+            outcome: self.outcome.ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
+            seen: Seen { considered: find::considered(difs), candidates: self.candidates },
+        }
+    }
+}
+
+/// The time is up. Work that had most of an invocation would not end in another one either; else it is given back.
+fn out_of_time(invocation: &Invocation, held: &[Held], began: Duration) -> Result<Vec<Made>, DifError> {
+    let worked = invocation.elapsed() - began;
+    if worked < began {
+        return Err(DifError::Changed);
+    }
+    let seconds = worked.as_secs();
+    let missing = Missing::malformed(format!("deriving it did not end within {seconds} s, the time that a function has"));
+    Ok(held.iter().map(|_| Made { outcome: Err(missing.clone()), seen: Seen::default() }).collect())
+}
+
+/// Tells whether a kind comes of any of these DIFs.
+fn comes_of(difs: &[Dif], kind: Kind) -> bool {
+    difs.iter().any(|dif| Kind::derived_from(dif.file_type).contains(&kind))
+}
+
+/// Returns the objects of a module in a DIF.
+fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
+    let is_filed_here = |object: &&ObjectMeta| {
+        ModuleId::of(object.debug_id, object.code_id.as_ref()).is_some_and(|id| id.to_string() == module.module)
+    };
+    inspection.objects.iter().filter(is_filed_here).cloned().collect()
+}
+
+/// Returns the object that serves a kind best, the first of equals.
+fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectMeta> {
+    let serves = |object: &&ObjectMeta| Kind::derived_from(object.file_type).contains(&kind);
+    objects.iter().filter(serves).min_by_key(|object| Rank::of(&object.features, kind.purpose()))
+}

@@ -1,0 +1,43 @@
+//! How a flow fails. A missing DIF is no failure: it is a status in the answer.
+
+use crate::ports::StoreError;
+
+/// A flow did not come to its end. It is reported once, at the edge.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller asked for something that cannot be.
+    #[error("{detail}")]
+    Invalid {
+        /// What, and what to do instead.
+        detail: String,
+    },
+    /// A store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The time was up before the work was done; what is stored is sound, and the work is asked for again.
+    #[error("the time was up before {what} was done")]
+    Deadline {
+        /// The work.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Returns the word by which alarms and clients know this error.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Error::Invalid { .. } => "Invalid",
+            Error::Store(_) => "Store",
+            Error::Deadline { .. } => "Deadline",
+        }
+    }
+
+    /// Returns the HTTP status that says so.
+    pub fn status(&self) -> u16 {
+        match self {
+            Error::Invalid { .. } => 422,
+            Error::Store(_) => 500,
+            Error::Deadline { .. } => 503,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a warm instance remembers between requests: items for seconds, opened caches up to a number of bytes.
+//!
+//! A warm request whose modules are all ready makes no call at all. What this instance changes itself it forgets at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::time::Instant;
+
+use super::Invocation;
+use crate::cache::{Entry, Item, ItemKey};
+use crate::debuginfo::OpenCache;
+
+/// Items that are remembered; some hundred bytes each.
+const MAX_ITEMS: usize = 20_000;
+
+/// A ready entry is believed for at most this long: what its owner removed is out of every answer within a minute.
+const READY_LIFETIME: Duration = Duration::from_secs(45);
+
+/// A placeholder, or the absence of an item, is believed for at most this long: uploads come at any time.
+const MISS_LIFETIME: Duration = Duration::from_secs(2);
+
+/// What a warm instance remembers.
+#[derive(Debug)]
+pub struct Memory {
+    items: Cache<ItemKey, Remembered>,
+    opened: Cache<String, OpenCache, ByBytes>,
+}
+
+#[derive(Clone, Debug)]
+struct Remembered {
+    item: Option<Arc<Item>>,
+    until: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<String, OpenCache> for ByBytes {
+    fn weight(&self, path: &String, opened: &OpenCache) -> u64 {
+        (path.len() + opened.memory_bytes()) as u64
+    }
+}
+
+impl Memory {
+    /// Returns an empty memory that keeps opened caches of `max_bytes` in all.
+    pub fn new(max_bytes: u64) -> Self {
+        // One large program may be most of it: the cache must not be cut into shards that are too small for it.
+        let options = quick_cache::OptionsBuilder::new()
+            .estimated_items_capacity(1_000)
+            .weight_capacity(max_bytes)
+            .shards(1)
+            .build();
+        let opened = match options {
+            Ok(options) => {
+                Cache::with_options(options, ByBytes, Default::default(), quick_cache::sync::DefaultLifecycle::default())
+            }
+            Err(_) => Cache::with_weighter(1_000, max_bytes, ByBytes),
+        };
+        Self { items: Cache::new(MAX_ITEMS), opened }
+    }
+
+    /// Returns what is remembered of a key: the item, or that there is none; `None` where nothing is.
+    pub(super) fn item(&self, key: &ItemKey) -> Option<Option<Arc<Item>>> {
+        let remembered = self.items.get(key)?;
+        (Instant::now() < remembered.until).then_some(remembered.item)
+    }
+
+    /// Remembers what was read just now. What is about to change is not remembered.
+    pub(super) fn remember(&self, invocation: &Invocation, key: ItemKey, item: Option<Arc<Item>>) {
+        let lifetime = match item.as_deref() {
+            Some(Item::Entry(entry)) if is_unsettled(entry) => return,
+            Some(Item::Entry(entry)) if entry.ready().is_some() => READY_LIFETIME,
+            Some(Item::Alias(_)) => READY_LIFETIME,
+            _ => MISS_LIFETIME,
+        };
+        let until = Instant::now() + invocation.jittered(lifetime);
+        self.items.insert(key, Remembered { item, until });
+    }
+
+    /// Forgets an item, because this instance changed it or was told that it is wrong.
+    pub(super) fn forget(&self, key: &ItemKey) {
+        self.items.remove(key);
+    }
+
+    /// Returns an opened cache by the path of its blob; opens it with `open` where it is not remembered.
+    ///
+    /// Of several callers at a time, one opens it and the others wait for it.
+    pub(super) async fn opened<E>(
+        &self,
+        path: &str,
+        open: impl Future<Output = Result<OpenCache, E>>,
+    ) -> Result<OpenCache, E> {
+        self.opened.get_or_insert_async(path, open).await
+    }
+
+    /// Returns how many bytes of opened caches are remembered.
+    pub fn bytes(&self) -> u64 {
+        self.opened.weight()
+    }
+}
+
+/// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.
+fn is_unsettled(entry: &Entry) -> bool {
+    entry.suspect().is_some() || (entry.ready().is_none() && (entry.ask().is_some() || entry.lease().is_some()))
+}

@@ -1,0 +1,29 @@
+//! The three sentences, over the ports.
+//!
+//! - *An upload becomes derived caches*: [`uploads`] (events of the bucket) and [`derive`] (messages of the lanes) both
+//!   end in [`build`]: lease, [`find`], [`fetch`], parse, publish.
+//! - *A request becomes a response*: [`symbolicate`], which reads through [`memory`], and [`requests`] for those that
+//!   were answered `pending`.
+//! - *A schedule removes what is no longer used*: [`prune`].
+//!
+//! Every write of a record goes through [`update`]. The clock and chance are in [`Invocation`], which the edge makes.
+
+pub mod build;
+pub mod derive;
+mod error;
+pub mod explain;
+pub mod fetch;
+pub mod find;
+mod invocation;
+pub mod memory;
+pub mod prune;
+pub mod requests;
+mod settings;
+pub mod symbolicate;
+mod update;
+pub mod uploads;
+
+pub use error::Error;
+pub use invocation::Invocation;
+pub use settings::Settings;
+pub use update::{Update, Updated};

@@ -1,0 +1,73 @@
+//! Requests that were answered `pending`: any instance continues them.
+//!
+//! What is kept is the request itself. Asking for it answers it anew, from caches that are nearer to complete; nothing
+//! is kept of its answer.
+
+use std::time::Duration;
+
+use super::symbolicate::Symbolicator;
+use super::{Error, Invocation, Update};
+use crate::cache::{Item, ItemKey, Request, RequestBody};
+use crate::domain::Scope;
+use crate::ports::{Consistency, StoreError, StoreErrorKind};
+
+/// Bodies up to this are kept in the item: an item has room for 400 KB, and is billed by the KB.
+const MAX_INLINE_BYTES: usize = 300 * 1024;
+
+/// The longest a request waits for what is being built. The gateway answers in our stead after 30 s.
+pub const MAX_WAIT: Duration = Duration::from_secs(25);
+
+/// Time kept back at the end of an invocation for the answer.
+const RESERVE: Duration = Duration::from_secs(2);
+
+impl Symbolicator {
+    /// Returns how long a request waits: as long as its caller says, and the gateway and the function allow.
+    pub fn wait(&self, invocation: &Invocation, timeout: Option<Duration>) -> Duration {
+        timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT).min(invocation.time_left().saturating_sub(RESERVE))
+    }
+
+    /// Keeps a request under an id that its caller is told.
+    pub async fn keep_request(
+        &self,
+        invocation: &Invocation,
+        id: &str,
+        scope: &Scope,
+        body: &[u8],
+    ) -> Result<(), Error> {
+        let corrupt = || StoreError::new(StoreErrorKind::Bug, "keeping a request that is no text");
+        let text = std::str::from_utf8(body).map_err(|error| corrupt().caused_by(error))?;
+        let body = if text.len() <= MAX_INLINE_BYTES {
+            RequestBody::Inline(text.to_owned())
+        } else {
+            let path = format!("requests/{id}");
+            self.caches.create(&path, text.to_owned().into()).await?;
+            RequestBody::Blob(path)
+        };
+        let item = Item::Request(Request {
+            id: id.to_owned(),
+            scope: scope.clone(),
+            body,
+            expires_at: invocation.now().plus(self.settings.request_lifetime),
+        });
+        let update = Update { records: &*self.records, policy: &self.settings.policy, invocation };
+        update.put(&ItemKey::request(id), item, |_| false).await?;
+        Ok(())
+    }
+
+    /// Returns a request that was kept, with its scope; `None` where there is none, or it has expired.
+    pub async fn kept_request(&self, invocation: &Invocation, id: &str) -> Result<Option<(Scope, Vec<u8>)>, Error> {
+        let loaded = self.records.load(&[ItemKey::request(id)], Consistency::Strong).await?;
+        let Some(Item::Request(request)) = loaded.into_iter().flatten().next().map(|stored| stored.item) else {
+            return Ok(None);
+        };
+        if request.expires_at <= invocation.now() {
+            return Ok(None);
+        }
+        Ok(match request.body {
+            RequestBody::Inline(text) => Some((request.scope, text.into_bytes())),
+            RequestBody::Blob(path) => {
+                self.caches.get(&path, None).await?.map(|bytes| (request.scope, bytes.to_vec()))
+            }
+        })
+    }
+}

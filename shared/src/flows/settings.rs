@@ -1,0 +1,34 @@
+//! The settings of the flows.
+
+use std::time::Duration;
+
+use crate::cache::{Converter, Policy, Reader};
+
+/// The settings of the flows; `docs/settings.md` lists the variables that they come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The cache rules.
+    pub policy: Policy,
+    /// The largest DIF that is fetched, in bytes.
+    pub dif_max_bytes: u64,
+    /// Room for DIFs while they are derived, in bytes.
+    pub scratch_bytes: u64,
+    /// Memory that the parser of a DIF may use, in bytes.
+    pub parser_memory_bytes: u64,
+    /// How long a pending request can be asked for.
+    pub request_lifetime: Duration,
+    /// Blobs younger than this are no orphans: their build may not have published yet.
+    pub orphan_min_age: Duration,
+    /// Derived caches that stay in memory between requests, in bytes.
+    pub memory_cache_bytes: u64,
+}
+
+impl Settings {
+    /// Returns what a reader under these settings can read and make.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            converter: Converter::CURRENT,
+            limits: vec![self.dif_max_bytes, self.scratch_bytes, self.parser_memory_bytes],
+        }
+    }
+}

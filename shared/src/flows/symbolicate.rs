@@ -1,0 +1,417 @@
+//! A request becomes a response.
+//!
+//! 1. *Plan* (pure): which modules do the frames lie in?
+//! 2. *Look up*: the entries of all of them, in every scope that the request may read, in one round of reads; from memory
+//!    where this instance read them seconds ago.
+//! 3. *Decide* (pure): use, wait, or ask for a build. Asking sends a message; then the entries are read again and again,
+//!    until everything is decided or the time is up: then the request is *pending*.
+//! 4. *Read* the blobs, side by side. One that cannot be read is a suspect: reported, and waited for.
+//! 5. *Symbolicate* (pure), and note the use of what was not used for an hour.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+
+use super::memory::Memory;
+use super::{Error, Invocation, Settings, Update, Updated};
+use crate::api::symbolicator::{Completed, Request};
+use crate::cache::{
+    Change, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, decide,
+};
+use crate::debuginfo::{BlobFault, OpenCache};
+use crate::domain::{Candidate, Cause, Location, Missing, ModuleId, Scope, SourceKey};
+use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
+use crate::symbolicate::{Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate};
+
+/// Blobs read at a time.
+const READS_IN_FLIGHT: usize = 8;
+
+/// The first wait between two looks at what somebody else is building; it doubles.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+
+/// The longest wait between two looks in the first ten seconds, and afterwards.
+const SLOWEST_POLLS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
+
+/// Answers requests.
+#[derive(Clone, Debug)]
+pub struct Symbolicator {
+    /// The records.
+    pub records: Arc<dyn RecordStore>,
+    /// The bucket of derived caches.
+    pub caches: Arc<dyn BlobStore>,
+    /// The queues of builds.
+    pub lanes: Arc<dyn Lanes>,
+    /// What this instance remembers.
+    pub memory: Arc<Memory>,
+    /// The settings.
+    pub settings: Settings,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// It is finished.
+    Completed(Box<Completed>, Stats),
+    /// Something is being built that it needs.
+    Pending,
+}
+
+/// A cache that the request needs, and what is known of it.
+struct Lookup {
+    kind: Kind,
+    /// The module in each scope that the request may read, in order.
+    modules: Vec<ModuleKey>,
+    outcome: Option<Found>,
+}
+
+/// What came of a lookup.
+enum Found {
+    Cache { cache: OpenCache, entry: Entry, ready: Ready },
+    Missing { missing: Missing, candidates: Vec<Candidate> },
+    Failed { detail: String },
+}
+
+/// What to do next about a lookup.
+enum Next {
+    Use(Entry, Ready),
+    Give(Missing, Vec<Candidate>),
+    Wait,
+}
+
+impl Symbolicator {
+    /// Answers a request, waiting up to `wait` for what is being built.
+    pub async fn answer(
+        &self,
+        invocation: &Invocation,
+        request: &Request,
+        scope: &Scope,
+        wait: Duration,
+    ) -> Result<Answer, Error> {
+        let sources = request.sources.select(&[SourceKey::uploads()]).map_err(|error| Error::Invalid {
+            detail: error.body().causes.join("; "),
+        })?;
+        let plan = plan(request);
+        let scopes = if sources.is_empty() { Vec::new() } else { scope.readable() };
+        let mut lookups: Vec<Lookup> = plan
+            .wanted()
+            .iter()
+            .map(|wanted| {
+                let id = ModuleId::of(wanted.object_id.debug_id, wanted.object_id.code_id.as_ref());
+                let module = |scope: &Scope| Some(ModuleKey::uploads(scope.clone(), id.as_ref()?));
+                Lookup { kind: wanted.kind, modules: scopes.iter().filter_map(module).collect(), outcome: None }
+            })
+            .collect();
+        self.follow_aliases(invocation, &plan, &mut lookups).await?;
+        if !self.resolve(invocation, &mut lookups, wait).await? {
+            return Ok(Answer::Pending);
+        }
+        let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
+        let (completed, stats) = symbolicate(request, &plan, &outcomes);
+        self.touch(invocation, &lookups).await;
+        Ok(Answer::Completed(Box::new(completed), stats))
+    }
+
+    /// Modules that have only a code id may be filed under the debug id of the same object.
+    async fn follow_aliases(
+        &self,
+        invocation: &Invocation,
+        plan: &Plan,
+        lookups: &mut [Lookup],
+    ) -> Result<(), StoreError> {
+        let is_by_code = |(_, wanted): &(usize, &crate::symbolicate::Wanted)| {
+            matches!(
+                ModuleId::of(wanted.object_id.debug_id, wanted.object_id.code_id.as_ref()),
+                Some(ModuleId::Code(_))
+            )
+        };
+        let by_code: Vec<usize> = plan.wanted().iter().enumerate().filter(is_by_code).map(|(at, _)| at).collect();
+        let keys: Vec<ItemKey> =
+            by_code.iter().flat_map(|at| lookups[*at].modules.iter().map(ModuleKey::alias)).collect();
+        let mut aliases = self.load(invocation, &keys).await?.into_iter();
+        for at in by_code {
+            for module in &mut lookups[at].modules {
+                if let Some(Some(Item::Alias(alias))) = aliases.next().as_ref().map(Option::as_deref) {
+                    *module = alias.target.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up, decides, asks and reads until every lookup has an outcome; `false` if the time was up before.
+    async fn resolve(
+        &self,
+        invocation: &Invocation,
+        lookups: &mut [Lookup],
+        wait: Duration,
+    ) -> Result<bool, Error> {
+        let began = invocation.elapsed();
+        let mut unreadable: HashSet<String> = HashSet::new();
+        let mut poll = FIRST_POLL;
+        loop {
+            let waited = invocation.elapsed() - began;
+            let is_last = waited >= wait;
+            self.look(invocation, lookups, is_last, &mut unreadable).await?;
+            if lookups.iter().all(|lookup| lookup.outcome.is_some()) {
+                return Ok(true);
+            }
+            if is_last {
+                return Ok(false);
+            }
+            tokio::time::sleep(invocation.jittered(poll).min(wait.saturating_sub(waited))).await;
+            let slowest = if waited < Duration::from_secs(10) { SLOWEST_POLLS.0 } else { SLOWEST_POLLS.1 };
+            poll = (poll * 2).min(slowest);
+        }
+    }
+
+    /// One round: the entries of all lookups without an outcome, then the blobs of those that can be used.
+    async fn look(
+        &self,
+        invocation: &Invocation,
+        lookups: &mut [Lookup],
+        is_last: bool,
+        unreadable: &mut HashSet<String>,
+    ) -> Result<(), Error> {
+        let open: Vec<usize> = (0..lookups.len()).filter(|at| lookups[*at].outcome.is_none()).collect();
+        let key = |at: &usize| {
+            let lookup = &lookups[*at];
+            lookup.modules.iter().map(|module| module.entry(lookup.kind)).collect::<Vec<_>>()
+        };
+        let keys: Vec<ItemKey> = open.iter().flat_map(key).collect();
+        let mut items = self.load(invocation, &keys).await?.into_iter();
+        let mut to_read = Vec::new();
+        for at in open {
+            let items: Vec<Option<Arc<Item>>> = items.by_ref().take(lookups[at].modules.len()).collect();
+            match self.next(invocation, &lookups[at], &items, is_last, unreadable).await? {
+                Next::Use(entry, ready) => to_read.push((at, entry, ready)),
+                Next::Give(missing, candidates) => {
+                    lookups[at].outcome = Some(Found::Missing { missing, candidates });
+                }
+                Next::Wait => {}
+            }
+        }
+        let mut reads = stream::iter(to_read)
+            .map(|(at, entry, ready)| async move {
+                let read = self.open(entry.kind(), &ready).await;
+                (at, entry, ready, read)
+            })
+            .buffer_unordered(READS_IN_FLIGHT);
+        while let Some((at, entry, ready, read)) = reads.next().await {
+            match read {
+                Ok(cache) => lookups[at].outcome = Some(Found::Cache { cache, entry, ready }),
+                Err(ReadError::Store(error)) => {
+                    tracing::warn!(blob = ready.blob.path, %error, "could not read a blob");
+                    lookups[at].outcome = Some(Found::Failed { detail: error.to_string() });
+                }
+                Err(fault) => {
+                    tracing::warn!(blob = ready.blob.path, %fault, "a blob is not what its record says");
+                    self.report(invocation, &entry, &ready).await?;
+                    unreadable.insert(ready.blob.path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides what to do about a lookup, and asks for what must be built.
+    async fn next(
+        &self,
+        invocation: &Invocation,
+        lookup: &Lookup,
+        items: &[Option<Arc<Item>>],
+        is_last: bool,
+        unreadable: &HashSet<String>,
+    ) -> Result<Next, StoreError> {
+        let mut best: Option<(usize, Entry, Ready)> = None;
+        let mut missing: Option<(Missing, Vec<Candidate>)> = None;
+        // The places of scopes that may still have something, and whether a record says so.
+        let mut waits_for: Vec<(usize, bool)> = Vec::new();
+        let reader = self.settings.reader();
+        for (at, (module, item)) in lookup.modules.iter().zip(items).enumerate() {
+            let entry = match item.as_deref() {
+                Some(Item::Entry(entry)) => Some(entry),
+                _ => None,
+            };
+            match (decide(entry, &reader, invocation.now()), entry) {
+                (Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready), Some(entry)) => {
+                    if unreadable.contains(&ready.blob.path) {
+                        waits_for.push((at, true));
+                        continue;
+                    }
+                    if ready.version < crate::cache::current_version(lookup.kind) {
+                        self.ask(invocation, module, lookup.kind, Lane::Refresh).await?;
+                    }
+                    if best.as_ref().is_none_or(|(_, _, best)| ready.rank < best.rank) {
+                        best = Some((at, entry.clone(), ready.clone()));
+                    }
+                }
+                (Decision::Missing(placeholder), Some(entry)) => {
+                    let says_more = missing.as_ref().is_none_or(|(known, _)| known.cause == Cause::NotFound);
+                    if says_more {
+                        missing = Some((placeholder.missing.clone(), entry.candidates().to_vec()));
+                    }
+                }
+                (Decision::Wait { .. }, _) => waits_for.push((at, true)),
+                (_, entry) => waits_for.push((at, entry.is_some())),
+            }
+        }
+        if let Some((at, entry, ready)) = best {
+            // Wait only for what could beat it: a nearer scope, or a better file, that is known to be on its way.
+            let could_beat = |(other, known): &(usize, bool)| *known && (*other < at || ready.rank.as_u8() > 0);
+            if is_last || !waits_for.iter().any(could_beat) {
+                return Ok(Next::Use(entry, ready));
+            }
+        } else if waits_for.is_empty() {
+            let (missing, candidates) = missing.unwrap_or_else(|| (Missing::not_found(), Vec::new()));
+            return Ok(Next::Give(missing, candidates));
+        }
+        for (at, _) in waits_for {
+            self.ask(invocation, &lookup.modules[at], lookup.kind, Lane::Eager).await?;
+        }
+        Ok(Next::Wait)
+    }
+
+    /// Asks for a build, unless somebody else did: who writes the ask sends the message.
+    async fn ask(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kind: Kind,
+        lane: Lane,
+    ) -> Result<(), StoreError> {
+        let id = invocation.token();
+        let change = Change::Ask { id: id.clone(), lane };
+        match self.change(invocation, module, kind, &change).await? {
+            Updated::Done(entry) if entry.ask().is_some_and(|ask| ask.id == id) => {
+                self.send(module, kind, lane, id).await
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
+        }
+    }
+
+    async fn send(
+        &self,
+        module: &ModuleKey,
+        kind: Kind,
+        lane: Lane,
+        ask: crate::cache::Token,
+    ) -> Result<(), StoreError> {
+        let message = LaneMessage {
+            schema: LaneMessage::SCHEMA,
+            lane,
+            module: module.clone(),
+            kinds: vec![kind],
+            ask,
+            min_converter: Converter::CURRENT,
+        };
+        self.lanes.send(&message, Duration::ZERO).await
+    }
+
+    /// Reports a blob that cannot be read, and has it built again.
+    async fn report(&self, invocation: &Invocation, entry: &Entry, ready: &Ready) -> Result<(), StoreError> {
+        let id = invocation.token();
+        let change = Change::Suspect { blob: ready.blob.path.clone(), id: id.clone() };
+        match self.change(invocation, entry.module(), entry.kind(), &change).await? {
+            Updated::Done(changed) if changed.ask().is_some_and(|ask| ask.id == id) => {
+                self.send(entry.module(), entry.kind(), Lane::Eager, id).await
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
+        }
+    }
+
+    /// Reads a blob and opens it, unless this instance remembers it.
+    async fn open(&self, kind: Kind, ready: &Ready) -> Result<OpenCache, ReadError> {
+        let read = async {
+            let blob = self.caches.get(&ready.blob.path, None).await?.ok_or(ReadError::Gone)?;
+            Ok(OpenCache::open(kind, ready, blob)?)
+        };
+        self.memory.opened(&ready.blob.path, read).await
+    }
+
+    /// Loads items, from memory where it has them.
+    async fn load(&self, invocation: &Invocation, keys: &[ItemKey]) -> Result<Vec<Option<Arc<Item>>>, StoreError> {
+        let mut items: Vec<Option<Option<Arc<Item>>>> = keys.iter().map(|key| self.memory.item(key)).collect();
+        let unknown: Vec<usize> = (0..keys.len()).filter(|at| items[*at].is_none()).collect();
+        if !unknown.is_empty() {
+            let wanted: Vec<ItemKey> = unknown.iter().map(|at| keys[*at].clone()).collect();
+            let loaded = self.records.load(&wanted, Consistency::Strong).await?;
+            for (at, stored) in unknown.into_iter().zip(loaded) {
+                let item = stored.map(|stored| Arc::new(stored.item));
+                self.memory.remember(invocation, keys[at].clone(), item.clone());
+                items[at] = Some(item);
+            }
+        }
+        Ok(items.into_iter().map(Option::flatten).collect())
+    }
+
+    /// Notes the use of entries that were not used for an hour; which of many instances does, is left to chance.
+    async fn touch(&self, invocation: &Invocation, lookups: &[Lookup]) {
+        let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
+        for lookup in lookups {
+            let Some(Found::Cache { entry, .. }) = &lookup.outcome else { continue };
+            if invocation.now().since(entry.last_used_at()) < due {
+                continue;
+            }
+            let touched = self.change(invocation, entry.module(), entry.kind(), &Change::Touch).await;
+            if let Err(error) = touched {
+                tracing::warn!(%error, "could not note a use");
+            }
+        }
+    }
+
+    async fn change(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kind: Kind,
+        change: &Change,
+    ) -> Result<Updated, StoreError> {
+        let update = Update { records: &*self.records, policy: &self.settings.policy, invocation };
+        let updated = update.entry(module, kind, change).await;
+        self.memory.forget(&module.entry(kind));
+        updated
+    }
+}
+
+/// Why a blob cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error("the blob is gone")]
+    Gone,
+    #[error(transparent)]
+    Fault(#[from] BlobFault),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Returns what the pure core is told of a lookup.
+fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
+    match &lookup.outcome {
+        Some(Found::Cache { cache, entry, ready }) => {
+            let considered = Considered { candidates: entry.candidates(), used: used(entry, ready) };
+            let cache = match lookup.kind {
+                Kind::PpdbCache => cache.ppdb_cache().map(LookupCache::Ppdb),
+                Kind::SymCache | Kind::CfiCache => cache.sym_cache().map(LookupCache::Sym),
+            };
+            let serves = ready.features.has_debug_info || ready.features.has_symbols;
+            match cache {
+                Some(cache) if serves => ModuleOutcome::Found { cache, features: ready.features.clone(), considered },
+                // A file was found, but there is nothing in it to symbolicate with.
+                Some(_) => ModuleOutcome::Missing { missing: Missing::not_found(), considered },
+                None => ModuleOutcome::Failed { detail: "the cache is of another kind than its record says".to_owned() },
+            }
+        }
+        Some(Found::Missing { missing, candidates }) => ModuleOutcome::Missing {
+            missing: missing.clone(),
+            considered: Considered { candidates, used: None },
+        },
+        Some(Found::Failed { detail }) => ModuleOutcome::Failed { detail: detail.clone() },
+        None => ModuleOutcome::Failed { detail: "it was not looked up".to_owned() },
+    }
+}
+
+fn used<'a>(entry: &'a Entry, ready: &'a Ready) -> Option<(&'a SourceKey, &'a Location)> {
+    Some((&entry.module().source, &ready.made_from.first()?.location))
+}

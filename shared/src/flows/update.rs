@@ -1,0 +1,138 @@
+//! Read, apply, compare and swap: how every record is changed.
+
+use crate::cache::{Applied, Change, Entry, Item, Kind, ModuleKey, Policy, Refused, Stored, apply};
+use crate::ports::{Consistency, RecordStore, Removed, Replaced, StoreError, StoreErrorKind};
+
+use super::Invocation;
+
+/// Times that a write may fail with an unknown outcome before the failure is handed on.
+const MAX_AMBIGUOUS: u32 = 3;
+
+/// Changes the entries of a record store.
+#[derive(Clone, Copy, Debug)]
+pub struct Update<'a> {
+    /// The store.
+    pub records: &'a dyn RecordStore,
+    /// The cache rules.
+    pub policy: &'a Policy,
+    /// The clock and chance.
+    pub invocation: &'a Invocation,
+}
+
+/// What became of a change. A lost race is an outcome, not an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every change keeps the entry")]
+pub enum Updated {
+    /// Its effect is stored: the entry as it is now.
+    Done(Entry),
+    /// The record is removed: the entry as it was, whose blobs may go.
+    Retired(Entry),
+    /// It does not apply to what is stored; `None` where nothing is, or what a newer build wrote.
+    Refused(Refused, Option<Entry>),
+}
+
+impl Update<'_> {
+    /// Changes the entry of a kind of a module: reads what is stored, applies, compares and swaps, until the effect is
+    /// there or [`apply`] refuses.
+    ///
+    /// After a failed or ambiguous write the stored entry tells whether the write happened, not its answer.
+    pub async fn entry(&self, module: &ModuleKey, kind: Kind, change: &Change) -> Result<Updated, StoreError> {
+        let key = module.entry(kind);
+        let mut ambiguous = 0;
+        let mut stored = self.load(&key).await?;
+        loop {
+            let (entry, revision) = match &stored {
+                None if !creates(change) => return Ok(Updated::Refused(Refused::Nothing, None)),
+                None => (Entry::new(module.clone(), kind, self.invocation.now()), None),
+                Some(Stored { item: Item::Entry(entry), revision }) => (entry.clone(), Some(revision)),
+                Some(Stored { item: Item::Newer { .. }, .. }) => return Ok(Updated::Refused(Refused::InUse, None)),
+                Some(_) => return Err(StoreError::new(StoreErrorKind::Corrupt, format!("the entry at {key:?}"))),
+            };
+            let next = match apply(&entry, change, self.invocation.now(), self.policy) {
+                Ok(Applied::Changed(next)) => next,
+                Ok(Applied::Retired) => match revision {
+                    None => return Ok(Updated::Refused(Refused::Nothing, None)),
+                    Some(revision) => match self.records.remove(&key, revision).await? {
+                        Removed::Done => return Ok(Updated::Retired(entry)),
+                        Removed::Lost(current) => {
+                            stored = Some(current);
+                            continue;
+                        }
+                    },
+                },
+                Err(refused) => return Ok(Updated::Refused(refused, revision.is_some().then_some(entry))),
+            };
+            let written = Stored { revision: self.invocation.revision(), item: Item::Entry(next) };
+            stored = match self.records.replace(&key, revision, &written).await {
+                Ok(Replaced::Done) => match written.item {
+                    Item::Entry(next) => return Ok(Updated::Done(next)),
+                    _ => None,
+                },
+                Ok(Replaced::Lost(current)) => current,
+                Err(error) if error.kind() == StoreErrorKind::Transient && ambiguous < MAX_AMBIGUOUS => {
+                    ambiguous += 1;
+                    self.load(&key).await?
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(Stored { item: Item::Entry(current), .. }) = &stored
+                && change.has_effect(current)
+            {
+                return Ok(Updated::Done(current.clone()));
+            }
+        }
+    }
+
+    async fn load(&self, key: &crate::cache::ItemKey) -> Result<Option<Stored>, StoreError> {
+        let mut loaded = self.records.load(std::slice::from_ref(key), Consistency::Strong).await?;
+        Ok(loaded.pop().flatten())
+    }
+
+    /// Writes an item that is no entry, whatever is stored, unless a newer build wrote that; `keep` may refuse what is
+    /// stored instead.
+    ///
+    /// Returns whether it was written.
+    pub async fn put(
+        &self,
+        key: &crate::cache::ItemKey,
+        item: Item,
+        mut keep: impl FnMut(&Item) -> bool,
+    ) -> Result<bool, StoreError> {
+        let mut stored = self.load(key).await?;
+        loop {
+            match &stored {
+                Some(Stored { item: Item::Newer { .. }, .. }) => return Ok(false),
+                Some(Stored { item: present, .. }) if *present == item => return Ok(true),
+                Some(Stored { item: present, .. }) if keep(present) => return Ok(false),
+                _ => {}
+            }
+            let written = Stored { revision: self.invocation.revision(), item: item.clone() };
+            let revision = stored.as_ref().map(|stored| &stored.revision);
+            match self.records.replace(key, revision, &written).await? {
+                Replaced::Done => return Ok(true),
+                Replaced::Lost(current) => stored = current,
+            }
+        }
+    }
+
+    /// Removes an item that is no entry, if it is still what `matches` accepts.
+    pub async fn remove(
+        &self,
+        key: &crate::cache::ItemKey,
+        mut matches: impl FnMut(&Item) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut stored = self.load(key).await?;
+        while let Some(current) = stored.take().filter(|current| matches(&current.item)) {
+            match self.records.remove(key, &current.revision).await? {
+                Removed::Done => return Ok(()),
+                Removed::Lost(current) => stored = Some(current),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether a change makes sense where nothing is stored yet.
+fn creates(change: &Change) -> bool {
+    matches!(change, Change::Ask { .. } | Change::TakeLease { .. } | Change::Invalidate { .. })
+}

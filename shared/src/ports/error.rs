@@ -1,0 +1,62 @@
+//! How a store fails, by what the caller does next.
+
+use std::error::Error;
+use std::fmt;
+
+/// A store did not do what it was asked.
+#[derive(Debug)]
+pub struct StoreError {
+    kind: StoreErrorKind,
+    context: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreErrorKind {
+    /// Try again, later: throttled, timed out, cut off.
+    Transient,
+    /// Have the permissions mended.
+    Denied,
+    /// Have what is stored removed and made again.
+    Corrupt,
+    /// Have us mend it.
+    Bug,
+}
+
+impl StoreError {
+    /// Returns an error of a kind; `context` names the operation and what it was done to.
+    pub fn new(kind: StoreErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, context: context.into(), source: None }
+    }
+
+    /// Adds what caused it.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Returns what the caller does next.
+    pub fn kind(&self) -> StoreErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            StoreErrorKind::Transient => "failed for now",
+            StoreErrorKind::Denied => "was denied",
+            StoreErrorKind::Corrupt => "met corrupt data",
+            StoreErrorKind::Bug => "failed",
+        };
+        write!(f, "{} {kind}", self.context)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}

@@ -1,0 +1,40 @@
+//! The queues of builds.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use crate::cache::{Converter, Kind, Lane, ModuleKey, Token};
+
+/// The queues that `derive` serves.
+#[async_trait]
+pub trait Lanes: Debug + Send + Sync {
+    /// Sends a message, to be seen after `delay` (at most 15 minutes).
+    async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError>;
+}
+
+/// Asks for the derived caches of a module. The newest build decides which version to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneMessage {
+    /// The schema of this message: 1.
+    pub schema: u32,
+    /// The queue that it waits in.
+    pub lane: Lane,
+    /// Whose caches.
+    #[serde(flatten)]
+    pub module: ModuleKey,
+    /// Which kinds.
+    pub kinds: Vec<Kind>,
+    /// The ask that it answers.
+    pub ask: Token,
+    /// The least converter that may serve it.
+    pub min_converter: Converter,
+}
+
+impl LaneMessage {
+    /// The schema that this build reads and writes.
+    pub const SCHEMA: u32 = 1;
+}

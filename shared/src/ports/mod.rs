@@ -1,0 +1,18 @@
+//! The seams: what the flows need of the world, and how it fails.
+//!
+//! Each port is a trait because it has two real implementations and is broken on purpose in tests. Conflicts are
+//! outcomes, in the `Ok` type; errors say what the caller does next.
+
+mod blobs;
+mod deriver;
+mod difs;
+mod error;
+mod lanes;
+mod records;
+
+pub use blobs::{BlobPage, BlobStore, BlobSummary, Created};
+pub use deriver::{Deriver, ParseError, Parser, Scratch};
+pub use difs::{DifError, DifReader, DifStat};
+pub use error::{StoreError, StoreErrorKind};
+pub use lanes::{LaneMessage, Lanes};
+pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced};

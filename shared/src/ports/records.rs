@@ -1,0 +1,70 @@
+//! The store of items, each changed only by compare-and-swap.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::cache::{ItemKey, Revision, Stored};
+
+/// Items, each changed only by compare-and-swap on its revision.
+#[async_trait]
+pub trait RecordStore: Debug + Send + Sync {
+    /// Loads the items of `keys`, in order; `None` where there is none. Any number of keys; repeated keys are loaded once.
+    async fn load(&self, keys: &[ItemKey], consistency: Consistency) -> Result<Vec<Option<Stored>>, StoreError>;
+
+    /// Loads the items of a partition, strongly consistent, in the order of their sort keys.
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError>;
+
+    /// Writes `next` if the stored revision is still `expected` (`None`: if there is no item).
+    ///
+    /// An error may mean that the write landed: read again, and judge by the effect. So may [`Replaced::Lost`],
+    /// where the client repeated a write whose answer was lost.
+    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError>;
+
+    /// Removes the item if its revision is still `expected`.
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError>;
+
+    /// Returns one page of all items, in no particular order.
+    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError>;
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Sees every write that was acknowledged before.
+    Strong,
+    /// May miss the last second; costs half.
+    Eventual,
+}
+
+/// What became of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// It was written.
+    Done,
+    /// Another writer came first; this is what is stored now.
+    Lost(Option<Stored>),
+}
+
+/// What became of a conditional removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It was removed, or had been already.
+    Done,
+    /// It was changed meanwhile; this is what is stored now.
+    Lost(Stored),
+}
+
+/// Where a walk over all items goes on. Only the store that returned it can read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(pub ItemKey);
+
+/// One page of all items.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The items.
+    pub items: Vec<(ItemKey, Stored)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}

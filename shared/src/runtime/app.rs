@@ -1,0 +1,84 @@
+//! What a function is made of: its settings and its clients, built once, when the sandbox starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Config, ConfigError, RawEnv, telemetry};
+use crate::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
+use crate::adapters::parser::{ParserLimits, ProcessDeriver};
+use crate::adapters::scratch::ScratchSpace;
+use crate::flows::build::Builder;
+use crate::flows::memory::Memory;
+use crate::flows::prune::Pruner;
+use crate::flows::symbolicate::Symbolicator;
+
+/// A function's settings and clients.
+#[derive(Debug)]
+pub struct App {
+    config: Config,
+    clients: Clients,
+}
+
+impl App {
+    /// Reads the settings, begins to log, and builds the clients. Connects to nothing.
+    pub async fn from_env() -> Result<Self, ConfigError> {
+        let config = Config::from_env(&RawEnv::read())?;
+        telemetry::init(&config.log);
+        Ok(Self { clients: Clients::from_env().await, config })
+    }
+
+    /// Returns what answers requests.
+    pub fn symbolicator(&self) -> Symbolicator {
+        Symbolicator {
+            records: Arc::new(self.records()),
+            caches: Arc::new(self.caches()),
+            lanes: Arc::new(self.lanes()),
+            memory: Arc::new(Memory::new(self.config.settings.memory_cache_bytes)),
+            settings: self.config.settings.clone(),
+        }
+    }
+
+    /// Returns what builds derived caches. `executable` is this very program: it parses, too.
+    pub fn builder(&self, executable: std::path::PathBuf) -> Builder {
+        let settings = &self.config.settings;
+        let scratch = ScratchSpace::new(self.config.scratch_folder.clone(), settings.scratch_bytes);
+        let limits = ParserLimits {
+            memory_bytes: settings.parser_memory_bytes,
+            cpu_seconds: self.config.parser_cpu.max(Duration::from_secs(1)).as_secs(),
+        };
+        Builder {
+            records: Arc::new(self.records()),
+            caches: Arc::new(self.caches()),
+            uploads: Arc::new(S3Difs::new(self.clients.s3.clone(), self.config.uploads_bucket.clone())),
+            lanes: Arc::new(self.lanes()),
+            deriver: Arc::new(ProcessDeriver::new(executable, limits, scratch)),
+            settings: settings.clone(),
+        }
+    }
+
+    /// Returns what removes what is no longer used.
+    pub fn pruner(&self) -> Pruner {
+        Pruner {
+            records: Arc::new(self.records()),
+            caches: Arc::new(self.caches()),
+            settings: self.config.settings.clone(),
+        }
+    }
+
+    fn records(&self) -> DynamoRecords {
+        DynamoRecords::new(self.clients.dynamodb.clone(), self.config.cache_table.clone())
+    }
+
+    fn caches(&self) -> S3Blobs {
+        S3Blobs::new(self.clients.s3.clone(), self.config.caches_bucket.clone())
+    }
+
+    fn lanes(&self) -> SqsLanes {
+        let urls = LaneUrls {
+            eager: self.config.eager_lane.clone(),
+            uploads: self.config.uploads_lane.clone(),
+            refresh: self.config.refresh_lane.clone(),
+        };
+        SqsLanes::new(self.clients.sqs.clone(), urls)
+    }
+}

@@ -1,0 +1,11 @@
+//! How a function starts and reports: its settings, its clients, its log, its invocations.
+
+mod app;
+mod config;
+pub mod parser;
+mod run;
+mod telemetry;
+
+pub use app::App;
+pub use config::{Config, ConfigError, RawEnv};
+pub use run::{diagnostic, invocation, run};

@@ -1,0 +1,273 @@
+//! The parser process: what runs where a DIF can do no harm.
+//!
+//! It sets its own limits first; then it reads commands and writes answers, see [`wire`], until its input ends. Of
+//! what a DIF does to it, a panic is caught here; everything else ends the process, which its parent takes for an answer.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, Write};
+use std::os::unix::fs::FileExt;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use symbolic::common::ByteView;
+
+use crate::adapters::parser::wire::{self, Answer, ChildLimits, Command, MAX_BLOB_BYTES};
+use crate::adapters::scratch::inherited;
+use crate::cache::{DeriveJob, Derived};
+use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit};
+use crate::domain::{Cause, Missing};
+
+pub use crate::adapters::parser::wire::COMMAND;
+
+/// The stack of each thread that parses: inlined calls nest, and each level takes some.
+const STACK_BYTES: usize = 32 << 20;
+
+/// Address space beside what the parser allocates: the program, its stacks, and what allocators reserve unused.
+const SPARE_ADDRESS_SPACE: u64 = 1 << 30;
+
+/// Serves one parent. `arguments` are those behind [`COMMAND`].
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let limits = arguments.next().and_then(|json| serde_json::from_str(json.to_str()?).ok());
+    let Some(limits) = limits else {
+        eprintln!("{COMMAND} is how this program calls itself: it parses the file that it is handed");
+        return ExitCode::FAILURE;
+    };
+    match serve(limits) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(limits: ChildLimits) -> io::Result<()> {
+    debuginfo::keep_panics_quiet();
+    let dif = inherited(wire::DIF_DESCRIPTOR, false)?;
+    let unpacked = inherited(wire::UNPACKED_DESCRIPTOR, true)?;
+    limit(limits, dif.metadata()?.len())?;
+    let mut session = Session {
+        limits,
+        dif: ByteView::map_file(dif)?,
+        unpacked: ByteView::map_file_ref(&unpacked)?,
+        room: UnpackedFile(unpacked),
+        layout: Layout::default(),
+        out: Mutex::new(io::stdout()),
+    };
+    for line in io::stdin().lock().lines() {
+        let command = serde_json::from_str(&line?)?;
+        limit_cpu_time(limits.cpu_seconds)?;
+        session.obey(command)?;
+    }
+    Ok(())
+}
+
+/// Sets what the parser may use. Also, it does not outlive its parent.
+fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // What is allocated; the DIF and what is unpacked are mapped for reading, and do not count.
+    lower(Resource::Data, limits.memory_bytes)?;
+    // Whatever else may be mapped, on systems where that is all that counts.
+    let mapped = dif_bytes.saturating_add(limits.scratch_bytes).saturating_add(SPARE_ADDRESS_SPACE);
+    lower(Resource::As, limits.memory_bytes.saturating_add(mapped))?;
+    lower(Resource::Core, 0)?;
+    lower(Resource::Nofile, 64)
+}
+
+/// Lowers a limit for good.
+fn lower(resource: Resource, value: u64) -> io::Result<()> {
+    let maximum = getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
+    Ok(setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })?)
+}
+
+/// Gives the command that begins now so many seconds of CPU time.
+fn limit_cpu_time(seconds: u64) -> io::Result<()> {
+    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
+    let maximum = getrlimit(Resource::Cpu).maximum;
+    // The kernel counts whole seconds.
+    let limit = used.saturating_add(seconds).saturating_add(1);
+    let current = maximum.map_or(limit, |maximum| maximum.min(limit));
+    Ok(setrlimit(Resource::Cpu, Rlimit { current: Some(current), maximum })?)
+}
+
+struct Session {
+    limits: ChildLimits,
+    dif: ByteView<'static>,
+    unpacked: ByteView<'static>,
+    room: UnpackedFile,
+    layout: Layout,
+    out: Mutex<io::Stdout>,
+}
+
+impl Session {
+    fn obey(&mut self, command: Command) -> io::Result<()> {
+        match command {
+            Command::Inspect { room_bytes, budget_bytes } => {
+                self.inspect(RoomLimit { bytes: room_bytes, budget: budget_bytes })
+            }
+            Command::Resume { layout } => {
+                self.layout = serde_json::from_value(layout)?;
+                Ok(())
+            }
+            Command::Derive { object, jobs } => self.derive(object, &jobs),
+        }
+    }
+
+    fn inspect(&mut self, room: RoomLimit) -> io::Result<()> {
+        lower(Resource::Fsize, room.bytes)?;
+        let (dif, partial, file) = (self.dif.clone(), self.limits.partial, &mut self.room);
+        let unpacked = on_own_stack(|| {
+            #[cfg(feature = "testing")]
+            misbehaviour::on_inspect(&dif);
+            debuginfo::caught(|| debuginfo::unpack(&dif, partial, file, room))
+        })?;
+        let mut layout = match unpacked {
+            Ok(Ok(layout)) => layout,
+            Ok(Err(error)) => {
+                return self.answer(&Answer::Failed { detail: format!("writing to scratch space: {error}") }, &[]);
+            }
+            Err(panic) => Layout { ignored: vec![panic], ..Layout::default() },
+        };
+        self.unpacked = ByteView::map_file_ref(&self.room.0)?;
+        let bytes = DifBytes { dif: &self.dif, unpacked: &self.unpacked };
+        let inspection = on_own_stack(|| debuginfo::inspect(&mut layout, bytes))?;
+        self.layout = layout;
+        let answer = Answer::Inspected {
+            inspection,
+            layout: serde_json::to_value(&self.layout)?,
+            unpacked_bytes: self.layout.unpacked_bytes,
+            out_of_room: self.layout.out_of_room,
+        };
+        self.answer(&answer, &[])
+    }
+
+    /// Derives side by side: the kinds of one object have nothing in common but its bytes.
+    fn derive(&self, object: usize, jobs: &[DeriveJob]) -> io::Result<()> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs: Vec<(usize, DeriveJob)> = jobs.iter().copied().enumerate().collect();
+        for side_by_side in jobs.chunks(cores.max(1)) {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = side_by_side
+                    .iter()
+                    .map(|(number, job)| {
+                        let work = move || self.derive_one(object, *number, *job);
+                        std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work)
+                    })
+                    .collect();
+                threads.into_iter().try_for_each(|thread| {
+                    thread?.join().map_err(|_| io::Error::other("a thread of the parser panicked outside the parser"))?
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn derive_one(&self, object: usize, job: usize, what: DeriveJob) -> io::Result<()> {
+        let bytes = DifBytes { dif: &self.dif, unpacked: &self.unpacked };
+        #[cfg(feature = "testing")]
+        if let Some(panic) = misbehaviour::on_derive(&self.dif, what.kind) {
+            return self.answer(&Answer::Missing { job, missing: Missing::malformed(panic) }, &[]);
+        }
+        let missing = match debuginfo::derive(&self.layout, bytes, object, what) {
+            Ok(Derived { kind, blob, checksum }) if blob.len() as u64 <= MAX_BLOB_BYTES => {
+                return self.answer(&Answer::Derived { job, kind, checksum }, &blob);
+            }
+            Ok(derived) => Missing::malformed(format!("its cache has {} bytes", derived.blob.len())),
+            Err(Failure::Missing(missing)) => missing,
+            Err(Failure::OutOfMemory) => {
+                let limit = self.limits.memory_bytes;
+                let detail = format!("parsing it needs more than {limit} bytes of memory");
+                Missing::new(Cause::TooLarge { limit }, detail)
+            }
+        };
+        self.answer(&Answer::Missing { job, missing }, &[])
+    }
+
+    fn answer(&self, answer: &Answer, payload: &[u8]) -> io::Result<()> {
+        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        wire::write_answer(&mut *out, answer, payload)?;
+        out.flush()
+    }
+}
+
+/// Runs work on a stack of a known size.
+fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work)?;
+        thread.join().map_err(|_| io::Error::other("a thread of the parser panicked outside the parser"))
+    })
+}
+
+/// The file for what is unpacked.
+struct UnpackedFile(File);
+
+impl Room for UnpackedFile {
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+}
+
+/// What a parser does that meets the worst of files: for tests of those who must survive it.
+///
+/// A Breakpad file whose module is called `inspect:loop` makes the parser loop when it is inspected; with
+/// `symcache:abort` it aborts when a SymCache is derived, and so on.
+#[cfg(feature = "testing")]
+mod misbehaviour {
+    use crate::cache::Kind;
+    use crate::debuginfo;
+
+    pub(super) fn on_inspect(dif: &[u8]) {
+        if let Some(what) = told(dif, "inspect") {
+            misbehave(&what);
+        }
+    }
+
+    /// Returns the reason if it was a panic.
+    pub(super) fn on_derive(dif: &[u8], kind: Kind) -> Option<String> {
+        let what = told(dif, kind.as_str()).or_else(|| told(dif, "derive"))?;
+        debuginfo::caught(|| misbehave(&what)).err()
+    }
+
+    fn told(dif: &[u8], when: &str) -> Option<String> {
+        let line = std::str::from_utf8(dif.split(|byte| *byte == b'\n').next()?).ok()?;
+        let name = line.strip_prefix("MODULE ")?.split_ascii_whitespace().nth(3)?;
+        name.strip_prefix(when)?.strip_prefix(':').map(str::to_owned)
+    }
+
+    fn misbehave(what: &str) {
+        match what {
+            "loop" => loop {
+                std::hint::spin_loop();
+            },
+            "overflow" => {
+                std::hint::black_box(recurse(0));
+            }
+            "memory" => {
+                let mut hoard: Vec<Vec<u8>> = Vec::new();
+                loop {
+                    hoard.push(vec![1; 1 << 20]);
+                    std::hint::black_box(&hoard);
+                }
+            }
+            "abort" => std::process::abort(),
+            "exit" => std::process::exit(3),
+            "noise" => {
+                for line in 0..100_000 {
+                    eprintln!("line {line} of what nobody wants to know");
+                }
+                std::process::abort();
+            }
+            "panic" => panic!("told to"),
+            _ => {}
+        }
+    }
+
+    #[expect(unconditional_recursion, reason = "this is the point")]
+    fn recurse(depth: u64) -> u64 {
+        let room = std::hint::black_box([depth; 64]);
+        recurse(depth + 1) + room[0]
+    }
+}

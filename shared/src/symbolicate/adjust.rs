@@ -1,0 +1,162 @@
+//! Which instruction an address means.
+//!
+//! The topmost frame of a stack knows where it is. Its callers know where they will return to, which is the instruction
+//! *after* the call: often another line, sometimes another function. So the instruction before is looked up for them.
+//!
+//! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program counter that is not the
+//! address that the client took for the topmost frame; that address then came from unwinding, and is a return address.
+//! The rule, and the alignment of instructions, are [`InstructionInfo`]'s.
+
+use std::collections::BTreeMap;
+
+use symbolic::common::InstructionInfo;
+
+use crate::api::symbolicator::{Frame, Hex};
+use crate::domain::Arch;
+
+/// No architecture steps back further than this for the instruction before (two words, on MIPS).
+const LARGEST_STEP: u64 = 16;
+
+/// Which instruction is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adjustment {
+    /// The one before the address.
+    Previous,
+    /// The one at the address.
+    Aligned,
+    /// Whichever the heuristic takes the address for.
+    Auto,
+}
+
+/// What there is to know of a frame, beside its address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation<'a> {
+    pub(super) adjustment: Adjustment,
+    /// Whether it is the topmost of its stack.
+    pub(super) is_topmost: bool,
+    pub(super) signal: Option<u32>,
+    pub(super) registers: &'a BTreeMap<String, Hex>,
+}
+
+impl Adjustment {
+    /// Returns what holds for the frames of a stack that do not say.
+    pub(super) fn default_of(frames: &[Frame]) -> Self {
+        // A client that says it for one frame knows what it does, and left the others as return addresses.
+        match frames.iter().any(|frame| frame.adjust_instruction_addr.is_some()) {
+            true => Adjustment::Previous,
+            false => Adjustment::Auto,
+        }
+    }
+
+    /// Returns what holds for a frame.
+    pub(super) fn of(frame: &Frame, default: Self) -> Self {
+        match frame.adjust_instruction_addr {
+            Some(true) => Adjustment::Previous,
+            Some(false) => Adjustment::Aligned,
+            None => default,
+        }
+    }
+}
+
+/// Returns the address of the instruction to look up; `None` where there is none before the address.
+pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Option<u64> {
+    let mut info = InstructionInfo::new(arch, address);
+    let previous = match situation.adjustment {
+        Adjustment::Previous => true,
+        Adjustment::Aligned => false,
+        Adjustment::Auto => {
+            let register = arch.cpu_family().ip_register_name().filter(|_| situation.is_topmost);
+            let register = register.and_then(|name| situation.registers.get(name));
+            info.is_crashing_frame(situation.is_topmost)
+                .signal(situation.signal)
+                .ip_register_value(register.map(|value| value.0))
+                .should_adjust_caller()
+        }
+    };
+    match previous {
+        true if address < LARGEST_STEP => None,
+        true => Some(info.previous_address()),
+        false => Some(info.aligned_address()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Adjustment::{Aligned, Auto, Previous};
+
+    const SIGILL: u32 = 4;
+    const SIGABRT: u32 = 6;
+    const SIGBUS: u32 = 10;
+    const SIGSEGV: u32 = 11;
+
+    fn adjusted(address: u64, arch: Arch, adjustment: Adjustment, topmost: bool) -> Option<u64> {
+        let registers = BTreeMap::new();
+        adjust(address, arch, &Situation { adjustment, is_topmost: topmost, signal: None, registers: &registers })
+    }
+
+    #[test]
+    fn each_architecture_has_its_own_instruction_before() {
+        // address, architecture, aligned, previous
+        let check = |address, arch, aligned, previous| {
+            assert_eq!(adjusted(address, arch, Aligned, false), Some(aligned), "{arch:?} aligned");
+            assert_eq!(adjusted(address, arch, Previous, true), Some(previous), "{arch:?} previous");
+            assert_eq!(adjusted(address, arch, Auto, false), Some(previous), "{arch:?} caller");
+            assert_eq!(adjusted(address, arch, Auto, true), Some(aligned), "{arch:?} topmost");
+        };
+        check(0x1003, Arch::X86, 0x1003, 0x1002);
+        check(0x1003, Arch::Amd64, 0x1003, 0x1002);
+        check(0x1003, Arch::Unknown, 0x1003, 0x1002);
+        check(0x1003, Arch::ArmV7, 0x1002, 0x1000); // the lowest bit says thumb
+        check(0x1007, Arch::Arm64, 0x1004, 0x1000);
+        check(0x1007, Arch::Arm64_32, 0x1004, 0x1000);
+        check(0x1007, Arch::Ppc, 0x1004, 0x1000);
+        check(0x100f, Arch::Ppc64, 0x1008, 0x1000);
+        check(0x1007, Arch::Wasm32, 0x1004, 0x1000);
+        check(0x100b, Arch::Mips, 0x1008, 0x1000); // over the delay slot
+        check(0x100b, Arch::Mips64, 0x1008, 0x1000);
+    }
+
+    #[test]
+    fn a_topmost_frame_that_is_not_where_the_processor_was_is_a_return_address() {
+        let check = |signal, register: &str, value, topmost, want| {
+            let registers = BTreeMap::from([(register.to_owned(), Hex(value))]);
+            let situation = Situation { adjustment: Auto, is_topmost: topmost, signal, registers: &registers };
+            assert_eq!(adjust(0x2000, Arch::Amd64, &situation), Some(want), "{signal:?} {register} {value:#x}");
+        };
+        check(Some(SIGSEGV), "rip", 0x2000, true, 0x2000);
+        check(Some(SIGSEGV), "rip", 0x3000, true, 0x1fff);
+        check(Some(SIGILL), "rip", 0x3000, true, 0x1fff);
+        check(Some(SIGBUS), "rip", 0x3000, true, 0x1fff);
+        check(Some(SIGABRT), "rip", 0x3000, true, 0x2000);
+        check(None, "rip", 0x3000, true, 0x2000);
+        check(Some(SIGSEGV), "eip", 0x3000, true, 0x2000); // of another architecture
+        check(Some(SIGSEGV), "rip", 0x2000, false, 0x1fff); // callers return, whatever the registers say
+    }
+
+    #[test]
+    fn what_a_frame_says_counts_more_than_what_its_stack_says() {
+        let frame = |adjust_instruction_addr| Frame { adjust_instruction_addr, ..Frame::default() };
+        let check = |frames: &[Option<bool>], want: &[Adjustment]| {
+            let frames: Vec<_> = frames.iter().copied().map(frame).collect();
+            let default = Adjustment::default_of(&frames);
+            let got: Vec<_> = frames.iter().map(|frame| Adjustment::of(frame, default)).collect();
+            assert_eq!(got, want);
+        };
+        check(&[None, None], &[Auto, Auto]);
+        check(&[Some(true), None], &[Previous, Previous]);
+        check(&[Some(false), None], &[Aligned, Previous]);
+        check(&[None, Some(false)], &[Previous, Aligned]);
+    }
+
+    #[test]
+    fn before_the_first_instructions_of_memory_there_is_none() {
+        for arch in [Arch::Amd64, Arch::Mips, Arch::Ppc64, Arch::Unknown] {
+            for address in 0..LARGEST_STEP {
+                assert_eq!(adjusted(address, arch, Previous, false), None);
+                assert!(adjusted(address, arch, Aligned, false).is_some());
+            }
+            assert!(adjusted(LARGEST_STEP, arch, Previous, false).is_some());
+        }
+    }
+}

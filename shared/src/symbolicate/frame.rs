@@ -1,0 +1,232 @@
+//! What frames the lookup of a frame makes.
+//!
+//! A frame that lies in inlined functions becomes several: the innermost comes first, the function that really was
+//! called comes last, and alone says where it begins. A frame that cannot be looked up stays as it was.
+
+use std::collections::BTreeMap;
+
+use symbolic::common::split_path;
+use symbolic::ppdb::PortablePdbCache;
+use symbolic::symcache::{SourceLocation, SymCache};
+
+use super::adjust::{Adjustment, Situation, adjust};
+use super::demangle::Names;
+use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
+use crate::api::symbolicator::{AddrMode, CompletedFrame, Frame, FrameStatus, Hex, Module, Request};
+use crate::domain::Language;
+
+/// The most frames that one frame becomes. Compilers inline some dozen functions deep; a chain that is longer goes in
+/// a circle.
+const LONGEST_CHAIN: usize = 256;
+
+/// The most frames that inlining adds to a response, which bounds its size whatever the caches say.
+const MOST_INLINED: usize = 1 << 18;
+
+/// Looks up the frames of a request, in the caches that were found for it.
+#[derive(Debug)]
+pub(super) struct Lookup<'a> {
+    request: &'a Request,
+    plan: &'a Plan,
+    outcomes: &'a [ModuleOutcome<'a>],
+    names: Names<'a>,
+    pub(super) stats: Stats,
+}
+
+/// Where a frame is in its stack trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position<'a> {
+    /// Its place, counted from the callee.
+    pub(super) index: usize,
+    pub(super) default_adjustment: Adjustment,
+    pub(super) registers: &'a BTreeMap<String, Hex>,
+}
+
+impl<'a> Lookup<'a> {
+    pub(super) fn new(request: &'a Request, plan: &'a Plan, outcomes: &'a [ModuleOutcome<'a>]) -> Self {
+        Self { request, plan, outcomes, names: Names::default(), stats: Stats::default() }
+    }
+
+    pub(super) fn request(&self) -> &'a Request {
+        self.request
+    }
+
+    pub(super) fn into_stats(self) -> Stats {
+        self.stats
+    }
+
+    /// Looks up a frame, and adds what it becomes to `frames`: one at least.
+    pub(super) fn complete(&mut self, frame: &'a Frame, position: &Position<'_>, frames: &mut Vec<CompletedFrame>) {
+        let index = self.plan.space.module_of(frame);
+        let module = index.and_then(|index| self.request.modules.get(index).map(|module| (index, module)));
+        let before = frames.len();
+        let found = match module {
+            None => Err(FrameStatus::UnknownImage),
+            Some((index, module)) => self.look_up(frame, index, module, position, frames),
+        };
+        let status = match found {
+            Ok(()) => FrameStatus::Symbolicated,
+            Err(status) => {
+                let mut failed = frame.clone();
+                if let Some((_, module)) = module {
+                    failed.package.clone_from(&module.code_file);
+                }
+                self.names.complete(frame, &mut failed);
+                frames.push(CompletedFrame { status, original_index: Some(position.index), frame: failed });
+                status
+            }
+        };
+        self.stats.frames.count(status);
+        self.stats.inlined += frames.len() - before - 1;
+    }
+
+    fn look_up(
+        &mut self,
+        frame: &Frame,
+        index: usize,
+        module: &Module,
+        position: &Position<'_>,
+        frames: &mut Vec<CompletedFrame>,
+    ) -> Result<(), FrameStatus> {
+        let outcome = self.plan.place_of(index).and_then(|place| self.outcomes.get(place));
+        match outcome {
+            None | Some(ModuleOutcome::Failed { .. }) => Err(FrameStatus::Missing),
+            Some(ModuleOutcome::Missing { missing, .. }) => Err(outcome::frame_status(missing.cause)),
+            Some(ModuleOutcome::Found { cache: LookupCache::Ppdb(cache), .. }) => {
+                let frame = in_method(frame, module, cache).ok_or(FrameStatus::MissingSymbol)?;
+                frames.push(CompletedFrame { status: FrameStatus::Symbolicated, original_index: Some(position.index), frame });
+                Ok(())
+            }
+            Some(ModuleOutcome::Found { cache: LookupCache::Sym(cache), .. }) => {
+                let situation = Situation {
+                    adjustment: Adjustment::of(frame, position.default_adjustment),
+                    is_topmost: position.index == 0,
+                    signal: self.request.signal,
+                    registers: position.registers,
+                };
+                let address = Address::of(frame, index, module, cache, &situation).ok_or(FrameStatus::MissingSymbol)?;
+                self.add_chain(frame, module, &address, cache, position.index, frames)
+            }
+        }
+    }
+
+    /// Adds the functions that cover an address, the innermost first.
+    fn add_chain(
+        &mut self,
+        frame: &Frame,
+        module: &Module,
+        address: &Address,
+        cache: &'a SymCache<'a>,
+        original_index: usize,
+        frames: &mut Vec<CompletedFrame>,
+    ) -> Result<(), FrameStatus> {
+        let mut chain = cache.lookup(address.relative).peekable();
+        chain.peek().ok_or(FrameStatus::MissingSymbol)?;
+        let longest = LONGEST_CHAIN.min(1 + MOST_INLINED.saturating_sub(self.stats.inlined));
+        let mut length = 0;
+        while length < longest && let Some(location) = chain.next() {
+            let mut located = self.at(&location, frame);
+            located.package.clone_from(&module.code_file);
+            located.addr_mode = address.mode;
+            located.instruction_addr = address.shown(address.relative).unwrap_or(frame.instruction_addr);
+            if chain.peek().is_none() {
+                located.sym_addr = entry_point(&location).and_then(|entry| address.shown(entry));
+            }
+            frames.push(CompletedFrame {
+                status: FrameStatus::Symbolicated,
+                original_index: Some(original_index),
+                frame: located,
+            });
+            length += 1;
+        }
+        if chain.peek().is_some() {
+            self.stats.truncated += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the frame of one function: what is known of it, and of what was sent what still holds.
+    fn at(&mut self, location: &SourceLocation<'a, '_>, frame: &Frame) -> Frame {
+        let function = location.function();
+        let path = location.file().map(|file| file.full_path()).filter(|path| !path.is_empty());
+        let (filename, abs_path) = match path {
+            Some(path) => (Some(split_path(&path).1.to_owned()), Some(path)),
+            None => (frame.filename.clone(), frame.abs_path.clone()),
+        };
+        Frame {
+            platform: frame.platform.clone(),
+            adjust_instruction_addr: frame.adjust_instruction_addr,
+            function_id: frame.function_id,
+            lang: known(function.language()),
+            symbol: Some(function.name().to_owned()),
+            function: Some(self.names.of(function.name(), function.language()).to_owned()),
+            filename,
+            abs_path,
+            lineno: Some(location.line()),
+            trust: frame.trust,
+            ..Frame::default()
+        }
+    }
+}
+
+/// An address in a module.
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    /// Counted from the start of the module.
+    relative: u64,
+    /// Where the module starts, as far as addresses that are shown are concerned.
+    base: u64,
+    /// How addresses are shown.
+    mode: AddrMode,
+}
+
+impl Address {
+    /// Returns the address of the instruction that a frame means; `None` where there is no such address in the module.
+    fn of(frame: &Frame, index: usize, module: &Module, cache: &SymCache<'_>, situation: &Situation<'_>) -> Option<Self> {
+        let base = module.image_addr.0;
+        let given = frame.instruction_addr.0;
+        if base == 0 {
+            // A module without a place is addressed from its start, by clients that know where instructions are.
+            return matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(Self {
+                relative: given,
+                base,
+                mode: AddrMode::Rel(index),
+            });
+        }
+        let absolute = match frame.addr_mode {
+            AddrMode::Abs => given,
+            AddrMode::Rel(_) => base.checked_add(given)?,
+        };
+        let relative = adjust(absolute, cache.arch(), situation)?.checked_sub(base)?;
+        Some(Self { relative, base, mode: AddrMode::Abs })
+    }
+
+    /// Returns an address of the module as it is shown.
+    fn shown(&self, relative: u64) -> Option<Hex> {
+        self.base.checked_add(relative).map(Hex)
+    }
+}
+
+/// Returns where the function of a location begins; `None` for one that covers the address only in part of a cache.
+fn entry_point(location: &SourceLocation<'_, '_>) -> Option<u64> {
+    let entry = location.function().entry_pc();
+    (entry != u32::MAX).then_some(u64::from(entry))
+}
+
+/// Returns the frame of a .NET method: what was sent, with the line.
+fn in_method(frame: &Frame, module: &Module, cache: &PortablePdbCache<'_>) -> Option<Frame> {
+    let row = u32::try_from(frame.function_id?.0).ok()?;
+    let offset = u32::try_from(frame.instruction_addr.0).ok()?;
+    let line = cache.lookup(row, offset)?;
+    Some(Frame {
+        package: module.code_file.clone(),
+        lang: known(line.file_lang),
+        filename: Some(split_path(line.file_name).1.to_owned()),
+        abs_path: Some(line.file_name.to_owned()),
+        lineno: Some(line.line),
+        ..frame.clone()
+    })
+}
+
+fn known(language: Language) -> Option<Language> {
+    (language != Language::Unknown).then_some(language)
+}

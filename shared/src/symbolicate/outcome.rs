@@ -1,0 +1,170 @@
+//! What was found for the modules of a request, and how that is told.
+
+use symbolic::ppdb::PortablePdbCache;
+use symbolic::symcache::SymCache;
+
+use super::Plan;
+use crate::api::symbolicator::{
+    Candidate, CompletedModule, Derivation, Download, FrameStatus, Module, ModuleStatus, Request,
+};
+use crate::domain::{self, Arch, Cause, Features, Location, Missing, SourceKey};
+
+/// What came of getting a cache that a plan wants.
+#[derive(Clone, Debug)]
+pub enum ModuleOutcome<'a> {
+    /// It is here.
+    Found {
+        /// The cache.
+        cache: LookupCache<'a>,
+        /// What the object offers that it was made from.
+        features: Features,
+        /// The DIFs considered for it.
+        considered: Considered<'a>,
+    },
+    /// There is none.
+    Missing {
+        /// Why.
+        missing: Missing,
+        /// The DIFs considered for it.
+        considered: Considered<'a>,
+    },
+    /// Whether there is one could not be found out, for a fault of ours.
+    Failed {
+        /// What went wrong, for a human.
+        detail: String,
+    },
+}
+
+/// A cache that frames are looked up in.
+#[derive(Clone, Debug)]
+pub enum LookupCache<'a> {
+    /// Of a native module.
+    Sym(SymCache<'a>),
+    /// Of a .NET module.
+    Ppdb(PortablePdbCache<'a>),
+}
+
+/// The DIFs considered for a module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Considered<'a> {
+    /// Each of them, in any order.
+    pub candidates: &'a [domain::Candidate],
+    /// The one that the cache was made from, or was to be made from. Where nobody knows, the only one that could be fetched
+    /// counts as it.
+    pub used: Option<(&'a SourceKey, &'a Location)>,
+}
+
+/// Completes the modules of a request, in its order.
+pub(super) fn complete_modules(request: &Request, plan: &Plan, outcomes: &[ModuleOutcome<'_>]) -> Vec<CompletedModule> {
+    let complete = |(index, module): (usize, &Module)| {
+        let mut completed = CompletedModule {
+            debug_status: ModuleStatus::Unused,
+            unwind_status: None,
+            debug_detail: None,
+            features: Features::default(),
+            arch: Arch::Unknown,
+            module: Module { image_size: plan.space.size_of(index), ..module.clone() },
+            candidates: Vec::new(),
+        };
+        if let Some(place) = plan.place_of(index) {
+            describe(&mut completed, outcomes.get(place), request.options.dif_candidates);
+        }
+        completed
+    };
+    request.modules.iter().enumerate().map(complete).collect()
+}
+
+/// Tells what came of a module that frames lie in.
+fn describe(module: &mut CompletedModule, outcome: Option<&ModuleOutcome<'_>>, with_candidates: bool) {
+    let considered = match outcome {
+        Some(ModuleOutcome::Found { cache, features, considered }) => {
+            module.debug_status = ModuleStatus::Found;
+            module.features = features.clone();
+            if let LookupCache::Sym(cache) = cache {
+                module.arch = cache.arch();
+            }
+            considered
+        }
+        Some(ModuleOutcome::Missing { missing, considered }) => {
+            module.debug_status = module_status(missing.cause);
+            if missing.cause != Cause::NotFound {
+                module.debug_detail = Some(missing.detail.clone());
+            }
+            considered
+        }
+        Some(ModuleOutcome::Failed { detail }) => {
+            module.debug_status = ModuleStatus::Other;
+            module.debug_detail = Some(detail.clone());
+            return;
+        }
+        None => {
+            module.debug_status = ModuleStatus::Other;
+            return;
+        }
+    };
+    if with_candidates {
+        let missing = match outcome {
+            Some(ModuleOutcome::Missing { missing, .. }) => Some(missing),
+            _ => None,
+        };
+        module.candidates = considered.describe(missing);
+    }
+}
+
+impl Considered<'_> {
+    /// Returns the candidates as they are shown, each once, by source and location; `missing` says why there is no cache.
+    fn describe(&self, missing: Option<&Missing>) -> Vec<Candidate> {
+        let mut candidates: Vec<Candidate> = self.candidates.iter().map(Candidate::from).collect();
+        candidates.sort_by(|a, b| (&a.source, &a.location).cmp(&(&b.source, &b.location)));
+        candidates.dedup_by(|a, b| (&a.source, &a.location) == (&b.source, &b.location));
+        let derivation = match missing {
+            None => Some(Derivation::Ok),
+            Some(missing) => derivation(missing),
+        };
+        if let Some(used) = self.used_of(&mut candidates) {
+            used.debug = derivation;
+        }
+        candidates
+    }
+
+    fn used_of<'c>(&self, candidates: &'c mut [Candidate]) -> Option<&'c mut Candidate> {
+        if let Some(used) = self.used {
+            return candidates.iter_mut().find(|candidate| (&candidate.source, &candidate.location) == used);
+        }
+        let mut fetched = candidates.iter_mut().filter(|candidate| matches!(candidate.download, Download::Ok { .. }));
+        let only = fetched.next()?;
+        fetched.next().is_none().then_some(only)
+    }
+}
+
+/// Returns the status of a module whose cache is missing.
+fn module_status(cause: Cause) -> ModuleStatus {
+    match cause {
+        Cause::NotFound => ModuleStatus::Missing,
+        Cause::PermissionDenied | Cause::DownloadFailed => ModuleStatus::FetchingFailed,
+        Cause::Timeout => ModuleStatus::Timeout,
+        Cause::Malformed | Cause::TooLarge { .. } | Cause::Crashed => ModuleStatus::Malformed,
+        Cause::Unsupported => ModuleStatus::Unsupported,
+    }
+}
+
+/// Returns the status of a frame whose module's cache is missing.
+pub(super) fn frame_status(cause: Cause) -> FrameStatus {
+    match cause {
+        Cause::NotFound | Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout | Cause::Unsupported => {
+            FrameStatus::Missing
+        }
+        Cause::Malformed | Cause::TooLarge { .. } | Cause::Crashed => FrameStatus::Malformed,
+    }
+}
+
+/// Returns what a candidate says of the cache that could not be made from it; nothing where it was not even tried.
+fn derivation(missing: &Missing) -> Option<Derivation> {
+    match missing.cause {
+        Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => None,
+        Cause::NotFound => Some(Derivation::Error { details: missing.detail.clone() }),
+        Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => {
+            Some(Derivation::Malformed { details: Some(missing.detail.clone()) })
+        }
+    }
+}

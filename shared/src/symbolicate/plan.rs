@@ -1,0 +1,126 @@
+//! What a request needs: the modules that its frames lie in.
+
+use std::collections::HashMap;
+
+use super::modules::AddressSpace;
+use crate::api::symbolicator::Request;
+use crate::cache::Kind;
+use crate::domain::{ObjectId, ObjectType};
+
+/// What a request needs to be symbolicated.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    pub(super) space: AddressSpace,
+    wanted: Vec<Wanted>,
+    /// By the module's index in the request: its place in `wanted`.
+    by_module: Vec<Option<usize>>,
+}
+
+/// A cache that frames are looked up in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What it is looked up by.
+    pub object_id: ObjectId,
+    /// What kind of cache it is.
+    pub kind: Kind,
+    /// The modules that it serves, by their indices in the request, in order. There are several where one file is mapped
+    /// more than once.
+    pub modules: Vec<usize>,
+}
+
+/// Returns what a request needs.
+///
+/// ```
+/// use symdepot::api::symbolicator::parse_request;
+/// use symdepot::symbolicate::plan;
+///
+/// let request = parse_request(br#"{
+///     "stacktraces": [{"frames": [{"instruction_addr": "0x2010"}]}],
+///     "modules": [{"type": "elf", "image_addr": "0x1000"}, {"type": "elf", "image_addr": "0x2000"}]
+/// }"#)?;
+/// assert_eq!(plan(&request).wanted()[0].modules, [1]);
+/// # Ok::<(), symdepot::api::symbolicator::RequestError>(())
+/// ```
+pub fn plan(request: &Request) -> Plan {
+    let space = AddressSpace::new(&request.modules);
+    let mut used = vec![false; request.modules.len()];
+    for frame in request.stacktraces.iter().flat_map(|stacktrace| &stacktrace.frames) {
+        if let Some(module) = space.module_of(frame) {
+            used[module] = true;
+        }
+    }
+
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut by_module = vec![None; request.modules.len()];
+    let mut places: HashMap<ObjectId, usize> = HashMap::new();
+    for (index, module) in request.modules.iter().enumerate().filter(|(index, _)| used[*index]) {
+        let object_id = module.object_id();
+        let place = *places.entry(object_id).or_insert_with_key(|object_id| {
+            let kind = match object_id.object_type {
+                ObjectType::PeDotnet => Kind::PpdbCache,
+                _ => Kind::SymCache,
+            };
+            wanted.push(Wanted { object_id: object_id.clone(), kind, modules: Vec::new() });
+            wanted.len() - 1
+        });
+        wanted[place].modules.push(index);
+        by_module[index] = Some(place);
+    }
+    Plan { space, wanted, by_module }
+}
+
+impl Plan {
+    /// Returns the caches that are needed, in the order of the first modules they serve.
+    pub fn wanted(&self) -> &[Wanted] {
+        &self.wanted
+    }
+
+    /// Returns the place in [`Plan::wanted`] of the cache for a module; `None` for one that no frame lies in.
+    pub(super) fn place_of(&self, module: usize) -> Option<usize> {
+        self.by_module.get(module).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::symbolicator::parse_request;
+
+    fn wanted(request: &str) -> Vec<(Kind, Vec<usize>)> {
+        let plan = plan(&parse_request(request.as_bytes()).unwrap());
+        plan.wanted().iter().map(|wanted| (wanted.kind, wanted.modules.clone())).collect()
+    }
+
+    #[test]
+    fn only_modules_that_frames_lie_in_are_wanted() {
+        let modules = r#"[
+            {"type": "elf", "image_addr": "0x2000", "image_size": 16, "code_id": "aa"},
+            {"type": "pe_dotnet", "code_id": "bb"},
+            {"type": "elf", "image_addr": "0x1000", "image_size": 16, "code_id": "cc"}
+        ]"#;
+        let check = |frames: &str, want: &[(Kind, Vec<usize>)]| {
+            let request = format!(r#"{{"modules": {modules}, "stacktraces": [{{"frames": []}}, {{"frames": [{frames}]}}]}}"#);
+            assert_eq!(wanted(&request), want, "{frames}");
+        };
+        check("", &[]);
+        check(r#"{"instruction_addr": "0x3000"}, {"instruction_addr": 0, "addr_mode": "rel:3"}"#, &[]);
+        check(r#"{"instruction_addr": "0x1008"}, {"instruction_addr": "0x1004"}"#, &[(Kind::SymCache, vec![2])]);
+        check(
+            r#"{"instruction_addr": 5, "addr_mode": "rel:1"}, {"instruction_addr": "0x2000"}"#,
+            &[(Kind::SymCache, vec![0]), (Kind::PpdbCache, vec![1])],
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_twice_is_wanted_once() {
+        let request = r#"{
+            "modules": [
+                {"type": "elf", "image_addr": "0x1000", "code_id": "aa"},
+                {"type": "elf", "image_addr": "0x2000", "code_id": "bb"},
+                {"type": "elf", "image_addr": "0x3000", "code_id": "AA"}
+            ],
+            "stacktraces": [{"frames": [{"instruction_addr": "0x3001"}, {"instruction_addr": "0x2001"}, {"instruction_addr": "0x1001"}]}]
+        }"#;
+        assert_eq!(wanted(request), [(Kind::SymCache, vec![0, 2]), (Kind::SymCache, vec![1])]);
+    }
+}

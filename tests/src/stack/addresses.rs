@@ -1,0 +1,52 @@
+//! Where the parts of a stack are: what it writes to `stack.json` when it is ready.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::StackError;
+
+/// Where the parts of a stack are.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Addresses {
+    /// The URL of the HTTP API.
+    pub gateway: String,
+    /// The URL of S3.
+    pub s3: String,
+    /// The URL of DynamoDB.
+    pub dynamodb: String,
+    /// The URL of SQS.
+    pub sqs: String,
+    /// Names of buckets, by logical id.
+    pub buckets: BTreeMap<String, String>,
+    /// The data folder.
+    pub data: PathBuf,
+    /// The process of the stack.
+    pub pid: u32,
+}
+
+impl Addresses {
+    /// Reads the file that a stack writes.
+    ///
+    /// # Errors
+    /// [`StackError::File`] where there is none, [`StackError::Addresses`] where it is another one.
+    pub fn read(path: &Path) -> Result<Self, StackError> {
+        let json = std::fs::read(path).map_err(|source| StackError::File { path: path.to_owned(), source })?;
+        serde_json::from_slice(&json).map_err(|source| StackError::Addresses { path: path.to_owned(), source })
+    }
+
+    /// Returns the bucket that debug files are copied to.
+    pub fn uploads(&self) -> &str {
+        self.bucket("UploadsBucket")
+    }
+
+    /// Returns the bucket of derived caches.
+    pub fn caches(&self) -> &str {
+        self.bucket("CachesBucket")
+    }
+
+    fn bucket(&self, logical_id: &str) -> &str {
+        self.buckets.get(logical_id).map_or("", String::as_str)
+    }
+}

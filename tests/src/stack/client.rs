@@ -1,0 +1,267 @@
+//! A client of a stack: S3 as everybody uses it, the HTTP API, and the stack's own paths.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_s3::error::DisplayErrorContext;
+use aws_sdk_s3::primitives::ByteStream;
+use reqwest::{Method, RequestBuilder};
+use serde_json::Value;
+
+use super::{Addresses, StackError, Stats};
+
+/// A client of one stack. Clones share connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    addresses: Addresses,
+    http: reqwest::Client,
+    s3: aws_sdk_s3::Client,
+}
+
+/// An answer of the HTTP API.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, as it came.
+    pub text: String,
+    /// The body, where it is JSON.
+    pub body: Value,
+}
+
+impl Client {
+    /// Returns a client of the stack at these addresses. Connects to nothing.
+    ///
+    /// # Errors
+    /// There is no way to make HTTP requests on this machine.
+    pub fn new(addresses: Addresses) -> Result<Self, StackError> {
+        let unusable = |source: reqwest::Error| StackError::Unanswered {
+            what: "the HTTP client",
+            url: addresses.gateway.clone(),
+            source: source.into(),
+        };
+        // Whatever proxy this machine uses does not know our loopback ports.
+        let http = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().map_err(unusable)?;
+        let config = aws_sdk_s3::Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .credentials_provider(Credentials::new("local", "local", None, None, "local stack"))
+            .region(Region::from_static("us-east-1"))
+            .endpoint_url(addresses.s3.clone())
+            .force_path_style(true)
+            .build();
+        Ok(Self { s3: aws_sdk_s3::Client::from_conf(config), http, addresses })
+    }
+
+    /// Returns where the stack is.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Uploads bytes to the uploads bucket.
+    ///
+    /// # Errors
+    /// [`StackError::S3`].
+    pub async fn upload(&self, key: &str, bytes: impl Into<Vec<u8>>) -> Result<(), StackError> {
+        self.put(key, ByteStream::from(bytes.into())).await
+    }
+
+    /// Uploads a file to the uploads bucket.
+    ///
+    /// # Errors
+    /// [`StackError::File`] where it cannot be read, else [`StackError::S3`].
+    pub async fn upload_file(&self, key: &str, path: &Path) -> Result<(), StackError> {
+        let unreadable = |source: aws_smithy_types::byte_stream::error::Error| StackError::File {
+            path: path.to_owned(),
+            source: std::io::Error::other(source),
+        };
+        self.put(key, ByteStream::from_path(path).await.map_err(unreadable)?).await
+    }
+
+    async fn put(&self, key: &str, body: ByteStream) -> Result<(), StackError> {
+        let put = self.s3.put_object().bucket(self.addresses.uploads()).key(key).body(body).send().await;
+        put.map(drop).map_err(|error| self.s3_error("PutObject", key, &error))
+    }
+
+    /// Removes an upload.
+    ///
+    /// # Errors
+    /// [`StackError::S3`].
+    pub async fn remove(&self, key: &str) -> Result<(), StackError> {
+        let removed = self.s3.delete_object().bucket(self.addresses.uploads()).key(key).send().await;
+        removed.map(drop).map_err(|error| self.s3_error("DeleteObject", key, &error))
+    }
+
+    /// Returns the etag of an upload, without quotes; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`StackError::S3`].
+    pub async fn etag(&self, key: &str) -> Result<Option<String>, StackError> {
+        match self.s3.head_object().bucket(self.addresses.uploads()).key(key).send().await {
+            Ok(head) => Ok(head.e_tag().map(|etag| etag.trim_matches('"').to_owned())),
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found()) => Ok(None),
+            Err(error) => Err(self.s3_error("HeadObject", key, &error)),
+        }
+    }
+
+    /// Returns the paths and sizes of the blobs of derived caches.
+    ///
+    /// # Errors
+    /// [`StackError::S3`].
+    pub async fn blobs(&self) -> Result<Vec<(String, u64)>, StackError> {
+        let mut pages = self.s3.list_objects_v2().bucket(self.addresses.caches()).into_paginator().send();
+        let mut blobs = Vec::new();
+        while let Some(page) = pages.next().await {
+            let page = page.map_err(|error| self.s3_error("ListObjectsV2", "", &error))?;
+            let named = page.contents().iter().filter_map(|object| {
+                Some((object.key()?.to_owned(), object.size().and_then(|size| size.try_into().ok()).unwrap_or(0)))
+            });
+            blobs.extend(named);
+        }
+        Ok(blobs)
+    }
+
+    /// Returns a blob of derived caches.
+    ///
+    /// # Errors
+    /// [`StackError::S3`].
+    pub async fn blob(&self, path: &str) -> Result<Vec<u8>, StackError> {
+        let got = self.s3.get_object().bucket(self.addresses.caches()).key(path).send().await;
+        let got = got.map_err(|error| self.s3_error("GetObject", path, &error))?;
+        let bytes = got.body.collect().await.map_err(|error| self.s3_error("GetObject", path, &error))?;
+        Ok(bytes.to_vec())
+    }
+
+    fn s3_error(&self, operation: &'static str, key: &str, error: &dyn std::error::Error) -> StackError {
+        StackError::S3 {
+            operation,
+            bucket: self.addresses.uploads().to_owned(),
+            key: key.to_owned(),
+            reason: DisplayErrorContext(error).to_string(),
+        }
+    }
+
+    /// Begins a request to the HTTP API.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.addresses.gateway))
+    }
+
+    /// Sends a request, and reads the whole answer.
+    ///
+    /// # Errors
+    /// [`StackError::Unanswered`]. An answer that is an error is an answer.
+    pub async fn send(&self, what: &'static str, request: RequestBuilder) -> Result<Reply, StackError> {
+        let unanswered = |source: reqwest::Error| StackError::Unanswered {
+            what,
+            url: self.addresses.gateway.clone(),
+            source: source.into(),
+        };
+        let response = request.send().await.map_err(unanswered)?;
+        let status = response.status().as_u16();
+        let text = response.text().await.map_err(unanswered)?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Ok(Reply { status, text, body })
+    }
+
+    /// Sends a crash; `query` is what stands behind the question mark.
+    ///
+    /// # Errors
+    /// [`StackError::Unanswered`].
+    pub async fn symbolicate(&self, query: &str, crash: &Value) -> Result<Reply, StackError> {
+        self.send("a crash", self.request(Method::POST, &with_query("/symbolicate", query)).json(crash)).await
+    }
+
+    /// Sends a crash, and expects that it is completed.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] for every other answer.
+    pub async fn completed(&self, query: &str, crash: &Value) -> Result<Value, StackError> {
+        let reply = self.symbolicate(query, crash).await?.expect(200, "a crash")?;
+        match reply.body.get("status").and_then(Value::as_str) {
+            Some("completed") => Ok(reply.body),
+            _ => Err(StackError::Refused { what: "a crash".to_owned(), status: 200, body: reply.text }),
+        }
+    }
+
+    /// Asks what became of an upload.
+    ///
+    /// # Errors
+    /// [`StackError::Unanswered`].
+    pub async fn explain(&self, key: &str) -> Result<Reply, StackError> {
+        let request = self.request(Method::GET, &format!("/explain?key={}", encoded(key)));
+        self.send("what became of an upload", request).await
+    }
+
+    /// Waits until nothing is left to do.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] if there is, after `patience`.
+    pub async fn idle(&self, patience: Duration) -> Result<(), StackError> {
+        let path = format!("/_local/idle?timeout={}", patience.as_secs_f64());
+        self.send("whether the stack is idle", self.request(Method::GET, &path)).await?.expect(200, "waiting until the stack is idle").map(drop)
+    }
+
+    /// Returns what the stack has counted.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] where the counts cannot be read.
+    pub async fn stats(&self) -> Result<Stats, StackError> {
+        let reply = self.send("the counts", self.request(Method::GET, "/_local/stats")).await?.expect(200, "the counts")?;
+        serde_json::from_str(&reply.text).map_err(|error| StackError::Refused {
+            what: "the counts".to_owned(),
+            status: reply.status,
+            body: format!("{error} in {}", reply.text),
+        })
+    }
+
+    /// Lets the counts begin again.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`].
+    pub async fn clear_stats(&self) -> Result<(), StackError> {
+        let request = self.request(Method::DELETE, "/_local/stats");
+        self.send("clearing the counts", request).await?.expect(200, "clearing the counts").map(drop)
+    }
+
+    /// Ends all function processes: the next invocations are cold.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`].
+    pub async fn end_functions(&self) -> Result<(), StackError> {
+        let request = self.request(Method::DELETE, "/_local/functions");
+        self.send("ending the functions", request).await?.expect(200, "ending the functions").map(drop)
+    }
+
+    /// Runs the schedule now, and returns its report.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`].
+    pub async fn prune(&self, dry_run: bool) -> Result<Value, StackError> {
+        let request = self.request(Method::POST, &format!("/_local/prune?dry_run={dry_run}"));
+        Ok(self.send("the schedule", request).await?.expect(200, "the schedule")?.body)
+    }
+}
+
+impl Reply {
+    /// Returns the reply if it has this status.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] if it has another one.
+    pub fn expect(self, status: u16, what: &str) -> Result<Self, StackError> {
+        match self.status == status {
+            true => Ok(self),
+            false => Err(StackError::Refused { what: what.to_owned(), status: self.status, body: self.text }),
+        }
+    }
+}
+
+fn with_query(path: &str, query: &str) -> String {
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// Encodes a key for the query of a URL.
+fn encoded(key: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
+    key.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}

@@ -54,22 +54,37 @@ impl Control {
     /// Answers a request under `/_local`.
     pub(crate) async fn answer(&self, request: &request::Parts) -> Answer {
         let query = query_parameters(request.uri.query().unwrap_or_default());
-        let path = request.uri.path().trim_end_matches('/').strip_prefix("/_local").unwrap_or_default();
+        let path = request
+            .uri
+            .path()
+            .trim_end_matches('/')
+            .strip_prefix("/_local")
+            .unwrap_or_default();
         match (&request.method, path) {
-            (&Method::GET, "/stats") => self.stats().await.map_or_else(failed, |stats| answer(StatusCode::OK, &stats)),
+            (&Method::GET, "/stats") => self
+                .stats()
+                .await
+                .map_or_else(failed, |stats| answer(StatusCode::OK, &stats)),
             (&Method::DELETE, "/stats") => {
                 self.meter.reset();
                 self.functions.reset_stats();
                 answer(StatusCode::OK, &json!({ "cleared": true }))
             }
             (&Method::GET, "/idle") => self.idle(query.get("timeout").map(String::as_str)).await,
-            (&Method::DELETE, "/functions") => {
-                answer(StatusCode::OK, &json!({ "ended": self.functions.end_warm().await }))
-            }
+            (&Method::DELETE, "/functions") => answer(
+                StatusCode::OK,
+                &json!({ "ended": self.functions.end_warm().await }),
+            ),
             (&Method::POST, "/prune") => self.run_schedule(&query).await,
             (method, _) => {
-                let problem = format!("{method} {} is not a path of the local stack", request.uri.path());
-                answer(StatusCode::NOT_FOUND, &json!({ "detail": problem, "paths": PATHS }))
+                let problem = format!(
+                    "{method} {} is not a path of the local stack",
+                    request.uri.path()
+                );
+                answer(
+                    StatusCode::NOT_FOUND,
+                    &json!({ "detail": problem, "paths": PATHS }),
+                )
             }
         }
     }
@@ -109,11 +124,14 @@ impl Control {
     async fn idle(&self, seconds: Option<&str>) -> Answer {
         let timeout = match seconds.map(str::parse::<f64>) {
             None => IDLE_TIMEOUT,
-            Some(Ok(seconds)) if seconds >= 0.0 => {
-                Duration::try_from_secs_f64(seconds).unwrap_or(MAX_IDLE_TIMEOUT).min(MAX_IDLE_TIMEOUT)
-            }
+            Some(Ok(seconds)) if seconds >= 0.0 => Duration::try_from_secs_f64(seconds)
+                .unwrap_or(MAX_IDLE_TIMEOUT)
+                .min(MAX_IDLE_TIMEOUT),
             Some(_) => {
-                return answer(StatusCode::BAD_REQUEST, &json!({ "detail": "timeout is not a number of seconds" }));
+                return answer(
+                    StatusCode::BAD_REQUEST,
+                    &json!({ "detail": "timeout is not a number of seconds" }),
+                );
             }
         };
         let deadline = Instant::now() + timeout;
@@ -134,7 +152,10 @@ impl Control {
                 }
             };
             if timeout_at(deadline, changed).await.is_err() {
-                return answer(StatusCode::GATEWAY_TIMEOUT, &json!({ "idle": false, "busy": busy }));
+                return answer(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    &json!({ "idle": false, "busy": busy }),
+                );
             }
         }
     }
@@ -144,14 +165,24 @@ impl Control {
         let begun = self.functions.begun();
         let dead_letters: Vec<&String> = self.queue_names.values().flatten().collect();
         let mut queues = Map::new();
-        for name in self.queue_names.keys().filter(|name| !dead_letters.contains(name)) {
+        for name in self
+            .queue_names
+            .keys()
+            .filter(|name| !dead_letters.contains(name))
+        {
             let counts = self.queues.counts(name).await?;
             if counts.visible + counts.in_flight + counts.delayed > 0 {
                 queues.insert(name.clone(), json!(counts));
             }
         }
-        let running: BTreeMap<String, usize> =
-            self.functions.running().borrow().iter().filter(|(_, count)| **count > 0).map(|(name, count)| (name.clone(), *count)).collect();
+        let running: BTreeMap<String, usize> = self
+            .functions
+            .running()
+            .borrow()
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(name, count)| (name.clone(), *count))
+            .collect();
         // A function that began and ended while the queues were read may have sent to one that was read before.
         if queues.is_empty() && running.is_empty() && self.functions.begun() == begun {
             return Ok(None);
@@ -161,15 +192,24 @@ impl Control {
 
     async fn run_schedule(&self, query: &BTreeMap<String, String>) -> Answer {
         let wanted = query.get("function");
-        let mut candidates =
-            self.schedules.iter().filter(|schedule| wanted.is_none_or(|name| *name == schedule.function));
+        let mut candidates = self
+            .schedules
+            .iter()
+            .filter(|schedule| wanted.is_none_or(|name| *name == schedule.function));
         let schedule = match (candidates.next(), candidates.next()) {
             (Some(schedule), None) => schedule,
             (None, _) => {
-                return answer(StatusCode::NOT_FOUND, &json!({ "detail": "no function of the template has this schedule" }));
+                return answer(
+                    StatusCode::NOT_FOUND,
+                    &json!({ "detail": "no function of the template has this schedule" }),
+                );
             }
             (Some(_), Some(_)) => {
-                let names: Vec<&str> = self.schedules.iter().map(|schedule| schedule.function.as_str()).collect();
+                let names: Vec<&str> = self
+                    .schedules
+                    .iter()
+                    .map(|schedule| schedule.function.as_str())
+                    .collect();
                 let problem = json!({ "detail": "several schedules: choose one with ?function=", "functions": names });
                 return answer(StatusCode::BAD_REQUEST, &problem);
             }
@@ -178,11 +218,17 @@ impl Control {
             None | Some("false" | "0") => None,
             Some("" | "true" | "1") => Some(json!({ "dry_run": true })),
             Some(other) => {
-                return answer(StatusCode::BAD_REQUEST, &json!({ "detail": format!("dry_run is {other:?}, not true or false") }));
+                return answer(
+                    StatusCode::BAD_REQUEST,
+                    &json!({ "detail": format!("dry_run is {other:?}, not true or false") }),
+                );
             }
         };
         let event = schedule_event(schedule, detail);
-        let result = self.functions.invoke(&schedule.function, Bytes::from(event.to_string())).await;
+        let result = self
+            .functions
+            .invoke(&schedule.function, Bytes::from(event.to_string()))
+            .await;
         match result.outcome {
             Ok(bytes) => raw(StatusCode::OK, bytes),
             Err(error) => answer(StatusCode::BAD_GATEWAY, &error.to_json()),
@@ -191,7 +237,10 @@ impl Control {
 }
 
 fn failed(error: QueueError) -> Answer {
-    answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({ "detail": error.to_string() }))
+    answer(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        &json!({ "detail": error.to_string() }),
+    )
 }
 
 fn answer(status: StatusCode, value: &Value) -> Answer {
@@ -201,6 +250,8 @@ fn answer(status: StatusCode, value: &Value) -> Answer {
 fn raw(status: StatusCode, body: Bytes) -> Answer {
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

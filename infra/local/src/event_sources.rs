@@ -55,7 +55,10 @@ pub struct QueuePoller {
 impl QueuePoller {
     /// Runs until `shutdown`; then messages in work stay in flight.
     pub async fn run(self, shutdown: CancellationToken) {
-        let limit = self.source.maximum_concurrency.unwrap_or_else(|| self.functions.concurrency(&self.function));
+        let limit = self
+            .source
+            .maximum_concurrency
+            .unwrap_or_else(|| self.functions.concurrency(&self.function));
         let own = Arc::new(Semaphore::new(limit));
         let mut deliveries = JoinSet::new();
         loop {
@@ -97,14 +100,22 @@ impl QueuePoller {
             match due {
                 Some(due) if due <= now => {
                     let second = permit(&self.together).await;
-                    let messages = self.queues.receive(queue, self.source.batch_size, None).await?;
+                    let messages = self
+                        .queues
+                        .receive(queue, self.source.batch_size, None)
+                        .await?;
                     if !messages.is_empty() {
                         return Ok(((first, second), messages));
                     }
                     // It moved to the dead-letter queue, expired, or somebody else took it. Whatever is still in the way, the
                     // next look must not follow at once.
                     drop(second);
-                    if self.queues.next_visible_at_ms(queue).await?.is_some_and(|due| due <= now) {
+                    if self
+                        .queues
+                        .next_visible_at_ms(queue)
+                        .await?
+                        .is_some_and(|due| due <= now)
+                    {
                         let _ = tokio::time::timeout(AFTER_ERROR, changes.changed()).await;
                     }
                 }
@@ -122,7 +133,10 @@ impl QueuePoller {
     async fn deliver(&self, messages: Vec<Received>) {
         let queue = &self.source.queue;
         let event = sqs_event(queue, &messages);
-        let answer = self.functions.invoke(&self.function, Bytes::from(event.to_string())).await;
+        let answer = self
+            .functions
+            .invoke(&self.function, Bytes::from(event.to_string()))
+            .await;
         let failed = match &answer.outcome {
             Ok(bytes) if self.source.reports_failures => failures(bytes, &messages).unwrap_or_else(|problem| {
                 tracing::warn!(function = %self.function, "the whole batch counts as failed: {problem}");
@@ -136,7 +150,11 @@ impl QueuePoller {
         };
         for message in &messages {
             let settled = if failed.contains(&message.id) {
-                match self.queues.change_visibility(queue, &message.receipt, back_off(message.receive_count)).await {
+                match self
+                    .queues
+                    .change_visibility(queue, &message.receipt, back_off(message.receive_count))
+                    .await
+                {
                     // Its visibility timeout has passed already: it is visible.
                     Err(QueueError::NotInFlight) => Ok(()),
                     other => other,
@@ -180,8 +198,8 @@ fn failures(answer: &[u8], messages: &[Received]) -> Result<BTreeSet<String>, St
     struct Failure {
         item_identifier: String,
     }
-    let answer: Option<BatchAnswer> =
-        serde_json::from_slice(answer).map_err(|error| format!("the answer is not a batch response: {error}"))?;
+    let answer: Option<BatchAnswer> = serde_json::from_slice(answer)
+        .map_err(|error| format!("the answer is not a batch response: {error}"))?;
     let failed: BTreeSet<String> = answer
         .unwrap_or_default()
         .batch_item_failures
@@ -189,8 +207,13 @@ fn failures(answer: &[u8], messages: &[Received]) -> Result<BTreeSet<String>, St
         .into_iter()
         .map(|failure| failure.item_identifier)
         .collect();
-    match failed.iter().find(|id| !messages.iter().any(|message| message.id == **id)) {
-        Some(unknown) => Err(format!("the answer names {unknown:?}, which is not in the batch")),
+    match failed
+        .iter()
+        .find(|id| !messages.iter().any(|message| message.id == **id))
+    {
+        Some(unknown) => Err(format!(
+            "the answer names {unknown:?}, which is not in the batch"
+        )),
         None => Ok(failed),
     }
 }
@@ -251,7 +274,9 @@ pub async fn run_schedule(functions: Functions, schedule: Schedule, shutdown: Ca
             _ = ticks.tick() => {}
         }
         let event = schedule_event(&schedule, None);
-        let answer = functions.invoke(&schedule.function, Bytes::from(event.to_string())).await;
+        let answer = functions
+            .invoke(&schedule.function, Bytes::from(event.to_string()))
+            .await;
         if let Err(error) = answer.outcome {
             tracing::warn!(schedule = %schedule.name, function = %schedule.function, %error, "a scheduled run failed");
         }
@@ -309,23 +334,42 @@ mod tests {
         assert_eq!(record["messageAttributes"]["kind"]["dataType"], "Number");
         // Oracle: `printf hello | md5sum`.
         assert_eq!(record["md5OfBody"], "5d41402abc4b2a76b9719d911017c592");
-        assert_eq!(record["eventSourceARN"], "arn:aws:sqs:us-east-1:000000000000:Lane");
+        assert_eq!(
+            record["eventSourceARN"],
+            "arn:aws:sqs:us-east-1:000000000000:Lane"
+        );
     }
 
     #[test]
     fn named_messages_have_failed_and_an_empty_answer_names_none() {
         let messages = [message("a"), message("b")];
-        for nothing in ["null", "{}", r#"{"batchItemFailures":null}"#, r#"{"batchItemFailures":[]}"#] {
-            assert_eq!(failures(nothing.as_bytes(), &messages), Ok(BTreeSet::new()), "{nothing}");
+        for nothing in [
+            "null",
+            "{}",
+            r#"{"batchItemFailures":null}"#,
+            r#"{"batchItemFailures":[]}"#,
+        ] {
+            assert_eq!(
+                failures(nothing.as_bytes(), &messages),
+                Ok(BTreeSet::new()),
+                "{nothing}"
+            );
         }
         let one = br#"{"batchItemFailures":[{"itemIdentifier":"b"}]}"#;
-        assert_eq!(failures(one, &messages), Ok(BTreeSet::from(["b".to_owned()])));
+        assert_eq!(
+            failures(one, &messages),
+            Ok(BTreeSet::from(["b".to_owned()]))
+        );
     }
 
     #[test]
     fn an_answer_that_names_nobody_in_the_batch_fails_all_of_it() {
         let messages = [message("a")];
-        for wrong in [r#"{"batchItemFailures":[{"itemIdentifier":"x"}]}"#, r#"{"batchItemFailures":[{}]}"#, r#""ok""#] {
+        for wrong in [
+            r#"{"batchItemFailures":[{"itemIdentifier":"x"}]}"#,
+            r#"{"batchItemFailures":[{}]}"#,
+            r#""ok""#,
+        ] {
             assert!(failures(wrong.as_bytes(), &messages).is_err(), "{wrong}");
         }
     }

@@ -16,7 +16,11 @@ use tracing_subscriber::EnvFilter;
 
 /// The AWS services that infra/template.yaml names, in one process on one machine
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 struct Arguments {
     /// The SAM template
     #[arg(long, default_value = "infra/template.yaml")]
@@ -63,7 +67,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     report_events();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("cannot start: {error}")),
     };
@@ -74,14 +81,21 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<(), String> {
-    let mut options =
-        Options::new(arguments.template, arguments.functions.unwrap_or_default(), arguments.data);
+    let mut options = Options::new(
+        arguments.template,
+        arguments.functions.unwrap_or_default(),
+        arguments.data,
+    );
     options.port = arguments.port;
     options.environment = arguments.overrides.into_iter().collect();
     options.timeouts = arguments.timeouts.into_iter().collect::<BTreeMap<_, _>>();
     options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
-    options.event_concurrency = arguments.event_concurrency.unwrap_or(options.event_concurrency).max(1);
-    options.watchdog = Some(std::env::current_exe().map_err(|error| format!("cannot find this binary: {error}"))?);
+    options.event_concurrency = arguments
+        .event_concurrency
+        .unwrap_or(options.event_concurrency)
+        .max(1);
+    options.watchdog =
+        Some(std::env::current_exe().map_err(|error| format!("cannot find this binary: {error}"))?);
 
     // Before the start, so that a signal in its midst is not lost.
     let cannot_listen = |error: std::io::Error| format!("cannot listen to signals: {error}");
@@ -89,7 +103,9 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot_listen)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(cannot_listen)?;
 
-    let running = Stack::start(options).await.map_err(|error| error.to_string())?;
+    let running = Stack::start(options)
+        .await
+        .map_err(|error| error.to_string())?;
     announce(running.addresses());
     tokio::select! {
         _ = interrupt.recv() => {}
@@ -106,7 +122,10 @@ fn announce(addresses: &Addresses) {
     let address = AnsiColor::Cyan.on_default();
     let dim = Style::new().dimmed();
     let keys = identity::LOCAL;
-    anstream::println!("{title}The local stack is ready.{title:#} {dim}Ctrl-C stops it; what is stored stays in {}{dim:#}", addresses.data.display());
+    anstream::println!(
+        "{title}The local stack is ready.{title:#} {dim}Ctrl-C stops it; what is stored stays in {}{dim:#}",
+        addresses.data.display()
+    );
     for (name, url) in [
         ("HTTP API", &addresses.gateway),
         ("S3", &addresses.s3),
@@ -131,8 +150,13 @@ fn announce(addresses: &Addresses) {
 /// Writes what happens to standard error: `LOG` chooses how much (`info` unless it is set).
 fn report_events() {
     let filter = EnvFilter::try_from_env("LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 fn failed(message: &str) -> ExitCode {
@@ -150,7 +174,9 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 
 fn timeout(text: &str) -> Result<(String, Duration), String> {
     let (name, seconds) = assignment(text).map_err(|_| "not like FUNCTION=SECONDS".to_owned())?;
-    let seconds: f64 = seconds.parse().map_err(|_| format!("{seconds:?} is not a number of seconds"))?;
+    let seconds: f64 = seconds
+        .parse()
+        .map_err(|_| format!("{seconds:?} is not a number of seconds"))?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(timeout) if !timeout.is_zero() => Ok((name, timeout)),
         _ => Err("a timeout is more than 0 seconds".to_owned()),

@@ -1,5 +1,7 @@
 //! The DynamoDB endpoint, asked by the real client.
 
+#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+
 mod endpoints;
 
 use aws_sdk_dynamodb::error::ProvideErrorMetadata;

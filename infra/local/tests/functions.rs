@@ -1,13 +1,17 @@
 //! Functions as processes under the runtime API, against a function that speaks it over a plain socket.
 
-mod client;
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use client::{probe, state, until};
-use local_stack::functions::{Answer, Endpoints, FunctionSpec, Functions, FunctionsError, MAX_EVENT};
+use local_stack::functions::{
+    Answer, Endpoints, FunctionSpec, Functions, FunctionsError, MAX_EVENT,
+};
+use processes::{state, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -21,7 +25,7 @@ impl Fixture {
         let data = tempfile::tempdir().unwrap();
         let mut spec = FunctionSpec {
             name: "probe".to_owned(),
-            binary: probe(),
+            binary: env!("CARGO_BIN_EXE_probe-function").into(),
             memory_mb: 512,
             timeout: Duration::from_secs(60),
             concurrency: 8,
@@ -40,7 +44,9 @@ impl Fixture {
     }
 
     async fn invoke(&self, event: Value) -> Answer {
-        self.functions.invoke("probe", Bytes::from(event.to_string())).await
+        self.functions
+            .invoke("probe", Bytes::from(event.to_string()))
+            .await
     }
 
     async fn ask(&self, event: Value) -> Value {
@@ -48,7 +54,9 @@ impl Fixture {
     }
 
     async fn pid(&self) -> u64 {
-        self.ask(json!({ "do": "echo" })).await["pid"].as_u64().unwrap()
+        self.ask(json!({ "do": "echo" })).await["pid"]
+            .as_u64()
+            .unwrap()
     }
 
     async fn settled(&self) {
@@ -64,12 +72,18 @@ impl Fixture {
     async fn told(&self, file: &std::path::Path) -> (u64, u64) {
         until("the function tells its process ids", || file.exists()).await;
         let pids: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-        (pids["pid"].as_u64().unwrap(), pids["child"].as_u64().unwrap())
+        (
+            pids["pid"].as_u64().unwrap(),
+            pids["child"].as_u64().unwrap(),
+        )
     }
 }
 
 fn epoch_ms() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_millis()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +94,10 @@ async fn a_process_is_used_again() {
     assert_eq!(first["pid"], second["pid"]);
     assert_eq!(second["invocations"], 2);
     let stats = fixture.stats();
-    assert_eq!((stats.invocations, stats.cold_starts, stats.errors), (2, 1, 0));
+    assert_eq!(
+        (stats.invocations, stats.cold_starts, stats.errors),
+        (2, 1, 0)
+    );
     assert!(stats.init_ms.max > 0.0 && stats.duration_ms.max > 0.0);
     fixture.functions.stop().await;
 }
@@ -95,7 +112,10 @@ async fn an_event_carries_the_headers_of_the_runtime_api() {
     assert_eq!(echo["event"], json!({ "do": "echo", "x": 1 }));
     let header = |name: &str| echo["headers"][name].as_str().unwrap().to_owned();
     assert_eq!(header("lambda-runtime-aws-request-id"), answer.request_id);
-    assert_eq!(header("lambda-runtime-invoked-function-arn"), "arn:aws:lambda:us-east-1:000000000000:function:probe");
+    assert_eq!(
+        header("lambda-runtime-invoked-function-arn"),
+        "arn:aws:lambda:us-east-1:000000000000:function:probe"
+    );
     assert!(header("lambda-runtime-trace-id").starts_with("Root=1-"));
     let deadline: u128 = header("lambda-runtime-deadline-ms").parse().unwrap();
     assert!((before + 60_000..=after + 60_000).contains(&deadline));
@@ -106,7 +126,12 @@ async fn an_event_carries_the_headers_of_the_runtime_api() {
 async fn the_environment_is_lambdas_and_the_templates_and_nothing_else() {
     let fixture = Fixture::start(|_| {});
     let environment = fixture.ask(json!({ "do": "env" })).await;
-    let names: BTreeSet<&str> = environment.as_object().unwrap().keys().map(String::as_str).collect();
+    let names: BTreeSet<&str> = environment
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     let expected = BTreeSet::from([
         "AWS_ACCESS_KEY_ID",
         "AWS_DEFAULT_REGION",
@@ -161,7 +186,10 @@ async fn at_the_deadline_the_process_and_its_children_are_killed() {
     assert_eq!(error.error_type, "Sandbox.Timedout");
     assert_eq!(
         error.error_message,
-        format!("RequestId: {} Error: Task timed out after 1.00 seconds", answer.request_id)
+        format!(
+            "RequestId: {} Error: Task timed out after 1.00 seconds",
+            answer.request_id
+        )
     );
     let (pid, child) = fixture.told(&file).await;
     assert_eq!(state(pid), None);
@@ -175,8 +203,15 @@ async fn at_the_deadline_the_process_and_its_children_are_killed() {
 async fn an_error_that_the_function_reports_keeps_its_process() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
-    let error = fixture.invoke(json!({ "do": "error" })).await.outcome.unwrap_err();
-    assert_eq!(error.to_json(), json!({ "errorType": "Probe.Error", "errorMessage": "told to fail" }));
+    let error = fixture
+        .invoke(json!({ "do": "error" }))
+        .await
+        .outcome
+        .unwrap_err();
+    assert_eq!(
+        error.to_json(),
+        json!({ "errorType": "Probe.Error", "errorMessage": "told to fail" })
+    );
     assert_eq!(fixture.pid().await, pid);
     assert_eq!(fixture.stats().errors, 1);
     fixture.functions.stop().await;
@@ -187,14 +222,26 @@ async fn an_exit_in_the_midst_of_an_invocation_is_an_error_and_the_next_is_cold(
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     for (event, how) in [
-        (json!({ "do": "exit", "code": 7 }), "Runtime exited with error: exit status 7"),
-        (json!({ "do": "exit", "code": 0 }), "Runtime exited without providing a reason"),
-        (json!({ "do": "abort" }), "Runtime exited with error: signal: aborted"),
+        (
+            json!({ "do": "exit", "code": 7 }),
+            "Runtime exited with error: exit status 7",
+        ),
+        (
+            json!({ "do": "exit", "code": 0 }),
+            "Runtime exited without providing a reason",
+        ),
+        (
+            json!({ "do": "abort" }),
+            "Runtime exited with error: signal: aborted",
+        ),
     ] {
         let answer = fixture.invoke(event).await;
         let error = answer.outcome.unwrap_err();
         assert_eq!(error.error_type, "Runtime.ExitError");
-        assert_eq!(error.error_message, format!("RequestId: {} Error: {how}", answer.request_id));
+        assert_eq!(
+            error.error_message,
+            format!("RequestId: {} Error: {how}", answer.request_id)
+        );
     }
     assert_ne!(fixture.pid().await, pid);
     assert_eq!(fixture.stats().errors, 3);
@@ -204,15 +251,30 @@ async fn an_exit_in_the_midst_of_an_invocation_is_an_error_and_the_next_is_cold(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_cannot_start_fails_the_invocation() {
     for (how, error_type, message) in [
-        ("exit", "Runtime.ExitError", "Error: Runtime exited with error: exit status 3 before it asked for its first event"),
+        (
+            "exit",
+            "Runtime.ExitError",
+            "Error: Runtime exited with error: exit status 3 before it asked for its first event",
+        ),
         ("error", "Probe.Init", "told to fail"),
     ] {
         let fixture = Fixture::start(|spec| {
-            spec.environment.insert("PROBE_INIT".to_owned(), how.to_owned());
+            spec.environment
+                .insert("PROBE_INIT".to_owned(), how.to_owned());
         });
-        let error = fixture.invoke(json!({ "do": "echo" })).await.outcome.unwrap_err();
-        assert_eq!((error.error_type.as_str(), error.error_message.as_str()), (error_type, message));
-        assert_eq!((fixture.stats().cold_starts, fixture.stats().errors), (0, 1));
+        let error = fixture
+            .invoke(json!({ "do": "echo" }))
+            .await
+            .outcome
+            .unwrap_err();
+        assert_eq!(
+            (error.error_type.as_str(), error.error_message.as_str()),
+            (error_type, message)
+        );
+        assert_eq!(
+            (fixture.stats().cold_starts, fixture.stats().errors),
+            (0, 1)
+        );
         fixture.functions.stop().await;
     }
 }
@@ -221,11 +283,17 @@ async fn a_process_that_cannot_start_fails_the_invocation() {
 async fn invocations_at_the_same_time_have_processes_of_their_own_up_to_the_concurrency() {
     let fixture = Fixture::start(|spec| spec.concurrency = 3);
     let calls = (0..9).map(|_| fixture.ask(json!({ "do": "sleep", "ms": 100 })));
-    let pids: BTreeSet<u64> =
-        futures::future::join_all(calls).await.iter().map(|answer| answer["pid"].as_u64().unwrap()).collect();
+    let pids: BTreeSet<u64> = futures::future::join_all(calls)
+        .await
+        .iter()
+        .map(|answer| answer["pid"].as_u64().unwrap())
+        .collect();
     assert_eq!(pids.len(), 3);
     let stats = fixture.stats();
-    assert_eq!((stats.invocations, stats.cold_starts, stats.errors), (9, 3, 0));
+    assert_eq!(
+        (stats.invocations, stats.cold_starts, stats.errors),
+        (9, 3, 0)
+    );
     fixture.functions.stop().await;
 }
 
@@ -244,7 +312,10 @@ async fn ending_warm_processes_waits_until_they_are_gone() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     fixture.settled().await;
-    assert_eq!(fixture.functions.end_warm().await, BTreeMap::from([("probe".to_owned(), 1)]));
+    assert_eq!(
+        fixture.functions.end_warm().await,
+        BTreeMap::from([("probe".to_owned(), 1)])
+    );
     assert_eq!(state(pid), None);
     assert_ne!(fixture.pid().await, pid);
     assert_eq!(fixture.stats().cold_starts, 2);
@@ -256,7 +327,12 @@ async fn a_working_process_ends_after_its_invocation() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     let (slow, _) = tokio::join!(fixture.ask(json!({ "do": "sleep", "ms": 200 })), async {
-        fixture.functions.running().wait_for(|running| running["probe"] == 1).await.unwrap();
+        fixture
+            .functions
+            .running()
+            .wait_for(|running| running["probe"] == 1)
+            .await
+            .unwrap();
         fixture.functions.end_warm().await
     });
     // Either it was still idle when it was ended, and another one slept; or it slept, and was ended after that.
@@ -270,7 +346,10 @@ async fn a_process_that_dies_in_its_sleep_is_replaced() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
     until("it sleeps", || state(pid) == Some('T')).await;
-    let kill = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    let kill = std::process::Command::new("kill")
+        .args(["-9", &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(kill.success());
     until("it is gone", || state(pid).is_none()).await;
     assert_ne!(fixture.pid().await, pid);
@@ -284,7 +363,10 @@ async fn a_process_that_leaves_after_its_answer_is_replaced() {
     for _ in 0..5 {
         fixture.ask(json!({ "do": "echo", "then": "exit" })).await;
     }
-    assert_eq!((fixture.stats().cold_starts, fixture.stats().errors), (5, 0));
+    assert_eq!(
+        (fixture.stats().cold_starts, fixture.stats().errors),
+        (5, 0)
+    );
     fixture.functions.stop().await;
 }
 
@@ -300,11 +382,21 @@ async fn a_second_event_and_an_unknown_answer_are_refused() {
 async fn events_and_answers_over_six_megabytes_are_refused() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
-    let error = fixture.invoke(json!({ "do": "large", "bytes": 6 * 1024 * 1024 + 200 })).await.outcome.unwrap_err();
+    let error = fixture
+        .invoke(json!({ "do": "large", "bytes": 6 * 1024 * 1024 + 200 }))
+        .await
+        .outcome
+        .unwrap_err();
     assert_eq!(error.error_type, "Function.ResponseSizeTooLarge");
-    let fits = fixture.ask(json!({ "do": "large", "bytes": 6 * 1024 * 1024 })).await;
+    let fits = fixture
+        .ask(json!({ "do": "large", "bytes": 6 * 1024 * 1024 }))
+        .await;
     assert_eq!(fits.as_str().unwrap().len(), 6 * 1024 * 1024);
-    let error = fixture.invoke(json!({ "do": "echo", "x": "x".repeat(MAX_EVENT) })).await.outcome.unwrap_err();
+    let error = fixture
+        .invoke(json!({ "do": "echo", "x": "x".repeat(MAX_EVENT) }))
+        .await
+        .outcome
+        .unwrap_err();
     assert!(error.is_event_too_large());
     assert_eq!(fixture.pid().await, pid);
     fixture.functions.stop().await;
@@ -320,7 +412,12 @@ async fn a_scratch_folder_lives_as_long_as_its_process() {
     fixture.functions.end_warm().await;
     assert!(!scratch.exists());
     fixture.functions.stop().await;
-    assert_eq!(std::fs::read_dir(fixture.data.path().join("tmp")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(fixture.data.path().join("tmp"))
+            .unwrap()
+            .count(),
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,7 +425,9 @@ async fn memory_that_was_used_is_reported() {
     let fixture = Fixture::start(|_| {});
     fixture.pid().await;
     let small = fixture.stats().max_rss;
-    fixture.ask(json!({ "do": "allocate", "bytes": 64 << 20 })).await;
+    fixture
+        .ask(json!({ "do": "allocate", "bytes": 64 << 20 }))
+        .await;
     let large = fixture.stats().max_rss;
     assert!(small > 0 && small < 64 << 20, "{small}");
     assert!(large >= 64 << 20, "{large}");
@@ -341,8 +440,14 @@ async fn what_a_function_prints_is_kept_with_a_report_of_each_invocation() {
     let answer = fixture.invoke(json!({ "do": "exit", "code": 1 })).await;
     fixture.functions.stop().await;
     let log = std::fs::read_to_string(fixture.data.path().join("logs/probe.log")).unwrap();
-    assert!(log.contains("probe started\n") && log.contains("probe exits\n"), "{log}");
-    let report = log.lines().find(|line| line.contains("platform.report")).unwrap();
+    assert!(
+        log.contains("probe started\n") && log.contains("probe exits\n"),
+        "{log}"
+    );
+    let report = log
+        .lines()
+        .find(|line| line.contains("platform.report"))
+        .unwrap();
     let report: Value = serde_json::from_str(report).unwrap();
     assert_eq!(report["record"]["requestId"], answer.request_id);
     assert_eq!(report["record"]["status"], "error");
@@ -354,15 +459,24 @@ async fn what_a_function_prints_is_kept_with_a_report_of_each_invocation() {
 async fn stopping_ends_what_runs() {
     let fixture = Fixture::start(|_| {});
     let file = fixture.data.path().join("pids");
-    let (answer, (pid, child)) = tokio::join!(fixture.invoke(json!({ "do": "hang", "tell": file })), async {
-        let pids = fixture.told(&file).await;
-        fixture.functions.stop().await;
-        pids
-    });
+    let (answer, (pid, child)) = tokio::join!(
+        fixture.invoke(json!({ "do": "hang", "tell": file })),
+        async {
+            let pids = fixture.told(&file).await;
+            fixture.functions.stop().await;
+            pids
+        }
+    );
     assert!(answer.outcome.is_err());
     assert_eq!(state(pid), None);
     until("the child is gone", || state(child).is_none()).await;
-    assert!(fixture.invoke(json!({ "do": "echo" })).await.outcome.is_err());
+    assert!(
+        fixture
+            .invoke(json!({ "do": "echo" }))
+            .await
+            .outcome
+            .is_err()
+    );
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! The gateway over HTTP, with the probe function behind it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod client;
+mod project;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use client::{ask, send, write_project};
+use client::{ask, send};
 use http::{Request, Response};
 use local_stack::stack::{Options, Running, Stack};
+use project::write_project;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -20,7 +24,11 @@ async fn start(change: impl FnOnce(&mut Options)) -> (Running, TempDir) {
 }
 
 async fn get(running: &Running, path: &str) -> Response<Bytes> {
-    send(&running.addresses().gateway, Request::get(path).body(Bytes::new()).unwrap()).await
+    send(
+        &running.addresses().gateway,
+        Request::get(path).body(Bytes::new()).unwrap(),
+    )
+    .await
 }
 
 fn json_of(response: &Response<Bytes>) -> Value {
@@ -75,10 +83,16 @@ async fn an_answer_becomes_a_response() {
     assert_eq!(cookies, ["a=1", "b=2"]);
     assert_eq!(response.body().as_ref(), b"told");
 
-    assert_eq!(get(&running, "/binary").await.body().as_ref(), [0x00, 0xff, 0x10]);
+    assert_eq!(
+        get(&running, "/binary").await.body().as_ref(),
+        [0x00, 0xff, 0x10]
+    );
 
     let plain = get(&running, "/plain").await;
-    assert_eq!((plain.status().as_u16(), json_of(&plain)), (200, json!({ "hello": "world" })));
+    assert_eq!(
+        (plain.status().as_u16(), json_of(&plain)),
+        (200, json!({ "hello": "world" }))
+    );
     running.stop().await;
 }
 
@@ -88,17 +102,25 @@ async fn a_function_that_fails_is_an_internal_error_without_details() {
     for path in ["/error", "/crash", "/large"] {
         let response = get(&running, path).await;
         assert_eq!(response.status(), 500, "{path}");
-        assert_eq!(json_of(&response), json!({ "message": "Internal Server Error" }), "{path}");
+        assert_eq!(
+            json_of(&response),
+            json!({ "message": "Internal Server Error" }),
+            "{path}"
+        );
     }
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_in_time_is_unavailable() {
-    let (running, _folder) = start(|options| options.integration_timeout = Duration::from_millis(200)).await;
+    let (running, _folder) =
+        start(|options| options.integration_timeout = Duration::from_millis(200)).await;
     let response = get(&running, "/hang").await;
     assert_eq!(response.status(), 503);
-    assert_eq!(json_of(&response), json!({ "message": "Service Unavailable" }));
+    assert_eq!(
+        json_of(&response),
+        json!({ "message": "Service Unavailable" })
+    );
     running.stop().await;
 }
 
@@ -107,13 +129,19 @@ async fn bodies_over_the_limits_are_refused() {
     let (running, _folder) = start(|_| {}).await;
     let post = |bytes: usize| {
         let body = Bytes::from(vec![b'x'; bytes]);
-        send(&running.addresses().gateway, Request::post("/status/200").body(body).unwrap())
+        send(
+            &running.addresses().gateway,
+            Request::post("/status/200").body(body).unwrap(),
+        )
     };
     // Over the gateway's own limit; then under it, but over Lambda's once it is in base64.
     for bytes in [10 * 1024 * 1024 + 1, 5 * 1024 * 1024] {
         let response = post(bytes).await;
         assert_eq!(response.status(), 413, "{bytes}");
-        assert_eq!(json_of(&response), json!({ "message": "Request Entity Too Large" }));
+        assert_eq!(
+            json_of(&response),
+            json!({ "message": "Request Entity Too Large" })
+        );
     }
     assert_eq!(post(4 * 1024 * 1024).await.status(), 200);
     running.stop().await;
@@ -124,7 +152,13 @@ async fn an_unknown_path_of_the_stack_is_answered_with_those_there_are() {
     let (running, _folder) = start(|_| {}).await;
     let (status, answer) = ask(&running.addresses().gateway, "GET", "/_local/nonsense").await;
     assert_eq!(status, 404);
-    assert!(answer["paths"].as_array().unwrap().iter().any(|path| path.as_str().unwrap().contains("/_local/idle")));
+    assert!(
+        answer["paths"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|path| path.as_str().unwrap().contains("/_local/idle"))
+    );
     assert_eq!(get(&running, "/_localhost").await.status(), 200);
     running.stop().await;
 }

@@ -1,5 +1,7 @@
 //! Multipart uploads at the S3 endpoint, by the real client.
 
+#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+
 mod endpoints;
 
 use aws_sdk_s3::Client;

@@ -1,5 +1,7 @@
 //! The queues and the SQS endpoint, asked by the real client.
 
+#![expect(clippy::unwrap_used, reason = "an error is a failed test")]
+
 mod endpoints;
 
 use std::time::Duration;

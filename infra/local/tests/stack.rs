@@ -1,15 +1,23 @@
 //! The whole stack: event sources, controls, restarts, and that nothing outlives it.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod client;
+mod processes;
+mod project;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use client::{ask, send, state, until, write_project};
+use aws_sdk_s3::config::{Credentials, Region};
+use aws_sdk_s3::primitives::ByteStream;
+use client::{ask, send};
 use local_stack::queues::NewMessage;
 use local_stack::stack::{ADDRESSES_FILE, Options, Running, Stack, StackError};
+use processes::{state, until};
+use project::write_project;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -33,19 +41,42 @@ async fn messages_are_delivered_and_deleted() {
     let (running, folder) = start().await;
     let base = running.addresses().gateway.clone();
     for body in ["one", "two", "three"] {
-        running.queues().send("Lane", NewMessage::text(body)).await.unwrap();
+        running
+            .queues()
+            .send("Lane", NewMessage::text(body))
+            .await
+            .unwrap();
     }
     idle(&base).await;
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
-    assert_eq!(stats["queues"]["Lane"], json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 0 }));
+    assert_eq!(
+        stats["queues"]["Lane"],
+        json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 0 })
+    );
     running.stop().await;
 
     let log = std::fs::read_to_string(folder.path().join("data/logs/probe-function.log")).unwrap();
-    let batches = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?.get("batch").cloned());
-    let records: Vec<Value> = batches.flat_map(|batch| batch.as_array().unwrap().clone()).collect();
-    let bodies: BTreeSet<&str> = records.iter().map(|record| record["body"].as_str().unwrap()).collect();
-    assert_eq!((records.len(), bodies), (3, BTreeSet::from(["one", "two", "three"])));
-    assert_eq!(records[0]["eventSourceARN"], "arn:aws:sqs:us-east-1:000000000000:Lane");
+    let batches = log.lines().filter_map(|line| {
+        serde_json::from_str::<Value>(line)
+            .ok()?
+            .get("batch")
+            .cloned()
+    });
+    let records: Vec<Value> = batches
+        .flat_map(|batch| batch.as_array().unwrap().clone())
+        .collect();
+    let bodies: BTreeSet<&str> = records
+        .iter()
+        .map(|record| record["body"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        (records.len(), bodies),
+        (3, BTreeSet::from(["one", "two", "three"]))
+    );
+    assert_eq!(
+        records[0]["eventSourceARN"],
+        "arn:aws:sqs:us-east-1:000000000000:Lane"
+    );
     assert_eq!(records[0]["attributes"]["ApproximateReceiveCount"], "1");
 }
 
@@ -53,11 +84,22 @@ async fn messages_are_delivered_and_deleted() {
 async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_not() {
     let (running, _folder) = start().await;
     let base = running.addresses().gateway.clone();
-    running.queues().send("Lane", NewMessage::text("fail")).await.unwrap();
-    running.queues().send("Lane", NewMessage::text("fine")).await.unwrap();
+    running
+        .queues()
+        .send("Lane", NewMessage::text("fail"))
+        .await
+        .unwrap();
+    running
+        .queues()
+        .send("Lane", NewMessage::text("fine"))
+        .await
+        .unwrap();
     idle(&base).await;
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
-    assert_eq!(stats["queues"]["Lane"], json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 1 }));
+    assert_eq!(
+        stats["queues"]["Lane"],
+        json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 1 })
+    );
     assert_eq!(stats["queues"]["Dead"]["visible"], 1);
     let dead = running.queues().receive("Dead", 10, None).await.unwrap();
     assert_eq!(dead[0].body, "fail");
@@ -67,7 +109,11 @@ async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_no
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_a_function_that_crashes_come_again() {
     let (running, _folder) = start().await;
-    running.queues().send("Lane", NewMessage::text("crash")).await.unwrap();
+    running
+        .queues()
+        .send("Lane", NewMessage::text("crash"))
+        .await
+        .unwrap();
     idle(&running.addresses().gateway).await;
     assert_eq!(running.queues().counts("Dead").await.unwrap().visible, 1);
     assert_eq!(running.functions().stats()["probe-function"].errors, 1);
@@ -75,14 +121,66 @@ async fn messages_of_a_function_that_crashes_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_upload_reaches_the_function_as_a_message_and_is_counted_as_an_outside_call() {
+    let (running, folder) = start().await;
+    let addresses = running.addresses().clone();
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version_latest()
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("local", "local", None, None, "test"))
+        .endpoint_url(&addresses.s3)
+        .force_path_style(true)
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .build();
+    let client = aws_sdk_s3::Client::from_conf(config);
+    let body = ByteStream::from_static(b"debug file");
+    let put = client
+        .put_object()
+        .bucket(&addresses.buckets["Uploads"])
+        .key("global/a b.debug")
+        .body(body);
+    put.send().await.unwrap();
+    idle(&addresses.gateway).await;
+
+    let (_, stats) = ask(&addresses.gateway, "GET", "/_local/stats").await;
+    assert_eq!(stats["outside"]["s3"]["PutObject"]["calls"], 1);
+    assert_eq!(stats["aws"], json!({}));
+    running.stop().await;
+    let log = std::fs::read_to_string(folder.path().join("data/logs/probe-function.log")).unwrap();
+    let batch = log.lines().find_map(|line| {
+        serde_json::from_str::<Value>(line)
+            .ok()?
+            .get("batch")
+            .cloned()
+    });
+    let event: Value = serde_json::from_str(batch.unwrap()[0]["body"].as_str().unwrap()).unwrap();
+    assert_eq!(event["Records"][0]["eventName"], "ObjectCreated:Put");
+    assert_eq!(
+        event["Records"][0]["s3"]["object"]["key"],
+        "global/a+b.debug"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn idle_says_what_is_still_to_be_done() {
     let (running, _folder) = start().await;
-    let later = NewMessage { delay: Some(Duration::from_secs(900)), ..NewMessage::text("later") };
+    let later = NewMessage {
+        delay: Some(Duration::from_secs(900)),
+        ..NewMessage::text("later")
+    };
     running.queues().send("Lane", later).await.unwrap();
-    let (status, answer) = ask(&running.addresses().gateway, "GET", "/_local/idle?timeout=0").await;
+    let (status, answer) = ask(
+        &running.addresses().gateway,
+        "GET",
+        "/_local/idle?timeout=0",
+    )
+    .await;
     assert_eq!(status, 504);
     assert_eq!(answer["idle"], false);
-    assert_eq!(answer["busy"]["queues"], json!({ "Lane": { "visible": 0, "in_flight": 0, "delayed": 1 } }));
+    assert_eq!(
+        answer["busy"]["queues"],
+        json!({ "Lane": { "visible": 0, "in_flight": 0, "delayed": 1 } })
+    );
     running.stop().await;
 }
 
@@ -92,20 +190,44 @@ async fn the_stats_have_their_shape_and_begin_again_when_told() {
     let base = running.addresses().gateway.clone();
     ask(&base, "GET", "/plain").await;
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
-    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let keys = |value: &Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     let mut names = keys(&stats);
     names.sort();
     assert_eq!(names, ["aws", "functions", "outside", "queues"]);
     let probe = &stats["functions"]["probe-function"];
     let mut names = keys(probe);
     names.sort();
-    assert_eq!(names, ["cold_starts", "duration_ms", "errors", "init_ms", "invocations", "max_rss", "timeouts"]);
+    assert_eq!(
+        names,
+        [
+            "cold_starts",
+            "duration_ms",
+            "errors",
+            "init_ms",
+            "invocations",
+            "max_rss",
+            "timeouts"
+        ]
+    );
     assert_eq!(keys(&probe["duration_ms"]), ["max", "p50", "p99"]);
-    assert_eq!((&probe["invocations"], &probe["cold_starts"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&probe["invocations"], &probe["cold_starts"]),
+        (&json!(1), &json!(1))
+    );
     assert_eq!(stats["functions"]["sweeper"]["invocations"], 0);
 
     assert_eq!(ask(&base, "DELETE", "/_local/stats").await.0, 200);
-    assert_eq!(ask(&base, "GET", "/_local/stats").await.1["functions"]["probe-function"]["invocations"], 0);
+    assert_eq!(
+        ask(&base, "GET", "/_local/stats").await.1["functions"]["probe-function"]["invocations"],
+        0
+    );
     running.stop().await;
 }
 
@@ -117,7 +239,10 @@ async fn the_schedule_runs_when_told() {
     let (status, answer) = ask(&base, "POST", "/_local/prune?dry_run=true").await;
     assert_eq!(status, 502);
     assert_eq!(answer["errorType"], "Runtime.ExitError");
-    assert_eq!(ask(&base, "POST", "/_local/prune?dry_run=maybe").await.0, 400);
+    assert_eq!(
+        ask(&base, "POST", "/_local/prune?dry_run=maybe").await.0,
+        400
+    );
     assert_eq!(running.functions().stats()["sweeper"].invocations, 1);
     running.stop().await;
     drop(folder);
@@ -130,7 +255,13 @@ async fn ending_the_functions_makes_the_next_invocation_cold() {
     ask(&base, "GET", "/plain").await;
     idle(&base).await;
     let (status, answer) = ask(&base, "DELETE", "/_local/functions").await;
-    assert_eq!((status, answer), (200, json!({ "ended": { "probe-function": 1, "sweeper": 0 } })));
+    assert_eq!(
+        (status, answer),
+        (
+            200,
+            json!({ "ended": { "probe-function": 1, "sweeper": 0 } })
+        )
+    );
     ask(&base, "GET", "/plain").await;
     assert_eq!(running.functions().stats()["probe-function"].cold_starts, 2);
     running.stop().await;
@@ -144,44 +275,75 @@ async fn a_second_stack_on_one_folder_is_refused() {
     let error = Stack::start(options.clone()).await.unwrap_err();
     assert!(matches!(error, StackError::Locked { .. }));
     let message = error.to_string();
-    assert!(message.contains(&std::process::id().to_string()), "{message}");
-    assert!(message.contains(&*options.data.to_string_lossy()), "{message}");
+    assert!(
+        message.contains(&std::process::id().to_string()),
+        "{message}"
+    );
+    assert!(
+        message.contains(&*options.data.to_string_lossy()),
+        "{message}"
+    );
     running.stop().await;
     Stack::start(options).await.unwrap().stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_in_use_is_named() {
-    let taken = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let taken = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .unwrap();
     let port = taken.local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     options.port = port;
     let error = Stack::start(options).await.unwrap_err();
-    assert!(error.to_string().starts_with(&format!("port {port} of 127.0.0.1 (the gateway)")), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("port {port} of 127.0.0.1 (the gateway)")),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_override_of_a_function_that_is_not_there_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.timeouts.insert("nobody".to_owned(), Duration::from_secs(1));
+    options
+        .timeouts
+        .insert("nobody".to_owned(), Duration::from_secs(1));
     let error = Stack::start(options).await.unwrap_err();
-    assert_eq!(error.to_string(), "there is no function nobody in the template, only probe-function, sweeper");
+    assert_eq!(
+        error.to_string(),
+        "there is no function nobody in the template, only probe-function, sweeper"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overrides_reach_the_functions() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.environment.insert("NUMBER".to_owned(), "8".to_owned());
-    options.timeouts.insert("Probe".to_owned(), Duration::from_millis(300));
+    options
+        .environment
+        .insert("NUMBER".to_owned(), "8".to_owned());
+    options
+        .timeouts
+        .insert("Probe".to_owned(), Duration::from_millis(300));
     let running = Stack::start(options).await.unwrap();
-    let answer = running.functions().invoke("probe-function", r#"{"do":"env"}"#.into()).await;
+    let answer = running
+        .functions()
+        .invoke("probe-function", r#"{"do":"env"}"#.into())
+        .await;
     let environment: Value = serde_json::from_slice(&answer.outcome.unwrap()).unwrap();
     assert_eq!(environment["NUMBER"], "8");
-    assert_eq!(environment["LANE_URL"], format!("{}/000000000000/Lane", running.addresses().sqs));
-    let answer = running.functions().invoke("probe-function", r#"{"do":"sleep","ms":60000}"#.into()).await;
+    assert_eq!(
+        environment["LANE_URL"],
+        format!("{}/000000000000/Lane", running.addresses().sqs)
+    );
+    let answer = running
+        .functions()
+        .invoke("probe-function", r#"{"do":"sleep","ms":60000}"#.into())
+        .await;
     assert!(answer.outcome.unwrap_err().is_timeout());
     running.stop().await;
 }
@@ -191,12 +353,20 @@ async fn what_was_in_work_is_delivered_by_the_next_stack() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     let running = Stack::start(options.clone()).await.unwrap();
-    let later = NewMessage { delay: Some(Duration::from_millis(1)), ..NewMessage::text("kept") };
+    let later = NewMessage {
+        delay: Some(Duration::from_millis(1)),
+        ..NewMessage::text("kept")
+    };
     running.queues().send("Dead", later).await.unwrap();
     running.stop().await;
-    options.environment.insert("NUMBER".to_owned(), "9".to_owned());
+    options
+        .environment
+        .insert("NUMBER".to_owned(), "9".to_owned());
     let running = Stack::start(options).await.unwrap();
-    assert_eq!(running.queues().receive("Dead", 1, None).await.unwrap()[0].body, "kept");
+    assert_eq!(
+        running.queues().receive("Dead", 1, None).await.unwrap()[0].body,
+        "kept"
+    );
     running.stop().await;
 }
 
@@ -240,7 +410,8 @@ impl Binary {
     /// An idle process and one that works with a child: all of their ids.
     async fn busy(&self) -> Vec<u64> {
         let gateway = self.gateway();
-        let request = |path: &'static str| http::Request::get(path).body(bytes::Bytes::new()).unwrap();
+        let request =
+            |path: &'static str| http::Request::get(path).body(bytes::Bytes::new()).unwrap();
         // Two at the same time make two processes; one of them then hangs, the other is idle.
         let hang = tokio::spawn({
             let gateway = gateway.clone();
@@ -269,20 +440,35 @@ impl Drop for Binary {
 /// The processes that a process has started and not reaped.
 fn children(pid: u32) -> Vec<u64> {
     let mut all = Vec::new();
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let text = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        all.extend(text.split_ascii_whitespace().map(|pid| pid.parse::<u64>().unwrap()));
+        all.extend(
+            text.split_ascii_whitespace()
+                .map(|pid| pid.parse::<u64>().unwrap()),
+        );
     }
     all
 }
 
 fn is_watchdog(pid: u64) -> bool {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    command.split(|byte| *byte == 0).any(|argument| argument == b"watchdog")
+    command
+        .split(|byte| *byte == 0)
+        .any(|argument| argument == b"watchdog")
 }
 
 fn kill(signal: &str, pid: u64) {
-    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,9 +480,15 @@ async fn a_stack_that_is_killed_leaves_no_process_behind() {
     assert_eq!(pids.len(), 3);
     stack.child.kill().unwrap();
     stack.child.wait().unwrap();
-    until("all of its processes are gone", || pids.iter().all(|pid| state(*pid).is_none())).await;
+    until("all of its processes are gone", || {
+        pids.iter().all(|pid| state(*pid).is_none())
+    })
+    .await;
     let tmp = folder.path().join("data/tmp");
-    until("its scratch folders are gone", || std::fs::read_dir(&tmp).unwrap().count() == 0).await;
+    until("its scratch folders are gone", || {
+        std::fs::read_dir(&tmp).unwrap().count() == 0
+    })
+    .await;
 
     // It left its address file; the next one starts all the same.
     let next = Binary::start(folder.path()).await;
@@ -311,7 +503,11 @@ async fn what_a_stack_left_whose_watchdog_was_killed_too_is_ended_by_the_next() 
     let pids = stack.busy().await;
     let watchdog = pids.iter().copied().find(|pid| is_watchdog(*pid)).unwrap();
     // Hanging, not frozen: the kernel itself ends groups with stopped members when they lose their parent.
-    let hanging = pids.iter().copied().find(|pid| *pid != watchdog && state(*pid) != Some('T')).unwrap();
+    let hanging = pids
+        .iter()
+        .copied()
+        .find(|pid| *pid != watchdog && state(*pid) != Some('T'))
+        .unwrap();
     kill("-KILL", watchdog);
     stack.child.kill().unwrap();
     stack.child.wait().unwrap();

@@ -1,12 +1,13 @@
 //! Templates: the project's own is understood, and wrong ones are refused with the place and the reason.
 
-mod client;
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 use std::path::Path;
 use std::time::Duration;
 
-use client::TEMPLATE;
 use local_stack::template::{QueueSource, Template, TemplateError};
+
+const TEMPLATE: &str = include_str!("project/template.yaml");
 
 const SQS: &str = "http://127.0.0.1:3024";
 
@@ -18,23 +19,42 @@ fn error(old: &str, new: &str) -> TemplateError {
 
 /// The line of `text` in [`TEMPLATE`].
 fn line(text: &str) -> usize {
-    1 + TEMPLATE.lines().position(|line| line.contains(text)).unwrap()
+    1 + TEMPLATE
+        .lines()
+        .position(|line| line.contains(text))
+        .unwrap()
 }
 
 #[test]
 fn the_projects_own_template_is_understood() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
     let template = Template::load(&path, SQS).unwrap();
-    let names: Vec<&str> = template.functions.iter().map(|function| function.name.as_str()).collect();
+    let names: Vec<&str> = template
+        .functions
+        .iter()
+        .map(|function| function.name.as_str())
+        .collect();
     assert_eq!(names, ["symbolicate", "derive", "prune"]);
     assert_eq!(template.http_api.as_deref(), Some("symbolicate"));
 
     let derive = template.function("DeriveFunction").unwrap();
-    assert_eq!((derive.memory_mb, derive.ephemeral_mb, derive.timeout), (10_240, 10_240, Duration::from_secs(900)));
-    assert_eq!((derive.log_format.as_str(), derive.log_group.as_str()), ("JSON", "symdepot-Logs"));
-    assert_eq!(derive.environment["EAGER_LANE_URL"], "http://127.0.0.1:3024/000000000000/EagerLane");
+    assert_eq!(
+        (derive.memory_mb, derive.ephemeral_mb, derive.timeout),
+        (10_240, 10_240, Duration::from_secs(900))
+    );
+    assert_eq!(
+        (derive.log_format.as_str(), derive.log_group.as_str()),
+        ("JSON", "symdepot-Logs")
+    );
+    assert_eq!(
+        derive.environment["EAGER_LANE_URL"],
+        "http://127.0.0.1:3024/000000000000/EagerLane"
+    );
     assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
-    assert_eq!(derive.environment["UPLOADS_BUCKET"], "symdepot-uploads-000000000000");
+    assert_eq!(
+        derive.environment["UPLOADS_BUCKET"],
+        "symdepot-uploads-000000000000"
+    );
     let eager = QueueSource {
         queue: "EagerLane".to_owned(),
         batch_size: 1,
@@ -43,16 +63,32 @@ fn the_projects_own_template_is_understood() {
     };
     assert_eq!(derive.queues[0], eager);
     assert_eq!(derive.queues.len(), 3);
-    assert_eq!(template.function("prune").unwrap().reserved_concurrency, Some(1));
+    assert_eq!(
+        template.function("prune").unwrap().reserved_concurrency,
+        Some(1)
+    );
     assert_eq!(template.schedules[0].function, "prune");
     assert_eq!(template.schedules[0].every, Duration::from_secs(3600));
 
     let uploads = &template.buckets[0];
-    let events: Vec<(&str, &str)> =
-        uploads.notifications.iter().map(|one| (one.event.as_str(), one.queue.as_str())).collect();
-    assert_eq!(events, [("s3:ObjectCreated:*", "UploadsLane"), ("s3:ObjectRemoved:*", "UploadsLane")]);
+    let events: Vec<(&str, &str)> = uploads
+        .notifications
+        .iter()
+        .map(|one| (one.event.as_str(), one.queue.as_str()))
+        .collect();
+    assert_eq!(
+        events,
+        [
+            ("s3:ObjectCreated:*", "UploadsLane"),
+            ("s3:ObjectRemoved:*", "UploadsLane")
+        ]
+    );
 
-    let lane = template.queues.iter().find(|queue| queue.name == "UploadsLane").unwrap();
+    let lane = template
+        .queues
+        .iter()
+        .find(|queue| queue.name == "UploadsLane")
+        .unwrap();
     assert_eq!(lane.visibility_timeout, Duration::from_secs(960));
     assert_eq!(lane.redrive, Some(("DeadLetters".to_owned(), 6)));
 
@@ -70,7 +106,10 @@ fn the_long_form_of_an_intrinsic_means_the_same() {
         .replace("!GetAtt Dead.Arn", "{\"Fn::GetAtt\": Dead.Arn}")
         .replace("!Sub \"", "\n        Fn::Sub: \"");
     assert!(!long.contains("!GetAtt") && !long.contains("!Sub"));
-    let (short, long) = (Template::read(TEMPLATE, SQS).unwrap(), Template::read(&long, SQS).unwrap());
+    let (short, long) = (
+        Template::read(TEMPLATE, SQS).unwrap(),
+        Template::read(&long, SQS).unwrap(),
+    );
     assert_eq!(format!("{short:?}"), format!("{long:?}"));
 }
 
@@ -83,28 +122,54 @@ fn the_globals_are_the_defaults_of_every_function() {
     );
     let template = Template::read(&own, SQS).unwrap();
     let (probe, sweeper) = (&template.functions[0], &template.functions[1]);
-    assert_eq!((probe.environment["NUMBER"].as_str(), probe.environment["TABLE"].as_str()), ("8", "Records"));
+    assert_eq!(
+        (
+            probe.environment["NUMBER"].as_str(),
+            probe.environment["TABLE"].as_str()
+        ),
+        ("8", "Records")
+    );
     assert_eq!(sweeper.environment["NUMBER"], "7");
-    assert_eq!((sweeper.memory_mb, sweeper.timeout), (128, Duration::from_secs(3)));
+    assert_eq!(
+        (sweeper.memory_mb, sweeper.timeout),
+        (128, Duration::from_secs(3))
+    );
 }
 
 #[test]
 fn a_type_that_is_not_known_is_named_with_its_line() {
     let error = error("AWS::SQS::Queue", "AWS::SNS::Subscription");
-    assert_eq!((error.place.as_str(), error.line), ("Lane", line("Type: AWS::SQS::Queue")));
-    assert!(error.message.contains("AWS::SNS::Subscription is not known"), "{error}");
+    assert_eq!(
+        (error.place.as_str(), error.line),
+        ("Lane", line("Type: AWS::SQS::Queue"))
+    );
+    assert!(
+        error
+            .message
+            .contains("AWS::SNS::Subscription is not known"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_property_that_is_not_known_is_named_with_its_line() {
     let error = error("VisibilityTimeout: 60", "VisibilityTimout: 60");
-    assert_eq!((error.place.as_str(), error.line), ("Lane", line("VisibilityTimeout: 60")));
-    assert!(error.message.contains("VisibilityTimout is not known"), "{error}");
+    assert_eq!(
+        (error.place.as_str(), error.line),
+        ("Lane", line("VisibilityTimeout: 60"))
+    );
+    assert!(
+        error.message.contains("VisibilityTimout is not known"),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_intrinsic_that_is_not_known_is_named() {
-    let error = error("!Sub \"${AWS::StackName}-uploads-${AWS::AccountId}\"", "!Join [\"-\", [a, b]]");
+    let error = error(
+        "!Sub \"${AWS::StackName}-uploads-${AWS::AccountId}\"",
+        "!Join [\"-\", [a, b]]",
+    );
     assert_eq!(error.place, "Uploads.BucketName");
     assert!(error.message.contains("Fn::Join is not known"), "{error}");
 }
@@ -114,19 +179,30 @@ fn a_reference_to_nothing_is_named_with_its_property() {
     let error = error("!Ref Records", "!Ref Recrods");
     assert_eq!(error.place, "Globals.Function.Environment.Variables.TABLE");
     assert_eq!(error.line, line("TABLE: !Ref Records"));
-    assert!(error.message.contains("Recrods is not a resource"), "{error}");
+    assert!(
+        error.message.contains("Recrods is not a resource"),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_attribute_that_is_not_known_is_named() {
     let error = error("!GetAtt Lane.Arn", "!GetAtt Lane.QueueUrl");
-    assert!(error.message.contains("attribute QueueUrl of Lane is not known to the local stack, only Arn, QueueName"), "{error}");
+    assert!(
+        error.message.contains(
+            "attribute QueueUrl of Lane is not known to the local stack, only Arn, QueueName"
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_pseudo_parameter_that_is_not_known_is_named() {
     let error = error("${AWS::StackName}", "${AWS::StackId}");
-    assert!(error.message.contains("AWS::StackId is not known"), "{error}");
+    assert!(
+        error.message.contains("AWS::StackId is not known"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -138,31 +214,49 @@ fn schedules_other_than_rates_are_refused() {
 
 #[test]
 fn a_rate_that_aws_refuses_is_refused() {
-    assert!(error("rate(1 hour)", "rate(1 hours)").message.contains("not like rate(1 hour)"));
+    assert!(
+        error("rate(1 hour)", "rate(1 hours)")
+            .message
+            .contains("not like rate(1 hour)")
+    );
 }
 
 #[test]
 fn a_queue_that_hides_messages_for_less_than_the_functions_timeout_is_refused() {
     let error = error("VisibilityTimeout: 60", "VisibilityTimeout: 29");
-    assert!(error.message.contains("(29 s) is shorter than the function's timeout (30 s)"), "{error}");
+    assert!(
+        error
+            .message
+            .contains("(29 s) is shorter than the function's timeout (30 s)"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_number_out_of_its_range_is_named_with_the_range() {
     let error = error("Timeout: 30\n", "Timeout: 1000\n");
-    assert!(error.message.contains("Timeout is 1000, not from 1 to 900"), "{error}");
+    assert!(
+        error.message.contains("Timeout is 1000, not from 1 to 900"),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_event_that_is_not_known_is_named() {
     let error = error("Type: ScheduleV2", "Type: Schedule");
-    assert!(error.message.contains("event type Schedule is not known"), "{error}");
+    assert!(
+        error.message.contains("event type Schedule is not known"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_route_other_than_the_default_is_refused() {
     let error = error("Path: $default", "Path: /symbolicate");
-    assert!(error.message.contains("Path \"/symbolicate\" is not known"), "{error}");
+    assert!(
+        error.message.contains("Path \"/symbolicate\" is not known"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -180,7 +274,11 @@ fn a_dead_letter_queue_must_be_a_queue() {
 
 #[test]
 fn two_functions_of_one_binary_are_refused() {
-    assert!(error("Binary: sweeper", "Binary: probe-function").message.contains("that of Probe too"));
+    assert!(
+        error("Binary: sweeper", "Binary: probe-function")
+            .message
+            .contains("that of Probe too")
+    );
 }
 
 #[test]
@@ -192,13 +290,19 @@ fn a_function_without_a_binary_is_refused() {
 
 #[test]
 fn a_key_that_is_there_twice_is_refused() {
-    let error = error("      Timeout: 30\n", "      Timeout: 30\n      Timeout: 31\n");
+    let error = error(
+        "      Timeout: 30\n",
+        "      Timeout: 30\n      Timeout: 31\n",
+    );
     assert!(error.message.contains("duplicated key"), "{error}");
 }
 
 #[test]
 fn a_dependency_on_nothing_is_refused() {
-    let error = error("    Type: AWS::Serverless::HttpApi", "    Type: AWS::Serverless::HttpApi\n    DependsOn: Nobody");
+    let error = error(
+        "    Type: AWS::Serverless::HttpApi",
+        "    Type: AWS::Serverless::HttpApi\n    DependsOn: Nobody",
+    );
     assert!(error.message.contains("DependsOn Nobody"), "{error}");
 }
 

@@ -372,7 +372,8 @@ fn release(next: &mut Entry, now: Timestamp) {
 fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
     next.dirty = Some(mark.clone());
     next.missing = None;
-    next.attempts = 0;
+    // Whoever is at work now may still vanish over it.
+    next.attempts = u32::from(next.lease.is_some());
     next.releases = 0;
     next.not_before = None;
     // The mark serves as the ask's id. A standing ask stays: its message is on its way, and somebody may wait for it.

@@ -182,12 +182,12 @@ mod tests {
     fn every_state_at_every_time_has_its_decision() {
         let times = [("at once", 0), ("29 s", 29), ("30 s", 30), ("60 s", 60), ("1 h", HOUR), ("24 h", DAY), ("8 d", 8 * DAY)];
         let mut table = format!("{:38}", "what is stored");
-        times.iter().for_each(|(name, _)| write!(table, "| {name:15}").unwrap());
+        times.iter().for_each(|(name, _)| write!(table, "| {name:17}").unwrap());
         table = table.trim_end().to_owned();
         for (name, entry) in states() {
             let mut line = format!("{name:38}");
             for (_, seconds) in times {
-                write!(line, "| {:15}", word(&decide(entry.as_ref(), &reader(), after(seconds)))).unwrap();
+                write!(line, "| {:17}", word(&decide(entry.as_ref(), &reader(), after(seconds)))).unwrap();
             }
             write!(table, "\n{}", line.trim_end()).unwrap();
         }

@@ -4,7 +4,8 @@ use std::io::{self, BufWriter, Write};
 
 use symbolic::cfi::{AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind};
 use symbolic::common::ByteView;
-use symbolic::debuginfo::Object;
+use symbolic::debuginfo::dwarf::Dwarf as _;
+use symbolic::debuginfo::{Object, ObjectKind};
 
 use super::blob::{Contents, Sealer};
 use super::build::{Derive, Failure, io_error, malformed, unsupported};
@@ -37,6 +38,9 @@ impl Derive for Cfi {
             let (arch, id) = (object.arch().name(), object.debug_id());
             writeln!(out, "MODULE windows {arch} {} {debug_file}", id.breakpad())?;
         }
+        if eh_frame_is_misread(object) {
+            return Ok(());
+        }
         let mut writer = AsciiCfiWriter::new(out).max_unwind_chain_len(Some(MAX_UNWIND_CHAIN));
         writer.process(object).map_err(|error| match (error.kind(), io_error(&error)) {
             (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
@@ -62,6 +66,23 @@ impl Derive for Cfi {
     }
 
     fn try_out(_: &OpenCache) {}
+}
+
+/// Tells whether `symbolic` looks for the `__eh_frame` of a dSYM where it is not.
+///
+/// Case: `dsymutil` moves the section within its segment and notes the new offset; `symbolic` 13.9 computes the offset
+/// from addresses. Seen in every dSYM of x86-64 with the section that LLVM 14 made. What is read instead is no
+/// unwind information, but may look like some: then nothing is taken from it. The executable has the same information.
+pub(super) fn eh_frame_is_misread(object: &Object<'_>) -> bool {
+    let Object::MachO(mach) = object else { return false };
+    if mach.kind() != ObjectKind::Debug {
+        return false;
+    }
+    // Length, then zero: every `eh_frame` begins with a CIE (Linux Standard Base, "The .eh_frame section").
+    mach.raw_section("eh_frame").is_some_and(|section| {
+        let word = |at: usize| Some(u32::from_le_bytes(section.data.get(at..at + 4)?.try_into().ok()?));
+        word(4) != Some(0) || !word(0).is_some_and(|length| length > 0 && (length as usize) < section.data.len())
+    })
 }
 
 /// Returns the records of a valid raw cache.

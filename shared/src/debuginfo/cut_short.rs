@@ -14,11 +14,13 @@ fn elf_end(data: &[u8]) -> Option<u64> {
     const SHT_NULL: u64 = 0;
     const SHT_NOBITS: u64 = 8;
     let header = Elf::read(data)?;
+    let section_header_bytes = if header.is_64 { 64 } else { 40 };
     let table = header.field(0x20, 0x28, Width::Address)?;
-    if table == 0 {
+    let entry_size = header.field(0x2e, 0x3a, Width::Half)?;
+    // None, or no ELF header at all.
+    if table == 0 || entry_size != section_header_bytes {
         return None;
     }
-    let entry_size = header.field(0x2e, 0x3a, Width::Half)?;
     let count = header.field(0x30, 0x3c, Width::Half)?;
     let mut end = table.saturating_add(entry_size.saturating_mul(count));
     for index in 0..count {

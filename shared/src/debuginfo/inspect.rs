@@ -7,7 +7,7 @@ use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 use super::cut_short::cut_short;
 use super::headers::{self, Headers};
 use super::layout::{DifBytes, Found, Layout, Part};
-use super::{container, panics};
+use super::{cfi, container, panics};
 use crate::domain::{Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
 
 /// Lists the objects of a DIF, and completes its layout with them.
@@ -28,8 +28,9 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                 Ok((mut meta, fault)) => {
                     meta.index = layout.objects.len();
                     if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
-                        let hint = "it has neither a debug id nor a code id, by which it could be looked up";
-                        layout.ignore(&part.name, hint);
+                        let no_id = "it has neither a debug id nor a code id, by which it could be looked up";
+                        let fault = fault.as_ref().map(|fault| format!("{no_id}; {}", fault.detail));
+                        layout.ignore(&part.name, fault.as_deref().unwrap_or(no_id));
                     }
                     layout.objects.push(Found { part: number, index, meta, fault });
                 }
@@ -124,7 +125,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 fn features(object: &Object<'_>) -> Features {
     Features {
         has_debug_info: object.has_debug_info(),
-        has_unwind_info: object.has_unwind_info(),
+        has_unwind_info: object.has_unwind_info() && !cfi::eh_frame_is_misread(object),
         has_symbols: object.has_symbols(),
         has_sources: object.has_sources(),
         srcsrv_vcs: match object {

@@ -80,6 +80,16 @@ enum Next {
     Wait,
 }
 
+/// A scope that may still have something.
+struct Awaited {
+    /// Its place among the scopes.
+    at: usize,
+    /// Whether a record says so.
+    is_known: bool,
+    /// Whether somebody is at work, or asked.
+    is_asked_for: bool,
+}
+
 impl Symbolicator {
     /// Answers a request, waiting up to `wait` for what is being built.
     pub async fn answer(
@@ -226,8 +236,7 @@ impl Symbolicator {
     ) -> Result<Next, StoreError> {
         let mut best: Option<(usize, Entry, Ready)> = None;
         let mut missing: Option<(Missing, Vec<Candidate>)> = None;
-        // The places of scopes that may still have something, and whether a record says so.
-        let mut waits_for: Vec<(usize, bool)> = Vec::new();
+        let mut waits_for: Vec<Awaited> = Vec::new();
         let reader = self.settings.reader();
         for (at, (module, item)) in lookup.modules.iter().zip(items).enumerate() {
             let entry = match item.as_deref() {
@@ -237,7 +246,7 @@ impl Symbolicator {
             match (decide(entry, &reader, invocation.now()), entry) {
                 (Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready), Some(entry)) => {
                     if unreadable.contains(&ready.blob.path) {
-                        waits_for.push((at, true));
+                        waits_for.push(Awaited { at, is_known: true, is_asked_for: true });
                         continue;
                     }
                     if ready.version < crate::cache::current_version(lookup.kind) {
@@ -253,13 +262,13 @@ impl Symbolicator {
                         missing = Some((placeholder.missing.clone(), entry.candidates().to_vec()));
                     }
                 }
-                (Decision::Wait { .. }, _) => waits_for.push((at, true)),
-                (_, entry) => waits_for.push((at, entry.is_some())),
+                (Decision::Wait { .. }, _) => waits_for.push(Awaited { at, is_known: true, is_asked_for: true }),
+                (_, entry) => waits_for.push(Awaited { at, is_known: entry.is_some(), is_asked_for: false }),
             }
         }
         if let Some((at, entry, ready)) = best {
             // Wait only for what could beat it: a nearer scope, or a better file, that is known to be on its way.
-            let could_beat = |(other, known): &(usize, bool)| *known && (*other < at || ready.rank.as_u8() > 0);
+            let could_beat = |other: &Awaited| other.is_known && (other.at < at || ready.rank.as_u8() > 0);
             if is_last || !waits_for.iter().any(could_beat) {
                 return Ok(Next::Use(entry, ready));
             }
@@ -267,8 +276,8 @@ impl Symbolicator {
             let (missing, candidates) = missing.unwrap_or_else(|| (Missing::not_found(), Vec::new()));
             return Ok(Next::Give(missing, candidates));
         }
-        for (at, _) in waits_for {
-            self.ask(invocation, &lookup.modules[at], lookup.kind, Lane::Eager).await?;
+        for awaited in waits_for.iter().filter(|awaited| !awaited.is_asked_for) {
+            self.ask(invocation, &lookup.modules[awaited.at], lookup.kind, Lane::Eager).await?;
         }
         Ok(Next::Wait)
     }

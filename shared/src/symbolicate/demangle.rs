@@ -1,4 +1,9 @@
 //! How functions are called.
+//!
+//! Names are hostile input. The demanglers bound their recursion, save for two walks of Swift's through nested types: hence
+//! limits on length, under which none needs more than a quarter of the main thread's stack. Back references let a hundred bytes stand
+//! for gigabytes of text, in Swift and in Microsoft's scheme: hence a limit on their number, for names that come
+//! with a request. Names in a DIF have none, as long names have many: who uploads may harm the requests of its scope.
 
 use std::collections::HashMap;
 
@@ -8,8 +13,18 @@ use symbolic::demangle::{Demangle, DemangleOptions};
 use crate::api::symbolicator::Frame;
 use crate::domain::Language;
 
-/// The longest name that is demangled, in bytes; a longer one stays as it is.
+/// The longest name that is demangled, in bytes; a longer one stays as it is. What Swift and C++ make of longer names would be
+/// longer than `symbolic` returns; Microsoft's compiler hashes longer names.
 const LONGEST_NAME: usize = 4096;
+
+/// The longest name that is demangled, in bytes, where it is known to be Rust's: those of closures in futures grow.
+const LONGEST_RUST_NAME: usize = 64 * 1024;
+
+/// The longest demangled name that is shown, in bytes.
+const LONGEST_DEMANGLED: usize = 16 * 1024;
+
+/// The most back references in a name that comes with a request. Each may double the name.
+const MOST_BACK_REFERENCES: usize = 20;
 
 /// Complete names with their parameters; what they return is noise on a stack.
 const OPTIONS: DemangleOptions = DemangleOptions::complete().return_type(false);
@@ -21,16 +36,19 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Returns the name of a function for humans: its symbol demangled, or as it is.
+    /// Returns the name for humans of a function in a DIF: its symbol demangled, or as it is.
     pub(super) fn of(&mut self, symbol: &'a str, language: Language) -> &str {
         self.demangled(symbol, language).unwrap_or(symbol)
     }
 
-    /// Completes the names of a frame that could not be looked up, where it has one that is mangled.
+    /// Completes the names of a frame that could not be looked up, where it has one name, and that is mangled.
     pub(super) fn complete(&mut self, sent: &'a Frame, frame: &mut Frame) {
         let ((Some(symbol), None) | (None, Some(symbol))) = (&sent.symbol, &sent.function) else {
             return;
         };
+        if back_references(symbol) > MOST_BACK_REFERENCES {
+            return;
+        }
         if let Some(function) = self.demangled(symbol, sent.lang.unwrap_or_default()) {
             frame.symbol = Some(symbol.clone());
             frame.function = Some(function.to_owned());
@@ -42,10 +60,199 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Demangles a symbol; `None` if it is not mangled in any way that is known.
+/// Demangles a symbol; `None` if it is not mangled in any way that is known, or too much so.
 fn demangle(symbol: &str, language: Language) -> Option<String> {
-    if symbol.len() > LONGEST_NAME {
+    let longest = match language {
+        Language::Rust => LONGEST_RUST_NAME,
+        _ => LONGEST_NAME,
+    };
+    if symbol.len() > longest {
         return None;
     }
-    Name::new(symbol, NameMangling::Unknown, language).demangle(OPTIONS)
+    let name = Name::new(symbol, NameMangling::Unknown, language).demangle(OPTIONS)?;
+    (name.len() <= LONGEST_DEMANGLED).then_some(name)
+}
+
+/// Returns how many back references a symbol may have, or more, in the schemes that do not bound what these expand to.
+fn back_references(symbol: &str) -> usize {
+    match symbol.trim_start_matches(['_', '@']) {
+        // Microsoft's are single digits.
+        microsoft if microsoft.starts_with('?') => symbol.bytes().filter(u8::is_ascii_digit).count(),
+        swift if ["$s", "$S", "$e", "T0", "swiftmacro_"].iter().any(|prefix| swift.starts_with(prefix)) => {
+            swift_substitutions(swift.as_bytes())
+        }
+        _ => 0,
+    }
+}
+
+/// Counts the substitutions in a Swift symbol: after an `A`, letters of which the last is a capital, each after the number
+/// of times that it stands for.
+fn swift_substitutions(symbol: &[u8]) -> usize {
+    let mut count = 0_usize;
+    let mut in_substitution = false;
+    let mut rest = symbol;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        match byte {
+            b'0'..=b'9' => {
+                let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+                let number = rest[..digits].iter().fold(usize::from(byte - b'0'), |number, digit| {
+                    number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+                });
+                rest = &rest[digits..];
+                if in_substitution {
+                    count = count.saturating_add(number);
+                } else if byte != b'0' {
+                    // An identifier of this length; a leading zero says that it has substitutions of its own.
+                    rest = rest.get(number..).unwrap_or_default();
+                }
+            }
+            _ if in_substitution => {
+                count = count.saturating_add(1);
+                in_substitution = byte.is_ascii_lowercase();
+            }
+            b'A' => in_substitution = true,
+            _ => {}
+        }
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn name(symbol: &str, language: Language) -> String {
+        Names::default().of(symbol, language).to_owned()
+    }
+
+    #[test]
+    fn each_language_has_its_names() {
+        let check = |language, symbol: &str, want: &str| {
+            assert_eq!(name(symbol, language), want);
+            assert_eq!(name(symbol, Language::Unknown), want, "by its looks");
+        };
+        check(Language::Cpp, "_ZN3foo3barEPKcS1_", "foo::bar(char const*, char const*)");
+        check(Language::Cpp, "_Z3addIiET_S0_S0_", "add<int>(int, int)"); // the return type is left out
+        check(Language::Cpp, "?add@@YAHHH@Z", "add(int, int)");
+        check(Language::Cpp, "??@8ba8d245c9eca390356129098dbe9f73@", "??@8ba8d245c9eca390356129098dbe9f73@");
+        check(Language::Rust, "_ZN3std2io4Read11read_to_end17hb85a0f6802e14499E", "std::io::Read::read_to_end");
+        check(Language::Rust, "_RNvCs1234_7mycrate3foo", "mycrate::foo");
+        check(Language::Swift, "$s8mangling12GenericUnionO3FooyACyxGSicAEmlF", "GenericUnion.Foo<A>(GenericUnion<A>.Type)");
+        check(Language::ObjC, "-[Foo bar:]", "-[Foo bar:]");
+        check(Language::C, "main", "main");
+    }
+
+    #[test]
+    fn a_symbol_of_another_language_than_it_is_said_to_be_stays_as_it_is() {
+        assert_eq!(name("_ZN3foo3barEv", Language::C), "_ZN3foo3barEv");
+        assert_eq!(name("_ZN3foo3barEv", Language::Swift), "_ZN3foo3barEv");
+    }
+
+    #[test]
+    fn a_name_that_was_sent_is_demangled_if_it_is_the_only_one() {
+        let check = |symbol: Option<&str>, function: Option<&str>, want: (Option<&str>, Option<&str>)| {
+            let frame = |(symbol, function): (Option<&str>, Option<&str>)| Frame {
+                symbol: symbol.map(str::to_owned),
+                function: function.map(str::to_owned),
+                ..Frame::default()
+            };
+            let sent = frame((symbol, function));
+            let mut completed = sent.clone();
+            Names::default().complete(&sent, &mut completed);
+            assert_eq!(completed, frame(want));
+        };
+        let (mangled, demangled) = (Some("_ZN3foo3barEv"), Some("foo::bar()"));
+        check(mangled, None, (mangled, demangled));
+        check(None, mangled, (mangled, demangled));
+        check(mangled, mangled, (mangled, mangled));
+        check(None, Some("main"), (None, Some("main")));
+        check(Some("main"), None, (Some("main"), None));
+        check(None, None, (None, None));
+    }
+
+    /// Symbols that nest as deep as their length allows, each in its own way.
+    fn nested(length: usize) -> Vec<String> {
+        let around = |start: &str, open: &str, core: &str, close: &str, end: &str| {
+            let fixed = start.len() + core.len() + end.len();
+            let times = (length - fixed) / (open.len() + close.len());
+            format!("{start}{}{core}{}{end}", open.repeat(times), close.repeat(times))
+        };
+        vec![
+            around("$s1a1fyySi", "m", "", "", "F"),
+            around("$s1a1fyySi", "z", "", "", "F"),
+            around("$s1a1fyySi", "Sg", "", "", "F"),
+            around("$s1a1fyySi", "_t", "", "", "F"),
+            around("$s1a1fyy", "Say", "Si", "G", "F"),
+            around("$s1a", "1bV", "", "", ""),
+            around("$s1a1fyyF", "TA", "", "", ""),
+            around("$s1a1fyyF", "1bL_yyF", "", "", ""),
+            around("_Z1f", "P", "i", "", ""),
+            around("_Z1f", "1aI", "i", "E", ""),
+            around("_Z1fI", "ng", "Li1E", "", "Evv"),
+            around("_ZN", "1a", "1f", "", "Ev"),
+            around("_RMC1a", "T", "u", "E", ""),
+            around("_RMC1a", "R", "u", "", ""),
+            around("?f@@YAX", "PA", "H", "", "@Z"),
+            around("?f@@YAX", "V?$a@", "H", "@@", "@Z"),
+            around("?f@@YAX", "P6AX", "H", "@Z", "@Z"),
+            around("?f@", "a@", "", "", "@YAXXZ"),
+        ]
+    }
+
+    #[test]
+    fn no_nesting_overflows_a_stack_of_two_megabytes() {
+        // A quarter of the main thread's. An overflow ends the process, and so this test.
+        let demangle_all = || {
+            for length in [64, 256, LONGEST_NAME] {
+                for symbol in nested(length) {
+                    for language in [Language::Unknown, Language::Cpp, Language::Swift, Language::Rust, Language::ObjCpp] {
+                        demangle(&symbol, language);
+                    }
+                }
+            }
+            for symbol in nested(LONGEST_RUST_NAME) {
+                demangle(&symbol, Language::Rust);
+            }
+        };
+        thread::Builder::new().stack_size(2 << 20).spawn(demangle_all).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_stays_as_it_is() {
+        for symbol in nested(LONGEST_NAME + 20) {
+            assert!(symbol.len() <= LONGEST_NAME || demangle(&symbol, Language::Unknown).is_none());
+        }
+        let long = |parts: usize| format!("_ZN{}17h0123456789abcdefE", "3foo".repeat(parts));
+        assert_eq!(name(&long(2000), Language::Rust).len(), 2000 * "foo::".len() - 2);
+        assert_eq!(name(&long(5000), Language::Rust), long(5000));
+    }
+
+    #[test]
+    fn a_sent_name_that_doubles_with_each_reference_is_not_demangled() {
+        // Each type is a function of the one before, twice.
+        let microsoft = |times: usize| {
+            let references: String = (0..times).map(|index| format!("P6AX{index}{index}@Z")).collect();
+            format!("?f@@YAXP6AXHH@Z{references}@Z")
+        };
+        assert_eq!(back_references(&microsoft(3)), 1 + 3 * 3);
+        assert!(back_references(&microsoft(9)) > MOST_BACK_REFERENCES);
+        // A substitution may be repeated by a number, and several may share their `A`.
+        let check = |symbol: &str, want| assert_eq!(back_references(symbol), want, "{symbol}");
+        check("$s1a1fyyAD1bVyADySiSiGAEGF", 3);
+        check("_$s1a1fyyAbcDF", 3);
+        check("$s1a1fyyA2000BF", 2001);
+        check("$s5MyApp11AppDelegateCyAA10AppAddressVF", 1);
+        check("_ZN3foo3barEPKcS1_", 0);
+        check("$s", 0);
+        check("$s99", 0);
+
+        let bomb = format!("$s1a1fyyAA1bVy{}SiSiG{}F", "ADy".repeat(25), ('E'..='Z').map(|id| format!("A{id}G")).collect::<String>());
+        let sent = Frame { function: Some(bomb), ..Frame::default() };
+        let mut completed = sent.clone();
+        Names::default().complete(&sent, &mut completed);
+        assert_eq!(completed, sent);
+    }
 }

@@ -37,3 +37,6 @@ pub fn symbolicate(request: &Request, plan: &Plan, outcomes: &[ModuleOutcome<'_>
     let completed = Completed { signal: request.signal, stacktraces, modules, ..Completed::default() };
     (completed, stats)
 }
+
+#[cfg(test)]
+mod tests;

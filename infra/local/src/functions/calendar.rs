@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// A moment in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +18,11 @@ pub(crate) struct Moment {
 impl Moment {
     /// This moment.
     pub(crate) fn now() -> Self {
-        Self::at(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+        Self::at(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        )
     }
 
     /// The moment that is `since_epoch` after 1970.
@@ -24,13 +30,23 @@ impl Moment {
         // Years that begin in March put the leap day at their end; 400 of them always have the same length.
         let days = since_epoch.as_secs() / 86_400 + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
-        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let month_from_march = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let month = if month_from_march < 10 {
+            month_from_march + 3
+        } else {
+            month_from_march - 9
+        };
         let year = era * 400 + year_of_era + u64::from(month <= 2);
-        Self { since_epoch, year, month, day }
+        Self {
+            since_epoch,
+            year,
+            month,
+            day,
+        }
     }
 
     pub(crate) fn millis(&self) -> u64 {
@@ -44,14 +60,23 @@ impl Moment {
     /// `2026-03-01T09:05:00Z`.
     pub(crate) fn iso(&self) -> String {
         let (hour, minute, second) = self.clock();
-        format!("{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", self.year, self.month, self.day)
+        format!(
+            "{:04}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z",
+            self.year, self.month, self.day
+        )
     }
 
     /// `01/Mar/2026:09:05:00 +0000`.
     pub(crate) fn common_log(&self) -> String {
         let (hour, minute, second) = self.clock();
-        let month = usize::try_from(self.month - 1).ok().and_then(|index| MONTHS.get(index)).unwrap_or(&"Jan");
-        format!("{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000", self.day, self.year)
+        let month = usize::try_from(self.month - 1)
+            .ok()
+            .and_then(|index| MONTHS.get(index))
+            .unwrap_or(&"Jan");
+        format!(
+            "{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000",
+            self.day, self.year
+        )
     }
 
     /// `2026/03/01`.

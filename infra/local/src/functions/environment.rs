@@ -19,14 +19,24 @@ pub(super) fn variables(
     scratch: &Path,
 ) -> Vec<(String, std::ffi::OsString)> {
     let task_root = spec.binary.parent().unwrap_or(Path::new("."));
-    let stream = format!("{}/[$LATEST]{}", Moment::now().path(), Uuid::new_v4().simple());
-    let mut variables: Vec<(String, std::ffi::OsString)> =
-        spec.environment.iter().map(|(name, value)| (name.clone(), value.into())).collect();
+    let stream = format!(
+        "{}/[$LATEST]{}",
+        Moment::now().path(),
+        Uuid::new_v4().simple()
+    );
+    let mut variables: Vec<(String, std::ffi::OsString)> = spec
+        .environment
+        .iter()
+        .map(|(name, value)| (name.clone(), value.into()))
+        .collect();
     let lambda: [(&str, std::ffi::OsString); 23] = [
         ("AWS_LAMBDA_RUNTIME_API", runtime_api.into()),
         ("AWS_LAMBDA_FUNCTION_NAME", (&spec.name).into()),
         ("AWS_LAMBDA_FUNCTION_VERSION", "$LATEST".into()),
-        ("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", spec.memory_mb.to_string().into()),
+        (
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+            spec.memory_mb.to_string().into(),
+        ),
         ("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand".into()),
         ("AWS_LAMBDA_LOG_GROUP_NAME", (&spec.log_group).into()),
         ("AWS_LAMBDA_LOG_STREAM_NAME", stream.into()),
@@ -34,7 +44,10 @@ pub(super) fn variables(
         ("AWS_REGION", identity::REGION.into()),
         ("AWS_DEFAULT_REGION", identity::REGION.into()),
         ("AWS_ACCESS_KEY_ID", identity::FUNCTION.access_key_id.into()),
-        ("AWS_SECRET_ACCESS_KEY", identity::FUNCTION.secret_access_key.into()),
+        (
+            "AWS_SECRET_ACCESS_KEY",
+            identity::FUNCTION.secret_access_key.into(),
+        ),
         ("AWS_ENDPOINT_URL_S3", (&endpoints.s3).into()),
         ("AWS_ENDPOINT_URL_DYNAMODB", (&endpoints.dynamodb).into()),
         ("AWS_ENDPOINT_URL_SQS", (&endpoints.sqs).into()),
@@ -45,9 +58,16 @@ pub(super) fn variables(
         ("LAMBDA_RUNTIME_DIR", task_root.into()),
         ("LANG", "en_US.UTF-8".into()),
         ("TZ", ":UTC".into()),
-        ("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())),
+        (
+            "PATH",
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+        ),
         ("TMPDIR", scratch.into()),
     ];
-    variables.extend(lambda.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    variables.extend(
+        lambda
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value)),
+    );
     variables
 }

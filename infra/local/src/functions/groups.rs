@@ -52,7 +52,10 @@ impl FromStr for Group {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (id, started) = text.split_once(' ').ok_or(())?;
-        Ok(Self { id: id.parse().map_err(drop)?, started: started.trim().parse().map_err(drop)? })
+        Ok(Self {
+            id: id.parse().map_err(drop)?,
+            started: started.trim().parse().map_err(drop)?,
+        })
     }
 }
 
@@ -61,7 +64,11 @@ impl FromStr for Group {
 ///
 /// A process that was between `fork` and `exec` has no environment of its own yet: call it until it returns 0.
 pub(crate) fn kill_leftovers(groups: &BTreeSet<Group>, marker: &Path) -> usize {
-    let groups: BTreeSet<i32> = groups.iter().filter(|group| group.is_itself()).map(|group| group.id).collect();
+    let groups: BTreeSet<i32> = groups
+        .iter()
+        .filter(|group| group.is_itself())
+        .map(|group| group.id)
+        .collect();
     let marker = marker.as_os_str().as_encoded_bytes();
     let own = std::process::id();
     let mut killed = 0;
@@ -75,10 +82,14 @@ pub(crate) fn kill_leftovers(groups: &BTreeSet<Group>, marker: &Path) -> usize {
         }
         let marked = std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
             environment.split(|byte| *byte == 0).any(|variable| {
-                variable.strip_prefix(b"TMPDIR=").is_some_and(|folder| folder.starts_with(marker))
+                variable
+                    .strip_prefix(b"TMPDIR=")
+                    .is_some_and(|folder| folder.starts_with(marker))
             })
         });
-        let Some(id) = Pid::from_raw(pid) else { continue };
+        let Some(id) = Pid::from_raw(pid) else {
+            continue;
+        };
         if marked && stat.group == pid {
             killed += usize::from(kill_process_group(id, Signal::KILL).is_ok());
         } else if marked || groups.contains(&stat.group) {
@@ -102,17 +113,30 @@ pub(crate) fn memory(pid: i32) -> Memory {
     let mut memory = Memory::default();
     let mut pending = vec![pid];
     while let Some(pid) = pending.pop() {
-        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+            continue;
+        };
         let bytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+            line.trim()
+                .strip_suffix(" kB")?
+                .parse::<u64>()
+                .ok()
+                .map(|kilobytes| kilobytes * 1024)
         };
         memory.peak_of_one = memory.peak_of_one.max(bytes("VmHWM:").unwrap_or(0));
         memory.now_of_all += bytes("VmRSS:").unwrap_or(0);
-        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            continue;
+        };
         for thread in threads.flatten() {
-            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            pending.extend(children.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+            let children =
+                std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            pending.extend(
+                children
+                    .split_ascii_whitespace()
+                    .filter_map(|child| child.parse::<i32>().ok()),
+            );
         }
     }
     memory
@@ -132,12 +156,21 @@ fn stat(pid: i32) -> Option<Stat> {
     let state = fields.next()?.chars().next()?;
     let group = fields.nth(1)?.parse().ok()?;
     let started = fields.nth(16)?.parse().ok()?;
-    Some(Stat { state, group, started })
+    Some(Stat {
+        state,
+        group,
+        started,
+    })
 }
 
 fn pids() -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -146,7 +179,10 @@ mod tests {
 
     #[test]
     fn a_group_is_written_and_read_again() {
-        let group = Group { id: 4711, started: 1_234_567 };
+        let group = Group {
+            id: 4711,
+            started: 1_234_567,
+        };
         assert_eq!(group.to_string().parse(), Ok(group));
     }
 
@@ -164,6 +200,12 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let started = stat(own).unwrap().started;
         assert!(Group { id: own, started }.is_itself());
-        assert!(!Group { id: own, started: started + 1 }.is_itself());
+        assert!(
+            !Group {
+                id: own,
+                started: started + 1
+            }
+            .is_itself()
+        );
     }
 }

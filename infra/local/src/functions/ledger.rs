@@ -64,8 +64,17 @@ impl Ledger {
                 Some(child)
             }
         };
-        let entries = Entries { live: BTreeSet::new(), file, watchdog, closing: false };
-        Ok(Self { folder: folder.to_owned(), entries: Arc::new(Mutex::new(entries)), count: watch::Sender::new(0) })
+        let entries = Entries {
+            live: BTreeSet::new(),
+            file,
+            watchdog,
+            closing: false,
+        };
+        Ok(Self {
+            folder: folder.to_owned(),
+            entries: Arc::new(Mutex::new(entries)),
+            count: watch::Sender::new(0),
+        })
     }
 
     /// The folder of this run: every function process has a `TMPDIR` below it.
@@ -106,7 +115,12 @@ impl Ledger {
 
     /// Lets the watchdog end and removes the run's folder. Blocks for the moment that takes.
     pub(crate) fn close(&self) {
-        let watchdog = self.entries.lock().unwrap_or_else(PoisonError::into_inner).watchdog.take();
+        let watchdog = self
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .watchdog
+            .take();
         if let Some(mut watchdog) = watchdog {
             drop(watchdog.stdin.take());
             let _ = watchdog.wait();
@@ -120,7 +134,10 @@ impl Entries {
         if let Err(error) = self.file.write_all(line.as_bytes()) {
             tracing::warn!(%error, "cannot write down which function processes live");
         }
-        if let Some(pipe) = self.watchdog.as_mut().and_then(|watchdog| watchdog.stdin.as_mut())
+        if let Some(pipe) = self
+            .watchdog
+            .as_mut()
+            .and_then(|watchdog| watchdog.stdin.as_mut())
             && let Err(error) = pipe.write_all(line.as_bytes())
         {
             tracing::warn!(%error, "the watchdog is gone: if the stack is killed, function processes stay behind");
@@ -181,7 +198,10 @@ fn read_list(input: impl BufRead) -> BTreeSet<Group> {
 }
 
 fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -191,7 +211,13 @@ mod tests {
     #[test]
     fn what_is_crossed_out_is_not_left() {
         let live = read_list("+ 10 100\n+ 11 101\n- 10 100\n".as_bytes());
-        assert_eq!(live, BTreeSet::from([Group { id: 11, started: 101 }]));
+        assert_eq!(
+            live,
+            BTreeSet::from([Group {
+                id: 11,
+                started: 101
+            }])
+        );
     }
 
     #[test]

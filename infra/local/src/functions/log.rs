@@ -21,8 +21,14 @@ impl FunctionLog {
     /// Opens `<folder>/<name>.log` for appending.
     pub(super) fn open(folder: &Path, name: &str) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
-        let file = File::options().create(true).append(true).open(folder.join(format!("{name}.log")))?;
-        Ok(Self { name: name.to_owned(), file: Mutex::new(file) })
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join(format!("{name}.log")))?;
+        Ok(Self {
+            name: name.to_owned(),
+            file: Mutex::new(file),
+        })
     }
 
     /// A line that a process wrote.
@@ -43,11 +49,13 @@ impl FunctionLog {
         if let (Some(init), Some(metrics)) = (report.init, metrics.as_object_mut()) {
             metrics.insert("initDurationMs".to_owned(), milliseconds(init).into());
         }
-        let mut record = json!({ "requestId": report.request_id, "status": report.status, "metrics": metrics });
+        let mut record =
+            json!({ "requestId": report.request_id, "status": report.status, "metrics": metrics });
         if let (Some(error), Some(record)) = (report.error_type, record.as_object_mut()) {
             record.insert("errorType".to_owned(), error.into());
         }
-        let line = json!({ "time": Moment::now().iso(), "type": "platform.report", "record": record });
+        let line =
+            json!({ "time": Moment::now().iso(), "type": "platform.report", "record": record });
         tracing::debug!(target: "function", function = %self.name, "{line}");
         self.write(&line.to_string());
     }

@@ -13,6 +13,7 @@
 
 pub(crate) mod calendar;
 mod environment;
+mod error;
 pub(crate) mod groups;
 pub mod ledger;
 mod log;
@@ -23,7 +24,6 @@ mod stats;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +34,7 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use calendar::Moment;
+pub use error::{FunctionError, FunctionsError};
 use ledger::Ledger;
 use log::FunctionLog;
 use pool::Pool;
@@ -104,27 +105,6 @@ pub struct Answer {
     pub cold: Option<Duration>,
 }
 
-/// Why a function gave no answer, in Lambda's words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionError {
-    /// A stable word.
-    pub error_type: String,
-    /// What happened.
-    pub error_message: String,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Reported,
-    Crashed,
-    TimedOut,
-    CannotStart,
-    AnswerTooLarge,
-    EventTooLarge,
-    Stopping,
-}
-
 impl Functions {
     /// Makes the functions ready to be invoked. Nothing is started yet; what an earlier run under `data` left is ended.
     ///
@@ -138,27 +118,40 @@ impl Functions {
         data: &Path,
         watchdog: Option<&Path>,
     ) -> Result<Self, FunctionsError> {
-        let missing: Vec<PathBuf> =
-            specs.iter().filter(|spec| !spec.binary.is_file()).map(|spec| spec.binary.clone()).collect();
+        let missing: Vec<PathBuf> = specs
+            .iter()
+            .filter(|spec| !spec.binary.is_file())
+            .map(|spec| spec.binary.clone())
+            .collect();
         if !missing.is_empty() {
             return Err(FunctionsError::MissingBinaries(missing));
         }
         let runs = data.join("tmp");
-        let failed = |source: std::io::Error| FunctionsError::Data { folder: data.to_owned(), source };
+        let failed = |source: std::io::Error| FunctionsError::Data {
+            folder: data.to_owned(),
+            source,
+        };
         std::fs::create_dir_all(&runs).map_err(failed)?;
         // Absolute, since function processes have another working directory.
         let runs = runs.canonicalize().map_err(failed)?;
         let killed = ledger::end_earlier_runs(&runs);
         if killed > 0 {
-            tracing::warn!(processes = killed, "ended function processes that an earlier run left behind");
+            tracing::warn!(
+                processes = killed,
+                "ended function processes that an earlier run left behind"
+            );
         }
-        let ledger = Ledger::open(&runs.join(Uuid::new_v4().simple().to_string()), watchdog).map_err(failed)?;
+        let ledger = Ledger::open(&runs.join(Uuid::new_v4().simple().to_string()), watchdog)
+            .map_err(failed)?;
         let mut pools = BTreeMap::new();
         for mut spec in specs {
             spec.binary = spec.binary.canonicalize().map_err(failed)?;
             let log = FunctionLog::open(&data.join("logs"), &spec.name).map_err(failed)?;
             let name = spec.name.clone();
-            pools.insert(name, Arc::new(Pool::new(spec, endpoints.clone(), ledger.clone(), log)));
+            pools.insert(
+                name,
+                Arc::new(Pool::new(spec, endpoints.clone(), ledger.clone(), log)),
+            );
         }
         let running = pools.keys().map(|name| (name.clone(), 0)).collect();
         Ok(Self {
@@ -175,7 +168,13 @@ impl Functions {
         self.invoke_as(name, payload, request_id, trace_id()).await
     }
 
-    pub(crate) async fn invoke_as(&self, name: &str, payload: Bytes, request_id: String, trace_id: String) -> Answer {
+    pub(crate) async fn invoke_as(
+        &self,
+        name: &str,
+        payload: Bytes,
+        request_id: String,
+        trace_id: String,
+    ) -> Answer {
         let refused = |error| Answer {
             request_id: request_id.clone(),
             outcome: Err(error),
@@ -189,19 +188,28 @@ impl Functions {
             return refused(FunctionError::event_too_large(payload.len()));
         }
         let (sender, receiver) = oneshot::channel();
-        let invocation = Invocation { request_id: request_id.clone(), trace_id, payload };
+        let invocation = Invocation {
+            request_id: request_id.clone(),
+            trace_id,
+            payload,
+        };
         let running = Running::begin(self, name);
         let pool = Arc::clone(pool);
         tokio::spawn(async move {
             pool.run(invocation, sender).await;
             drop(running);
         });
-        receiver.await.unwrap_or_else(|_| refused(FunctionError::stopping()))
+        receiver
+            .await
+            .unwrap_or_else(|_| refused(FunctionError::stopping()))
     }
 
     /// What was counted, by function.
     pub fn stats(&self) -> BTreeMap<String, FunctionStats> {
-        self.pools.iter().map(|(name, pool)| (name.clone(), pool.counting().snapshot())).collect()
+        self.pools
+            .iter()
+            .map(|(name, pool)| (name.clone(), pool.counting().snapshot()))
+            .collect()
     }
 
     /// Clears the counts.
@@ -229,7 +237,10 @@ impl Functions {
     /// Ends all processes that exist now: idle ones at once, others after their invocation. Returns when all are gone; how many
     /// were idle, by function.
     pub async fn end_warm(&self) -> BTreeMap<String, usize> {
-        let ended = self.pools.iter().map(|(name, pool)| async move { (name.clone(), pool.end_warm().await) });
+        let ended = self
+            .pools
+            .iter()
+            .map(|(name, pool)| async move { (name.clone(), pool.end_warm().await) });
         futures::future::join_all(ended).await.into_iter().collect()
     }
 
@@ -239,7 +250,11 @@ impl Functions {
             pool.close();
         }
         self.ledger.kill_all().await;
-        let _ = self.running.subscribe().wait_for(|running| running.values().all(|count| *count == 0)).await;
+        let _ = self
+            .running
+            .subscribe()
+            .wait_for(|running| running.values().all(|count| *count == 0))
+            .await;
         let ledger = self.ledger.clone();
         let _ = tokio::task::spawn_blocking(move || ledger.close()).await;
     }
@@ -254,8 +269,13 @@ struct Running {
 impl Running {
     fn begin(functions: &Functions, name: &str) -> Self {
         functions.begun.fetch_add(1, Ordering::SeqCst);
-        functions.running.send_modify(|running| *running.entry(name.to_owned()).or_default() += 1);
-        Self { name: name.to_owned(), running: functions.running.clone() }
+        functions
+            .running
+            .send_modify(|running| *running.entry(name.to_owned()).or_default() += 1);
+        Self {
+            name: name.to_owned(),
+            running: functions.running.clone(),
+        }
     }
 }
 
@@ -269,107 +289,12 @@ impl Drop for Running {
     }
 }
 
-impl FunctionError {
-    fn new(kind: Kind, error_type: &str, error_message: String) -> Self {
-        Self { error_type: error_type.to_owned(), error_message, kind }
-    }
-
-    fn reported(error_type: String, error_message: String) -> Self {
-        Self { error_type, error_message, kind: Kind::Reported }
-    }
-
-    fn crashed(request_id: Option<&str>, how: &str) -> Self {
-        let message = match request_id {
-            Some(id) => format!("RequestId: {id} Error: {how}"),
-            None => format!("Error: {how} before it asked for its first event"),
-        };
-        Self::new(Kind::Crashed, "Runtime.ExitError", message)
-    }
-
-    fn timed_out(request_id: &str, limit: Duration) -> Self {
-        let message = format!("RequestId: {request_id} Error: Task timed out after {:.2} seconds", limit.as_secs_f64());
-        Self::new(Kind::TimedOut, "Sandbox.Timedout", message)
-    }
-
-    fn init_timeout(limit: Duration) -> Self {
-        let message = format!("no event was asked for within {} seconds of the start", limit.as_secs());
-        Self::new(Kind::TimedOut, "Sandbox.Timedout", message)
-    }
-
-    fn cannot_start(binary: &Path, error: &std::io::Error) -> Self {
-        Self::new(Kind::CannotStart, "Runtime.InvalidEntrypoint", format!("cannot start {}: {error}", binary.display()))
-    }
-
-    fn answer_too_large() -> Self {
-        let limit = runtime_api::MAX_ANSWER;
-        let message = format!("Response payload size exceeded maximum allowed payload size ({limit} bytes).");
-        Self::new(Kind::AnswerTooLarge, "Function.ResponseSizeTooLarge", message)
-    }
-
-    fn event_too_large(bytes: usize) -> Self {
-        let message = format!("{bytes} byte payload is too large for the Event invocation type (limit {MAX_EVENT} bytes)");
-        Self::new(Kind::EventTooLarge, "RequestTooLargeException", message)
-    }
-
-    fn unknown(name: &str) -> Self {
-        Self::new(Kind::CannotStart, "ResourceNotFoundException", format!("Function not found: {name}"))
-    }
-
-    fn stopping() -> Self {
-        Self::new(Kind::Stopping, "ServiceException", "the local stack is stopping".to_owned())
-    }
-
-    /// Whether the invocation was killed at its deadline.
-    pub fn is_timeout(&self) -> bool {
-        self.kind == Kind::TimedOut
-    }
-
-    /// Whether the event was refused for its size.
-    pub fn is_event_too_large(&self) -> bool {
-        self.kind == Kind::EventTooLarge
-    }
-
-    fn is_answer_too_large(&self) -> bool {
-        self.kind == Kind::AnswerTooLarge
-    }
-
-    /// The error as Lambda's Invoke answers it.
-    pub fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({ "errorType": self.error_type, "errorMessage": self.error_message })
-    }
-}
-
-impl fmt::Display for FunctionError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.error_type, self.error_message)
-    }
-}
-
-impl std::error::Error for FunctionError {}
-
-/// Why the functions cannot be made ready.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FunctionsError {
-    /// Binaries are not there.
-    #[error("no function binary at {}; build the functions, or name their folder with --functions", list(.0))]
-    MissingBinaries(Vec<PathBuf>),
-    /// The data folder cannot be used.
-    #[error("cannot use the data folder {}: {source}", folder.display())]
-    Data {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-}
-
 /// A new trace id as a header has it ("AWS X-Ray developer guide", "Tracing header").
 pub(crate) fn trace_id() -> String {
     let random = Uuid::new_v4().simple().to_string();
-    format!("Root=1-{:08x}-{};Sampled=0", Moment::now().seconds(), random.get(..24).unwrap_or(&random))
+    format!(
+        "Root=1-{:08x}-{};Sampled=0",
+        Moment::now().seconds(),
+        random.get(..24).unwrap_or(&random)
+    )
 }

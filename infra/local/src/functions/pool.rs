@@ -79,7 +79,11 @@ impl Pool {
     }
 
     /// Runs an invocation on some process and gives the answer to `answer`; returns when the process is idle or gone.
-    pub(super) async fn run(self: Arc<Self>, invocation: Invocation, answer: oneshot::Sender<Answer>) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        invocation: Invocation,
+        answer: oneshot::Sender<Answer>,
+    ) {
         let (mut worker, outcome, duration) = loop {
             let turn = match self.turn().await {
                 Ok(turn) => turn,
@@ -108,7 +112,12 @@ impl Pool {
         if alive {
             self.state().finishing += 1;
         }
-        let _ = answer.send(Answer { request_id: invocation.request_id, outcome, duration, cold });
+        let _ = answer.send(Answer {
+            request_id: invocation.request_id,
+            outcome,
+            duration,
+            cold,
+        });
         if !alive {
             return worker.end().await;
         }
@@ -120,15 +129,30 @@ impl Pool {
         }
     }
 
-    fn refuse(&self, invocation: &Invocation, error: FunctionError, answer: oneshot::Sender<Answer>) {
+    fn refuse(
+        &self,
+        invocation: &Invocation,
+        error: FunctionError,
+        answer: oneshot::Sender<Answer>,
+    ) {
         let outcome = Err(error);
         self.count(&outcome, Duration::ZERO, 0);
         self.report(invocation, &outcome, Duration::ZERO, None, 0);
         let request_id = invocation.request_id.clone();
-        let _ = answer.send(Answer { request_id, outcome, duration: Duration::ZERO, cold: None });
+        let _ = answer.send(Answer {
+            request_id,
+            outcome,
+            duration: Duration::ZERO,
+            cold: None,
+        });
     }
 
-    fn count(&self, outcome: &Result<bytes::Bytes, FunctionError>, duration: Duration, max_rss: u64) {
+    fn count(
+        &self,
+        outcome: &Result<bytes::Bytes, FunctionError>,
+        duration: Duration,
+        max_rss: u64,
+    ) {
         let mut counting = self.counting();
         counting.invocations += 1;
         if let Err(error) = outcome {
@@ -179,7 +203,8 @@ impl Pool {
                     Some(worker) if worker.is_alive() => return Ok(Turn::Warm(worker)),
                     Some(dead) => (Some(dead), None),
                     None => {
-                        let one_will_be_idle = wait_for_idle && state.waiting.len() < state.finishing;
+                        let one_will_be_idle =
+                            wait_for_idle && state.waiting.len() < state.finishing;
                         if !one_will_be_idle && state.taken() < self.spec.concurrency {
                             return Ok(Turn::Cold(self.take_seat(&mut state)));
                         }
@@ -193,7 +218,9 @@ impl Pool {
             drop(dead);
             match receiver {
                 None => {}
-                Some((receiver, false)) => return receiver.await.map_err(|_| FunctionError::stopping()),
+                Some((receiver, false)) => {
+                    return receiver.await.map_err(|_| FunctionError::stopping());
+                }
                 Some((receiver, true)) => match timeout(ABOUT_TO_BE_IDLE, receiver).await {
                     Ok(turn) => return turn.map_err(|_| FunctionError::stopping()),
                     Err(_) => wait_for_idle = false,
@@ -245,7 +272,12 @@ impl Pool {
             let freed = self.seat_freed.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            if self.state().seats.range(..generation).all(|(_, taken)| *taken == 0) {
+            if self
+                .state()
+                .seats
+                .range(..generation)
+                .all(|(_, taken)| *taken == 0)
+            {
                 return ended;
             }
             freed.await;
@@ -257,7 +289,10 @@ impl Pool {
         let (waiting, idle) = {
             let mut state = self.state();
             state.closed = true;
-            (std::mem::take(&mut state.waiting), std::mem::take(&mut state.idle))
+            (
+                std::mem::take(&mut state.waiting),
+                std::mem::take(&mut state.idle),
+            )
         };
         drop(waiting);
         drop(idle);
@@ -273,7 +308,10 @@ impl Pool {
 
     fn take_seat(self: &Arc<Self>, state: &mut State) -> Seat {
         *state.seats.entry(state.generation).or_default() += 1;
-        Seat { pool: Arc::clone(self), generation: state.generation }
+        Seat {
+            pool: Arc::clone(self),
+            generation: state.generation,
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
@@ -13,6 +14,9 @@ use tokio::sync::watch;
 use super::groups::{Group, Memory, memory};
 use super::ledger::Ledger;
 use super::log::FunctionLog;
+
+/// How long what a process wrote is still read after its end.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// A started process. Dropping it kills it and its children.
 #[derive(Debug)]
@@ -52,11 +56,18 @@ impl Process {
             pipes.push(tokio::spawn(copy_lines(pipe, Arc::clone(log))));
         }
         let (sender, exit) = watch::channel(None);
-        let supervised = Supervised { group, ledger: ledger.clone(), scratch: scratch.to_owned() };
+        let supervised = Supervised {
+            group,
+            ledger: ledger.clone(),
+            scratch: scratch.to_owned(),
+        };
         tokio::spawn(async move {
             let status = supervised.wait(&mut child).await;
-            for pipe in pipes {
-                let _ = pipe.await;
+            for mut pipe in pipes {
+                // A child that left the group may hold the pipe open for ever.
+                if tokio::time::timeout(LAST_LINES, &mut pipe).await.is_err() {
+                    pipe.abort();
+                }
             }
             supervised.clean_up().await;
             sender.send_replace(Some(status));
@@ -94,7 +105,11 @@ impl Process {
 
     /// Its memory and that of its children.
     pub(super) fn memory(&self) -> Memory {
-        if self.is_alive() { memory(self.group.id) } else { Memory::default() }
+        if self.is_alive() {
+            memory(self.group.id)
+        } else {
+            Memory::default()
+        }
     }
 
     fn signal(&self, signal: Signal) {

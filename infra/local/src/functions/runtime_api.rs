@@ -38,7 +38,11 @@ pub(super) enum Asked {
     /// It waits for an event. Dropping the sender refuses.
     Next(oneshot::Sender<Event>),
     /// It has finished the invocation `request_id`. The sender takes whether that one was open.
-    Finished { request_id: String, outcome: Result<Bytes, FunctionError>, open: oneshot::Sender<bool> },
+    Finished {
+        request_id: String,
+        outcome: Result<Bytes, FunctionError>,
+        open: oneshot::Sender<bool>,
+    },
     /// It could not start.
     InitFailed(FunctionError),
 }
@@ -63,7 +67,9 @@ pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
                 let asked = asked.clone();
                 async move { Ok::<_, Infallible>(answer(request, &asked).await) }
             });
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
         });
     }
 }
@@ -71,7 +77,11 @@ pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
 async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
     let Some(path) = parts.uri.path().strip_prefix("/2018-06-01/runtime/") else {
-        return refusal(StatusCode::NOT_FOUND, "NotFound", "no such path in the runtime API");
+        return refusal(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "no such path in the runtime API",
+        );
     };
     let segments: Vec<&str> = path.split('/').collect();
     match (&parts.method, segments.as_slice()) {
@@ -80,7 +90,13 @@ async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Resp
             let outcome = match collect(body, MAX_ANSWER).await {
                 Ok(Some(bytes)) => Ok(bytes),
                 Ok(None) => Err(FunctionError::answer_too_large()),
-                Err(()) => return refusal(StatusCode::BAD_REQUEST, "BodyReadFailed", "the body ended early"),
+                Err(()) => {
+                    return refusal(
+                        StatusCode::BAD_REQUEST,
+                        "BodyReadFailed",
+                        "the body ended early",
+                    );
+                }
             };
             finished((*id).to_owned(), outcome, asked).await
         }
@@ -93,7 +109,11 @@ async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Resp
             let _ = asked.send(Asked::InitFailed(error)).await;
             accepted()
         }
-        _ => refusal(StatusCode::NOT_FOUND, "NotFound", "no such path in the runtime API"),
+        _ => refusal(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "no such path in the runtime API",
+        ),
     }
 }
 
@@ -108,10 +128,19 @@ async fn next(asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {
         .header("content-type", "application/json")
         .header("lambda-runtime-aws-request-id", event.request_id)
         .header("lambda-runtime-deadline-ms", event.deadline_ms)
-        .header("lambda-runtime-invoked-function-arn", event.function_arn.as_ref())
+        .header(
+            "lambda-runtime-invoked-function-arn",
+            event.function_arn.as_ref(),
+        )
         .header("lambda-runtime-trace-id", event.trace_id)
         .body(Full::new(event.payload))
-        .unwrap_or_else(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "BadEvent", "the event has a bad header"))
+        .unwrap_or_else(|_| {
+            refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "BadEvent",
+                "the event has a bad header",
+            )
+        })
 }
 
 async fn finished(
@@ -121,25 +150,57 @@ async fn finished(
 ) -> Response<Full<Bytes>> {
     let too_large = matches!(&outcome, Err(error) if error.is_answer_too_large());
     let (open, was_open) = oneshot::channel();
-    let _ = asked.send(Asked::Finished { request_id, outcome, open }).await;
+    let _ = asked
+        .send(Asked::Finished {
+            request_id,
+            outcome,
+            open,
+        })
+        .await;
     match was_open.await {
         Ok(true) if too_large => {
             let message = format!("Exceeded maximum allowed payload size ({MAX_ANSWER} bytes).");
-            refusal(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", &message)
+            refusal(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "RequestEntityTooLarge",
+                &message,
+            )
         }
         Ok(true) => accepted(),
-        _ => refusal(StatusCode::BAD_REQUEST, "InvalidRequestID", "Invalid request ID"),
+        _ => refusal(
+            StatusCode::BAD_REQUEST,
+            "InvalidRequestID",
+            "Invalid request ID",
+        ),
     }
 }
 
 /// The error in a request's body: `{"errorMessage", "errorType"}`.
 async fn reported(headers: &HeaderMap, body: Incoming) -> FunctionError {
-    let bytes = collect(body, MAX_ANSWER).await.ok().flatten().unwrap_or_default();
+    let bytes = collect(body, MAX_ANSWER)
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let field = |name: &str| value.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let header = || headers.get("lambda-runtime-function-error-type")?.to_str().ok().map(str::to_owned);
-    let error_type = field("errorType").or_else(header).unwrap_or_else(|| "Unhandled".to_owned());
-    let message = field("errorMessage").unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
+    let field = |name: &str| {
+        value
+            .get(name)
+            .and_then(serde_json::Value::as_str)
+            .map(str::to_owned)
+    };
+    let header = || {
+        headers
+            .get("lambda-runtime-function-error-type")?
+            .to_str()
+            .ok()
+            .map(str::to_owned)
+    };
+    let error_type = field("errorType")
+        .or_else(header)
+        .unwrap_or_else(|| "Unhandled".to_owned());
+    let message =
+        field("errorMessage").unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
     FunctionError::reported(error_type, message)
 }
 
@@ -158,7 +219,9 @@ async fn collect(body: Incoming, limit: usize) -> Result<Option<Bytes>, ()> {
                         collected.extend_from_slice(data);
                     }
                 }
-                Some(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Ok(None),
+                Some(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                    return Ok(None);
+                }
                 Some(Err(_)) => return Err(()),
             }
         }

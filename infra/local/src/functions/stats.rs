@@ -87,9 +87,15 @@ fn spread(values: &VecDeque<Duration>) -> Spread {
     sorted.sort_unstable();
     let rank = |percent: usize| {
         let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-        sorted.get(index).map_or(0.0, |value| value.as_micros() as f64 / 1000.0)
+        sorted
+            .get(index)
+            .map_or(0.0, |value| value.as_micros() as f64 / 1000.0)
     };
-    Spread { p50: rank(50), p99: rank(99), max: rank(100) }
+    Spread {
+        p50: rank(50),
+        p99: rank(99),
+        max: rank(100),
+    }
 }
 
 #[cfg(test)]
@@ -99,7 +105,14 @@ mod tests {
     #[test]
     fn percentiles_are_nearest_ranks() {
         let values = (1..=200).map(Duration::from_millis).collect();
-        assert_eq!(spread(&values), Spread { p50: 100.0, p99: 198.0, max: 200.0 });
+        assert_eq!(
+            spread(&values),
+            Spread {
+                p50: 100.0,
+                p99: 198.0,
+                max: 200.0
+            }
+        );
     }
 
     #[test]

@@ -41,7 +41,10 @@ pub(super) struct Worker {
 
 /// How an invocation ended, or that it did not begin because the process had died in its sleep.
 pub(super) enum Ran {
-    Ended { outcome: Result<Bytes, FunctionError>, duration: Duration },
+    Ended {
+        outcome: Result<Bytes, FunctionError>,
+        duration: Duration,
+    },
     NeverBegan,
 }
 
@@ -51,14 +54,23 @@ impl Worker {
         let failed = |error: std::io::Error| FunctionError::cannot_start(&pool.spec.binary, &error);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?.to_string();
-        let scratch = pool.ledger.folder().join(Uuid::new_v4().simple().to_string());
+        let scratch = pool
+            .ledger
+            .folder()
+            .join(Uuid::new_v4().simple().to_string());
         std::fs::create_dir(&scratch).map_err(failed)?;
 
         let (sender, asked) = mpsc::channel(8);
         let server = tokio::spawn(serve(listener, sender));
         let environment = variables(&pool.spec, &pool.endpoints, &address, &scratch);
         let begun = Instant::now();
-        let process = match Process::start(&pool.spec.binary, environment, &scratch, &pool.ledger, &pool.log) {
+        let process = match Process::start(
+            &pool.spec.binary,
+            environment,
+            &scratch,
+            &pool.ledger,
+            &pool.log,
+        ) {
             Ok(process) => process,
             Err(error) => {
                 server.abort();
@@ -66,8 +78,16 @@ impl Worker {
                 return Err(failed(error));
             }
         };
-        let mut worker =
-            Self { process, asked, next: None, deadline: begun + INIT_LIMIT, init: None, max_rss: 0, server, seat };
+        let mut worker = Self {
+            process,
+            asked,
+            next: None,
+            deadline: begun + INIT_LIMIT,
+            init: None,
+            max_rss: 0,
+            server,
+            seat,
+        };
         match timeout(INIT_LIMIT, worker.until_next()).await {
             Ok(Ok(())) => {
                 worker.init = Some(begun.elapsed());
@@ -103,12 +123,16 @@ impl Worker {
 
     /// Gives it an event and waits for the answer, an exit or the deadline. After a deadline the process is gone.
     pub(super) async fn run(&mut self, pool: &Pool, invocation: &Invocation) -> Ran {
-        let Some(next) = self.next.take() else { return Ran::NeverBegan };
+        let Some(next) = self.next.take() else {
+            return Ran::NeverBegan;
+        };
         if !self.process.is_alive() {
             return Ran::NeverBegan;
         }
         let limit = pool.spec.timeout;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let begun = Instant::now();
         self.deadline = begun + limit;
         self.process.thaw();
@@ -165,7 +189,9 @@ impl Worker {
             Ok(Ok(())) => true,
             Ok(Err(_)) => false,
             Err(_) => {
-                tracing::warn!("a function process answered and then did not ask for the next event by its deadline");
+                tracing::warn!(
+                    "a function process answered and then did not ask for the next event by its deadline"
+                );
                 false
             }
         }
@@ -206,7 +232,9 @@ fn exited(request_id: Option<&str>, status: ExitStatus) -> FunctionError {
     let how = match (status.code(), status.signal()) {
         (Some(0), _) => "Runtime exited without providing a reason".to_owned(),
         (Some(code), _) => format!("Runtime exited with error: exit status {code}"),
-        (None, Some(signal)) => format!("Runtime exited with error: signal: {}", signal_name(signal)),
+        (None, Some(signal)) => {
+            format!("Runtime exited with error: signal: {}", signal_name(signal))
+        }
         (None, None) => "Runtime exited".to_owned(),
     };
     FunctionError::crashed(request_id, &how)

@@ -27,7 +27,7 @@ use super::checksums::{Checksums, Claims};
 use super::failure::{Failure, body_failure};
 
 /// Chunks that may wait between the network and the disk.
-const CHUNKS_IN_FLIGHT: usize = 16;
+const CHUNKS_IN_FLIGHT: usize = 4;
 
 /// Bytes read from the disk at once.
 const READ_BYTES: u64 = 256 * 1024;

@@ -61,7 +61,9 @@ pub(super) fn select((values, types): Attributes, wanted: &[&str]) -> Attributes
         wanted.iter().any(|pattern| {
             matches!(*pattern, "All" | ".*")
                 || *pattern == name
-                || pattern.strip_suffix(".*").is_some_and(|prefix| name.starts_with(prefix))
+                || pattern.strip_suffix(".*").is_some_and(|prefix| {
+                    name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'))
+                })
         })
     };
     (
@@ -123,8 +125,10 @@ mod tests {
         });
         let read = read(&sent).unwrap();
         assert_eq!(write(&read), sent);
+        // Computed by a few lines of Python from the guide's description.
+        assert_eq!(digest_of(&read).as_deref(), Some("4a6569b96f1d179909dee98d976aac99"));
         let selected = select(read, &["si.*", "scope"]);
-        assert_eq!(selected.0.keys().collect::<Vec<_>>(), ["scope", "size"]);
+        assert_eq!(selected.0.keys().collect::<Vec<_>>(), ["scope"]);
     }
 
     #[test]

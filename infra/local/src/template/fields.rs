@@ -16,9 +16,21 @@ impl Fields {
     pub(super) fn of(node: Node, place: impl Into<String>) -> Result<Self, TemplateError> {
         let place = place.into();
         match node.value {
-            Value::Map(entries) => Ok(Self { place, line: node.line, entries }),
-            Value::Null => Ok(Self { place, line: node.line, entries: Vec::new() }),
-            _ => Err(TemplateError::new(node.line, place, format!("{} where a map belongs", node.kind()))),
+            Value::Map(entries) => Ok(Self {
+                place,
+                line: node.line,
+                entries,
+            }),
+            Value::Null => Ok(Self {
+                place,
+                line: node.line,
+                entries: Vec::new(),
+            }),
+            _ => Err(TemplateError::new(
+                node.line,
+                place,
+                format!("{} where a map belongs", node.kind()),
+            )),
         }
     }
 
@@ -38,18 +50,24 @@ impl Fields {
 
     /// The entry `key`.
     pub(super) fn require(&mut self, key: &str) -> Result<Node, TemplateError> {
-        self.take(key).ok_or_else(|| self.error(self.line, format!("{key} is missing")))
+        self.take(key)
+            .ok_or_else(|| self.error(self.line, format!("{key} is missing")))
     }
 
     /// The map under `key`, empty if it is absent.
     pub(super) fn map(&mut self, key: &str) -> Result<Self, TemplateError> {
-        let node = self.take(key).unwrap_or(Node { line: self.line, value: Value::Null });
+        let node = self.take(key).unwrap_or(Node {
+            line: self.line,
+            value: Value::Null,
+        });
         Self::of(node, self.path(key))
     }
 
     /// The text under `key`.
     pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, TemplateError> {
-        self.take(key).map(|node| self.as_text(key, node)).transpose()
+        self.take(key)
+            .map(|node| self.as_text(key, node))
+            .transpose()
     }
 
     /// The text under `key`, which must be there.
@@ -59,12 +77,24 @@ impl Fields {
     }
 
     /// The text under `key`, which must be there and one of `allowed`.
-    pub(super) fn choice(&mut self, key: &str, allowed: &[&str]) -> Result<Option<String>, TemplateError> {
-        let Some(node) = self.take(key) else { return Ok(None) };
+    pub(super) fn choice(
+        &mut self,
+        key: &str,
+        allowed: &[&str],
+    ) -> Result<Option<String>, TemplateError> {
+        let Some(node) = self.take(key) else {
+            return Ok(None);
+        };
         let line = node.line;
         let text = self.as_text(key, node)?;
         if !allowed.contains(&text.as_str()) {
-            return Err(self.error(line, format!("{key} {text:?} is not known to the local stack, only {}", allowed.join(", "))));
+            return Err(self.error(
+                line,
+                format!(
+                    "{key} {text:?} is not known to the local stack, only {}",
+                    allowed.join(", ")
+                ),
+            ));
         }
         Ok(Some(text))
     }
@@ -75,14 +105,23 @@ impl Fields {
         key: &str,
         range: std::ops::RangeInclusive<i64>,
     ) -> Result<Option<u64>, TemplateError> {
-        let Some(node) = self.take(key) else { return Ok(None) };
+        let Some(node) = self.take(key) else {
+            return Ok(None);
+        };
         match node.value {
             Value::Integer(number) if range.contains(&number) => Ok(Some(number.unsigned_abs())),
             Value::Integer(number) => {
-                let message = format!("{key} is {number}, not from {} to {}", range.start(), range.end());
+                let message = format!(
+                    "{key} is {number}, not from {} to {}",
+                    range.start(),
+                    range.end()
+                );
                 Err(self.error(node.line, message))
             }
-            _ => Err(self.error(node.line, format!("{key} is {} where a whole number belongs", node.kind()))),
+            _ => Err(self.error(
+                node.line,
+                format!("{key} is {} where a whole number belongs", node.kind()),
+            )),
         }
     }
 
@@ -90,8 +129,14 @@ impl Fields {
     pub(super) fn list(&mut self, key: &str) -> Result<Vec<Node>, TemplateError> {
         match self.take(key) {
             None => Ok(Vec::new()),
-            Some(Node { value: Value::List(items), .. }) => Ok(items),
-            Some(node) => Err(self.error(node.line, format!("{key} is {} where a list belongs", node.kind()))),
+            Some(Node {
+                value: Value::List(items),
+                ..
+            }) => Ok(items),
+            Some(node) => Err(self.error(
+                node.line,
+                format!("{key} is {} where a list belongs", node.kind()),
+            )),
         }
     }
 
@@ -104,7 +149,9 @@ impl Fields {
     pub(super) fn end(self) -> Result<(), TemplateError> {
         match self.entries.first() {
             None => Ok(()),
-            Some((key, node)) => Err(self.error(node.line, format!("{key} is not known to the local stack"))),
+            Some((key, node)) => {
+                Err(self.error(node.line, format!("{key} is not known to the local stack")))
+            }
         }
     }
 
@@ -113,13 +160,20 @@ impl Fields {
     }
 
     pub(super) fn path(&self, key: &str) -> String {
-        if self.place.is_empty() { key.to_owned() } else { format!("{}.{key}", self.place) }
+        if self.place.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.place)
+        }
     }
 
     fn as_text(&self, key: &str, node: Node) -> Result<String, TemplateError> {
         match node.value {
             Value::Text(text) => Ok(text),
-            _ => Err(self.error(node.line, format!("{key} is {} where a text belongs", node.kind()))),
+            _ => Err(self.error(
+                node.line,
+                format!("{key} is {} where a text belongs", node.kind()),
+            )),
         }
     }
 }

@@ -42,8 +42,12 @@ pub(super) fn function(
     fields.take("Policies");
 
     let mut logging = fields.map("LoggingConfig")?;
-    let log_format = logging.choice("LogFormat", &["JSON", "Text"])?.unwrap_or_else(|| "Text".to_owned());
-    let log_group = logging.text("LogGroup")?.unwrap_or_else(|| format!("/aws/lambda/{binary}"));
+    let log_format = logging
+        .choice("LogFormat", &["JSON", "Text"])?
+        .unwrap_or_else(|| "Text".to_owned());
+    let log_group = logging
+        .text("LogGroup")?
+        .unwrap_or_else(|| format!("/aws/lambda/{binary}"));
     logging.end()?;
 
     let memory_mb = fields.number("MemorySize", 128..=10_240)?.unwrap_or(128);
@@ -64,7 +68,13 @@ pub(super) fn function(
             Value::Text(text) => text,
             Value::Integer(number) => number.to_string(),
             Value::Bool(value) => value.to_string(),
-            _ => return Err(TemplateError::new(node.line, place, format!("{name} is {}", node.kind()))),
+            _ => {
+                return Err(TemplateError::new(
+                    node.line,
+                    place,
+                    format!("{name} is {}", node.kind()),
+                ));
+            }
         };
         environment.insert(name, value);
     }
@@ -78,8 +88,16 @@ pub(super) fn function(
     }
     fields.end()?;
 
-    if binary.is_empty() || !binary.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-        return Err(TemplateError::new(line, id, format!("Binary {binary:?} is not the name of a binary")));
+    if binary.is_empty()
+        || !binary
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    {
+        return Err(TemplateError::new(
+            line,
+            id,
+            format!("Binary {binary:?} is not the name of a binary"),
+        ));
     }
     let function = Function {
         logical_id: id.to_owned(),
@@ -104,7 +122,13 @@ fn merge(defaults: Node, own: Node) -> Node {
             for (key, node) in entries {
                 match base.iter_mut().find(|(name, _)| *name == key) {
                     Some((_, slot)) => {
-                        let default = std::mem::replace(slot, Node { line, value: Value::Null });
+                        let default = std::mem::replace(
+                            slot,
+                            Node {
+                                line,
+                                value: Value::Null,
+                            },
+                        );
                         *slot = merge(default, node);
                     }
                     None => base.push((key, node)),
@@ -142,29 +166,50 @@ fn event(place: String, name: String, node: Node) -> Result<DeclaredEvent, Templ
             properties.take("OmitName");
             Source::Rate(rate(&expression).map_err(|message| properties.error(line, message))?)
         }
-        other => return Err(properties.error(line, format!("event type {other} is not known to the local stack"))),
+        other => {
+            return Err(properties.error(
+                line,
+                format!("event type {other} is not known to the local stack"),
+            ));
+        }
     };
     properties.end()?;
-    Ok(DeclaredEvent { place, name, line, source })
+    Ok(DeclaredEvent {
+        place,
+        name,
+        line,
+        source,
+    })
 }
 
 fn queue_source(properties: &mut Fields) -> Result<QueueSource, TemplateError> {
     let line = properties.line();
     let arn = properties.required_text("Queue")?;
-    let queue = queue_of_arn(&arn).ok_or_else(|| properties.error(line, format!("Queue {arn:?} is not a queue's Arn")))?;
+    let queue = queue_of_arn(&arn)
+        .ok_or_else(|| properties.error(line, format!("Queue {arn:?} is not a queue's Arn")))?;
     let whole = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let batch_size = whole(properties.number("BatchSize", 1..=10)?.unwrap_or(10));
     let mut reports_failures = false;
     for item in properties.list("FunctionResponseTypes")? {
         match &item.value {
             Value::Text(text) if text == "ReportBatchItemFailures" => reports_failures = true,
-            _ => return Err(properties.error(item.line, "FunctionResponseTypes knows ReportBatchItemFailures only")),
+            _ => {
+                return Err(properties.error(
+                    item.line,
+                    "FunctionResponseTypes knows ReportBatchItemFailures only",
+                ));
+            }
         }
     }
     let mut scaling = properties.map("ScalingConfig")?;
     let maximum_concurrency = scaling.number("MaximumConcurrency", 2..=1000)?.map(whole);
     scaling.end()?;
-    Ok(QueueSource { queue, batch_size, maximum_concurrency, reports_failures })
+    Ok(QueueSource {
+        queue,
+        batch_size,
+        maximum_concurrency,
+        reports_failures,
+    })
 }
 
 /// The time between two runs of a `rate(…)` expression.
@@ -175,7 +220,8 @@ fn rate(expression: &str) -> Result<Duration, String> {
         .strip_prefix("rate(")
         .and_then(|rest| rest.strip_suffix(')'))
         .ok_or_else(|| format!("ScheduleExpression {expression:?}: the local stack runs rate(…) only, not cron or at"))?;
-    let wrong = || format!("ScheduleExpression {expression:?} is not like rate(1 hour) or rate(5 minutes)");
+    let wrong =
+        || format!("ScheduleExpression {expression:?} is not like rate(1 hour) or rate(5 minutes)");
     let (number, unit) = inner.split_once(' ').ok_or_else(wrong)?;
     let number: u64 = number.parse().map_err(|_| wrong())?;
     let seconds = match (number, unit) {
@@ -184,7 +230,10 @@ fn rate(expression: &str) -> Result<Duration, String> {
         (1, "day") | (2.., "days") => 24 * 60 * 60,
         _ => return Err(wrong()),
     };
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(wrong)
 }
 
 /// Checks an HTTP API. Its authorizer and its throttling have no effect here.
@@ -203,13 +252,18 @@ pub(super) fn http_api(id: &str, properties: Node) -> Result<(), TemplateError> 
 }
 
 /// Connects the events of `template.functions[index]` with what they name.
-pub(super) fn wire(template: &mut Template, index: usize, events: Vec<DeclaredEvent>) -> Result<(), TemplateError> {
+pub(super) fn wire(
+    template: &mut Template,
+    index: usize,
+    events: Vec<DeclaredEvent>,
+) -> Result<(), TemplateError> {
     let (name, timeout) = {
         let function = &template.functions[index];
         (function.name.clone(), function.timeout)
     };
     for event in events {
-        let fail = |message: String| Err(TemplateError::new(event.line, event.place.clone(), message));
+        let fail =
+            |message: String| Err(TemplateError::new(event.line, event.place.clone(), message));
         match event.source {
             Source::HttpApi => {
                 if let Some(other) = &template.http_api {
@@ -218,7 +272,11 @@ pub(super) fn wire(template: &mut Template, index: usize, events: Vec<DeclaredEv
                 template.http_api = Some(name.clone());
             }
             Source::Queue(source) => {
-                let Some(queue) = template.queues.iter().find(|queue| queue.name == source.queue) else {
+                let Some(queue) = template
+                    .queues
+                    .iter()
+                    .find(|queue| queue.name == source.queue)
+                else {
                     return fail(format!("{} is not a queue of this template", source.queue));
                 };
                 // Lambda refuses such a mapping: the message would come back while it is worked on.
@@ -233,7 +291,11 @@ pub(super) fn wire(template: &mut Template, index: usize, events: Vec<DeclaredEv
                 template.functions[index].queues.push(source);
             }
             Source::Rate(every) => {
-                template.schedules.push(Schedule { name: event.name, function: name.clone(), every });
+                template.schedules.push(Schedule {
+                    name: event.name,
+                    function: name.clone(),
+                    every,
+                });
             }
         }
     }
@@ -253,13 +315,23 @@ mod tests {
 
     #[test]
     fn rates_that_aws_refuses_are_refused() {
-        for wrong in ["rate(1 hours)", "rate(5 minute)", "rate(0 minutes)", "rate(hour)", "rate(-1 day)"] {
+        for wrong in [
+            "rate(1 hours)",
+            "rate(5 minute)",
+            "rate(0 minutes)",
+            "rate(hour)",
+            "rate(-1 day)",
+        ] {
             assert!(rate(wrong).unwrap_err().contains("is not like"), "{wrong}");
         }
     }
 
     #[test]
     fn a_cron_expression_is_refused_with_what_is_known() {
-        assert!(rate("cron(0 12 * * ? *)").unwrap_err().contains("rate(…) only"));
+        assert!(
+            rate("cron(0 12 * * ? *)")
+                .unwrap_err()
+                .contains("rate(…) only")
+        );
     }
 }

@@ -23,12 +23,19 @@ pub(super) struct Identity {
 pub(super) type Identities = BTreeMap<String, Identity>;
 
 /// `node` without intrinsics. `place` is what messages call it.
-pub(super) fn resolve(node: &Node, identities: &Identities, place: &str) -> Result<Node, TemplateError> {
+pub(super) fn resolve(
+    node: &Node,
+    identities: &Identities,
+    place: &str,
+) -> Result<Node, TemplateError> {
     let line = node.line;
     let value = match &node.value {
-        Value::List(items) => {
-            Value::List(items.iter().map(|item| resolve(item, identities, place)).collect::<Result<_, _>>()?)
-        }
+        Value::List(items) => Value::List(
+            items
+                .iter()
+                .map(|item| resolve(item, identities, place))
+                .collect::<Result<_, _>>()?,
+        ),
         Value::Map(entries) => match entries.as_slice() {
             [(name, argument)] if name == "Ref" || name.starts_with("Fn::") => {
                 Value::Text(call(name, argument, identities, place)?)
@@ -36,7 +43,11 @@ pub(super) fn resolve(node: &Node, identities: &Identities, place: &str) -> Resu
             entries => {
                 let mut resolved = Vec::with_capacity(entries.len());
                 for (key, child) in entries {
-                    let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+                    let place = if place.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{place}.{key}")
+                    };
                     resolved.push((key.clone(), resolve(child, identities, &place)?));
                 }
                 Value::Map(resolved)
@@ -47,7 +58,12 @@ pub(super) fn resolve(node: &Node, identities: &Identities, place: &str) -> Resu
     Ok(Node { line, value })
 }
 
-fn call(name: &str, argument: &Node, identities: &Identities, place: &str) -> Result<String, TemplateError> {
+fn call(
+    name: &str,
+    argument: &Node,
+    identities: &Identities,
+    place: &str,
+) -> Result<String, TemplateError> {
     let fail = |message: String| TemplateError::new(argument.line, place, message);
     match (name, &argument.value) {
         ("Ref", Value::Text(target)) => reference(target, identities).map_err(fail),
@@ -57,13 +73,27 @@ fn call(name: &str, argument: &Node, identities: &Identities, place: &str) -> Re
             attribute(resource, name, identities).map_err(fail)
         }
         ("Fn::GetAtt", Value::List(parts)) => match parts.as_slice() {
-            [Node { value: Value::Text(resource), .. }, Node { value: Value::Text(name), .. }] => {
-                attribute(resource, name, identities).map_err(fail)
-            }
-            _ => Err(fail("Fn::GetAtt wants a resource and an attribute".to_owned())),
+            [
+                Node {
+                    value: Value::Text(resource),
+                    ..
+                },
+                Node {
+                    value: Value::Text(name),
+                    ..
+                },
+            ] => attribute(resource, name, identities).map_err(fail),
+            _ => Err(fail(
+                "Fn::GetAtt wants a resource and an attribute".to_owned(),
+            )),
         },
-        ("Ref" | "Fn::Sub", _) => Err(fail(format!("{name} of {}: only of a text", argument.kind()))),
-        (other, _) => Err(fail(format!("{other} is not known to the local stack, only Ref, Fn::GetAtt and Fn::Sub"))),
+        ("Ref" | "Fn::Sub", _) => Err(fail(format!(
+            "{name} of {}: only of a text",
+            argument.kind()
+        ))),
+        (other, _) => Err(fail(format!(
+            "{other} is not known to the local stack, only Ref, Fn::GetAtt and Fn::Sub"
+        ))),
     }
 }
 
@@ -71,17 +101,27 @@ fn reference(target: &str, identities: &Identities) -> Result<String, String> {
     if let Some(parameter) = target.strip_prefix("AWS::") {
         return pseudo_parameter(parameter);
     }
-    let identity = identities.get(target).ok_or_else(|| format!("{target} is not a resource of this template"))?;
-    identity.reference.clone().ok_or_else(|| format!("Ref {target} has no meaning on the local stack"))
+    let identity = identities
+        .get(target)
+        .ok_or_else(|| format!("{target} is not a resource of this template"))?;
+    identity
+        .reference
+        .clone()
+        .ok_or_else(|| format!("Ref {target} has no meaning on the local stack"))
 }
 
 fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String, String> {
-    let identity = identities.get(target).ok_or_else(|| format!("{target} is not a resource of this template"))?;
+    let identity = identities
+        .get(target)
+        .ok_or_else(|| format!("{target} is not a resource of this template"))?;
     identity.attributes.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = identity.attributes.keys().copied().collect();
         match known.as_slice() {
             [] => format!("{target} has no attributes on the local stack, so no {name}"),
-            known => format!("attribute {name} of {target} is not known to the local stack, only {}", known.join(", ")),
+            known => format!(
+                "attribute {name} of {target} is not known to the local stack, only {}",
+                known.join(", ")
+            ),
         }
     })
 }
@@ -103,7 +143,9 @@ fn substitute(pattern: &str, identities: &Identities) -> Result<String, String> 
     let mut result = String::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after.split_once('}').ok_or_else(|| format!("Fn::Sub {pattern:?}: a brace is missing"))?;
+        let (name, after) = after
+            .split_once('}')
+            .ok_or_else(|| format!("Fn::Sub {pattern:?}: a brace is missing"))?;
         result.push_str(before);
         match name.strip_prefix('!') {
             Some(literal) => {
@@ -128,18 +170,32 @@ mod tests {
 
     fn identities() -> Identities {
         let attributes = BTreeMap::from([("Arn", "arn:aws:sqs:q".to_owned())]);
-        let queue = Identity { reference: Some("http://here/queue".to_owned()), attributes };
+        let queue = Identity {
+            reference: Some("http://here/queue".to_owned()),
+            attributes,
+        };
         BTreeMap::from([("Queue".to_owned(), queue)])
     }
 
     #[test]
     fn a_pattern_is_filled_with_references_attributes_and_pseudo_parameters() {
-        let filled = substitute("${AWS::StackName}-${Queue}-${Queue.Arn}-${!kept}-$5", &identities()).unwrap();
-        assert_eq!(filled, "symdepot-http://here/queue-arn:aws:sqs:q-${kept}-$5");
+        let filled = substitute(
+            "${AWS::StackName}-${Queue}-${Queue.Arn}-${!kept}-$5",
+            &identities(),
+        )
+        .unwrap();
+        assert_eq!(
+            filled,
+            "symdepot-http://here/queue-arn:aws:sqs:q-${kept}-$5"
+        );
     }
 
     #[test]
     fn an_unclosed_brace_is_an_error() {
-        assert!(substitute("a ${AWS::Region", &identities()).unwrap_err().contains("a brace is missing"));
+        assert!(
+            substitute("a ${AWS::Region", &identities())
+                .unwrap_err()
+                .contains("a brace is missing")
+        );
     }
 }

@@ -11,6 +11,7 @@ mod fields;
 mod function;
 mod intrinsics;
 mod node;
+mod resources;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,9 @@ use std::time::Duration;
 
 use crate::identity;
 use fields::Fields;
-use intrinsics::{Identities, Identity, resolve};
-use node::{Node, Value};
+use intrinsics::{Identities, resolve};
+use node::Node;
+use resources::{Kind, declare, identify, without_effect};
 
 /// What a template asks for.
 #[derive(Clone, Debug)]
@@ -146,7 +148,11 @@ pub struct TemplateError {
 
 impl TemplateError {
     fn new(line: usize, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { line, place: place.into(), message: message.into() }
+        Self {
+            line,
+            place: place.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -186,7 +192,11 @@ impl Template {
         let resources = root.map("Resources")?;
         root.end()?;
 
-        let declared = resources.rest().into_iter().map(declare).collect::<Result<Vec<_>, _>>()?;
+        let declared = resources
+            .rest()
+            .into_iter()
+            .map(declare)
+            .collect::<Result<Vec<_>, _>>()?;
         let identities: Identities = declared
             .iter()
             .map(|resource| Ok((resource.id.clone(), identify(resource, sqs_endpoint)?)))
@@ -214,21 +224,34 @@ impl Template {
             let place = resource.id.clone();
             for dependency in &resource.depends_on {
                 if !identities.contains_key(dependency) {
-                    let message = format!("DependsOn {dependency}, which is not a resource of this template");
+                    let message =
+                        format!("DependsOn {dependency}, which is not a resource of this template");
                     return Err(TemplateError::new(resource.line, place, message));
                 }
             }
             let properties = resolve(&resource.properties, &identities, &place)?;
             match resource.kind {
-                Kind::Bucket => template.buckets.push(storage::bucket(&place, properties, &identities)?),
+                Kind::Bucket => {
+                    template
+                        .buckets
+                        .push(storage::bucket(&place, properties, &identities)?)
+                }
                 Kind::Table => template.tables.push(storage::table(&place, properties)?),
                 Kind::Queue => template.queues.push(storage::queue(&place, properties)?),
                 Kind::WithoutEffect { known } => without_effect(&place, properties, known)?,
                 Kind::HttpApi => function::http_api(&place, properties)?,
                 Kind::Function { binary } => {
-                    let (function, its_events) = function::function(&place, binary, properties, defaults.clone())?;
-                    if let Some(other) = template.functions.iter().find(|other| other.name == function.name) {
-                        let message = format!("its binary {} is that of {} too", function.name, other.logical_id);
+                    let (function, its_events) =
+                        function::function(&place, binary, properties, defaults.clone())?;
+                    if let Some(other) = template
+                        .functions
+                        .iter()
+                        .find(|other| other.name == function.name)
+                    {
+                        let message = format!(
+                            "its binary {} is that of {} too",
+                            function.name, other.logical_id
+                        );
                         return Err(TemplateError::new(resource.line, place, message));
                     }
                     events.push((template.functions.len(), its_events));
@@ -245,7 +268,9 @@ impl Template {
 
     /// The function that is called `name`, by its binary or its logical id.
     pub fn function(&self, name: &str) -> Option<&Function> {
-        self.functions.iter().find(|function| function.name == name || function.logical_id == name)
+        self.functions
+            .iter()
+            .find(|function| function.name == name || function.logical_id == name)
     }
 
     fn check_queues(&self) -> Result<(), TemplateError> {
@@ -254,13 +279,22 @@ impl Template {
             if let Some((dead_letters, _)) = &queue.redrive
                 && !known(dead_letters)
             {
-                let message = format!("RedrivePolicy names {dead_letters}, which is not a queue of this template");
+                let message = format!(
+                    "RedrivePolicy names {dead_letters}, which is not a queue of this template"
+                );
                 return Err(TemplateError::new(0, &queue.name, message));
             }
         }
         for bucket in &self.buckets {
-            if let Some(unknown) = bucket.notifications.iter().find(|notification| !known(&notification.queue)) {
-                let message = format!("NotificationConfiguration names {}, which is not a queue", unknown.queue);
+            if let Some(unknown) = bucket
+                .notifications
+                .iter()
+                .find(|notification| !known(&notification.queue))
+            {
+                let message = format!(
+                    "NotificationConfiguration names {}, which is not a queue",
+                    unknown.queue
+                );
                 return Err(TemplateError::new(0, &bucket.logical_id, message));
             }
         }
@@ -268,138 +302,22 @@ impl Template {
     }
 }
 
-/// A resource whose properties have not been looked at.
-struct Declared {
-    id: String,
-    line: usize,
-    kind: Kind,
-    depends_on: Vec<String>,
-    properties: Node,
-}
-
-/// The known resource types.
-enum Kind {
-    Bucket,
-    Table,
-    Queue,
-    HttpApi,
-    Function { binary: String },
-    WithoutEffect { known: &'static [&'static str] },
-}
-
-/// Resource types that have no effect here, with the properties that they may have.
-const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
-    ("AWS::SQS::QueuePolicy", &["Queues", "PolicyDocument"]),
-    ("AWS::S3::BucketPolicy", &["Bucket", "PolicyDocument"]),
-    ("AWS::Logs::LogGroup", &["RetentionInDays"]),
-    ("AWS::SNS::Topic", &[]),
-    (
-        "AWS::CloudWatch::Alarm",
-        &[
-            "AlarmDescription",
-            "Namespace",
-            "MetricName",
-            "Dimensions",
-            "Statistic",
-            "Period",
-            "EvaluationPeriods",
-            "ComparisonOperator",
-            "Threshold",
-            "TreatMissingData",
-            "AlarmActions",
-        ],
-    ),
-];
-
-fn declare((id, node): (String, Node)) -> Result<Declared, TemplateError> {
-    let line = node.line;
-    let mut fields = Fields::of(node, id.clone())?;
-    let type_node = fields.require("Type")?;
-    let Value::Text(type_name) = &type_node.value else {
-        return Err(fields.error(type_node.line, "Type is not a text"));
-    };
-    let kind = match type_name.as_str() {
-        "AWS::S3::Bucket" => Kind::Bucket,
-        "AWS::DynamoDB::Table" => Kind::Table,
-        "AWS::SQS::Queue" => Kind::Queue,
-        "AWS::Serverless::HttpApi" => Kind::HttpApi,
-        "AWS::Serverless::Function" => {
-            let mut metadata = fields.map("Metadata")?;
-            metadata.choice("BuildMethod", &["rust-cargolambda"])?;
-            let mut build = metadata.map("BuildProperties")?;
-            let binary = build.required_text("Binary")?;
-            build.end()?;
-            metadata.end()?;
-            Kind::Function { binary }
-        }
-        other => match WITHOUT_EFFECT.iter().find(|(name, _)| *name == other) {
-            Some((_, known)) => Kind::WithoutEffect { known },
-            None => {
-                let message = format!("type {other} is not known to the local stack");
-                return Err(fields.error(type_node.line, message));
-            }
-        },
-    };
-    fields.choice("DeletionPolicy", &["Retain", "Delete"])?;
-    fields.choice("UpdateReplacePolicy", &["Retain", "Delete"])?;
-    let depends_on = match fields.take("DependsOn").map(|node| node.value) {
-        None => Vec::new(),
-        Some(Value::Text(one)) => vec![one],
-        Some(Value::List(items)) => items
-            .into_iter()
-            .map(|item| match item.value {
-                Value::Text(text) => Ok(text),
-                _ => Err(fields.error(item.line, "DependsOn wants names of resources")),
-            })
-            .collect::<Result<_, _>>()?,
-        Some(_) => return Err(fields.error(line, "DependsOn wants names of resources")),
-    };
-    let properties = fields.take("Properties").unwrap_or(Node { line, value: Value::Null });
-    fields.end()?;
-    Ok(Declared { id, line, kind, depends_on, properties })
-}
-
-/// What references to a resource give. Only pseudo parameters may stand in a bucket's name.
-fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identity, TemplateError> {
-    let id = &resource.id;
-    let arn = |service: &str, name: &str| {
-        format!("arn:aws:{service}:{}:{}:{name}", identity::REGION, identity::ACCOUNT)
-    };
-    let (reference, attributes) = match &resource.kind {
-        Kind::Bucket => {
-            let name = storage::bucket_name(id, &resource.properties)?;
-            let arn = format!("arn:aws:s3:::{name}");
-            (Some(name), BTreeMap::from([("Arn", arn)]))
-        }
-        Kind::Table => (Some(id.clone()), BTreeMap::from([("Arn", arn("dynamodb", &format!("table/{id}")))])),
-        Kind::Queue => {
-            let url = format!("{}/{}/{id}", sqs_endpoint.trim_end_matches('/'), identity::ACCOUNT);
-            (Some(url), BTreeMap::from([("Arn", queue_arn(id)), ("QueueName", id.clone())]))
-        }
-        Kind::HttpApi => (Some(id.clone()), BTreeMap::new()),
-        Kind::Function { binary } => (Some(binary.clone()), BTreeMap::from([("Arn", function_arn(binary))])),
-        Kind::WithoutEffect { .. } => (Some(format!("{}-{id}", intrinsics::STACK_NAME)), BTreeMap::new()),
-    };
-    Ok(Identity { reference, attributes })
-}
-
-/// Checks the shape of a resource that has no effect here.
-fn without_effect(id: &str, properties: Node, known: &[&str]) -> Result<(), TemplateError> {
-    let mut fields = Fields::of(properties, id)?;
-    for property in known {
-        fields.take(property);
-    }
-    fields.end()
-}
-
 /// The ARN of the function that is called `name` on the local stack.
 pub fn function_arn(name: &str) -> String {
-    format!("arn:aws:lambda:{}:{}:function:{name}", identity::REGION, identity::ACCOUNT)
+    format!(
+        "arn:aws:lambda:{}:{}:function:{name}",
+        identity::REGION,
+        identity::ACCOUNT
+    )
 }
 
 /// The ARN of the queue that is called `name`.
 pub fn queue_arn(name: &str) -> String {
-    format!("arn:aws:sqs:{}:{}:{name}", identity::REGION, identity::ACCOUNT)
+    format!(
+        "arn:aws:sqs:{}:{}:{name}",
+        identity::REGION,
+        identity::ACCOUNT
+    )
 }
 
 /// The name in a queue's ARN.

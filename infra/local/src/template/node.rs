@@ -29,11 +29,20 @@ pub(super) enum Value {
 impl Node {
     /// Reads the one document in `text`.
     pub(super) fn read(text: &str) -> Result<Self, TemplateError> {
-        let documents = MarkedYaml::load_from_str(text)
-            .map_err(|error| TemplateError::new(error.marker().line(), "", format!("not YAML: {}", error.info())))?;
+        let documents = MarkedYaml::load_from_str(text).map_err(|error| {
+            TemplateError::new(
+                error.marker().line(),
+                "",
+                format!("not YAML: {}", error.info()),
+            )
+        })?;
         match documents.as_slice() {
             [document] => from_yaml(document),
-            others => Err(TemplateError::new(1, "", format!("holds {} YAML documents, not one", others.len()))),
+            others => Err(TemplateError::new(
+                1,
+                "",
+                format!("holds {} YAML documents, not one", others.len()),
+            )),
         }
     }
 
@@ -46,9 +55,12 @@ impl Node {
             Value::Float(value) => (*value).into(),
             Value::Text(value) => value.as_str().into(),
             Value::List(items) => items.iter().map(Self::to_json).collect(),
-            Value::Map(entries) => {
-                serde_json::Value::Object(entries.iter().map(|(key, node)| (key.clone(), node.to_json())).collect())
-            }
+            Value::Map(entries) => serde_json::Value::Object(
+                entries
+                    .iter()
+                    .map(|(key, node)| (key.clone(), node.to_json()))
+                    .collect(),
+            ),
         }
     }
 
@@ -65,7 +77,10 @@ impl Node {
     }
 
     pub(super) fn text(line: usize, text: impl Into<String>) -> Self {
-        Self { line, value: Value::Text(text.into()) }
+        Self {
+            line,
+            value: Value::Text(text.into()),
+        }
     }
 }
 
@@ -79,25 +94,35 @@ fn from_yaml(yaml: &MarkedYaml<'_>) -> Result<Node, TemplateError> {
             Scalar::FloatingPoint(value) => Value::Float(value.0),
             Scalar::String(value) => Value::Text(value.to_string()),
         },
-        YamlData::Sequence(items) => Value::List(items.iter().map(from_yaml).collect::<Result<_, _>>()?),
+        YamlData::Sequence(items) => {
+            Value::List(items.iter().map(from_yaml).collect::<Result<_, _>>()?)
+        }
         YamlData::Mapping(entries) => {
             let mut map = Vec::with_capacity(entries.len());
             for (key, node) in entries {
                 let YamlData::Value(Scalar::String(name)) = &key.data else {
-                    return Err(TemplateError::new(key.span.start.line(), "", "a key that is not a text"));
+                    return Err(TemplateError::new(
+                        key.span.start.line(),
+                        "",
+                        "a key that is not a text",
+                    ));
                 };
                 map.push((name.to_string(), from_yaml(node)?));
             }
             Value::Map(map)
         }
         YamlData::Tagged(tag, inner) => {
-            // Only what stands inside of a tag has a position.
-            let inner = from_yaml(inner)?;
-            let line = line.max(inner.line);
+            // A scalar under a tag has no position of its own.
+            let mut inner = from_yaml(inner)?;
+            inner.line = line.max(inner.line);
             return written_out(&tag.suffix, inner, line);
         }
         YamlData::Representation(..) | YamlData::Alias(_) | YamlData::BadValue => {
-            return Err(TemplateError::new(line, "", "a value that YAML does not define"));
+            return Err(TemplateError::new(
+                line,
+                "",
+                "a value that YAML does not define",
+            ));
         }
     };
     Ok(Node { line, value })
@@ -109,12 +134,29 @@ fn written_out(name: &str, inner: Node, line: usize) -> Result<Node, TemplateErr
         ("Ref", Value::Text(_)) => ("Ref".to_owned(), inner),
         ("GetAtt", Value::Text(text)) => {
             let parts = match text.split_once('.') {
-                Some((resource, attribute)) => vec![Node::text(line, resource), Node::text(line, attribute)],
-                None => return Err(TemplateError::new(line, "", format!("!GetAtt {text}: an attribute is missing"))),
+                Some((resource, attribute)) => {
+                    vec![Node::text(line, resource), Node::text(line, attribute)]
+                }
+                None => {
+                    return Err(TemplateError::new(
+                        line,
+                        "",
+                        format!("!GetAtt {text}: an attribute is missing"),
+                    ));
+                }
             };
-            ("Fn::GetAtt".to_owned(), Node { line, value: Value::List(parts) })
+            (
+                "Fn::GetAtt".to_owned(),
+                Node {
+                    line,
+                    value: Value::List(parts),
+                },
+            )
         }
         (name, _) => (format!("Fn::{name}"), inner),
     };
-    Ok(Node { line, value: Value::Map(vec![(key, argument)]) })
+    Ok(Node {
+        line,
+        value: Value::Map(vec![(key, argument)]),
+    })
 }

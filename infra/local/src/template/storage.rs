@@ -16,11 +16,19 @@ pub(super) fn bucket_name(id: &str, properties: &Node) -> Result<String, Templat
     let place = fields.path("BucketName");
     match resolve(&name, &Identities::new(), &place)?.value {
         Value::Text(name) => Ok(name),
-        _ => Err(TemplateError::new(name.line, place, format!("{} where a text belongs", name.kind()))),
+        _ => Err(TemplateError::new(
+            name.line,
+            place,
+            format!("{} where a text belongs", name.kind()),
+        )),
     }
 }
 
-pub(super) fn bucket(id: &str, properties: Node, identities: &Identities) -> Result<Bucket, TemplateError> {
+pub(super) fn bucket(
+    id: &str,
+    properties: Node,
+    identities: &Identities,
+) -> Result<Bucket, TemplateError> {
     let name = bucket_name(id, &properties)?;
     debug_assert!(identities.contains_key(id));
     let mut fields = Fields::of(properties, id)?;
@@ -35,16 +43,24 @@ pub(super) fn bucket(id: &str, properties: Node, identities: &Identities) -> Res
         let line = entry.line();
         let event = entry.required_text("Event")?;
         if !(event.starts_with("s3:ObjectCreated:") || event.starts_with("s3:ObjectRemoved:")) {
-            return Err(entry.error(line, format!("Event {event:?} is not known to the local stack")));
+            return Err(entry.error(
+                line,
+                format!("Event {event:?} is not known to the local stack"),
+            ));
         }
         let arn = entry.required_text("Queue")?;
-        let queue = queue_of_arn(&arn).ok_or_else(|| entry.error(line, format!("Queue {arn:?} is not a queue's Arn")))?;
+        let queue = queue_of_arn(&arn)
+            .ok_or_else(|| entry.error(line, format!("Queue {arn:?} is not a queue's Arn")))?;
         entry.end()?;
         notifications.push(Notification { event, queue });
     }
     configuration.end()?;
     fields.end()?;
-    Ok(Bucket { logical_id: id.to_owned(), name, notifications })
+    Ok(Bucket {
+        logical_id: id.to_owned(),
+        name,
+        notifications,
+    })
 }
 
 pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> {
@@ -55,7 +71,10 @@ pub(super) fn table(id: &str, properties: Node) -> Result<Table, TemplateError> 
     fields.require("KeySchema")?;
     fields.take("TimeToLiveSpecification");
     fields.end()?;
-    Ok(Table { name: id.to_owned(), properties: json })
+    Ok(Table {
+        name: id.to_owned(),
+        properties: json,
+    })
 }
 
 pub(super) fn queue(id: &str, properties: Node) -> Result<Queue, TemplateError> {
@@ -63,15 +82,22 @@ pub(super) fn queue(id: &str, properties: Node) -> Result<Queue, TemplateError> 
     let seconds = |value: Option<u64>, default: u64| Duration::from_secs(value.unwrap_or(default));
     let visibility_timeout = seconds(fields.number("VisibilityTimeout", 0..=DAY / 2)?, 30);
     let delay = seconds(fields.number("DelaySeconds", 0..=900)?, 0);
-    let retention = seconds(fields.number("MessageRetentionPeriod", 60..=14 * DAY)?, 4 * DAY.unsigned_abs());
+    let retention = seconds(
+        fields.number("MessageRetentionPeriod", 60..=14 * DAY)?,
+        4 * DAY.unsigned_abs(),
+    );
     let redrive = match fields.take("RedrivePolicy") {
         None => None,
         Some(node) => {
             let mut policy = Fields::of(node, fields.path("RedrivePolicy"))?;
             let line = policy.line();
             let arn = policy.required_text("deadLetterTargetArn")?;
-            let target = queue_of_arn(&arn)
-                .ok_or_else(|| policy.error(line, format!("deadLetterTargetArn {arn:?} is not a queue's Arn")))?;
+            let target = queue_of_arn(&arn).ok_or_else(|| {
+                policy.error(
+                    line,
+                    format!("deadLetterTargetArn {arn:?} is not a queue's Arn"),
+                )
+            })?;
             let receives = policy
                 .number("maxReceiveCount", 1..=1000)?
                 .ok_or_else(|| policy.error(line, "maxReceiveCount is missing"))?;
@@ -80,5 +106,11 @@ pub(super) fn queue(id: &str, properties: Node) -> Result<Queue, TemplateError> 
         }
     };
     fields.end()?;
-    Ok(Queue { name: id.to_owned(), visibility_timeout, delay, retention, redrive })
+    Ok(Queue {
+        name: id.to_owned(),
+        visibility_timeout,
+        delay,
+        retention,
+        redrive,
+    })
 }

@@ -17,7 +17,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 fn main() {
-    let address = std::env::var("AWS_LAMBDA_RUNTIME_API").expect("AWS_LAMBDA_RUNTIME_API is not set");
+    let address =
+        std::env::var("AWS_LAMBDA_RUNTIME_API").expect("AWS_LAMBDA_RUNTIME_API is not set");
     let mut api = Api::connect(&address);
     println!("probe started");
     match std::env::var("PROBE_INIT").as_deref() {
@@ -35,7 +36,10 @@ fn main() {
     let mut invocations = 0;
     loop {
         let (headers, body) = api.call("GET", "/2018-06-01/runtime/invocation/next", "");
-        let id = headers.get("lambda-runtime-aws-request-id").cloned().expect("no request id");
+        let id = headers
+            .get("lambda-runtime-aws-request-id")
+            .cloned()
+            .expect("no request id");
         invocations += 1;
         let event: Value = serde_json::from_str(&body).expect("the event is not JSON");
         let answer = if let Some(records) = event.get("Records").and_then(Value::as_array) {
@@ -46,8 +50,14 @@ fn main() {
             obey(&event, &headers, invocations, &mut api)
         };
         match answer {
-            Ok(answer) => api.post(&format!("/2018-06-01/runtime/invocation/{id}/response"), &answer.to_string()),
-            Err(error) => api.post(&format!("/2018-06-01/runtime/invocation/{id}/error"), &error.to_string()),
+            Ok(answer) => api.post(
+                &format!("/2018-06-01/runtime/invocation/{id}/response"),
+                &answer.to_string(),
+            ),
+            Err(error) => api.post(
+                &format!("/2018-06-01/runtime/invocation/{id}/error"),
+                &error.to_string(),
+            ),
         };
         if event.get("then").and_then(Value::as_str) == Some("exit") {
             exit(0);
@@ -55,10 +65,17 @@ fn main() {
     }
 }
 
-fn obey(event: &Value, headers: &BTreeMap<String, String>, invocations: u64, api: &mut Api) -> Result<Value, Value> {
+fn obey(
+    event: &Value,
+    headers: &BTreeMap<String, String>,
+    invocations: u64,
+    api: &mut Api,
+) -> Result<Value, Value> {
     let number = |name: &str| event.get(name).and_then(Value::as_u64).unwrap_or(0);
     match event.get("do").and_then(Value::as_str) {
-        Some("echo") => Ok(json!({ "event": event, "headers": headers, "invocations": invocations, "pid": std::process::id() })),
+        Some("echo") => Ok(
+            json!({ "event": event, "headers": headers, "invocations": invocations, "pid": std::process::id() }),
+        ),
         Some("env") => Ok(json!(std::env::vars().collect::<BTreeMap<_, _>>())),
         Some("error") => Err(json!({ "errorType": "Probe.Error", "errorMessage": "told to fail" })),
         Some("exit") => {
@@ -67,9 +84,16 @@ fn obey(event: &Value, headers: &BTreeMap<String, String>, invocations: u64, api
         }
         Some("abort") => std::process::abort(),
         Some("hang") => {
-            let mut child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("cannot start sleep");
+            let mut child = Command::new("sleep")
+                .arg("1000")
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("cannot start sleep");
             let pids = json!({ "pid": std::process::id(), "child": child.id() });
-            let path = event.get("tell").and_then(Value::as_str).expect("no file to tell");
+            let path = event
+                .get("tell")
+                .and_then(Value::as_str)
+                .expect("no file to tell");
             // Renamed into place, so that a reader sees all of it or nothing.
             std::fs::write(format!("{path}.new"), pids.to_string()).expect("cannot tell");
             std::fs::rename(format!("{path}.new"), path).expect("cannot tell");
@@ -82,18 +106,26 @@ fn obey(event: &Value, headers: &BTreeMap<String, String>, invocations: u64, api
         }
         Some("allocate") => {
             let bytes = vec![1_u8; usize::try_from(number("bytes")).expect("too many bytes")];
-            Ok(json!({ "sum": bytes.iter().step_by(4096).map(|byte| u64::from(*byte)).sum::<u64>() }))
+            Ok(
+                json!({ "sum": bytes.iter().step_by(4096).map(|byte| u64::from(*byte)).sum::<u64>() }),
+            )
         }
         Some("scratch") => {
             let folder = std::env::var("TMPDIR").expect("TMPDIR is not set");
             std::fs::write(format!("{folder}/file"), "scratch").expect("cannot write");
             Ok(json!(folder))
         }
-        Some("large") => Ok(json!("x".repeat(usize::try_from(number("bytes")).expect("too many bytes")))),
+        Some("large") => Ok(json!(
+            "x".repeat(usize::try_from(number("bytes")).expect("too many bytes"))
+        )),
         // An event is open: another one must be refused, and so must an answer to one that is not open.
         Some("twice") => {
             let (next, _) = api.call("GET", "/2018-06-01/runtime/invocation/next", "");
-            let (unknown, _) = api.call("POST", "/2018-06-01/runtime/invocation/unknown/response", "{}");
+            let (unknown, _) = api.call(
+                "POST",
+                "/2018-06-01/runtime/invocation/unknown/response",
+                "{}",
+            );
             Ok(json!({ "next": next[":status"], "unknown": unknown[":status"] }))
         }
         other => panic!("told to do {other:?}"),
@@ -104,8 +136,13 @@ fn respond(path: &str, event: &Value) -> Result<Value, Value> {
     let mut segments = path.split('/').skip(1);
     match segments.next() {
         Some("status") => {
-            let status: u64 = segments.next().and_then(|text| text.parse().ok()).expect("no status");
-            Ok(json!({ "statusCode": status, "headers": { "x-probe": "yes" }, "cookies": ["a=1", "b=2"], "body": "told" }))
+            let status: u64 = segments
+                .next()
+                .and_then(|text| text.parse().ok())
+                .expect("no status");
+            Ok(
+                json!({ "statusCode": status, "headers": { "x-probe": "yes" }, "cookies": ["a=1", "b=2"], "body": "told" }),
+            )
         }
         Some("binary") => Ok(json!({ "statusCode": 200, "body": "AP8Q", "isBase64Encoded": true })),
         Some("plain") => Ok(json!({ "hello": "world" })),
@@ -115,7 +152,9 @@ fn respond(path: &str, event: &Value) -> Result<Value, Value> {
         Some("hang") => loop {
             std::thread::park();
         },
-        _ => Ok(json!({ "statusCode": 200, "headers": { "content-type": "application/json" }, "body": event.to_string() })),
+        _ => Ok(
+            json!({ "statusCode": 200, "headers": { "content-type": "application/json" }, "body": event.to_string() }),
+        ),
     }
 }
 
@@ -143,7 +182,10 @@ impl Api {
     fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).expect("cannot reach the runtime API");
         let _ = stream.set_nodelay(true);
-        Self { address: address.to_owned(), stream: BufReader::new(stream) }
+        Self {
+            address: address.to_owned(),
+            stream: BufReader::new(stream),
+        }
     }
 
     fn post(&mut self, path: &str, body: &str) {
@@ -152,27 +194,49 @@ impl Api {
 
     /// Sends a request; returns the answer's headers (its status as `:status`) and body.
     fn call(&mut self, method: &str, path: &str, body: &str) -> (BTreeMap<String, String>, String) {
-        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n", self.address, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n",
+            self.address,
+            body.len()
+        );
         let mut request = head.into_bytes();
         request.extend_from_slice(body.as_bytes());
-        self.stream.get_mut().write_all(&request).expect("the runtime API is gone");
+        self.stream
+            .get_mut()
+            .write_all(&request)
+            .expect("the runtime API is gone");
         let mut headers = BTreeMap::new();
         let mut line = String::new();
-        if self.stream.read_line(&mut line).expect("the runtime API is gone") == 0 {
+        if self
+            .stream
+            .read_line(&mut line)
+            .expect("the runtime API is gone")
+            == 0
+        {
             exit(2);
         }
-        headers.insert(":status".to_owned(), line.split(' ').nth(1).unwrap_or_default().to_owned());
+        headers.insert(
+            ":status".to_owned(),
+            line.split(' ').nth(1).unwrap_or_default().to_owned(),
+        );
         loop {
             line.clear();
-            self.stream.read_line(&mut line).expect("the runtime API is gone");
+            self.stream
+                .read_line(&mut line)
+                .expect("the runtime API is gone");
             match line.trim_end().split_once(": ") {
                 Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
                 None => break,
             };
         }
-        let length = headers.get("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let length = headers
+            .get("content-length")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).expect("the runtime API is gone");
+        self.stream
+            .read_exact(&mut body)
+            .expect("the runtime API is gone");
         (headers, String::from_utf8(body).expect("not UTF-8"))
     }
 }

@@ -1,6 +1,7 @@
 //! Blobs in a bucket, created with `If-None-Match: *` so that none is ever written twice.
 
 use std::ops::Range;
+use std::str::Utf8Error;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,9 +10,10 @@ use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart, EncodingType};
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
+use percent_encoding::percent_decode_str;
 
 use super::backoff::pause;
 use super::error::{status, store_error};
@@ -210,6 +212,7 @@ impl BlobStore for S3Blobs {
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+        let context = || self.context("ListObjectsV2", prefix);
         let listed = self
             .client
             .list_objects_v2()
@@ -217,20 +220,26 @@ impl BlobStore for S3Blobs {
             .prefix(prefix)
             .set_start_after(after.map(str::to_owned))
             .max_keys(LIST_MAX_KEYS)
+            // A key may hold characters that XML cannot.
+            .encoding_type(EncodingType::Url)
             .send()
             .await
-            .map_err(|error| store_error(self.context("ListObjectsV2", prefix), &error))?;
-        let blobs = listed.contents.unwrap_or_default().into_iter().filter_map(|object| {
-            Some(BlobSummary {
-                path: object.key?,
+            .map_err(|error| store_error(context(), &error))?;
+        let is_encoded = listed.encoding_type == Some(EncodingType::Url);
+        let mut blobs = Vec::new();
+        for object in listed.contents.unwrap_or_default() {
+            let key = object.key.unwrap_or_default();
+            let decoded = if is_encoded { decode(&key) } else { Ok(key) };
+            blobs.push(BlobSummary {
+                path: decoded.map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?,
                 bytes: object.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default(),
                 etag: object.e_tag.as_deref().map(unquoted).unwrap_or_default(),
                 modified_at: Timestamp::from_secs(
                     object.last_modified.and_then(|at| u64::try_from(at.secs()).ok()).unwrap_or_default(),
                 ),
-            })
-        });
-        Ok(BlobPage { blobs: blobs.collect(), more: listed.is_truncated.unwrap_or_default() })
+            });
+        }
+        Ok(BlobPage { blobs, more: listed.is_truncated.unwrap_or_default() })
     }
 
     async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
@@ -266,6 +275,22 @@ where
     }
 }
 
+/// Decodes a key as `encoding-type=url` has it, where a space may be a plus sign.
+fn decode(key: &str) -> Result<String, Utf8Error> {
+    Ok(percent_decode_str(&key.replace('+', " ")).decode_utf8()?.into_owned())
+}
+
 fn patient() -> aws_sdk_s3::config::Builder {
     aws_sdk_s3::config::Builder::new().timeout_config(TimeoutConfig::builder().read_timeout(UPLOAD_TIMEOUT).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_decoded_as_s3_encodes_it() {
+        assert_eq!(decode("derived/a+b%20c%2Bd%25/%C3%A4%EF%BF%BF").unwrap(), "derived/a b c+d%/ä\u{ffff}");
+        assert!(decode("%ff").is_err());
+    }
 }

@@ -7,7 +7,7 @@ use aws_sdk_s3::Client;
 use bytes::Bytes;
 
 use super::error::{status, store_error};
-use super::get_object::{Got, get_object, quoted, unquoted};
+use super::get_object::{Got, get_object, unquoted};
 use crate::domain::{Cause, Location, Missing};
 use crate::ports::{DifError, DifReader, DifStat, StoreError, StoreErrorKind};
 
@@ -62,8 +62,7 @@ impl DifReader for S3Difs {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        let etag = quoted(etag);
-        match get_object(&self.client, &self.bucket, location.as_str(), Some(&range), Some(&etag)).await? {
+        match get_object(&self.client, &self.bucket, location.as_str(), Some(&range), Some(etag)).await? {
             Got::Bytes(bytes) if bytes.len() as u64 == range.end - range.start => Ok(bytes),
             Got::Bytes(_) | Got::BeyondEnd => {
                 let error = StoreError::new(StoreErrorKind::Bug, self.context("GetObject", location));

@@ -61,3 +61,203 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::symbolicator::{FrameOrder, Sources};
+
+    #[test]
+    fn an_empty_request_is_one() {
+        let request = parse_request(b"{}").unwrap();
+        assert_eq!(request, Request::default());
+        assert_eq!(request.sources, Sources::Configured);
+        assert!(request.options.apply_source_context && !request.options.dif_candidates);
+        assert_eq!(request.options.frame_order, FrameOrder::CalleeFirst);
+    }
+
+    #[test]
+    fn a_request_survives_the_round_trip_and_loses_only_what_nobody_knows() {
+        let sent = json!({
+            "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false}, "sources": ["uploads"],
+            "stacktraces": [{
+                "thread_id": 7, "thread_name": "main", "is_requesting": true, "registers": {"rip": 4096},
+                "frames": [{
+                    "platform": "native", "addr_mode": "rel:0", "instruction_addr": "4096", "adjust_instruction_addr": true,
+                    "function_id": 1, "package": "p", "lang": "cpp", "symbol": "s", "sym_addr": "0X1000", "function": "f",
+                    "filename": "n", "abs_path": "/n", "lineno": 3, "pre_context": ["a"], "context_line": "b",
+                    "post_context": ["c"], "source_link": "l", "in_app": false, "vars": {"x": {"y": 1}}, "trust": "prewalked",
+                    "unknown": 1
+                }]
+            }],
+            "modules": [{
+                "type": "macho", "code_id": "AB-CD", "code_file": "c", "debug_id": "502FC0A51EC13E479998684FA139DCA7a",
+                "debug_file": "d", "debug_checksum": "SHA256:0", "image_addr": 4096, "image_size": 7
+            }],
+            "options": {"dif_candidates": true, "apply_source_context": false, "frame_order": "caller_first", "extract_variables": true}
+        });
+        let request = parse_request(sent.to_string().as_bytes()).unwrap();
+        let mut want = sent.clone();
+        want["stacktraces"][0]["registers"] = json!({"rip": "0x1000"});
+        let frame = &mut want["stacktraces"][0]["frames"][0];
+        frame["instruction_addr"] = json!("0x1000");
+        frame["function_id"] = json!("0x1");
+        frame["sym_addr"] = json!("0x1000");
+        frame.as_object_mut().unwrap().remove("unknown");
+        let module = &mut want["modules"][0];
+        module["code_id"] = json!("abcd");
+        module["debug_id"] = json!("502fc0a5-1ec1-3e47-9998-684fa139dca7-a");
+        module["image_addr"] = json!("0x1000");
+        want.as_object_mut().unwrap().retain(|field, _| field != "unknown" && field != "scraping");
+        assert_eq!(serde_json::to_value(&request).unwrap(), want);
+        assert_eq!(parse_request(want.to_string().as_bytes()).unwrap(), request);
+    }
+
+    #[test]
+    fn ids_that_cannot_be_read_are_dropped() {
+        let check = |field: &str, id: Value, want: Option<&str>| {
+            let body = json!({"modules": [{"type": "elf", field: id}]});
+            let request = parse_request(body.to_string().as_bytes()).unwrap();
+            let module = serde_json::to_value(&request.modules[0]).unwrap();
+            assert_eq!(module.get(field).and_then(Value::as_str), want, "{body}");
+        };
+        check("code_id", json!(""), None);
+        check("code_id", json!("none"), Some("e")); // what is no digit is left out
+        check("code_id", json!("--"), None);
+        check("code_id", json!(null), None);
+        check("debug_id", json!(""), None);
+        check("debug_id", json!("no id"), None);
+        check("debug_id", json!(null), None);
+        check("debug_id", json!("0c1033f78632492e91c6c314b72e1920e60b819d"), Some("0c1033f7-8632-492e-91c6-c314b72e1920-e60b819d"));
+        check("type", json!("elf"), Some("elf"));
+    }
+
+    #[test]
+    fn a_type_that_nobody_knows_is_unknown() {
+        let request = parse_request(br#"{"modules": [{"type": "coff"}, {"type": "pe_dotnet"}]}"#).unwrap();
+        assert_eq!(serde_json::to_value(&request.modules).unwrap(), json!([
+            {"type": "unknown", "image_addr": "0x0"}, {"type": "pe_dotnet", "image_addr": "0x0"}
+        ]));
+    }
+
+    #[test]
+    fn what_is_no_json_is_a_bad_request() {
+        for body in [
+            "", " ", "{", "nul", "{}{}", "{'a': 1}", r#"{"signal": 01}"#, "\u{feff}{}", r#"{"modules": 5, "#,
+            r#"{"stacktraces": [{"frames": [{"instruction_addr": "x"}]}"#,
+        ] {
+            let error = parse_request(body.as_bytes()).unwrap_err();
+            assert_eq!((error.status(), error.body().causes.len()), (400, 1), "{body:?}: {error:?}");
+        }
+        assert_eq!(parse_request(b"{\"platform\": \"\xff\"}").unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn what_is_json_and_no_request_names_the_field() {
+        let check = |body: &str, path: &str, cause: &str| {
+            match parse_request(body.as_bytes()).unwrap_err() {
+                RequestError::Schema { path: found, cause: found_cause } => {
+                    assert_eq!(found, path, "{body}");
+                    assert!(found_cause.contains(cause), "{body}: {found_cause}");
+                }
+                error => panic!("{body}: {error:?}"),
+            }
+        };
+        check("[]", "", "a request is an object");
+        check("null", "", "invalid type: null");
+        check(r#""text""#, "", "invalid type: string");
+        check(r#"{"stacktraces": {}}"#, "stacktraces", "expected a sequence");
+        check(r#"{"stacktraces": [{}]}"#, "stacktraces[0]", "missing field `frames`");
+        check(r#"{"stacktraces": [{"frames": [{}]}]}"#, "stacktraces[0].frames[0]", "missing field `instruction_addr`");
+        check(
+            r#"{"stacktraces": [{"frames": [{"instruction_addr": 1}, {"instruction_addr": "0xg"}]}]}"#,
+            "stacktraces[0].frames[1].instruction_addr",
+            "a number of 64 bits",
+        );
+        check(
+            r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:x"}]}]}"#,
+            "stacktraces[0].frames[0].addr_mode",
+            "an address mode is",
+        );
+        check(r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "trust": "blind"}]}]}"#, "stacktraces[0].frames[0].trust", "unknown variant");
+        check(r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "lang": "latin"}]}]}"#, "stacktraces[0].frames[0].lang", "language");
+        check(r#"{"stacktraces": [{"frames": [], "registers": {"rip": -1}}]}"#, "stacktraces[0].registers.rip", "a number of 64 bits");
+        check(r#"{"modules": [{}]}"#, "modules[0]", "missing field `type`");
+        check(r#"{"signal": -1}"#, "signal", "invalid value");
+        check(r#"{"sources": [{"id": "a"}]}"#, "sources[0]", "missing field `type`");
+        check(r#"{"options": {"frame_order": "random"}}"#, "options.frame_order", "unknown variant");
+        check(r#"{"signal": 1, "signal": 2}"#, "", "duplicate field");
+    }
+
+    #[test]
+    fn what_is_malformed_further_down_counts_more_than_a_wrong_field() {
+        assert_eq!(parse_request(br#"{"signal": -1, "modules": ["#).unwrap_err().status(), 400);
+        assert_eq!(parse_request(br#"{"signal": -1, "modules": []}"#).unwrap_err().status(), 422);
+    }
+
+    #[test]
+    fn a_number_over_its_limit_is_too_large() {
+        let check = |body: Value, what: &str, limit: usize| {
+            let error = parse_request(body.to_string().as_bytes()).unwrap_err();
+            assert_eq!((error.status(), error.to_string().contains(what)), (413, true), "{error}");
+            assert!(error.to_string().contains(&limit.to_string()), "{error}");
+        };
+        let frames = |count: usize| json!({"frames": vec![json!({"instruction_addr": 0}); count]});
+        check(json!({"stacktraces": vec![frames(0); limits::STACKTRACES + 1]}), "stack traces", limits::STACKTRACES);
+        check(json!({"stacktraces": [frames(limits::FRAMES), frames(1)]}), "frames", limits::FRAMES);
+        check(json!({"modules": vec![json!({"type": "elf"}); limits::MODULES + 1]}), "modules", limits::MODULES);
+        let registers: serde_json::Map<_, _> = (0..=limits::REGISTERS).map(|index| (index.to_string(), json!(0))).collect();
+        check(json!({"stacktraces": [{"frames": [], "registers": registers}]}), "registers", limits::REGISTERS);
+        parse_request(json!({"stacktraces": [frames(limits::FRAMES)]}).to_string().as_bytes()).unwrap();
+    }
+
+    /// Any JSON, made of the fields of requests more often than of others.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            "(0x|rel:|abs|elf|caller_first)?[0-9a-f]{0,17}".prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        let field = prop_oneof![
+            prop::sample::select(vec![
+                "stacktraces", "frames", "modules", "options", "sources", "signal", "registers", "type", "id", "instruction_addr",
+                "addr_mode", "image_addr", "image_size", "code_id", "debug_id", "trust", "lang", "vars", "pre_context", "frame_order",
+            ])
+            .prop_map(str::to_owned),
+            ".{0,4}",
+        ];
+        leaf.prop_recursive(6, 64, 8, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(field.clone(), inner, 0..6).prop_map(|object| object.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_a_request_or_is_refused(json in any_json()) {
+            let body = json.to_string();
+            match parse_request(body.as_bytes()) {
+                Ok(request) => {
+                    let again = serde_json::to_vec(&request).unwrap();
+                    prop_assert_eq!(parse_request(&again).unwrap(), request);
+                }
+                Err(error) => prop_assert_eq!(error.status(), 422),
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_request_or_are_refused(body in prop::collection::vec(any::<u8>(), 0..64)) {
+            if let Err(error) = parse_request(&body) {
+                prop_assert!([400, 422].contains(&error.status()));
+            }
+        }
+    }
+}

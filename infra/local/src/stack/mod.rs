@@ -5,16 +5,18 @@
 //! 3. Queues, buckets and tables are made as the template says; what an earlier run had in work becomes visible again.
 //! 4. Everything is served; `stack.json` in the data folder says where, for scripts. It exists only while the stack is ready.
 
+mod error;
+mod listeners;
+mod lock;
+
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,12 +24,15 @@ use tokio_util::sync::CancellationToken;
 use crate::control::Control;
 use crate::database::Database;
 use crate::event_sources::{QueuePoller, run_schedule};
-use crate::functions::{Endpoints, FunctionSpec, Functions, FunctionsError};
+use crate::functions::{FunctionSpec, Functions};
 use crate::gateway::{self, Gateway};
 use crate::meter::Meter;
 use crate::queues::{QueueSpec, Queues, Redrive};
 use crate::template::Template;
 use crate::{dynamodb, s3, sqs};
+pub use error::StackError;
+use listeners::Listeners;
+use lock::lock;
 
 /// The file in the data folder that says where everything is.
 pub const ADDRESSES_FILE: &str = "stack.json";
@@ -65,7 +70,11 @@ pub struct Options {
 
 impl Options {
     /// The defaults: any ports, and limits that suit this machine.
-    pub fn new(template: impl Into<PathBuf>, functions: impl Into<PathBuf>, data: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        template: impl Into<PathBuf>,
+        functions: impl Into<PathBuf>,
+        data: impl Into<PathBuf>,
+    ) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
             template: template.into(),
@@ -105,60 +114,6 @@ pub struct Addresses {
     pub pid: u32,
 }
 
-/// Why the stack does not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StackError {
-    /// Another stack uses the data folder.
-    #[error("the data folder {} is in use by the local stack with process id {pid}; stop that one, or choose another folder with DATA=", folder.display())]
-    Locked {
-        /// The folder.
-        folder: PathBuf,
-        /// Who uses it, as far as its lock file says.
-        pid: String,
-    },
-    /// A port is taken.
-    #[error("port {port} of 127.0.0.1 ({service}) cannot be used: {source}; choose another with PORT= (four ports in a row are needed)")]
-    Port {
-        /// The port.
-        port: u16,
-        /// What would listen there.
-        service: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file of the data folder cannot be read or written.
-    #[error("cannot use {}: {source}", path.display())]
-    File {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The template is not one that the stack understands.
-    #[error("{0}")]
-    Template(String),
-    /// An override names a function that the template does not have.
-    #[error("there is no function {name} in the template, only {known}")]
-    UnknownFunction {
-        /// The name.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// The functions cannot be started.
-    #[error(transparent)]
-    Functions(#[from] FunctionsError),
-    /// A store cannot be opened or filled.
-    #[error("cannot open the stores in {}: {source}", folder.display())]
-    Store {
-        /// The data folder.
-        folder: PathBuf,
-        /// Why.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-}
-
 /// The stack.
 #[derive(Debug)]
 pub struct Stack;
@@ -170,20 +125,34 @@ impl Stack {
     /// See [`StackError`]. Nothing is left running.
     pub async fn start(options: Options) -> Result<Running, StackError> {
         let lock = lock(&options.data)?;
-        let file = |path: &Path, source| StackError::File { path: path.to_owned(), source };
-        let data = options.data.canonicalize().map_err(|source| file(&options.data, source))?;
+        let file = |path: &Path, source| StackError::File {
+            path: path.to_owned(),
+            source,
+        };
+        let data = options
+            .data
+            .canonicalize()
+            .map_err(|source| file(&options.data, source))?;
         let addresses_file = data.join(ADDRESSES_FILE);
         match std::fs::remove_file(&addresses_file) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(file(&addresses_file, source)),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(file(&addresses_file, source));
+            }
             _ => {}
         }
 
         let listeners = Listeners::bind(options.port).await?;
-        let endpoints = listeners.endpoints().map_err(|source| file(&data, source))?;
-        let template = Template::load(&options.template, &endpoints.sqs).map_err(StackError::Template)?;
+        let endpoints = listeners
+            .endpoints()
+            .map_err(|source| file(&data, source))?;
+        let template =
+            Template::load(&options.template, &endpoints.sqs).map_err(StackError::Template)?;
         let specs = specs(&template, &options)?;
 
-        let store = |source: Box<dyn std::error::Error + Send + Sync>| StackError::Store { folder: data.clone(), source };
+        let store = |source: Box<dyn std::error::Error + Send + Sync>| StackError::Store {
+            folder: data.clone(),
+            source,
+        };
         let folder = data.clone();
         let database = tokio::task::spawn_blocking(move || Database::open(&folder))
             .await
@@ -191,7 +160,13 @@ impl Stack {
             .map_err(|error| store(error.into()))?;
         let queues = Queues::new(database.clone());
         for queue in &template.queues {
-            let redrive = queue.redrive.clone().map(|(dead_letter, max_receive_count)| Redrive { dead_letter, max_receive_count });
+            let redrive = queue
+                .redrive
+                .clone()
+                .map(|(dead_letter, max_receive_count)| Redrive {
+                    dead_letter,
+                    max_receive_count,
+                });
             let spec = QueueSpec {
                 name: queue.name.clone(),
                 visibility_timeout: queue.visibility_timeout,
@@ -199,44 +174,73 @@ impl Stack {
                 retention: queue.retention,
                 redrive,
             };
-            queues.create(spec).await.map_err(|error| store(error.into()))?;
+            queues
+                .create(spec)
+                .await
+                .map_err(|error| store(error.into()))?;
         }
-        let released = queues.release_all().await.map_err(|error| store(error.into()))?;
+        let released = queues
+            .release_all()
+            .await
+            .map_err(|error| store(error.into()))?;
         if released > 0 {
-            tracing::info!(messages = released, "what an earlier run had in work is visible again");
+            tracing::info!(
+                messages = released,
+                "what an earlier run had in work is visible again"
+            );
         }
         let notifications = template.buckets.iter().flat_map(|bucket| {
-            bucket.notifications.iter().map(|notification| s3::Notification {
-                bucket: bucket.name.clone(),
-                events: vec![notification.event.clone()],
-                prefix: String::new(),
-                suffix: String::new(),
-                queue: notification.queue.clone(),
-            })
+            bucket
+                .notifications
+                .iter()
+                .map(|notification| s3::Notification {
+                    bucket: bucket.name.clone(),
+                    events: vec![notification.event.clone()],
+                    prefix: String::new(),
+                    suffix: String::new(),
+                    queue: notification.queue.clone(),
+                })
         });
         let objects = s3::Store::open(&data, database, queues.clone(), notifications.collect())
             .await
             .map_err(|error| store(error.into()))?;
         for bucket in &template.buckets {
-            objects.create_bucket(&bucket.name).await.map_err(|error| store(error.into()))?;
+            objects
+                .create_bucket(&bucket.name)
+                .await
+                .map_err(|error| store(error.into()))?;
         }
-        let tables = dynamodb::Tables::open(&data).await.map_err(|error| store(error.into()))?;
+        let tables = dynamodb::Tables::open(&data)
+            .await
+            .map_err(|error| store(error.into()))?;
         for table in &template.tables {
-            tables.create(&table.name, &table.properties).await.map_err(|error| store(error.into()))?;
+            tables
+                .create(&table.name, &table.properties)
+                .await
+                .map_err(|error| store(error.into()))?;
         }
 
         let watchdog = options.watchdog.clone();
         let (folder, its_endpoints) = (data.clone(), endpoints.clone());
-        let functions =
-            tokio::task::spawn_blocking(move || Functions::start(specs, &its_endpoints, &folder, watchdog.as_deref()))
-                .await
-                .map_err(|error| store(error.into()))??;
+        let functions = tokio::task::spawn_blocking(move || {
+            Functions::start(specs, &its_endpoints, &folder, watchdog.as_deref())
+        })
+        .await
+        .map_err(|error| store(error.into()))??;
 
         let meter = Meter::default();
         let queue_names = template
             .queues
             .iter()
-            .map(|queue| (queue.name.clone(), queue.redrive.as_ref().map(|(dead_letter, _)| dead_letter.clone())))
+            .map(|queue| {
+                (
+                    queue.name.clone(),
+                    queue
+                        .redrive
+                        .as_ref()
+                        .map(|(dead_letter, _)| dead_letter.clone()),
+                )
+            })
             .collect();
         let control = Control {
             functions: functions.clone(),
@@ -254,7 +258,12 @@ impl Stack {
 
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(s3::serve(listeners.s3, objects, meter.clone(), shutdown.clone().cancelled_owned()));
+        tasks.spawn(s3::serve(
+            listeners.s3,
+            objects,
+            meter.clone(),
+            shutdown.clone().cancelled_owned(),
+        ));
         let (sweeper, stopped) = (tables.clone(), shutdown.clone());
         tasks.spawn(async move {
             tokio::select! {
@@ -262,11 +271,25 @@ impl Stack {
                 () = stopped.cancelled() => {}
             }
         });
-        tasks.spawn(dynamodb::serve(listeners.dynamodb, tables, meter.clone(), shutdown.clone().cancelled_owned()));
-        tasks.spawn(sqs::serve(listeners.sqs, queues.clone(), meter.clone(), shutdown.clone().cancelled_owned()));
+        tasks.spawn(dynamodb::serve(
+            listeners.dynamodb,
+            tables,
+            meter.clone(),
+            shutdown.clone().cancelled_owned(),
+        ));
+        tasks.spawn(sqs::serve(
+            listeners.sqs,
+            queues.clone(),
+            meter.clone(),
+            shutdown.clone().cancelled_owned(),
+        ));
         tasks.spawn(gateway::serve(listeners.gateway, gateway, shutdown.clone()));
         for function in &template.functions {
-            let together = Arc::new(Semaphore::new(options.event_concurrency.min(functions.concurrency(&function.name))));
+            let together = Arc::new(Semaphore::new(
+                options
+                    .event_concurrency
+                    .min(functions.concurrency(&function.name)),
+            ));
             for source in &function.queues {
                 let poller = QueuePoller {
                     queues: queues.clone(),
@@ -279,23 +302,49 @@ impl Stack {
             }
         }
         for schedule in &template.schedules {
-            tasks.spawn(run_schedule(functions.clone(), schedule.clone(), shutdown.clone()));
+            tasks.spawn(run_schedule(
+                functions.clone(),
+                schedule.clone(),
+                shutdown.clone(),
+            ));
         }
 
-        let queue_url = |name: &str| format!("{}/{}/{name}", endpoints.sqs, crate::identity::ACCOUNT);
+        let queue_url =
+            |name: &str| format!("{}/{}/{name}", endpoints.sqs, crate::identity::ACCOUNT);
         let named = |name: &String| (name.clone(), name.clone());
         let addresses = Addresses {
             gateway: listeners.address,
             s3: endpoints.s3.clone(),
             dynamodb: endpoints.dynamodb.clone(),
             sqs: endpoints.sqs.clone(),
-            buckets: template.buckets.iter().map(|bucket| (bucket.logical_id.clone(), bucket.name.clone())).collect(),
-            tables: template.tables.iter().map(|table| named(&table.name)).collect(),
-            queues: template.queues.iter().map(|queue| (queue.name.clone(), queue_url(&queue.name))).collect(),
+            buckets: template
+                .buckets
+                .iter()
+                .map(|bucket| (bucket.logical_id.clone(), bucket.name.clone()))
+                .collect(),
+            tables: template
+                .tables
+                .iter()
+                .map(|table| named(&table.name))
+                .collect(),
+            queues: template
+                .queues
+                .iter()
+                .map(|queue| (queue.name.clone(), queue_url(&queue.name)))
+                .collect(),
             data: data.clone(),
             pid: std::process::id(),
         };
-        let running = Running { addresses, functions, queues, control, tasks, shutdown, addresses_file, _lock: lock };
+        let running = Running {
+            addresses,
+            functions,
+            queues,
+            control,
+            tasks,
+            shutdown,
+            addresses_file,
+            _lock: lock,
+        };
         if let Err(source) = running.write_addresses() {
             let path = running.addresses_file.clone();
             running.stop().await;
@@ -358,108 +407,55 @@ impl Running {
         let mut json = serde_json::to_vec_pretty(&self.addresses)?;
         json.push(b'\n');
         file.write_all(&json)?;
-        file.persist(&self.addresses_file).map_err(|error| error.error)?;
+        file.persist(&self.addresses_file)
+            .map_err(|error| error.error)?;
         Ok(())
     }
-}
-
-/// Locks the folder, creating it if it is not there.
-fn lock(folder: &Path) -> Result<File, StackError> {
-    let failed = |path: &Path, source| StackError::File { path: path.to_owned(), source };
-    std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
-    let path = folder.join("lock");
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(|source| failed(&path, source))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            let _ = file.read_to_string(&mut pid);
-            let pid = match pid.trim() {
-                "" => "unknown".to_owned(),
-                pid => pid.to_owned(),
-            };
-            return Err(StackError::Locked { folder: folder.to_owned(), pid });
-        }
-        Err(TryLockError::Error(source)) => return Err(failed(&path, source)),
-    }
-    file.set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()))
-        .map_err(|source| failed(&path, source))?;
-    Ok(file)
-}
-
-/// The four listeners, all on the loopback interface.
-struct Listeners {
-    address: String,
-    gateway: TcpListener,
-    s3: TcpListener,
-    dynamodb: TcpListener,
-    sqs: TcpListener,
-}
-
-impl Listeners {
-    async fn bind(port: u16) -> Result<Self, StackError> {
-        let gateway = bind(port, 0, "the gateway").await?;
-        let s3 = bind(port, 1, "S3").await?;
-        let dynamodb = bind(port, 2, "DynamoDB").await?;
-        let sqs = bind(port, 3, "SQS").await?;
-        let address = url(&gateway).map_err(|source| StackError::Port { port, service: "the gateway", source })?;
-        Ok(Self { address, gateway, s3, dynamodb, sqs })
-    }
-
-    fn endpoints(&self) -> io::Result<Endpoints> {
-        Ok(Endpoints { s3: url(&self.s3)?, dynamodb: url(&self.dynamodb)?, sqs: url(&self.sqs)? })
-    }
-}
-
-async fn bind(port: u16, offset: u16, service: &'static str) -> Result<TcpListener, StackError> {
-    let port = match port {
-        0 => 0,
-        port => port.checked_add(offset).ok_or_else(|| StackError::Port {
-            port,
-            service,
-            source: io::Error::new(io::ErrorKind::InvalidInput, "there are no four ports after it"),
-        })?,
-    };
-    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-        .await
-        .map_err(|source| StackError::Port { port, service, source })
-}
-
-fn url(listener: &TcpListener) -> io::Result<String> {
-    Ok(format!("http://{}", listener.local_addr()?))
 }
 
 /// How to run the template's functions, with what the options say otherwise.
 fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, StackError> {
     for name in options.timeouts.keys() {
         if template.function(name).is_none() {
-            let known = template.functions.iter().map(|function| function.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(StackError::UnknownFunction { name: name.clone(), known });
+            let known = template
+                .functions
+                .iter()
+                .map(|function| function.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(StackError::UnknownFunction {
+                name: name.clone(),
+                known,
+            });
         }
     }
     for name in options.environment.keys() {
-        if !template.functions.iter().any(|function| function.environment.contains_key(name)) {
-            tracing::warn!("no function of the template has the variable {name} that is overridden");
+        if !template
+            .functions
+            .iter()
+            .any(|function| function.environment.contains_key(name))
+        {
+            tracing::warn!(
+                "no function of the template has the variable {name} that is overridden"
+            );
         }
     }
     let specs = template.functions.iter().map(|function| {
         let mut environment = function.environment.clone();
         environment.extend(options.environment.clone());
-        let timeout = options.timeouts.get(&function.name).or_else(|| options.timeouts.get(&function.logical_id));
+        let timeout = options
+            .timeouts
+            .get(&function.name)
+            .or_else(|| options.timeouts.get(&function.logical_id));
         FunctionSpec {
             name: function.name.clone(),
             binary: options.functions.join(&function.name),
             memory_mb: function.memory_mb,
             timeout: timeout.copied().unwrap_or(function.timeout),
-            concurrency: function.reserved_concurrency.unwrap_or(options.concurrency).max(1),
+            concurrency: function
+                .reserved_concurrency
+                .unwrap_or(options.concurrency)
+                .max(1),
             log_format: function.log_format.clone(),
             log_group: function.log_group.clone(),
             environment,

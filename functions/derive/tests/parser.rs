@@ -1,0 +1,285 @@
+//! The parser process, as `derive` starts it: what comes of good files, and who survives bad ones.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
+use symdepot::adapters::scratch::ScratchSpace;
+use symdepot::cache::{DeriveJob, Derived, Kind};
+use symdepot::debuginfo::checksum;
+use symdepot::domain::{Cause, Inspection, Missing, Rank};
+use symdepot::ports::{Deriver, ParseError, Parser, StoreErrorKind};
+
+const LIMITS: ParserLimits = ParserLimits { memory_bytes: 512 << 20, cpu_seconds: 60 };
+
+/// A deriver with scratch space of its own.
+struct Bench {
+    _folder: tempfile::TempDir,
+    scratch: ScratchSpace,
+    deriver: ProcessDeriver,
+}
+
+impl Bench {
+    fn new(limits: ParserLimits, scratch_bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = ScratchSpace::new(folder.path(), scratch_bytes);
+        let deriver = ProcessDeriver::new(env!("CARGO_BIN_EXE_derive"), limits, scratch.clone());
+        Self { _folder: folder, scratch, deriver }
+    }
+
+    async fn open(&self, dif: impl Into<Bytes>) -> Box<dyn Parser> {
+        let dif = dif.into();
+        let mut scratch = self.deriver.reserve(dif.len() as u64).unwrap();
+        scratch.write_at(0, dif).await.unwrap();
+        self.deriver.open(scratch, false).await.unwrap()
+    }
+
+    /// Inspects and derives both native kinds of the first object.
+    async fn derive(&self, dif: impl Into<Bytes>) -> Vec<Result<Derived, Missing>> {
+        let mut parser = self.open(dif).await;
+        parser.inspect().await.unwrap();
+        parser.derive(0, &both()).await.unwrap()
+    }
+
+    /// Shows that nothing is left of what came before: a good file is derived, and the budget is whole again.
+    async fn still_works(&self) {
+        for derived in self.derive(fixture("elf/crash.debug")).await {
+            assert_eq!(derived.as_ref().map(|derived| derived.checksum), Ok(checksum(&derived.as_ref().unwrap().blob)));
+        }
+        assert_eq!(self.scratch.budget().used(), 0);
+    }
+}
+
+fn bench() -> Bench {
+    Bench::new(LIMITS, 64 << 20)
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../tests/fixtures", name].iter().collect();
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn job(kind: Kind) -> DeriveJob {
+    DeriveJob { kind, rank: Rank::of(&Default::default(), kind.purpose()) }
+}
+
+fn both() -> [DeriveJob; 2] {
+    [job(Kind::CfiCache), job(Kind::SymCache)]
+}
+
+/// A Breakpad file on which the parser misbehaves when told.
+fn misbehaving(how: &str) -> Vec<u8> {
+    format!("MODULE Linux x86_64 0123456789ABCDEF0123456789ABCDEF0 {how}\nFUNC 1000 10 0 f\n").into_bytes()
+}
+
+fn causes(answers: Vec<Result<Derived, Missing>>) -> Vec<Option<(Cause, String)>> {
+    answers.into_iter().map(|answer| answer.err().map(|missing| (missing.cause, missing.detail))).collect()
+}
+
+fn missing(error: ParseError) -> Missing {
+    match error {
+        ParseError::Missing(missing) => missing,
+        ParseError::Store(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+    }
+}
+
+#[tokio::test]
+async fn a_process_derives_what_this_process_would() {
+    let bench = bench();
+    for file in ["elf/crash.debug", "containers/several.zip", "macho/fat/crash", "dotnet/Ledger.pdb", "wasm/crash.wasm"] {
+        let here = symdepot::adapters::parser::InProcessDeriver::new(64 << 20);
+        let dif = Bytes::from(fixture(file));
+        let mut there = bench.open(dif.clone()).await;
+        let mut scratch = here.reserve(dif.len() as u64).unwrap();
+        scratch.write_at(0, dif).await.unwrap();
+        let mut here = here.open(scratch, false).await.unwrap();
+
+        let inspection: Inspection = there.inspect().await.unwrap();
+        assert_eq!(inspection, here.inspect().await.unwrap(), "{file}");
+        assert!(!inspection.objects.is_empty());
+        for object in &inspection.objects {
+            let jobs: Vec<_> = Kind::derived_from(object.file_type).iter().copied().map(job).collect();
+            let derived = there.derive(object.index, &jobs).await.unwrap();
+            assert_eq!(derived, here.derive(object.index, &jobs).await.unwrap(), "{file}");
+            assert!(derived.iter().all(Result::is_ok), "{file}: {derived:?}");
+        }
+    }
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn what_is_unpacked_is_counted_as_long_as_the_session_lasts() {
+    let bench = bench();
+    let dif = fixture("containers/crash-arm64.debug.gz");
+    let packed = dif.len() as u64;
+    let mut parser = bench.open(dif).await;
+    assert_eq!(bench.scratch.budget().used(), packed);
+    parser.inspect().await.unwrap();
+    assert_eq!(bench.scratch.budget().used(), packed + 26_232);
+    drop(parser);
+    assert_eq!(bench.scratch.budget().used(), 0);
+}
+
+#[tokio::test]
+async fn hostile_files_get_a_reason_and_harm_nobody() {
+    let bench = bench();
+    let manifest: serde_json::Value = serde_json::from_slice(&fixture("manifest.json")).unwrap();
+    let hostile = manifest.as_array().unwrap().iter().filter(|entry| entry["kind"] == "hostile");
+    for file in hostile.map(|entry| entry["file"].as_str().unwrap()) {
+        let mut parser = bench.open(fixture(file)).await;
+        match parser.inspect().await {
+            Ok(inspection) => {
+                assert!(!inspection.objects.is_empty() || !inspection.ignored.is_empty(), "{file}");
+                for object in inspection.objects {
+                    for answer in parser.derive(object.index, &both()).await.unwrap() {
+                        assert!(answer.is_ok_and(|derived| !derived.blob.is_empty()) || !file.is_empty());
+                    }
+                }
+            }
+            Err(error) => assert!(!missing(error).detail.is_empty(), "{file}"),
+        }
+    }
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn a_size_that_nobody_has_memory_for_is_too_large() {
+    let bench = bench();
+    let answers = causes(bench.derive(fixture("hostile/section-claims-a-tebibyte")).await);
+    let [_, Some((cause, detail))] = answers.as_slice() else { panic!("{answers:?}") };
+    assert_eq!(*cause, Cause::TooLarge { limit: LIMITS.memory_bytes });
+    assert_eq!(detail, "parsing it needs more than 536870912 bytes of memory");
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn a_bomb_is_too_large_under_a_small_budget_and_the_next_file_fits() {
+    let bench = Bench::new(LIMITS, 8 << 20);
+    let mut parser = bench.open(fixture("hostile/bomb-1-gib.zst")).await;
+    let inspection = parser.inspect().await.unwrap();
+    let id = inspection.objects[0].code_id.as_ref().unwrap();
+    assert_eq!(id.as_str(), "211f31103fa00594195037650303f4a9fb6672dd");
+    for answer in parser.derive(0, &both()).await.unwrap() {
+        assert_eq!(answer.unwrap_err().cause, Cause::TooLarge { limit: 8 << 20 });
+    }
+    drop(parser);
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn what_only_others_leave_no_room_for_is_not_remembered_as_too_large() {
+    let bench = Bench::new(LIMITS, 60_000);
+    let mut parser = bench.open(fixture("containers/crash-arm64.debug.gz")).await;
+    let other = bench.deriver.reserve(40_000).unwrap();
+    let Err(ParseError::Store(error)) = parser.inspect().await else { panic!("there is room") };
+    assert_eq!(error.kind(), StoreErrorKind::Transient);
+    drop(other);
+    assert_eq!(parser.inspect().await.unwrap().objects.len(), 1);
+}
+
+#[tokio::test]
+async fn a_loop_ends_with_its_cpu_time_and_takes_nothing_else_along() {
+    let bench = Bench::new(ParserLimits { cpu_seconds: 1, ..LIMITS }, 64 << 20);
+    let answers = causes(bench.derive(misbehaving("symcache:loop")).await);
+    assert_eq!(answers, [None, Some((Cause::Malformed, "parsing it exceeded 1 s of CPU time".to_owned()))]);
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn a_job_that_kills_the_process_is_found_and_the_other_one_done() {
+    let bench = bench();
+    for (how, cause, detail) in [
+        ("cficache:overflow", Cause::Malformed, "the parser overflowed its stack"),
+        ("cficache:abort", Cause::Malformed, "the parser aborted (signal 6)"),
+        ("cficache:noise", Cause::Malformed, "the parser aborted (signal 6): line 99999 of what nobody wants to know"),
+        (
+            "cficache:memory",
+            Cause::TooLarge { limit: LIMITS.memory_bytes },
+            "parsing it needs more than 536870912 bytes of memory",
+        ),
+    ] {
+        let answers = causes(bench.derive(misbehaving(how)).await);
+        assert_eq!(answers, [Some((cause, detail.to_owned())), None], "{how}");
+    }
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn two_jobs_that_kill_get_a_reason_each() {
+    let answers = causes(bench().derive(misbehaving("derive:abort")).await);
+    let reason = Some((Cause::Malformed, "the parser aborted (signal 6)".to_owned()));
+    assert_eq!(answers, [reason.clone(), reason]);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_reason_with_its_place() {
+    let answers = causes(bench().derive(misbehaving("symcache:panic")).await);
+    let [None, Some((Cause::Malformed, detail))] = answers.as_slice() else { panic!("{answers:?}") };
+    assert!(detail.starts_with("the parser panicked at ") && detail.ends_with(": told to"), "{detail}");
+}
+
+#[tokio::test]
+async fn what_kills_the_process_when_it_is_inspected_is_the_answer_to_everything() {
+    let bench = bench();
+    let mut parser = bench.open(misbehaving("inspect:overflow")).await;
+    let first = missing(parser.inspect().await.unwrap_err());
+    assert_eq!(first, Missing::malformed("the parser overflowed its stack"));
+    assert_eq!(missing(parser.derive(0, &both()).await.unwrap_err()), first);
+    assert_eq!(missing(parser.inspect().await.unwrap_err()), first);
+    drop(parser);
+    bench.still_works().await;
+}
+
+#[tokio::test]
+async fn a_process_that_ends_by_itself_is_a_fault_of_ours() {
+    let mut parser = bench().open(misbehaving("inspect:exit")).await;
+    let Err(ParseError::Store(error)) = parser.inspect().await else { panic!("it was blamed on the file") };
+    assert_eq!(error.kind(), StoreErrorKind::Bug);
+}
+
+#[tokio::test]
+async fn objects_of_an_archive_survive_the_death_of_a_process_over_another() {
+    let bench = bench();
+    let mut parser = bench.open(fixture("containers/several.zip")).await;
+    let inspection = parser.inspect().await.unwrap();
+    assert_eq!(inspection.objects.len(), 3);
+    let before = parser.derive(2, &both()).await.unwrap();
+    // Abandoned half-way: the process goes with the call.
+    let abandoned = tokio::time::timeout(Duration::ZERO, parser.derive(0, &both())).await;
+    assert!(abandoned.is_err());
+    assert_eq!(parser.derive(2, &both()).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_file_with_holes_tells_its_ids() {
+    let bench = bench();
+    let dif = Bytes::from(fixture("elf/crash.debug"));
+    let (head, tail) = (dif.slice(..8192), dif.slice(dif.len() - 8192..));
+    let far = (1u64 << 40) - tail.len() as u64;
+    let mut scratch = bench.deriver.reserve(16_384).unwrap();
+    scratch.write_at(0, head).await.unwrap();
+    scratch.write_at(far, tail).await.unwrap();
+    let mut parser = bench.deriver.open(scratch, true).await.unwrap();
+    let inspection = parser.inspect().await.unwrap();
+    assert_eq!(inspection.objects[0].code_id.as_ref().unwrap().as_str(), "ac456ebc7f4825f4367208b89f51ad481774aae7");
+    assert_eq!(inspection.objects[0].features, Default::default());
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let scratch = ScratchSpace::new(folder.path(), 1 << 20);
+    let deriver = ProcessDeriver::new("/nowhere/derive", LIMITS, scratch);
+    let scratch = deriver.reserve(0).unwrap();
+    let mut parser = deriver.open(scratch, false).await.unwrap();
+    let Err(ParseError::Store(error)) = parser.inspect().await else { panic!() };
+    assert!(error.to_string().contains("/nowhere/derive"), "{error}");
+}
+
+#[test]
+fn the_command_by_itself_says_what_it_is() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_derive")).arg("parse-dif").output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("parses the file that it is handed"));
+}

@@ -1,0 +1,165 @@
+//! What can go wrong with an invocation, in Lambda's words, and with the start of all functions.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::MAX_EVENT;
+use super::runtime_api::MAX_ANSWER;
+
+/// Why a function gave no answer, in Lambda's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionError {
+    /// A stable word.
+    pub error_type: String,
+    /// What happened.
+    pub error_message: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Reported,
+    Crashed,
+    TimedOut,
+    CannotStart,
+    AnswerTooLarge,
+    EventTooLarge,
+    Stopping,
+}
+
+impl FunctionError {
+    fn new(kind: Kind, error_type: &str, error_message: String) -> Self {
+        Self {
+            error_type: error_type.to_owned(),
+            error_message,
+            kind,
+        }
+    }
+
+    pub(super) fn reported(error_type: String, error_message: String) -> Self {
+        Self {
+            error_type,
+            error_message,
+            kind: Kind::Reported,
+        }
+    }
+
+    pub(super) fn crashed(request_id: Option<&str>, how: &str) -> Self {
+        let message = match request_id {
+            Some(id) => format!("RequestId: {id} Error: {how}"),
+            None => format!("Error: {how} before it asked for its first event"),
+        };
+        Self::new(Kind::Crashed, "Runtime.ExitError", message)
+    }
+
+    pub(super) fn timed_out(request_id: &str, limit: Duration) -> Self {
+        let message = format!(
+            "RequestId: {request_id} Error: Task timed out after {:.2} seconds",
+            limit.as_secs_f64()
+        );
+        Self::new(Kind::TimedOut, "Sandbox.Timedout", message)
+    }
+
+    pub(super) fn init_timeout(limit: Duration) -> Self {
+        let message = format!(
+            "no event was asked for within {} seconds of the start",
+            limit.as_secs()
+        );
+        Self::new(Kind::TimedOut, "Sandbox.Timedout", message)
+    }
+
+    pub(super) fn cannot_start(binary: &Path, error: &std::io::Error) -> Self {
+        Self::new(
+            Kind::CannotStart,
+            "Runtime.InvalidEntrypoint",
+            format!("cannot start {}: {error}", binary.display()),
+        )
+    }
+
+    pub(super) fn answer_too_large() -> Self {
+        let limit = MAX_ANSWER;
+        let message =
+            format!("Response payload size exceeded maximum allowed payload size ({limit} bytes).");
+        Self::new(
+            Kind::AnswerTooLarge,
+            "Function.ResponseSizeTooLarge",
+            message,
+        )
+    }
+
+    pub(super) fn event_too_large(bytes: usize) -> Self {
+        let message = format!(
+            "{bytes} byte payload is too large for the Event invocation type (limit {MAX_EVENT} bytes)"
+        );
+        Self::new(Kind::EventTooLarge, "RequestTooLargeException", message)
+    }
+
+    pub(super) fn unknown(name: &str) -> Self {
+        Self::new(
+            Kind::CannotStart,
+            "ResourceNotFoundException",
+            format!("Function not found: {name}"),
+        )
+    }
+
+    pub(super) fn stopping() -> Self {
+        Self::new(
+            Kind::Stopping,
+            "ServiceException",
+            "the local stack is stopping".to_owned(),
+        )
+    }
+
+    /// Whether the invocation was killed at its deadline.
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::TimedOut
+    }
+
+    /// Whether the event was refused for its size.
+    pub fn is_event_too_large(&self) -> bool {
+        self.kind == Kind::EventTooLarge
+    }
+
+    pub(super) fn is_answer_too_large(&self) -> bool {
+        self.kind == Kind::AnswerTooLarge
+    }
+
+    /// The error as Lambda's Invoke answers it.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({ "errorType": self.error_type, "errorMessage": self.error_message })
+    }
+}
+
+impl fmt::Display for FunctionError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.error_type, self.error_message)
+    }
+}
+
+impl std::error::Error for FunctionError {}
+
+/// Why the functions cannot be made ready.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FunctionsError {
+    /// Binaries are not there.
+    #[error("no function binary at {}; build the functions, or name their folder with --functions", list(.0))]
+    MissingBinaries(Vec<PathBuf>),
+    /// The data folder cannot be used.
+    #[error("cannot use the data folder {}: {source}", folder.display())]
+    Data {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}

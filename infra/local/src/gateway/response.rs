@@ -1,0 +1,164 @@
+//! The response that a function's answer stands for, in payload format 2.0.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, SET_COOKIE};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Answer, MAX_RESPONSE};
+
+/// A function's answer in format 2.0.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FunctionResponse {
+    status_code: u16,
+    #[serde(default)]
+    headers: Option<BTreeMap<String, Value>>,
+    #[serde(default)]
+    cookies: Option<Vec<String>>,
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    is_base64_encoded: Option<bool>,
+}
+
+/// The response that a function's answer stands for. Valid JSON without a status code is itself the body of a 200.
+pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
+    // Parsed straight into its shape: a large body in a generic value would be copied twice.
+    let parsed: FunctionResponse = match serde_json::from_slice(answer) {
+        Ok(parsed) => parsed,
+        Err(_) => {
+            let value: Value =
+                serde_json::from_slice(answer).map_err(|error| format!("not JSON: {error}"))?;
+            if value.get("statusCode").is_some() {
+                return Err("its fields do not have the types of payload format 2.0".to_owned());
+            }
+            let mut response = Response::new(Full::new(answer.clone()));
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            return Ok(response);
+        }
+    };
+    let status = StatusCode::from_u16(parsed.status_code)
+        .ok()
+        .filter(|status| !status.is_informational())
+        .ok_or_else(|| format!("{} is no status", parsed.status_code))?;
+    let body = parsed.body.unwrap_or_default();
+    let body = if parsed.is_base64_encoded.unwrap_or(false) {
+        Bytes::from(
+            BASE64_STANDARD
+                .decode(&body)
+                .map_err(|error| format!("its body is not base64: {error}"))?,
+        )
+    } else {
+        Bytes::from(body)
+    };
+    if body.len() > MAX_RESPONSE {
+        return Err(format!(
+            "its body has {} bytes, more than {MAX_RESPONSE}",
+            body.len()
+        ));
+    }
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in parsed.headers.unwrap_or_default() {
+        let text = match value {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            Value::Bool(value) => value.to_string(),
+            other => return Err(format!("header {name} is {other}")),
+        };
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("{name:?} is no header name"))?;
+        if is_of_the_connection(&name) {
+            continue;
+        }
+        let value = HeaderValue::from_str(&text)
+            .map_err(|_| format!("header {name} has the bad value {text:?}"))?;
+        headers.append(name, value);
+    }
+    for cookie in parsed.cookies.unwrap_or_default() {
+        let value =
+            HeaderValue::from_str(&cookie).map_err(|_| format!("{cookie:?} is no cookie"))?;
+        headers.append(SET_COOKIE, value);
+    }
+    headers
+        .entry(CONTENT_TYPE)
+        .or_insert(HeaderValue::from_static("text/plain;charset=UTF-8"));
+    Ok(response)
+}
+
+/// Headers that are not the function's to set.
+fn is_of_the_connection(name: &HeaderName) -> bool {
+    [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+    .contains(&name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(json: &str) -> Result<Answer, String> {
+        response(&Bytes::from(json.to_owned()))
+    }
+
+    #[test]
+    fn an_answer_sets_status_headers_and_cookies() {
+        let json = r#"{"statusCode":201,"headers":{"X-A":"b","X-N":7,"Connection":"close"},"cookies":["a=1","b=2"],"body":"hi"}"#;
+        let response = answer(json).unwrap();
+        assert_eq!(response.status(), 201);
+        assert_eq!(response.headers()["x-a"], "b");
+        assert_eq!(response.headers()["x-n"], "7");
+        assert!(!response.headers().contains_key("connection"));
+        assert_eq!(
+            response.headers()["content-type"],
+            "text/plain;charset=UTF-8"
+        );
+        assert_eq!(response.headers().get_all("set-cookie").iter().count(), 2);
+    }
+
+    #[test]
+    fn json_without_a_status_is_the_body_of_a_200() {
+        let response = answer(r#"{"hello":[1]}"#).unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "application/json");
+    }
+
+    #[test]
+    fn answers_that_are_no_response_say_why() {
+        assert!(answer("nonsense").unwrap_err().contains("not JSON"));
+        assert!(
+            answer(r#"{"statusCode":42}"#)
+                .unwrap_err()
+                .contains("42 is no status")
+        );
+        assert!(
+            answer(r#"{"statusCode":200,"body":5}"#)
+                .unwrap_err()
+                .contains("types")
+        );
+        let not_base64 = r#"{"statusCode":200,"body":"%%","isBase64Encoded":true}"#;
+        assert!(answer(not_base64).unwrap_err().contains("not base64"));
+        let long = format!(
+            r#"{{"statusCode":200,"body":"{}"}}"#,
+            "x".repeat(MAX_RESPONSE + 1)
+        );
+        assert!(answer(&long).unwrap_err().contains("more than"));
+    }
+}

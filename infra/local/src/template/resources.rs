@@ -1,0 +1,166 @@
+//! The resources that a template declares: their types, and what references to them give.
+
+use std::collections::BTreeMap;
+
+use super::fields::Fields;
+use super::intrinsics::{Identity, STACK_NAME};
+use super::node::{Node, Value};
+use super::{TemplateError, function_arn, queue_arn, storage};
+use crate::identity;
+
+/// A resource whose properties have not been looked at.
+pub(super) struct Declared {
+    pub(super) id: String,
+    pub(super) line: usize,
+    pub(super) kind: Kind,
+    pub(super) depends_on: Vec<String>,
+    pub(super) properties: Node,
+}
+
+/// The known resource types.
+pub(super) enum Kind {
+    Bucket,
+    Table,
+    Queue,
+    HttpApi,
+    Function { binary: String },
+    WithoutEffect { known: &'static [&'static str] },
+}
+
+/// Resource types that have no effect here, with the properties that they may have.
+const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
+    ("AWS::SQS::QueuePolicy", &["Queues", "PolicyDocument"]),
+    ("AWS::S3::BucketPolicy", &["Bucket", "PolicyDocument"]),
+    ("AWS::Logs::LogGroup", &["RetentionInDays"]),
+    ("AWS::SNS::Topic", &[]),
+    (
+        "AWS::CloudWatch::Alarm",
+        &[
+            "AlarmDescription",
+            "Namespace",
+            "MetricName",
+            "Dimensions",
+            "Statistic",
+            "Period",
+            "EvaluationPeriods",
+            "ComparisonOperator",
+            "Threshold",
+            "TreatMissingData",
+            "AlarmActions",
+        ],
+    ),
+];
+
+pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateError> {
+    let line = node.line;
+    let mut fields = Fields::of(node, id.clone())?;
+    let type_node = fields.require("Type")?;
+    let Value::Text(type_name) = &type_node.value else {
+        return Err(fields.error(type_node.line, "Type is not a text"));
+    };
+    let kind = match type_name.as_str() {
+        "AWS::S3::Bucket" => Kind::Bucket,
+        "AWS::DynamoDB::Table" => Kind::Table,
+        "AWS::SQS::Queue" => Kind::Queue,
+        "AWS::Serverless::HttpApi" => Kind::HttpApi,
+        "AWS::Serverless::Function" => {
+            let mut metadata = fields.map("Metadata")?;
+            metadata.choice("BuildMethod", &["rust-cargolambda"])?;
+            let mut build = metadata.map("BuildProperties")?;
+            let binary = build.required_text("Binary")?;
+            build.end()?;
+            metadata.end()?;
+            Kind::Function { binary }
+        }
+        other => match WITHOUT_EFFECT.iter().find(|(name, _)| *name == other) {
+            Some((_, known)) => Kind::WithoutEffect { known },
+            None => {
+                let message = format!("type {other} is not known to the local stack");
+                return Err(fields.error(type_node.line, message));
+            }
+        },
+    };
+    fields.choice("DeletionPolicy", &["Retain", "Delete"])?;
+    fields.choice("UpdateReplacePolicy", &["Retain", "Delete"])?;
+    let depends_on = match fields.take("DependsOn").map(|node| node.value) {
+        None => Vec::new(),
+        Some(Value::Text(one)) => vec![one],
+        Some(Value::List(items)) => items
+            .into_iter()
+            .map(|item| match item.value {
+                Value::Text(text) => Ok(text),
+                _ => Err(fields.error(item.line, "DependsOn wants names of resources")),
+            })
+            .collect::<Result<_, _>>()?,
+        Some(_) => return Err(fields.error(line, "DependsOn wants names of resources")),
+    };
+    let properties = fields.take("Properties").unwrap_or(Node {
+        line,
+        value: Value::Null,
+    });
+    fields.end()?;
+    Ok(Declared {
+        id,
+        line,
+        kind,
+        depends_on,
+        properties,
+    })
+}
+
+/// What references to a resource give. Only pseudo parameters may stand in a bucket's name.
+pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identity, TemplateError> {
+    let id = &resource.id;
+    let arn = |service: &str, name: &str| {
+        format!(
+            "arn:aws:{service}:{}:{}:{name}",
+            identity::REGION,
+            identity::ACCOUNT
+        )
+    };
+    let (reference, attributes) = match &resource.kind {
+        Kind::Bucket => {
+            let name = storage::bucket_name(id, &resource.properties)?;
+            let arn = format!("arn:aws:s3:::{name}");
+            (Some(name), BTreeMap::from([("Arn", arn)]))
+        }
+        Kind::Table => (
+            Some(id.clone()),
+            BTreeMap::from([("Arn", arn("dynamodb", &format!("table/{id}")))]),
+        ),
+        Kind::Queue => {
+            let url = format!(
+                "{}/{}/{id}",
+                sqs_endpoint.trim_end_matches('/'),
+                identity::ACCOUNT
+            );
+            (
+                Some(url),
+                BTreeMap::from([("Arn", queue_arn(id)), ("QueueName", id.clone())]),
+            )
+        }
+        Kind::HttpApi => (Some(id.clone()), BTreeMap::new()),
+        Kind::Function { binary } => (
+            Some(binary.clone()),
+            BTreeMap::from([("Arn", function_arn(binary))]),
+        ),
+        Kind::WithoutEffect { .. } => (Some(format!("{}-{id}", STACK_NAME)), BTreeMap::new()),
+    };
+    Ok(Identity {
+        reference,
+        attributes,
+    })
+}
+
+/// Checks the shape of a resource that has no effect here.
+pub(super) fn without_effect(
+    id: &str,
+    properties: Node,
+    known: &[&str],
+) -> Result<(), TemplateError> {
+    let mut fields = Fields::of(properties, id)?;
+    for property in known {
+        fields.take(property);
+    }
+    fields.end()
+}

@@ -1,0 +1,507 @@
+//! What becomes of whole requests, over caches made of a few lines.
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use symbolic::debuginfo::Object;
+use symbolic::ppdb::PortablePdbCache;
+use symbolic::symcache::{SymCache, SymCacheConverter};
+
+use super::*;
+use crate::api::symbolicator::{
+    AddrMode, Frame, FrameOrder, FrameTrust, Hex, Module, Options, Response, Stacktrace, parse_request,
+};
+use crate::cache::Kind;
+use crate::domain::{Candidate, Cause, Download, Features, Location, Missing, ObjectType, SourceKey};
+
+/// Two functions; the second has an inlined one at its end, in which another is inlined.
+const BREAKPAD: &str = "\
+MODULE Linux x86_64 492E2DD23CC306CA9C494EEF1533A3810 demo
+FILE 0 /src/main.cpp
+FILE 1 /src/./lib/../inner.h
+INLINE_ORIGIN 0 outer_inline()
+INLINE_ORIGIN 1 _ZN4demo12inner_inlineEv
+FUNC 1000 20 0 _start
+1000 20 7 0
+FUNC 2000 30 0 _ZN4demo4workEi
+INLINE 0 22 0 0 2020 10
+INLINE 1 11 1 1 2020 10
+2000 20 21 0
+2020 10 5 1
+";
+
+fn sym_cache(breakpad: &str) -> Vec<u8> {
+    let mut converter = SymCacheConverter::new();
+    converter.process_object(&Object::parse(breakpad.as_bytes()).unwrap()).unwrap();
+    let mut cache = Vec::new();
+    converter.serialize(&mut Cursor::new(&mut cache)).unwrap();
+    cache
+}
+
+/// Symbolicates a request of which every wanted module has this outcome.
+fn answer(request: Value, outcome: &ModuleOutcome<'_>) -> (Value, Stats) {
+    let request = parse_request(request.to_string().as_bytes()).unwrap();
+    let plan = plan(&request);
+    let (completed, stats) = symbolicate(&request, &plan, &vec![outcome.clone(); plan.wanted().len()]);
+    (serde_json::to_value(Response::Completed(completed)).unwrap(), stats)
+}
+
+/// Symbolicates a request of which every wanted module is the little one.
+fn demo(request: Value) -> (Value, Stats) {
+    let cache = sym_cache(BREAKPAD);
+    let features = Features { has_debug_info: true, ..Features::default() };
+    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
+    answer(request, &ModuleOutcome::Found { cache, features, considered: Considered::default() })
+}
+
+/// Symbolicates frames in the little module, which is mapped at 0x10000.
+fn demo_frames(frames: Value, options: Value) -> Vec<Value> {
+    let module = json!({"type": "elf", "image_addr": "0x10000", "image_size": 0x8000, "code_file": "/bin/demo"});
+    let (answer, stats) = demo(json!({"modules": [module], "stacktraces": [{"frames": frames}], "options": options}));
+    let frames = answer["stacktraces"][0]["frames"].as_array().unwrap().clone();
+    assert_eq!(frames.len(), stats.frames.total() + stats.inlined - stats.dropped, "{stats:?}");
+    frames
+}
+
+/// Returns the named fields of frames, as one line each.
+fn fields(frames: &[Value], names: &[&str]) -> Vec<String> {
+    let line = |frame: &Value| names.iter().map(|name| frame[name].to_string()).collect::<Vec<_>>().join(" ");
+    frames.iter().map(line).collect()
+}
+
+#[test]
+fn an_inlined_function_comes_before_the_one_that_it_is_inlined_into() {
+    let frames = demo_frames(json!([{"instruction_addr": "0x12025", "trust": "cfi", "platform": "native", "in_app": true}]), json!({}));
+    insta::assert_json_snapshot!(frames, @r#"
+    [
+      {
+        "abs_path": "/src/inner.h",
+        "filename": "inner.h",
+        "function": "demo::inner_inline()",
+        "instruction_addr": "0x12025",
+        "lineno": 5,
+        "original_index": 0,
+        "package": "/bin/demo",
+        "platform": "native",
+        "status": "symbolicated",
+        "symbol": "_ZN4demo12inner_inlineEv",
+        "trust": "cfi"
+      },
+      {
+        "abs_path": "/src/inner.h",
+        "filename": "inner.h",
+        "function": "outer_inline()",
+        "instruction_addr": "0x12025",
+        "lineno": 11,
+        "original_index": 0,
+        "package": "/bin/demo",
+        "platform": "native",
+        "status": "symbolicated",
+        "symbol": "outer_inline()",
+        "trust": "cfi"
+      },
+      {
+        "abs_path": "/src/main.cpp",
+        "filename": "main.cpp",
+        "function": "demo::work(int)",
+        "instruction_addr": "0x12025",
+        "lineno": 22,
+        "original_index": 0,
+        "package": "/bin/demo",
+        "platform": "native",
+        "status": "symbolicated",
+        "sym_addr": "0x12000",
+        "symbol": "_ZN4demo4workEi",
+        "trust": "cfi"
+      }
+    ]
+    "#);
+}
+
+#[test]
+fn the_topmost_frame_is_looked_up_where_it_is_and_its_callers_before_they_return() {
+    let frames = demo_frames(json!([{"instruction_addr": "0x12020"}, {"instruction_addr": "0x12020"}]), json!({}));
+    assert_eq!(
+        fields(&frames, &["original_index", "instruction_addr", "lineno"]),
+        [r#"0 "0x12020" 5"#, r#"0 "0x12020" 11"#, r#"0 "0x12020" 22"#, r#"1 "0x1201f" 21"#]
+    );
+}
+
+#[test]
+fn frames_that_come_caller_first_leave_caller_first() {
+    let frames = demo_frames(
+        json!([{"instruction_addr": "0x11008"}, {"instruction_addr": "0x12020"}]),
+        json!({"frame_order": "caller_first"}),
+    );
+    assert_eq!(
+        fields(&frames, &["original_index", "instruction_addr", "lineno"]),
+        [r#"1 "0x11007" 7"#, r#"0 "0x12020" 22"#, r#"0 "0x12020" 11"#, r#"0 "0x12020" 5"#]
+    );
+}
+
+#[test]
+fn a_relative_address_is_shown_as_an_absolute_one_where_its_module_has_a_place() {
+    let frames = demo_frames(json!([{"instruction_addr": "0x1004", "addr_mode": "rel:0"}]), json!({}));
+    assert_eq!(fields(&frames, &["instruction_addr", "addr_mode", "sym_addr"]), [r#""0x11004" null "0x11000""#]);
+}
+
+#[test]
+fn a_module_without_a_place_is_addressed_from_its_start() {
+    let request = |frame: Value| {
+        json!({"modules": [{"type": "wasm"}, {"type": "wasm", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]})
+    };
+    let check = |frame: Value, want: &str| {
+        let (answer, _) = demo(request(frame));
+        let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
+        let shown = fields(&frames[1..2], &["status", "instruction_addr", "addr_mode", "sym_addr"]);
+        assert_eq!(shown, [want]);
+    };
+    check(json!({"instruction_addr": "0x1000", "addr_mode": "rel:1"}), r#""symbolicated" "0x1000" "rel:1" "0x1000""#);
+    check(json!({"instruction_addr": "0x1000"}), r#""missing_symbol" "0x1000" null null"#);
+}
+
+#[test]
+fn a_frame_that_no_function_covers_stays_as_it_was_sent() {
+    let sent = json!({"instruction_addr": "0x14000", "function": "_Z3foov", "in_app": true, "lineno": 3, "package": "x", "pre_context": ["a"]});
+    let frames = demo_frames(json!([sent]), json!({}));
+    insta::assert_json_snapshot!(frames, @r#"
+    [
+      {
+        "function": "foo()",
+        "in_app": true,
+        "instruction_addr": "0x14000",
+        "lineno": 3,
+        "original_index": 0,
+        "package": "/bin/demo",
+        "pre_context": [
+          "a"
+        ],
+        "status": "missing_symbol",
+        "symbol": "_Z3foov"
+      }
+    ]
+    "#);
+}
+
+#[test]
+fn addresses_that_make_no_sense_are_missing_symbols() {
+    let check = |frame: Value| assert_eq!(fields(&demo_frames(json!([frame]), json!({})), &["status"]), [r#""missing_symbol""#]);
+    check(json!({"instruction_addr": "0x10000", "adjust_instruction_addr": true})); // before the module
+    check(json!({"instruction_addr": "0xffffffffffffffff", "addr_mode": "rel:0"})); // behind all memory
+    check(json!({"instruction_addr": "0x100000000", "addr_mode": "rel:0"})); // behind all SymCaches
+}
+
+#[test]
+fn a_guess_that_is_no_code_is_dropped() {
+    let frames = demo_frames(
+        json!([
+            {"instruction_addr": "0x11004", "trust": "scan"},
+            {"instruction_addr": "0x14000", "trust": "scan"},
+            {"instruction_addr": "0x99000", "trust": "scan"},
+            {"instruction_addr": "0x14000", "trust": "cfi"}
+        ]),
+        json!({}),
+    );
+    assert_eq!(fields(&frames, &["original_index", "status"]), [r#"0 "symbolicated""#, r#"3 "missing_symbol""#]);
+}
+
+#[test]
+fn what_calls_the_start_of_the_process_is_dropped() {
+    let check = |frames: Value, options: Value, want: usize| assert_eq!(demo_frames(frames, options).len(), want);
+    let start = json!({"instruction_addr": "0x11004"});
+    let nowhere = json!({"instruction_addr": "0x99000"});
+    check(json!([start, nowhere]), json!({}), 1);
+    check(json!([nowhere, start]), json!({"frame_order": "caller_first"}), 1);
+    check(json!([nowhere, start]), json!({}), 2);
+    check(json!([start, nowhere, nowhere]), json!({}), 3);
+    check(json!([start, {"instruction_addr": "0x14000"}]), json!({}), 2);
+    check(json!([nowhere]), json!({}), 1);
+}
+
+#[test]
+fn each_cause_has_its_statuses() {
+    let check = |cause: Cause, frame: &str, module: &str, detail: Option<&str>| {
+        let missing = Missing::new(cause, "what happened");
+        let request = json!({
+            "modules": [{"type": "elf", "code_id": "aa"}, {"type": "elf", "code_id": "bb"}],
+            "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
+        });
+        let (answer, stats) = answer(request, &ModuleOutcome::Missing { missing, considered: Considered::default() });
+        assert_eq!(answer["stacktraces"][0]["frames"][0]["status"], frame, "{cause:?}");
+        assert_eq!(answer["modules"][0]["debug_status"], module, "{cause:?}");
+        assert_eq!(answer["modules"][0].get("debug_detail").and_then(Value::as_str), detail, "{cause:?}");
+        assert_eq!(answer["modules"][1]["debug_status"], "unused");
+        assert_eq!((stats.frames.total(), stats.modules.total(), stats.modules.unused), (1, 2, 1));
+    };
+    check(Cause::NotFound, "missing", "missing", None);
+    check(Cause::PermissionDenied, "missing", "fetching_failed", Some("what happened"));
+    check(Cause::DownloadFailed, "missing", "fetching_failed", Some("what happened"));
+    check(Cause::Timeout, "missing", "timeout", Some("what happened"));
+    check(Cause::Malformed, "malformed", "malformed", Some("what happened"));
+    check(Cause::TooLarge { limit: 7 }, "malformed", "malformed", Some("what happened"));
+    check(Cause::Crashed, "malformed", "malformed", Some("what happened"));
+    check(Cause::Unsupported, "missing", "unsupported", Some("what happened"));
+}
+
+#[test]
+fn a_fault_of_ours_is_no_statement_on_the_module() {
+    let request = json!({
+        "modules": [{"type": "elf"}], "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
+    });
+    let (failed, _) = answer(request.clone(), &ModuleOutcome::Failed { detail: "the store is away".to_owned() });
+    assert_eq!(failed["stacktraces"][0]["frames"][0]["status"], "missing");
+    assert_eq!((&failed["modules"][0]["debug_status"], &failed["modules"][0]["debug_detail"]), (&json!("other"), &json!("the store is away")));
+
+    let request = parse_request(request.to_string().as_bytes()).unwrap();
+    let (completed, stats) = symbolicate(&request, &plan(&request), &[]);
+    assert_eq!((stats.modules.other, stats.frames.missing, completed.modules.len()), (1, 1, 1));
+}
+
+#[test]
+fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
+    let candidate = |location: &str, download: Download| Candidate {
+        source: SourceKey::uploads(),
+        location: Location::new(location),
+        download,
+        size: None,
+        duration_ms: None,
+    };
+    let ok = || Download::Ok { features: Features::default() };
+    let candidates =
+        [candidate("b", Download::NotFound), candidate("c", ok()), candidate("a", ok()), candidate("b", Download::NotFound)];
+    let (source, location) = (SourceKey::uploads(), Location::new("c"));
+    let missing = || Missing::new(Cause::TooLarge { limit: 7 }, "8 bytes, 7 are allowed");
+    let request = |dif_candidates: bool| {
+        json!({
+            "modules": [{"type": "elf", "code_id": "aa"}], "options": {"dif_candidates": dif_candidates},
+            "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
+        })
+    };
+    let shown = |outcome: ModuleOutcome<'_>| {
+        let (answer, _) = answer(request(true), &outcome);
+        let shown = answer["modules"][0]["candidates"].as_array().unwrap().clone();
+        shown.iter().map(|shown| format!("{} {} {}", shown["location"], shown["download"]["status"], shown["debug"])).collect::<Vec<_>>()
+    };
+
+    let used = Considered { candidates: &candidates, used: Some((&source, &location)) };
+    assert_eq!(
+        shown(ModuleOutcome::Missing { missing: missing(), considered: used }),
+        [
+            r#""a" "ok" null"#,
+            r#""b" "notfound" null"#,
+            r#""c" "ok" {"details":"8 bytes, 7 are allowed","status":"malformed"}"#
+        ]
+    );
+    let only = Considered { candidates: &candidates[..2], used: None };
+    assert_eq!(
+        shown(ModuleOutcome::Missing { missing: Missing::new(Cause::Timeout, "too slow"), considered: only }),
+        [r#""b" "notfound" null"#, r#""c" "ok" null"#]
+    );
+    let cache = sym_cache(BREAKPAD);
+    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
+    assert_eq!(
+        shown(ModuleOutcome::Found { cache, features: Features::default(), considered: only }),
+        [r#""b" "notfound" null"#, r#""c" "ok" {"status":"ok"}"#]
+    );
+
+    let (hidden, _) = answer(request(false), &ModuleOutcome::Missing { missing: missing(), considered: used });
+    assert_eq!(hidden["modules"][0].get("candidates"), None);
+}
+
+#[test]
+fn a_module_comes_back_as_it_was_sent_with_what_was_found() {
+    let (answer, _) = demo(json!({
+        "modules": [
+            {"type": "elf", "code_id": "ABCD", "code_file": "/bin/demo", "debug_checksum": "SHA256:00", "image_addr": "0x10000", "other": 1},
+            {"type": "elf", "image_addr": "0x20000"}
+        ],
+        "stacktraces": [{"thread_id": 7, "frames": [{"instruction_addr": "0x11004"}], "registers": {"rip": "0x11004"}}],
+        "signal": 11
+    }));
+    insta::assert_json_snapshot!(answer["modules"][0], @r#"
+    {
+      "arch": "x86_64",
+      "code_file": "/bin/demo",
+      "code_id": "abcd",
+      "debug_checksum": "SHA256:00",
+      "debug_status": "found",
+      "features": {
+        "has_debug_info": true,
+        "has_sources": false,
+        "has_symbols": false,
+        "has_unwind_info": false
+      },
+      "image_addr": "0x10000",
+      "image_size": 65536,
+      "type": "elf"
+    }
+    "#);
+    assert_eq!((&answer["signal"], &answer["stacktraces"][0]["thread_id"]), (&json!(11), &json!(7)));
+    assert_eq!(answer["stacktraces"][0]["registers"], json!({"rip": "0x11004"}));
+}
+
+#[test]
+fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
+    let inlined = 300;
+    let mut breakpad = "MODULE Linux x86_64 492E2DD23CC306CA9C494EEF1533A3810 demo\nFILE 0 a.c\nINLINE_ORIGIN 0 again\nFUNC 1000 10 0 main\n".to_owned();
+    for depth in 0..inlined {
+        breakpad += &format!("INLINE {depth} {} 0 0 1000 10\n", depth + 1);
+    }
+    breakpad += "1000 10 7 0\n";
+    let cache = sym_cache(&breakpad);
+    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
+    let outcome = ModuleOutcome::Found { cache, features: Features::default(), considered: Considered::default() };
+
+    let frames: Vec<_> = (0..1200).map(|_| json!({"instruction_addr": "0x1004", "addr_mode": "rel:0"})).collect();
+    let request = json!({"modules": [{"type": "elf"}], "stacktraces": [{"frames": frames}]});
+    let request = parse_request(request.to_string().as_bytes()).unwrap();
+    let (completed, stats) = symbolicate(&request, &plan(&request), &[outcome]);
+    let frames = &completed.stacktraces[0].frames;
+    assert_eq!((stats.truncated, stats.frames.symbolicated, stats.inlined), (1200, 1200, 1 << 18));
+    assert!(frames.iter().all(|frame| frame.frame.sym_addr.is_none()), "the outermost function is not shown");
+    let made_from = |index: usize| frames.iter().filter(|frame| frame.original_index == Some(index)).count();
+    assert_eq!((made_from(0), made_from(1199)), (256, 1), "a chain is bounded, and so is the response");
+}
+
+/// The bytes of a PPDB cache, as `symbolic` lays them out: method 2 begins in line 10, and goes on in line 11.
+fn ppdb_cache() -> Vec<u8> {
+    const CSHARP: u32 = 9;
+    let path = b"/src/Program.cs";
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let mut cache = Vec::new();
+    let mut section = |bytes: &[u8]| {
+        cache.extend(bytes);
+        cache.resize(cache.len().next_multiple_of(8), 0);
+    };
+    let strings = [&[path.len() as u8][..], path].concat();
+    let counts = words(&[1, 2, strings.len() as u32]); // files, ranges, bytes of strings
+    section(&[&b"PDBC"[..], &words(&[1]), &[0; 32], &counts, &[0; 16]].concat());
+    section(&words(&[0, CSHARP]));
+    section(&words(&[10, 0, 11, 0]));
+    section(&words(&[2, 0, 2, 8]));
+    section(&strings);
+    cache
+}
+
+#[test]
+fn a_dotnet_frame_is_found_by_method_and_offset() {
+    let cache = ppdb_cache();
+    let cache = LookupCache::Ppdb(PortablePdbCache::parse(&cache).unwrap());
+    let outcome = ModuleOutcome::Found { cache, features: Features::default(), considered: Considered::default() };
+    let frames = |frame: Value| {
+        let request = json!({"modules": [{"type": "pe_dotnet", "code_file": "a.dll"}], "stacktraces": [{"frames": [frame]}]});
+        answer(request, &outcome).0["stacktraces"][0]["frames"].as_array().unwrap().clone()
+    };
+    let check = |frame: Value, want: &str| assert_eq!(fields(&frames(frame), &["status", "lineno"]), [want]);
+    let at = |offset: u64, method: u64| json!({"instruction_addr": offset, "function_id": method, "addr_mode": "rel:0"});
+    check(at(0, 2), r#""symbolicated" 10"#);
+    check(at(7, 2), r#""symbolicated" 10"#);
+    check(at(8, 2), r#""symbolicated" 11"#);
+    check(at(0, 1), r#""missing_symbol" null"#);
+    check(at(0, 3), r#""missing_symbol" null"#);
+    check(at(0, 1 << 32 | 2), r#""missing_symbol" null"#);
+    check(at(1 << 32, 2), r#""missing_symbol" null"#);
+    check(json!({"instruction_addr": 0, "addr_mode": "rel:0"}), r#""missing_symbol" null"#);
+
+    let frame = json!({"instruction_addr": 8, "function_id": "0x2", "addr_mode": "rel:0", "function": "Main", "in_app": true});
+    insta::assert_json_snapshot!(frames(frame), @r#"
+    [
+      {
+        "abs_path": "/src/Program.cs",
+        "addr_mode": "rel:0",
+        "filename": "Program.cs",
+        "function": "Main",
+        "function_id": "0x2",
+        "in_app": true,
+        "instruction_addr": "0x8",
+        "lang": "csharp",
+        "lineno": 11,
+        "original_index": 0,
+        "package": "a.dll",
+        "status": "symbolicated"
+      }
+    ]
+    "#);
+}
+
+/// Any address: mostly such as lie in the little module, or at the ends of memory.
+fn any_address() -> impl Strategy<Value = u64> {
+    prop_oneof![0..0x40_u64, 0x1_0ff0..0x1_2100_u64, 0xff0..0x2100_u64, u64::MAX - 0x40..=u64::MAX, any::<u64>()]
+}
+
+fn any_frame() -> impl Strategy<Value = Frame> {
+    let mode = prop_oneof![Just(AddrMode::Abs), (0..4_usize).prop_map(AddrMode::Rel), Just(AddrMode::Rel(usize::MAX))];
+    let trust = prop_oneof![Just(FrameTrust::None), Just(FrameTrust::Scan), Just(FrameTrust::Context)];
+    (any_address(), mode, any::<Option<bool>>(), trust, any::<Option<u32>>(), "(_Z|\\?|\\$s|_R)?[0-9A-Za-z@]{0,12}").prop_map(
+        |(address, addr_mode, adjust_instruction_addr, trust, function_id, symbol)| Frame {
+            instruction_addr: Hex(address),
+            addr_mode,
+            adjust_instruction_addr,
+            trust,
+            function_id: function_id.map(|id| Hex(id.into())),
+            symbol: Some(symbol),
+            ..Frame::default()
+        },
+    )
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    let module = (any_address(), any::<Option<u64>>(), any::<bool>()).prop_map(|(address, image_size, is_dotnet)| Module {
+        object_type: if is_dotnet { ObjectType::PeDotnet } else { ObjectType::Elf },
+        image_addr: Hex(address),
+        image_size,
+        ..Module::default()
+    });
+    let registers = prop::collection::btree_map("rip|pc|eip|srr0", any_address().prop_map(Hex), 0..3);
+    let stacktrace = (prop::collection::vec(any_frame(), 0..6), registers)
+        .prop_map(|(frames, registers)| Stacktrace { frames, registers, ..Stacktrace::default() });
+    let parts = (
+        prop::collection::vec(module, 0..4),
+        prop::collection::vec(stacktrace, 0..3),
+        prop::option::of(0..12_u32),
+        any::<bool>(),
+    );
+    parts.prop_map(|(modules, stacktraces, signal, caller_first)| {
+        let frame_order = if caller_first { FrameOrder::CallerFirst } else { FrameOrder::CalleeFirst };
+        let options = Options { frame_order, ..Options::default() };
+        Request { modules, stacktraces, signal, options, ..Request::default() }
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_request_is_answered_frame_by_frame(
+        request in any_request(),
+        arch in prop::sample::select(vec!["x86", "x86_64", "arm", "arm64", "ppc", "ppc64", "mips", "mips64", "unknown"]),
+    ) {
+        let sym = sym_cache(&BREAKPAD.replace("x86_64", arch));
+        let ppdb = ppdb_cache();
+        let plan = plan(&request);
+        let outcome = |wanted: &Wanted| ModuleOutcome::Found {
+            cache: match wanted.kind {
+                Kind::PpdbCache => LookupCache::Ppdb(PortablePdbCache::parse(&ppdb).unwrap()),
+                _ => LookupCache::Sym(SymCache::parse(&sym).unwrap()),
+            },
+            features: Features::default(),
+            considered: Considered::default(),
+        };
+        let outcomes: Vec<_> = plan.wanted().iter().map(outcome).collect();
+        let (completed, stats) = symbolicate(&request, &plan, &outcomes);
+
+        prop_assert_eq!(completed.modules.len(), request.modules.len());
+        prop_assert_eq!(completed.stacktraces.len(), request.stacktraces.len());
+        let mut shown = 0;
+        for (stacktrace, sent) in completed.stacktraces.iter().zip(&request.stacktraces) {
+            shown += stacktrace.frames.len();
+            let mut indices: Vec<_> = stacktrace.frames.iter().map(|frame| frame.original_index.unwrap()).collect();
+            if request.options.frame_order == FrameOrder::CallerFirst {
+                indices.reverse();
+            }
+            prop_assert!(indices.is_sorted() && indices.iter().all(|index| *index < sent.frames.len()));
+        }
+        prop_assert_eq!(shown, stats.frames.total() + stats.inlined - stats.dropped);
+        let json = serde_json::to_vec(&Response::Completed(completed.clone())).unwrap();
+        prop_assert_eq!(serde_json::from_slice::<Response>(&json).unwrap(), Response::Completed(completed));
+    }
+}

@@ -1,0 +1,82 @@
+//! What a request takes: warm, through the gateway and in the handler, and right after all functions were ended.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::program::Program;
+use super::report::{Report, Row, milliseconds};
+use super::{Arguments, BenchError, agreement, percentile, say};
+use crate::stack::{Client, LocalStack};
+
+/// Frames of a request.
+const FRAMES: usize = 30;
+
+/// Measures requests of 30 frames in one module.
+///
+/// # Errors
+/// A request is not completed.
+pub async fn measure(
+    stack: &LocalStack,
+    program: &Program,
+    arguments: &Arguments,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    say("requests", &format!("{FRAMES} frames in {}", program.name));
+    let client = stack.client();
+    let request = agreement::request(program, &program.addresses(FRAMES, arguments.seed));
+    let group = format!("Requests of {FRAMES} frames, one module ({})", program.name);
+
+    let mut cold = Vec::new();
+    for _ in 0..arguments.cold.max(1) {
+        client.end_functions().await?;
+        cold.push(timed(client, &request).await?);
+    }
+    let p50 = percentile(&cold, 50);
+    report.add(&group, Row::new("first after all functions were ended, p50", milliseconds(p50)).target("≤ 400 ms", p50 <= 400.0));
+    report.add(&group, Row::new("the slowest of them", milliseconds(percentile(&cold, 100))));
+
+    // What an instance remembers of records lasts for some seconds: the requests follow a first one at once.
+    client.end_functions().await?;
+    timed(client, &request).await?;
+    client.clear_stats().await?;
+    let logged = stack.log_of("symbolicate").len();
+    let mut warm = Vec::new();
+    for _ in 0..arguments.requests.max(1) {
+        warm.push(timed(client, &request).await?);
+    }
+    let stats = client.stats().await?;
+    let handler = handler_times(stack.log_of("symbolicate").get(logged..).unwrap_or_default());
+    if handler.len() < warm.len() {
+        return Err(BenchError::Answer {
+            what: "the log of symbolicate",
+            found: format!("{} times of {} requests", handler.len(), warm.len()),
+        });
+    }
+    let p50 = percentile(&handler, 50);
+    report.add(&group, Row::new("warm, in the handler, p50", milliseconds(p50)).target("≤ 0.5 ms", p50 <= 0.5));
+    report.add(&group, Row::new("warm, in the handler, p99", milliseconds(percentile(&handler, 99))));
+    let p50 = percentile(&warm, 50);
+    report.add(&group, Row::new("warm, through the gateway, p50", milliseconds(p50)).target("≤ 3 ms", p50 <= 3.0));
+    report.add(&group, Row::new("warm, through the gateway, p99", milliseconds(percentile(&warm, 99))));
+    let calls = stats.aws_calls();
+    report.add(&group, Row::new(format!("AWS calls of {} warm requests", warm.len()), calls.to_string()).target("0", calls == 0));
+    Ok(())
+}
+
+/// Sends a request, and returns how long it took until the whole answer was here, in milliseconds.
+async fn timed(client: &Client, request: &Value) -> Result<f64, BenchError> {
+    let began = Instant::now();
+    let answer = client.completed("", request).await?;
+    let took = began.elapsed();
+    if answer["modules"][0]["debug_status"] != "found" {
+        return Err(BenchError::Answer { what: "the module of the answer", found: answer["modules"].to_string() });
+    }
+    Ok(took.as_secs_f64() * 1000.0)
+}
+
+/// Returns the times that the function itself measured, in milliseconds.
+fn handler_times(log: &str) -> Vec<f64> {
+    let time = |line: &str| serde_json::from_str::<Value>(line).ok()?.get("handler_us")?.as_f64();
+    log.lines().filter_map(time).map(|microseconds| microseconds / 1000.0).collect()
+}

@@ -1,0 +1,202 @@
+//! The service on real input: Debian's C library and its largest C++ program, held against an independent tool and against
+//! `symbolic` used plainly.
+//!
+//! 1. [`packages`]: the debug files come from Debian, by `apt-get download`, into a folder that is kept.
+//! 2. [`deriving`]: their caches are derived by our parser process and by one plain process ([`plain`]); time and memory
+//!    of the one are held against those of the other.
+//! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by `eu-addr2line` ([`oracle`]).
+//! 4. [`latency`] and [`startup`]: what requests and starts take.
+//!
+//! Everything is printed as it is known, and as one table at the end ([`report`]).
+
+pub mod agreement;
+pub mod deriving;
+pub mod latency;
+pub mod oracle;
+pub mod packages;
+pub mod plain;
+pub mod program;
+pub mod report;
+pub mod startup;
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anstyle::Style;
+use symdepot::ports::ParseError;
+
+use crate::stack::{Binaries, LocalStack, Options, StackError, checkout};
+use program::Program;
+use report::Report;
+
+/// How long the stack may take over the largest file.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
+
+const TITLE: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+
+/// Holds the service on real debug files against eu-addr2line and plain symbolic.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Where downloads are kept (default: target/bench-real in the checkout).
+    #[arg(long)]
+    pub cache: Option<PathBuf>,
+    /// Random addresses in each program.
+    #[arg(long, default_value_t = 1000)]
+    pub addresses: usize,
+    /// What chance begins with.
+    #[arg(long, default_value_t = 20_240_229)]
+    pub seed: u64,
+    /// How often each file is derived; the median counts.
+    #[arg(long, default_value_t = 3)]
+    pub runs: usize,
+    /// Warm requests.
+    #[arg(long, default_value_t = 2000)]
+    pub requests: usize,
+    /// Cold requests, and starts of each function.
+    #[arg(long, default_value_t = 20)]
+    pub cold: usize,
+    /// Also writes the numbers to this file, as Markdown.
+    #[arg(long)]
+    pub markdown: Option<PathBuf>,
+}
+
+/// Why the numbers cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A tool is not there.
+    #[error("{tool} is not there; on Debian: apt-get install {package}")]
+    MissingTool {
+        /// The tool.
+        tool: &'static str,
+        /// What it is in.
+        package: &'static str,
+    },
+    /// A tool cannot be started.
+    #[error("cannot run {tool}: {source}")]
+    Tool {
+        /// The tool.
+        tool: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A tool failed.
+    #[error("{command} failed ({status}): {said}{hint}")]
+    ToolFailed {
+        /// The command.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said.
+        said: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// A package is not what it was.
+    #[error("{package} has no {wanted}")]
+    NotInPackage {
+        /// The package.
+        package: String,
+        /// What was looked for.
+        wanted: String,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot use {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A debug file cannot be read.
+    #[error("cannot read {}: {reason}", path.display())]
+    Dif {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// What a tool or a function says is not understood.
+    #[error("cannot make sense of {what}: {found}")]
+    Answer {
+        /// What was read.
+        what: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// The stack.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// Our parser.
+    #[error("our parser failed: {0}")]
+    Parser(#[from] ParseError),
+}
+
+impl BenchError {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// Takes all numbers.
+///
+/// # Errors
+/// See [`BenchError`]. A number that misses its target is no error; it says so.
+pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
+    let binaries = Binaries::from_env()?;
+    packages::check_tools()?;
+    let cache = arguments.cache.clone().unwrap_or_else(|| checkout().join("target/bench-real"));
+    let mut report = Report::default();
+    report.environment = report::environment();
+
+    say("downloads", &format!("kept in {}", cache.display()));
+    let mut programs = Vec::new();
+    for source in packages::SOURCES {
+        let files = packages::files(&cache, source)?;
+        report.environment.push(files.version.clone());
+        programs.push((Program::read(source.name, &files.debug)?, files));
+    }
+
+    say("deriving", &format!("our parser process against one plain process, {} times each", arguments.runs));
+    for (program, files) in &programs {
+        deriving::against_plain(&binaries, &program.name, &files.debug, arguments.runs, &mut report).await?;
+    }
+    if let Some((program, files)) = programs.last() {
+        deriving::against_plain(&binaries, &format!("{} (program)", program.name), &files.program, arguments.runs, &mut report).await?;
+    }
+
+    let folder = tempfile::TempDir::new_in(&cache).map_err(BenchError::file(&cache))?;
+    let stack = LocalStack::start(Options::new(binaries.clone(), folder.path())).await?;
+    say("the stack", &format!("{} on an empty folder", stack.client().addresses().gateway));
+    for (program, files) in &programs {
+        deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
+    }
+    for (program, _) in &programs {
+        agreement::of_program(stack.client(), program, arguments.addresses, arguments.seed, &mut report).await?;
+    }
+    if let Some((program, _)) = programs.last() {
+        latency::measure(&stack, program, arguments, &mut report).await?;
+    }
+    startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
+    stack.stop().await?;
+    Ok(report)
+}
+
+/// Says what comes next.
+pub(crate) fn say(what: &str, how: &str) {
+    anstream::println!("\n{TITLE}{what}{TITLE:#} {DIM}{how}{DIM:#}");
+}
+
+/// Says a detail.
+pub(crate) fn detail(text: &str) {
+    anstream::println!("  {text}");
+}
+
+/// Returns the value that so many of a hundred do not exceed, by nearest rank.
+pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,95 @@
+//! `symbolic` used plainly: the same caches of the same file, one after the other, in one process.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use symbolic::cfi::CfiCache;
+use symbolic::common::ByteView;
+use symbolic::debuginfo::Object;
+use symbolic::symcache::SymCacheConverter;
+
+use super::BenchError;
+
+/// The level that blobs are compressed with.
+pub const ZSTD_LEVEL: i32 = 3;
+
+/// What a plain process did, in bytes, and how long it took.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Work {
+    /// From the opening of the file to the last compressed byte, in seconds.
+    pub seconds: f64,
+    /// The most memory that the process ever had resident, its file included.
+    pub peak_bytes: u64,
+    /// The SymCache.
+    pub symcache: Sizes,
+    /// The CFI cache.
+    pub cficache: Sizes,
+}
+
+/// Sizes of one cache in bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Sizes {
+    /// As it is.
+    pub raw: u64,
+    /// Compressed.
+    pub compressed: u64,
+}
+
+/// Derives the caches of a file in this process.
+///
+/// # Errors
+/// [`BenchError::Dif`] where `symbolic` fails.
+pub fn derive(path: &Path) -> Result<Work, BenchError> {
+    let began = Instant::now();
+    let unreadable = |reason: String| BenchError::Dif { path: path.to_owned(), reason };
+    let view = ByteView::open(path).map_err(BenchError::file(path))?;
+    let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
+    let symcache = compressed(&symcache(&object).map_err(unreadable)?).map_err(BenchError::file(path))?;
+    let cfi = CfiCache::from_object(&object).map_err(|error| unreadable(error.to_string()))?;
+    let cficache = compressed(cfi.as_slice()).map_err(BenchError::file(path))?;
+    let seconds = began.elapsed().as_secs_f64();
+    Ok(Work { seconds, peak_bytes: own_peak(), symcache, cficache })
+}
+
+/// Returns the SymCache of an object.
+///
+/// # Errors
+/// What `symbolic` says is wrong.
+pub fn symcache(object: &Object<'_>) -> Result<Vec<u8>, String> {
+    let mut converter = SymCacheConverter::new();
+    converter.process_object(object).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    converter.serialize(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// Derives the caches of a file in a process of its own: this program, told to be plain. Returns the work, and how long the
+/// process took from its start to its end.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn in_own_process(path: &Path) -> Result<(Work, Duration), BenchError> {
+    let failed = |source| BenchError::Tool { tool: "this program".to_owned(), source };
+    let began = Instant::now();
+    let output = std::process::Command::new(std::env::current_exe().map_err(failed)?).arg("plain").arg(path).output().map_err(failed)?;
+    let took = began.elapsed();
+    let work = serde_json::from_slice(&output.stdout).map_err(|error| BenchError::Answer {
+        what: "what the plain process says",
+        found: format!("{error}; {}", String::from_utf8_lossy(&output.stderr)),
+    })?;
+    Ok((work, took))
+}
+
+fn compressed(raw: &[u8]) -> std::io::Result<Sizes> {
+    let compressed = zstd::bulk::compress(raw, ZSTD_LEVEL)?;
+    Ok(Sizes { raw: raw.len() as u64, compressed: compressed.len() as u64 })
+}
+
+/// Source: `man 5 proc_pid_status`, VmHWM.
+fn own_peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}

@@ -1,0 +1,88 @@
+//! A program as its symbol table has it: where its functions are, and what they are called.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use symbolic::common::ByteView;
+use symbolic::debuginfo::Object;
+
+use super::BenchError;
+
+/// A program, by its symbol table.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What it is called here.
+    pub name: String,
+    /// The debug file.
+    pub debug: std::path::PathBuf,
+    /// Its debug id.
+    pub debug_id: String,
+    /// Its build id.
+    pub code_id: String,
+    /// What is added to an address in the module to get the one that its tools know.
+    pub load_address: u64,
+    /// Functions by their first address: the end of each, and all names that it has.
+    functions: BTreeMap<u64, Function>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Function {
+    end: u64,
+    names: BTreeSet<String>,
+}
+
+impl Program {
+    /// Reads a debug file.
+    ///
+    /// # Errors
+    /// [`BenchError::Dif`] where it has no ids or no functions.
+    pub fn read(name: &str, debug: &Path) -> Result<Self, BenchError> {
+        let unreadable = |reason: String| BenchError::Dif { path: debug.to_owned(), reason };
+        let view = ByteView::open(debug).map_err(BenchError::file(debug))?;
+        let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
+        let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
+        for symbol in object.symbols().filter(|symbol| symbol.size > 0) {
+            let function = functions.entry(symbol.address).or_default();
+            function.end = function.end.max(symbol.address + symbol.size);
+            function.names.extend(symbol.name().map(str::to_owned));
+        }
+        if functions.is_empty() {
+            return Err(unreadable("its symbol table has no functions".to_owned()));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            debug: debug.to_owned(),
+            debug_id: object.debug_id().to_string(),
+            code_id: object.code_id().map(|id| id.to_string()).unwrap_or_default(),
+            load_address: object.load_address(),
+            functions,
+        })
+    }
+
+    /// Returns addresses in functions, each byte of a function as likely as any other, in no order.
+    pub fn addresses(&self, count: usize, seed: u64) -> Vec<u64> {
+        let total: u64 = self.functions.iter().map(|(start, function)| function.end - start).sum();
+        let mut chance = StdRng::seed_from_u64(seed);
+        let at_offset = |mut offset: u64| {
+            for (start, function) in &self.functions {
+                let size = function.end - start;
+                if offset < size {
+                    return start + offset;
+                }
+                offset -= size;
+            }
+            0
+        };
+        (0..count).map(|_| at_offset(chance.random_range(0..total))).collect()
+    }
+
+    /// Returns every name that the symbol table has for the function at an address.
+    pub fn names_at(&self, address: u64) -> impl Iterator<Item = &str> {
+        // Symbols may begin inside others; those that cover the address are not far before it.
+        let before = self.functions.range(..=address).rev().take(8);
+        let covering = before.filter(move |(_, function)| address < function.end);
+        covering.flat_map(|(_, function)| function.names.iter().map(String::as_str))
+    }
+}

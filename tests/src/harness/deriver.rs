@@ -1,0 +1,98 @@
+//! A deriver that counts, and takes its time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use symdepot::adapters::parser::InProcessDeriver;
+use symdepot::cache::{DeriveJob, Derived};
+use symdepot::domain::{Inspection, Missing};
+use symdepot::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
+
+/// What is counted of a deriver, and what is asked of it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Derivations {
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    opened: AtomicU64,
+    derived: AtomicU64,
+    takes: Mutex<Duration>,
+    failures: AtomicU64,
+}
+
+impl Derivations {
+    /// Returns how many DIFs were opened.
+    pub fn opened(&self) -> u64 {
+        self.state.opened.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many caches were derived, or tried to be.
+    pub fn derived(&self) -> u64 {
+        self.state.derived.load(Ordering::Relaxed)
+    }
+
+    /// Lets every derivation take this long from now on.
+    pub fn take(&self, time: Duration) {
+        *self.state.takes.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+
+    /// Lets the next derivations fail for a fault of ours.
+    pub fn fail_next(&self, count: u64) {
+        self.state.failures.store(count, Ordering::Relaxed);
+    }
+
+    fn takes(&self) -> Duration {
+        *self.state.takes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fails(&self) -> bool {
+        self.state.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+}
+
+/// The in-process deriver, observed.
+#[derive(Debug)]
+pub(super) struct ObservedDeriver {
+    pub(super) inner: InProcessDeriver,
+    pub(super) derivations: Derivations,
+}
+
+#[async_trait]
+impl Deriver for ObservedDeriver {
+    fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError> {
+        self.inner.reserve(size)
+    }
+
+    async fn open(&self, dif: Box<dyn Scratch>, partial: bool) -> Result<Box<dyn Parser>, ParseError> {
+        self.derivations.state.opened.fetch_add(1, Ordering::Relaxed);
+        let inner = self.inner.open(dif, partial).await?;
+        Ok(Box::new(ObservedParser { inner, derivations: self.derivations.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct ObservedParser {
+    inner: Box<dyn Parser>,
+    derivations: Derivations,
+}
+
+#[async_trait]
+impl Parser for ObservedParser {
+    async fn inspect(&mut self) -> Result<Inspection, ParseError> {
+        self.inner.inspect().await
+    }
+
+    async fn derive(&mut self, object: usize, jobs: &[DeriveJob]) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
+        self.derivations.state.derived.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        // The clock is paused: this takes no time but the world's.
+        tokio::time::sleep(self.derivations.takes()).await;
+        if self.derivations.fails() {
+            return Err(StoreError::new(StoreErrorKind::Transient, "starting a parser, on purpose,").into());
+        }
+        self.inner.derive(object, jobs).await
+    }
+}

@@ -1,0 +1,53 @@
+//! Requests to symbolicate.
+
+use serde_json::{Value, json};
+use symdepot::api::symbolicator::{Completed, Request, parse_request};
+
+use super::fixtures::{Fixture, fixture_text};
+
+/// A request, and the modules that it is about.
+pub type Crash = Request;
+
+/// Where the module of a request is mapped.
+const IMAGE: u64 = 0x1_0000_0000;
+
+/// Returns the sample crash.
+pub fn sample_crash() -> Crash {
+    parse(&fixture_text("crash.json"))
+}
+
+/// Returns a crash in one module, at these addresses relative to it, each of which is that of an instruction.
+///
+/// `module` has the type and the ids; it is given a place unless it has one.
+pub fn in_module(module: Value, addresses: &[u64]) -> Crash {
+    let mut module = module;
+    if module.get("image_addr").is_none() {
+        module["image_addr"] = format!("{IMAGE:#x}").into();
+    }
+    let frames: Vec<Value> = addresses
+        .iter()
+        .map(|address| json!({"instruction_addr": format!("{:#x}", IMAGE + address), "adjust_instruction_addr": false}))
+        .collect();
+    parse(&json!({"stacktraces": [{"frames": frames}], "modules": [module]}).to_string())
+}
+
+/// Returns a crash in the module that a fixture belongs to.
+pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
+    let kind = match fixture.format.as_deref() {
+        Some("pdb" | "pe") => "pe",
+        Some("breakpad") | None => "elf",
+        Some(format) => format,
+    };
+    let module = json!({"type": kind, "debug_id": fixture.debug_id, "code_id": fixture.code_id});
+    in_module(module, addresses)
+}
+
+/// Returns the names of the functions in an answer, stack by stack, innermost first; `?` where there is none.
+pub fn function_names(completed: &Completed) -> Vec<String> {
+    let frames = completed.stacktraces.iter().flat_map(|stacktrace| &stacktrace.frames);
+    frames.map(|frame| frame.frame.function.clone().unwrap_or_else(|| "?".to_owned())).collect()
+}
+
+fn parse(body: &str) -> Crash {
+    parse_request(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"))
+}

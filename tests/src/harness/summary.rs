@@ -1,0 +1,62 @@
+//! What is stored, as text that does not depend on chance and time.
+
+use std::fmt::Write;
+
+use symdepot::cache::{Entry, Item, UploadState};
+
+use super::World;
+
+/// Returns a line for each item, in the order of what they are about.
+pub(super) fn of(world: &World) -> String {
+    let mut lines: Vec<String> = world
+        .records
+        .items()
+        .into_iter()
+        .map(|(key, stored)| match stored.item {
+            Item::Entry(entry) => line_of(&entry),
+            Item::Alias(alias) => format!("alias to {} in {}", alias.target.module, alias.target.scope),
+            Item::Dif(dif) => {
+                let refused = dif.refused.map(|missing| format!(" refused: {}", missing.detail)).unwrap_or_default();
+                let module = &dif.module;
+                format!("dif {} for {} in {}{refused}", dif.dif.location, module.module, module.scope)
+            }
+            Item::Upload(upload) => {
+                let ids: Vec<String> = upload.objects.iter().map(|object| object.module.to_string()).collect();
+                let state = match upload.state {
+                    UploadState::Pending => "pending".to_owned(),
+                    UploadState::Applied => "applied".to_owned(),
+                    UploadState::Ignored { reason } => format!("ignored: {reason}"),
+                    UploadState::Gone => "gone".to_owned(),
+                };
+                format!("upload {} {state} [{}]", upload.key, ids.join(", "))
+            }
+            Item::Request(request) => format!("request in {}", request.scope),
+            Item::Newer { schema } => format!("newer item of schema {schema} at {}", key.sort),
+        })
+        .collect();
+    lines.sort();
+    lines.join("\n")
+}
+
+fn line_of(entry: &Entry) -> String {
+    let mut line = format!("{} of {} in {}:", entry.kind(), entry.module().module, entry.module().scope);
+    for (name, state) in [("ready", entry.ready()), ("older", entry.older())] {
+        if let Some(state) = state {
+            let made_from: Vec<&str> = state.made_from.iter().map(|dif| dif.location.as_str()).collect();
+            let _ = write!(line, " {name} v{} {:?} from {}", state.version, state.quality, made_from.join(", "));
+        }
+    }
+    if let Some(placeholder) = entry.missing() {
+        let _ = write!(line, " {:?}: {}", placeholder.missing.cause, placeholder.missing.detail);
+    }
+    if entry.lease().is_some() {
+        line.push_str(" leased");
+    }
+    if let Some(ask) = entry.ask() {
+        let _ = write!(line, " asked ({:?})", ask.lane);
+    }
+    if entry.suspect().is_some() {
+        line.push_str(" suspected");
+    }
+    line
+}

@@ -1,0 +1,390 @@
+//! The world of a test: stores, lanes, clock, chance.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use symdepot::adapters::faulty::{Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyRecords};
+use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, SentMessage};
+use symdepot::adapters::parser::InProcessDeriver;
+use symdepot::api::symbolicator::Completed;
+use symdepot::cache::{Entry, Item, ItemKey, Kind, ModuleKey, Policy, Upload, violations};
+use symdepot::domain::{Location, ModuleId, Scope, Timestamp};
+use symdepot::flows::build::Builder;
+use symdepot::flows::memory::Memory;
+use symdepot::flows::prune::{Pruner, Report};
+use symdepot::flows::symbolicate::{Answer, Symbolicator};
+use symdepot::flows::uploads::{UploadChange, UploadEvent};
+use symdepot::flows::{Error, Invocation, Settings};
+use symdepot::ports::LaneMessage;
+use tokio::time::Instant;
+
+use super::deriver::{Derivations, ObservedDeriver};
+use super::fixtures::fixture;
+use super::requests::Crash;
+use super::summary;
+
+/// The time at which every world begins.
+const EPOCH: Duration = Duration::from_secs(1_800_000_000);
+
+/// The time that `derive` has.
+const DERIVE_TIME: Duration = Duration::from_secs(900);
+
+/// The time that `symbolicate` has.
+const SYMBOLICATE_TIME: Duration = Duration::from_secs(29);
+
+/// Messages that a lane may deliver before a test takes it for going round in a circle.
+const MOST_MESSAGES: usize = 200;
+
+/// Stores, lanes, clock and chance. Clones share all of it.
+#[derive(Clone)]
+pub struct World {
+    /// The records, as they are.
+    pub records: Arc<MemoryRecords>,
+    /// The bucket of derived caches, as it is.
+    pub caches: Arc<MemoryBlobs>,
+    /// The bucket that users upload to, as it is.
+    pub uploads: Arc<MemoryDifs>,
+    /// The lanes, as they are.
+    pub lanes: Arc<MemoryLanes>,
+    /// What every call to any port goes through.
+    pub faults: Arc<Faults>,
+    /// What is derived.
+    pub derivations: Derivations,
+    /// The settings.
+    pub settings: Settings,
+    builder: Builder,
+    symbolicator: Symbolicator,
+    began: Instant,
+    drawn: Arc<AtomicU64>,
+}
+
+/// What became of a delivery.
+pub type Delivery = Result<(), Error>;
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}\n{}\n{}", self.records, self.caches, self.uploads, self.lanes)
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World {
+    /// Returns a world with the default settings.
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// Returns a world with other settings.
+    pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = Settings {
+            policy: Policy::default(),
+            dif_max_bytes: 1 << 30,
+            scratch_bytes: 256 << 20,
+            parser_memory_bytes: 2 << 30,
+            request_lifetime: Duration::from_secs(3600),
+            orphan_min_age: Duration::from_secs(3600),
+            memory_cache_bytes: 64 << 20,
+        };
+        change(&mut settings);
+        let (records, caches) = (Arc::new(MemoryRecords::new()), Arc::new(MemoryBlobs::new()));
+        let (uploads, lanes) = (Arc::new(MemoryDifs::new()), Arc::new(MemoryLanes::new()));
+        let world = Self {
+            builder: Builder {
+                records: records.clone(),
+                caches: caches.clone(),
+                uploads: uploads.clone(),
+                lanes: lanes.clone(),
+                deriver: Arc::new(ObservedDeriver {
+                    inner: InProcessDeriver::new(settings.scratch_bytes),
+                    derivations: Derivations::default(),
+                }),
+                settings: settings.clone(),
+            },
+            symbolicator: Symbolicator {
+                records: records.clone(),
+                caches: caches.clone(),
+                lanes: lanes.clone(),
+                memory: Arc::new(Memory::new(settings.memory_cache_bytes)),
+                settings: settings.clone(),
+            },
+            records,
+            caches,
+            uploads,
+            lanes,
+            faults: Arc::new(Faults::new()),
+            derivations: Derivations::default(),
+            settings: settings.clone(),
+            began: Instant::now(),
+            drawn: Arc::default(),
+        };
+        world.deployed_with(|_| {})
+    }
+
+    /// Returns the same world, its functions deployed anew with other settings.
+    #[must_use]
+    pub fn deployed_with(&self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut world = self.clone();
+        change(&mut world.settings);
+        let settings = world.settings.clone();
+        let records = Arc::new(FaultyRecords::new(self.records.clone(), self.faults.clone()));
+        let caches = Arc::new(FaultyBlobs::new(self.caches.clone(), self.faults.clone()));
+        let lanes = Arc::new(FaultyLanes::new(self.lanes.clone(), self.faults.clone()));
+        world.builder = Builder {
+            records: records.clone(),
+            caches: caches.clone(),
+            uploads: Arc::new(FaultyDifs::new(self.uploads.clone(), self.faults.clone())),
+            lanes: lanes.clone(),
+            deriver: Arc::new(ObservedDeriver {
+                inner: InProcessDeriver::new(settings.scratch_bytes),
+                derivations: self.derivations.clone(),
+            }),
+            settings: settings.clone(),
+        };
+        world.symbolicator = Symbolicator {
+            records,
+            caches,
+            lanes,
+            memory: Arc::new(Memory::new(settings.memory_cache_bytes)),
+            settings,
+        };
+        world
+    }
+
+    /// Returns the same world, seen by another instance of `symbolicate`, which remembers nothing yet.
+    #[must_use]
+    pub fn another_instance(&self) -> Self {
+        self.deployed_with(|_| {})
+    }
+
+    // Clock and chance.
+
+    /// Lets time pass.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::advance(time).await;
+    }
+
+    /// Returns the time now.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_secs((EPOCH + self.began.elapsed()).as_secs())
+    }
+
+    /// Begins an invocation that may run for a time.
+    pub fn invocation(&self, time: Duration) -> Invocation {
+        let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&drawn.to_le_bytes());
+        self.caches.set_now(self.now());
+        Invocation::new(format!("invocation {drawn}"), EPOCH + self.began.elapsed(), time, seed)
+    }
+
+    // An upload becomes derived caches.
+
+    /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has delivered yet.
+    pub fn put(&self, key: &str, body: impl Into<Bytes>) -> UploadEvent {
+        self.uploads.put(&Location::new(key), body);
+        self.event(key, UploadChange::Created)
+    }
+
+    /// Removes a key from the uploads bucket; returns the event that says so, which nobody has delivered yet.
+    pub fn take_away(&self, key: &str) -> UploadEvent {
+        self.uploads.remove(&Location::new(key));
+        self.event(key, UploadChange::Removed)
+    }
+
+    fn event(&self, key: &str, change: UploadChange) -> UploadEvent {
+        let sequencer = format!("{:018X}", self.drawn.fetch_add(1, Ordering::Relaxed));
+        UploadEvent { key: key.to_owned(), sequencer, change }
+    }
+
+    /// Delivers an event of the uploads bucket, once.
+    pub async fn deliver(&self, event: &UploadEvent) -> Delivery {
+        let invocation = self.invocation(DERIVE_TIME);
+        self.builder.upload(&invocation, event).await
+    }
+
+    /// Uploads a fixture, delivers the event and whatever comes of it; returns what became of the upload.
+    pub async fn upload(&self, key: &str, path: &str) -> Upload {
+        let event = self.put(key, fixture(path));
+        self.deliver(&event).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+        self.settle().await;
+        self.upload_item(key)
+    }
+
+    /// Removes an upload, delivers the event and whatever comes of it.
+    pub async fn remove(&self, key: &str) {
+        let event = self.take_away(key);
+        self.deliver(&event).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+        self.settle().await;
+    }
+
+    /// Delivers a message of a lane, once.
+    pub async fn serve(&self, message: &LaneMessage) -> Delivery {
+        self.serve_within(message, DERIVE_TIME).await
+    }
+
+    /// Delivers a message of a lane, once, to a function that has only so much time.
+    pub async fn serve_within(&self, message: &LaneMessage, time: Duration) -> Delivery {
+        let invocation = self.invocation(time);
+        self.builder.serve(&invocation, message).await
+    }
+
+    /// Delivers everything that waits in the lanes, each at its time, until nothing does.
+    pub async fn settle(&self) {
+        for _ in 0..MOST_MESSAGES {
+            let mut waiting = self.lanes.drain();
+            if waiting.is_empty() {
+                return;
+            }
+            waiting.sort_by_key(|sent| sent.delay);
+            let mut passed = Duration::ZERO;
+            for SentMessage { message, delay } in waiting {
+                self.pass(delay.saturating_sub(passed)).await;
+                passed = passed.max(delay);
+                self.serve(&message).await.unwrap_or_else(|error| panic!("{message:?}: {error}"));
+            }
+        }
+        panic!("the lanes never become empty:\n{}", self.lanes);
+    }
+
+    /// Does something while `derive` serves whatever comes into the lanes, one message after the other.
+    pub async fn with_derive_at_work<T>(&self, work: impl Future<Output = T>) -> T {
+        let serving = async {
+            loop {
+                for SentMessage { message, delay } in self.lanes.drain() {
+                    tokio::time::sleep(delay).await;
+                    self.serve(&message).await.unwrap_or_else(|error| panic!("{message:?}: {error}"));
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = serving => unreachable!("derive works for ever"),
+        }
+    }
+
+    // A request becomes a response.
+
+    /// Answers a request in a scope, waiting for a time.
+    pub async fn answer(&self, request: &Crash, scope: &Scope, wait: Duration) -> Result<Answer, Error> {
+        let invocation = self.invocation(SYMBOLICATE_TIME);
+        self.symbolicator.answer(&invocation, request, scope, wait).await
+    }
+
+    /// Answers a request in the global scope while `derive` is at work; it must be finished in the end.
+    pub async fn symbolicate(&self, request: &Crash) -> Completed {
+        self.symbolicate_for(&Scope::Global, request).await
+    }
+
+    /// Answers a request in a scope while `derive` is at work; it must be finished in the end.
+    pub async fn symbolicate_for(&self, scope: &Scope, request: &Crash) -> Completed {
+        let answer = self.with_derive_at_work(self.answer(request, scope, Duration::from_secs(25))).await;
+        match answer {
+            Ok(Answer::Completed(completed, _)) => *completed,
+            other => panic!("not finished: {other:?}"),
+        }
+    }
+
+    /// Returns what answers requests.
+    pub fn symbolicator(&self) -> &Symbolicator {
+        &self.symbolicator
+    }
+
+    // A schedule removes what is no longer used.
+
+    /// Sweeps.
+    pub async fn prune(&self) -> Result<Report, Error> {
+        self.sweep(false).await
+    }
+
+    /// Says what a sweep would do.
+    pub async fn prune_dry(&self) -> Result<Report, Error> {
+        self.sweep(true).await
+    }
+
+    async fn sweep(&self, dry_run: bool) -> Result<Report, Error> {
+        let pruner = Pruner {
+            records: self.builder.records.clone(),
+            caches: self.builder.caches.clone(),
+            settings: self.settings.clone(),
+        };
+        pruner.prune(&self.invocation(DERIVE_TIME), dry_run).await
+    }
+
+    // What is stored.
+
+    /// Returns what became of an upload; there must be an item for it.
+    pub fn upload_item(&self, key: &str) -> Upload {
+        match self.records.peek(&ItemKey::upload(&Location::new(key))).map(|stored| stored.item) {
+            Some(Item::Upload(upload)) => upload,
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+
+    /// Returns every entry.
+    pub fn entries(&self) -> Vec<Entry> {
+        let entry = |item| if let Item::Entry(entry) = item { Some(entry) } else { None };
+        self.records.items().into_iter().filter_map(|(_, stored)| entry(stored.item)).collect()
+    }
+
+    /// Returns the entry of a kind of the module with this debug id, among the uploads of a scope.
+    pub fn entry(&self, scope: &str, debug_id: &str, kind: Kind) -> Option<Entry> {
+        let key = self.module(scope, debug_id).entry(kind);
+        match self.records.peek(&key)?.item {
+            Item::Entry(entry) => Some(entry),
+            other => panic!("{debug_id}: {other:?}"),
+        }
+    }
+
+    /// Returns the key of the module with this debug id, among the uploads of a scope.
+    pub fn module(&self, scope: &str, debug_id: &str) -> ModuleKey {
+        let id = debug_id.parse().unwrap_or_else(|error| panic!("{debug_id}: {error}"));
+        let scope = scope.parse().unwrap_or_else(|error| panic!("{scope}: {error}"));
+        ModuleKey::uploads(scope, &ModuleId::Debug(id))
+    }
+
+    /// Returns the number of calls to all stores and lanes so far.
+    pub fn calls(&self) -> u64 {
+        self.records.calls().total() + self.caches.calls().total() + self.uploads.calls().total() + self.lanes.calls().total()
+    }
+
+    /// Returns what is stored, without what chance and time made of it: a line for each thing that matters.
+    pub fn summary(&self) -> String {
+        summary::of(self)
+    }
+
+    /// Returns the paths of the blobs that no entry names.
+    pub fn orphans(&self) -> Vec<String> {
+        let named: Vec<String> = self.named_blobs();
+        let paths = self.caches.paths().into_iter().filter(|path| path.starts_with("derived/"));
+        paths.filter(|path| !named.contains(path)).collect()
+    }
+
+    /// Checks what must hold at any time: every entry is sound, and no state points at a blob that is gone.
+    pub fn check(&self) {
+        for entry in self.entries() {
+            assert_eq!(violations(&entry), Vec::<&str>::new(), "{entry:#?}");
+        }
+        let paths = self.caches.paths();
+        for blob in self.named_blobs() {
+            assert!(paths.contains(&blob), "{blob} is named and gone");
+        }
+    }
+
+    fn named_blobs(&self) -> Vec<String> {
+        let states = |entry: Entry| {
+            let states = entry.ready().into_iter().chain(entry.older());
+            states.map(|ready| ready.blob.path.clone()).collect::<Vec<_>>()
+        };
+        self.entries().into_iter().flat_map(states).collect()
+    }
+}

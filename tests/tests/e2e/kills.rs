@@ -1,0 +1,139 @@
+//! Whatever is killed at whatever moment: nothing is lost, and nothing stays behind.
+
+use std::time::Duration;
+
+use symbolic::common::ByteView;
+use symbolic::debuginfo::Object;
+use symdepot::runtime::parser;
+use symdepot_tests::stack::{Binaries, Client, LocalStack, Process, until};
+
+use crate::crash;
+use crate::{PATIENCE, Running, bytes_of};
+
+/// What a killed holder delays: its lease ends with the function's time, which is a quarter of an hour otherwise.
+const DERIVE_SECONDS: u64 = 20;
+
+/// Programs of ours with debug information, large enough that deriving from them takes a while.
+const PROGRAMS: [&str; 3] = ["derive", "symbolicate", "local-stack"];
+
+/// A program that was uploaded, and what is in it.
+struct Program {
+    key: String,
+    debug_id: String,
+    /// Where its `main` is.
+    main: u64,
+}
+
+impl Program {
+    async fn upload(client: &Client, name: &str) -> Self {
+        let path = Binaries::from_env().unwrap().get(name);
+        let view = ByteView::open(&path).unwrap();
+        let object = Object::parse(&view).unwrap();
+        let main = object.symbols().find(|symbol| symbol.name() == Some("main")).unwrap().address;
+        let key = format!("global/programs/{name}");
+        client.upload_file(&key, &path).await.unwrap();
+        Self { key, debug_id: object.debug_id().to_string(), main }
+    }
+
+    /// Panics unless it was applied, and crashes in it are symbolicated.
+    async fn assert_serves(&self, running: &Running) {
+        let (state, upload) = running.state_of(&self.key).await;
+        assert_eq!(state, "applied", "{upload:#}");
+        let request = crash::of_module(crash::module("elf", &self.debug_id, None), &[self.main]);
+        let answer = running.client().completed("", &request).await.unwrap();
+        assert_eq!(answer["stacktraces"][0]["frames"][0]["function"], "main", "{answer:#}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_the_stack_is_killed_in_the_middle_of_deriving() {
+    let mut running = Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
+    running.upload("global/crash.debug", bytes_of("elf/crash.debug")).await;
+    let program = Program::upload(running.client(), "local-stack").await;
+    parser_at_work(&running.stack, Duration::from_millis(50)).await;
+
+    let processes = running.stack.kill().await.unwrap();
+    assert!(processes.iter().any(is_parser) && processes.iter().any(is_derive), "{processes:#?}");
+    let gone = until("the end of its processes", PATIENCE, async || processes.iter().all(|process| !process.is_alive()).then_some(()));
+    if let Err(error) = gone.await {
+        let left: Vec<&Process> = processes.iter().filter(|process| process.is_alive()).collect();
+        panic!("{error}: {left:#?}");
+    }
+
+    let Running { stack, folder } = running;
+    let running = Running { stack: stack.restart().await.unwrap(), folder };
+    running.idle().await;
+    program.assert_serves(&running).await;
+    crash::assert_symbolicated(&running.client().completed("", &crash::sample()).await.unwrap());
+    assert_eq!(running.client().stats().await.unwrap().dead_letters(), 0);
+}
+
+#[tokio::test]
+async fn a_message_comes_back_when_its_function_is_killed() {
+    let running = Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
+    let mut programs = Vec::new();
+    for name in PROGRAMS {
+        programs.push(Program::upload(running.client(), name).await);
+    }
+    // Each invocation at another moment: before the parser does anything, and further and further into its work.
+    let mut killed: Vec<Process> = Vec::new();
+    for moment in [0, 80, 190, 330] {
+        let moment = Duration::from_millis(moment);
+        let (parser, derive) = parser_at_work_but(&running.stack, moment, &killed).await;
+        derive.kill();
+        killed.extend([parser, derive]);
+        if killed.len() / 2 == programs.len() {
+            break;
+        }
+    }
+    until("the end of the parsers", PATIENCE, async || killed.iter().all(|process| !process.is_alive()).then_some(())).await.unwrap();
+    running.idle().await;
+    for program in &programs {
+        program.assert_serves(&running).await;
+    }
+    let stats = running.client().stats().await.unwrap();
+    assert!(stats.function("derive").errors >= programs.len() as u64, "{stats:#?}");
+    assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
+}
+
+#[tokio::test]
+async fn a_function_outlives_its_parser_and_tries_again() {
+    let running = Running::start().await;
+    let program = Program::upload(running.client(), "local-stack").await;
+    // By then it has read the ids, and derives.
+    let (parser, derive) = parser_at_work(&running.stack, Duration::from_millis(400)).await;
+    parser.kill();
+    running.idle().await;
+    assert!(derive.is_alive(), "the function died with its parser");
+    program.assert_serves(&running).await;
+    let stats = running.client().stats().await.unwrap().function("derive");
+    assert_eq!((stats.errors, stats.timeouts), (0, 0));
+}
+
+/// Waits until a parser has worked for so long; returns it and the function that started it.
+async fn parser_at_work(stack: &LocalStack, worked: Duration) -> (Process, Process) {
+    parser_at_work_but(stack, worked, &[]).await
+}
+
+/// The same, but for those known already.
+async fn parser_at_work_but(stack: &LocalStack, worked: Duration, known: &[Process]) -> (Process, Process) {
+    let found = until("the work of a parser", PATIENCE, async || {
+        for derive in stack.processes().into_iter().filter(is_derive) {
+            let family = Process::tree(derive.pid.unsigned_abs());
+            let parser = family.into_iter().find(|process| is_parser(process) && process.cpu_time() >= worked);
+            if let Some(parser) = parser.filter(|parser| !known.contains(parser) && !known.contains(&derive)) {
+                return Some((parser, derive));
+            }
+        }
+        None
+    });
+    found.await.unwrap()
+}
+
+fn is_derive(process: &Process) -> bool {
+    process.program() == "derive" && process.arguments.len() == 1
+}
+
+fn is_parser(process: &Process) -> bool {
+    process.arguments.get(1).is_some_and(|argument| argument == parser::COMMAND)
+}

@@ -1,0 +1,76 @@
+//! The three functions on the local stack, as processes: what somebody sees who uploads debug files and sends crashes.
+//!
+//! Each test starts a stack of its own, on free ports and an empty folder. The binaries come from `SYMDEPOT_BINARIES`;
+//! `make test` builds them and sets it.
+
+mod cost;
+mod crash;
+mod hostile;
+mod kills;
+mod requests;
+mod sample;
+mod stack;
+mod uploads;
+
+use std::time::Duration;
+
+use symdepot_tests::stack::{Binaries, Client, LocalStack, Options};
+use tempfile::TempDir;
+
+/// How long a stack may take until nothing is left to do.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A stack and the folder it lives in.
+struct Running {
+    stack: LocalStack,
+    folder: TempDir,
+}
+
+impl Running {
+    /// Starts a stack as the template says.
+    async fn start() -> Self {
+        Self::start_with(|options| options).await
+    }
+
+    /// Starts a stack with other settings.
+    async fn start_with(settings: impl FnOnce(Options) -> Options) -> Self {
+        let folder = TempDir::new().unwrap();
+        let options = match Binaries::from_env() {
+            Ok(binaries) => settings(Options::new(binaries, folder.path())),
+            Err(error) => panic!("{error}"),
+        };
+        let stack = LocalStack::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+        Self { stack, folder }
+    }
+
+    fn client(&self) -> &Client {
+        self.stack.client()
+    }
+
+    /// Uploads bytes, and waits until nothing is left to do.
+    async fn upload(&self, key: &str, bytes: impl Into<Vec<u8>>) {
+        self.client().upload(key, bytes).await.unwrap();
+        self.idle().await;
+    }
+
+    async fn idle(&self) {
+        self.client().idle(PATIENCE).await.unwrap();
+    }
+
+    /// Returns what became of an upload: its state, and all that is said of it.
+    async fn state_of(&self, key: &str) -> (String, serde_json::Value) {
+        let reply = self.client().explain(key).await.unwrap().expect(200, key).unwrap();
+        (reply.body["state"].as_str().unwrap_or_default().to_owned(), reply.body)
+    }
+}
+
+/// Reads a fixture.
+fn bytes_of(name: &str) -> Vec<u8> {
+    let path = symdepot_tests::stack::fixture(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Reads a fixture that is JSON.
+fn json_of(name: &str) -> serde_json::Value {
+    serde_json::from_slice(&bytes_of(name)).unwrap()
+}

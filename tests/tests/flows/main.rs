@@ -1,0 +1,22 @@
+//! The three sentences on ports in memory: an upload becomes derived caches, a request becomes a response, a schedule
+//! removes what is no longer used.
+
+mod faults;
+mod hostile;
+mod oracles;
+mod pruning;
+mod regressions;
+mod requests;
+mod uploads;
+
+/// The debug id of elf/crash, of its debug file, and of its Breakpad symbols.
+const CRASH: &str = "bc6e45ac-487f-f425-3672-08b89f51ad48";
+
+/// The debug id of elf/checksum.
+const CHECKSUM: &str = "c822ad25-152b-3674-5149-86d333144792";
+
+/// The debug id of elf/crash-arm64 and of its debug file.
+const CRASH_ARM64: &str = "10311f21-a03f-9405-1950-37650303f4a9";
+
+/// The debug id of pe/x64/crash.exe and of its PDB.
+const CRASH_PE: &str = "c7d4c24f-1fb8-5408-4c4c-44205044422e-1";

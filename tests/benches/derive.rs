@@ -34,7 +34,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
         group.sample_size(10);
     }
     group.bench_function("plain symbolic", |bencher| bencher.iter(|| plain::derive(path).unwrap()));
-    let ours = InProcessDeriver::default();
+    let ours = InProcessDeriver::new(MEMORY);
     group.bench_function("ours, in this process", |bencher| {
         bencher.iter(|| runtime.block_on(derive(&ours, &bytes)));
     });

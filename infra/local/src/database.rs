@@ -40,23 +40,30 @@ impl Database {
     /// # Errors
     /// The folder or file cannot be created, read or written, or was written by a newer build.
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
-        std::fs::create_dir_all(folder)
-            .map_err(|source| DatabaseError::Folder { path: folder.to_owned(), source })?;
+        std::fs::create_dir_all(folder).map_err(|source| DatabaseError::Folder {
+            path: folder.to_owned(),
+            source,
+        })?;
         let path = folder.join(FILE_NAME);
-        let mut writer = Connection::open(&path).map_err(|source| DatabaseError::open(&path, source))?;
+        let mut writer =
+            Connection::open(&path).map_err(|source| DatabaseError::open(&path, source))?;
         prepare(&writer).map_err(|source| DatabaseError::open(&path, source))?;
         migrate(&mut writer, &path)?;
 
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let reader =
-                Connection::open_with_flags(&path, flags).map_err(|source| DatabaseError::open(&path, source))?;
+            let reader = Connection::open_with_flags(&path, flags)
+                .map_err(|source| DatabaseError::open(&path, source))?;
             reader.busy_timeout(BUSY_TIMEOUT)?;
             reader.set_prepared_statement_cache_capacity(64);
             readers.push(Arc::new(Mutex::new(reader)));
         }
-        Ok(Self { writer: Arc::new(Mutex::new(writer)), readers: readers.into(), turn: Arc::default() })
+        Ok(Self {
+            writer: Arc::new(Mutex::new(writer)),
+            readers: readers.into(),
+            turn: Arc::default(),
+        })
     }
 
     /// Runs `change` in one immediate transaction: committed if it returns `Ok`, undone otherwise.
@@ -148,7 +155,10 @@ pub enum DatabaseError {
 
 impl DatabaseError {
     fn open(path: &Path, source: rusqlite::Error) -> Self {
-        Self::Open { path: path.to_owned(), source }
+        Self::Open {
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 
@@ -177,7 +187,11 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found > SCHEMA_VERSION {
-        return Err(DatabaseError::Newer { path: path.to_owned(), found, known: SCHEMA_VERSION });
+        return Err(DatabaseError::Newer {
+            path: path.to_owned(),
+            found,
+            known: SCHEMA_VERSION,
+        });
     }
     if found < 1 {
         transaction.execute_batch(SCHEMA)?;
@@ -274,7 +288,10 @@ mod tests {
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
     }
 
     #[test]
@@ -290,7 +307,10 @@ mod tests {
                 .await;
             assert!(refused.is_err());
             let count: Result<i64, DatabaseError> = database
-                .read(|transaction| Ok(transaction.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?))
+                .read(|transaction| {
+                    Ok(transaction
+                        .query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?)
+                })
                 .await;
             assert_eq!(count.unwrap(), 0);
         });
@@ -301,10 +321,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         drop(Database::open(folder.path()).unwrap());
         let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
-        raw.pragma_update(None, "user_version", SCHEMA_VERSION + 1).unwrap();
+        raw.pragma_update(None, "user_version", SCHEMA_VERSION + 1)
+            .unwrap();
         let error = Database::open(folder.path()).unwrap_err();
-        assert!(matches!(error, DatabaseError::Newer { found, .. } if found == SCHEMA_VERSION + 1), "{error}");
-        assert!(error.to_string().contains("build the newer stack"), "{error}");
+        assert!(
+            matches!(error, DatabaseError::Newer { found, .. } if found == SCHEMA_VERSION + 1),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("build the newer stack"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -320,7 +347,10 @@ mod tests {
                 .await;
             assert!(matches!(panicked, Err(DatabaseError::Panicked(_))));
             let count: Result<i64, DatabaseError> = database
-                .write(|transaction| Ok(transaction.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?))
+                .write(|transaction| {
+                    Ok(transaction
+                        .query_row("SELECT count(*) FROM bodies", [], |row| row.get(0))?)
+                })
                 .await;
             assert_eq!(count.unwrap(), 0);
         });

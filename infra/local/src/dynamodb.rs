@@ -130,7 +130,10 @@ impl Tables {
     pub async fn open(folder: &Path) -> Result<Self, TablesError> {
         let path = folder.join(FILE_NAME);
         blocking(move || {
-            let refused = |source| TablesError::Open { path: path.clone(), source };
+            let refused = |source| TablesError::Open {
+                path: path.clone(),
+                source,
+            };
             let engine = dynoxide::Database::new(&path.to_string_lossy()).map_err(refused)?;
             // The one knob for `synchronous = NORMAL`; the default syncs at every write.
             engine.disable_bulk_loading().map_err(refused)?;
@@ -157,42 +160,69 @@ impl Tables {
     pub async fn sweep_ttl(&self) -> Result<usize, TablesError> {
         let tables = self.clone();
         blocking(move || {
-            tables.engine.sweep_ttl().map_err(|source| TablesError::Engine { table: "(all)".to_owned(), source })
+            tables
+                .engine
+                .sweep_ttl()
+                .map_err(|source| TablesError::Engine {
+                    table: "(all)".to_owned(),
+                    source,
+                })
         })
         .await
     }
 
-    /// Sweeps again and again; never returns. Drop the future to end it.
+    /// Sweeps again and again, for the first time after `interval`; never returns. Drop the future to end it.
     pub async fn sweep_every(&self, interval: Duration) {
-        let mut ticks = tokio::time::interval(interval);
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             match self.sweep_ttl().await {
                 Ok(0) => {}
-                Ok(removed) => tracing::debug!(removed, "removed items whose time to live has passed"),
-                Err(error) => tracing::warn!(%error, "cannot remove expired items; the next sweep tries again"),
+                Ok(removed) => {
+                    tracing::debug!(removed, "removed items whose time to live has passed")
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot remove expired items; the next sweep tries again")
+                }
             }
         }
     }
 
     fn create_now(&self, name: &str, properties: &Value) -> Result<(), TablesError> {
-        let refused = |source| TablesError::Engine { table: name.to_owned(), source };
-        let wrong = |reason: String| TablesError::Properties { table: name.to_owned(), reason };
+        let refused = |source| TablesError::Engine {
+            table: name.to_owned(),
+            source,
+        };
+        let wrong = |reason: String| TablesError::Properties {
+            table: name.to_owned(),
+            reason,
+        };
         let (request, time_to_live) = translate(name, properties)?;
-        let typed: CreateTableRequest = serde_json::from_value(request.clone())
-            .map_err(|error| wrong(error.to_string().trim_start_matches("VALIDATION:").to_owned()))?;
+        let typed: CreateTableRequest =
+            serde_json::from_value(request.clone()).map_err(|error| {
+                wrong(
+                    error
+                        .to_string()
+                        .trim_start_matches("VALIDATION:")
+                        .to_owned(),
+                )
+            })?;
         match self.engine.create_table(typed) {
             Ok(_) => {}
             Err(DynoxideError::ResourceInUseException(_)) => self.compare(name, &request)?,
             Err(source) => return Err(refused(source)),
         }
-        let Some(specification) = time_to_live else { return Ok(()) };
-        let wanted: TimeToLiveSpecification =
-            serde_json::from_value(specification).map_err(|error| wrong(format!("TimeToLiveSpecification: {error}")))?;
+        let Some(specification) = time_to_live else {
+            return Ok(());
+        };
+        let wanted: TimeToLiveSpecification = serde_json::from_value(specification)
+            .map_err(|error| wrong(format!("TimeToLiveSpecification: {error}")))?;
         let described = self
             .engine
-            .describe_time_to_live(DescribeTimeToLiveRequest { table_name: name.to_owned() })
+            .describe_time_to_live(DescribeTimeToLiveRequest {
+                table_name: name.to_owned(),
+            })
             .map_err(refused)?
             .time_to_live_description;
         let is_enabled = described.time_to_live_status == "ENABLED";
@@ -201,14 +231,19 @@ impl Tables {
             return Ok(());
         }
         let update = |specification| {
-            let request =
-                UpdateTimeToLiveRequest { table_name: name.to_owned(), time_to_live_specification: specification };
+            let request = UpdateTimeToLiveRequest {
+                table_name: name.to_owned(),
+                time_to_live_specification: specification,
+            };
             self.engine.update_time_to_live(request).map_err(refused)
         };
         if is_enabled && wanted.enabled {
             // Another attribute is taken only by a table that has none.
             let attribute_name = described.attribute_name.unwrap_or_default();
-            update(TimeToLiveSpecification { attribute_name, enabled: false })?;
+            update(TimeToLiveSpecification {
+                attribute_name,
+                enabled: false,
+            })?;
         }
         update(wanted)?;
         Ok(())
@@ -216,19 +251,33 @@ impl Tables {
 
     /// Refuses a stored table that is keyed otherwise than the request.
     fn compare(&self, name: &str, request: &Value) -> Result<(), TablesError> {
-        let refused = |source| TablesError::Engine { table: name.to_owned(), source };
+        let refused = |source| TablesError::Engine {
+            table: name.to_owned(),
+            source,
+        };
         let described = self
             .engine
-            .describe_table(DescribeTableRequest { table_name: name.to_owned() })
+            .describe_table(DescribeTableRequest {
+                table_name: name.to_owned(),
+            })
             .map_err(refused)?;
-        let described = serde_json::to_value(&described)
-            .map_err(|error| TablesError::Properties { table: name.to_owned(), reason: error.to_string() })?;
+        let described =
+            serde_json::to_value(&described).map_err(|error| TablesError::Properties {
+                table: name.to_owned(),
+                reason: error.to_string(),
+            })?;
         let names = |value: &Value| -> Vec<String> {
             let mut names: Vec<String> = value
                 .as_array()
                 .into_iter()
                 .flatten()
-                .filter_map(|index| Some(format!("{}: {}", index["IndexName"].as_str()?, index["KeySchema"])))
+                .filter_map(|index| {
+                    Some(format!(
+                        "{}: {}",
+                        index["IndexName"].as_str()?,
+                        index["KeySchema"]
+                    ))
+                })
                 .collect();
             names.sort();
             names
@@ -243,7 +292,10 @@ impl Tables {
             });
         }
         for property in ["GlobalSecondaryIndexes", "LocalSecondaryIndexes"] {
-            let (stored, wanted) = (names(&described["Table"][property]), names(&request[property]));
+            let (stored, wanted) = (
+                names(&described["Table"][property]),
+                names(&request[property]),
+            );
             if stored != wanted {
                 return Err(TablesError::Changed {
                     table: name.to_owned(),
@@ -260,7 +312,10 @@ impl Tables {
 /// CloudFormation's properties as a CreateTable request, and the specification of the time to live.
 fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), TablesError> {
     let Some(properties) = properties.as_object() else {
-        return Err(TablesError::Properties { table: name.to_owned(), reason: "no properties".to_owned() });
+        return Err(TablesError::Properties {
+            table: name.to_owned(),
+            reason: "no properties".to_owned(),
+        });
     };
     let mut request = json!({ "TableName": name });
     let mut time_to_live = None;
@@ -277,14 +332,18 @@ fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), T
             known if TAKEN.contains(&known) => request[property] = value.clone(),
             known if WITHOUT_EFFECT.contains(&known) => {}
             _ => {
-                return Err(TablesError::Property { table: name.to_owned(), property: property.clone() });
+                return Err(TablesError::Property {
+                    table: name.to_owned(),
+                    property: property.clone(),
+                });
             }
         }
     }
     Ok((request, time_to_live))
 }
 
-/// Answers DynamoDB requests on `listener` until `shutdown` resolves and what has begun is answered.
+/// Answers DynamoDB requests on `listener` until `shutdown` resolves and what has begun is answered. Meanwhile it
+/// removes what has expired, every [`SWEEP_INTERVAL`].
 pub async fn serve(
     listener: TcpListener,
     tables: Tables,
@@ -298,16 +357,24 @@ pub async fn serve(
             return;
         }
     };
+    let sweeper = tables.clone();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let engine = tokio::spawn(server::serve_with_shutdown(inner, tables.engine, async {
         // Told, or the endpoint is gone: both mean the end.
         let _ = stopped.await;
     }));
     let client: Client<_, Counted<Incoming>> = Client::builder(TokioExecutor::new()).build_http();
-    endpoint::serve(listener, Service::DynamoDb, meter, shutdown, move |request| {
-        forward(client.clone(), address.clone(), request)
-    })
-    .await;
+    let serving = endpoint::serve(
+        listener,
+        Service::DynamoDb,
+        meter,
+        shutdown,
+        move |request| forward(client.clone(), address.clone(), request),
+    );
+    tokio::select! {
+        () = serving => {}
+        () = sweeper.sweep_every(SWEEP_INTERVAL) => {}
+    }
     let _ = stop.send(());
     match engine.await {
         Ok(Ok(())) => {}
@@ -358,8 +425,15 @@ mod tests {
 
     #[test]
     fn a_property_that_would_be_lost_is_refused_by_name() {
-        let error = translate("records", &json!({ "KeySchema": [], "ImportSourceSpecification": {} })).unwrap_err();
-        assert!(error.to_string().contains("ImportSourceSpecification"), "{error}");
+        let error = translate(
+            "records",
+            &json!({ "KeySchema": [], "ImportSourceSpecification": {} }),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("ImportSourceSpecification"),
+            "{error}"
+        );
     }
 
     #[test]

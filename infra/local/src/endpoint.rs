@@ -70,7 +70,8 @@ pub(crate) async fn serve<H, F, B>(
                 }
             }
         });
-        let connection = graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        let connection =
+            graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
         connections.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection broke off");
@@ -78,7 +79,10 @@ pub(crate) async fn serve<H, F, B>(
         });
     }
     drop(listener);
-    if tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(LAST_WORDS, graceful.shutdown())
+        .await
+        .is_err()
+    {
         tracing::debug!("requests were still running when the endpoint closed");
     }
     connections.shutdown().await;

@@ -7,10 +7,16 @@ pub const ACCOUNT: &str = "000000000000";
 pub const REGION: &str = "us-east-1";
 
 /// What the function processes sign with: their traffic is counted as the product's own.
-pub const FUNCTION: KeyPair = KeyPair { access_key_id: "function", secret_access_key: "function" };
+pub const FUNCTION: KeyPair = KeyPair {
+    access_key_id: "function",
+    secret_access_key: "function",
+};
 
 /// What everybody else signs with: `AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local aws --endpoint-url …`.
-pub const LOCAL: KeyPair = KeyPair { access_key_id: "local", secret_access_key: "local" };
+pub const LOCAL: KeyPair = KeyPair {
+    access_key_id: "local",
+    secret_access_key: "local",
+};
 
 /// A static pair of keys. Not a secret: it opens a loopback port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,7 +52,11 @@ impl Meter {
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for (key, counter) in self.lock().iter() {
-            let services = if key.is_function { &mut snapshot.aws } else { &mut snapshot.outside };
+            let services = if key.is_function {
+                &mut snapshot.aws
+            } else {
+                &mut snapshot.outside
+            };
             services
                 .entry(key.service.name().to_owned())
                 .or_default()
@@ -69,7 +73,8 @@ impl Meter {
     /// Counts a request by its head.
     pub(crate) fn begin<B>(&self, service: Service, request: &Request<B>) -> Call {
         let key = Key {
-            is_function: access_key(request.headers(), request.uri()) == Some(FUNCTION.access_key_id),
+            is_function: access_key(request.headers(), request.uri())
+                == Some(FUNCTION.access_key_id),
             service,
             operation: service.operation(request.method(), request.uri(), request.headers()),
         };
@@ -109,7 +114,9 @@ impl Service {
                 .and_then(|target| target.rsplit_once('.'))
                 .map(|(_, operation)| operation)
                 // Whoever sends anything at all must not fill the memory with names.
-                .filter(|name| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+                .filter(|name| {
+                    name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+                })
                 .unwrap_or("Unknown")
                 .to_owned(),
         }
@@ -119,7 +126,11 @@ impl Service {
 /// Source: Amazon S3 API reference, the request syntax of each operation.
 fn s3_operation(method: &Method, uri: &Uri, headers: &HeaderMap) -> &'static str {
     let query = uri.query().unwrap_or_default();
-    let has = |name: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
+    let has = |name: &str| {
+        query
+            .split('&')
+            .any(|pair| pair.split('=').next() == Some(name))
+    };
     let copies = headers.contains_key("x-amz-copy-source");
     let path = uri.path().trim_start_matches('/');
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
@@ -157,7 +168,9 @@ fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
         .and_then(|value| value.split_once("Credential="))
         .map(|(_, credential)| credential);
     let in_query = || {
-        uri.query()?.split('&').find_map(|pair| pair.strip_prefix("X-Amz-Credential="))
+        uri.query()?
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("X-Amz-Credential="))
     };
     // The parts of a credential are separated by slashes, in a URL by %2F.
     let credential = in_header.or_else(in_query)?;
@@ -199,7 +212,11 @@ pub(crate) struct Call {
 impl Call {
     /// Counts the request's body as it is read.
     pub(crate) fn request<B>(&self, body: B) -> Counted<B> {
-        Counted { body, counter: Arc::clone(&self.counter), direction: Direction::In }
+        Counted {
+            body,
+            counter: Arc::clone(&self.counter),
+            direction: Direction::In,
+        }
     }
 
     /// Counts the response, and its body as it is sent.
@@ -208,7 +225,11 @@ impl Call {
             self.failed();
         }
         let counter = Arc::clone(&self.counter);
-        response.map(|body| Counted { body, counter, direction: Direction::Out })
+        response.map(|body| Counted {
+            body,
+            counter,
+            direction: Direction::Out,
+        })
     }
 
     /// Counts a request that got no answer.
@@ -286,7 +307,12 @@ mod tests {
             ("PUT", "/b/k/l", false, "PutObject"),
             ("PUT", "/b/k", true, "CopyObject"),
             ("PUT", "/b/k?partNumber=1&uploadId=u", false, "UploadPart"),
-            ("PUT", "/b/k?partNumber=1&uploadId=u", true, "UploadPartCopy"),
+            (
+                "PUT",
+                "/b/k?partNumber=1&uploadId=u",
+                true,
+                "UploadPartCopy",
+            ),
             ("POST", "/b/k?uploads", false, "CreateMultipartUpload"),
             ("POST", "/b/k?uploadId=u", false, "CompleteMultipartUpload"),
             ("POST", "/b?delete", false, "DeleteObjects"),
@@ -301,9 +327,22 @@ mod tests {
     fn functions_are_told_from_others_by_their_access_key() {
         let meter = Meter::default();
         for (uri, authorization) in [
-            ("/b/k", Some("AWS4-HMAC-SHA256 Credential=function/20260101/us-east-1/s3/aws4_request, SignedHeaders=host")),
-            ("/b/k?X-Amz-Credential=function%2F20260101&X-Amz-Expires=1", None),
-            ("/b/k", Some("AWS4-HMAC-SHA256 Credential=functional/20260101/us-east-1/s3/aws4_request, SignedHeaders=host")),
+            (
+                "/b/k",
+                Some(
+                    "AWS4-HMAC-SHA256 Credential=function/20260101/us-east-1/s3/aws4_request, SignedHeaders=host",
+                ),
+            ),
+            (
+                "/b/k?X-Amz-Credential=function%2F20260101&X-Amz-Expires=1",
+                None,
+            ),
+            (
+                "/b/k",
+                Some(
+                    "AWS4-HMAC-SHA256 Credential=functional/20260101/us-east-1/s3/aws4_request, SignedHeaders=host",
+                ),
+            ),
             ("/b/k", None),
         ] {
             let mut request = Request::get(uri);

@@ -109,7 +109,9 @@ pub struct Counts {
 #[non_exhaustive]
 pub enum QueueError {
     /// No queue has this name.
-    #[error("there is no queue {0:?}; queues are made from the template's AWS::SQS::Queue resources")]
+    #[error(
+        "there is no queue {0:?}; queues are made from the template's AWS::SQS::Queue resources"
+    )]
     NoSuchQueue(String),
     /// The text is not a receipt that these queues handed out.
     #[error("{0:?} is not a receipt handle of this queue")]
@@ -150,7 +152,11 @@ impl Queues {
     /// The queues in `database`, by `clock`.
     #[must_use]
     pub fn with_clock(database: Database, clock: Clock) -> Self {
-        Self { database, clock, changes: watch::Sender::new(0) }
+        Self {
+            database,
+            clock,
+            changes: watch::Sender::new(0),
+        }
     }
 
     /// The clock that visibility is counted by.
@@ -194,7 +200,9 @@ impl Queues {
     /// [`QueueError::NoSuchQueue`], or the database's error.
     pub async fn spec(&self, queue: &str) -> Result<QueueSpec, QueueError> {
         let queue = queue.to_owned();
-        self.database.read(move |transaction| load(transaction, &queue)).await
+        self.database
+            .read(move |transaction| load(transaction, &queue))
+            .await
     }
 
     /// The names of all queues, sorted.
@@ -204,8 +212,11 @@ impl Queues {
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         self.database
             .read(|transaction| {
-                let mut statement = transaction.prepare_cached("SELECT name FROM queues ORDER BY name")?;
-                let names = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+                let mut statement =
+                    transaction.prepare_cached("SELECT name FROM queues ORDER BY name")?;
+                let names = statement
+                    .query_map([], |row| row.get(0))?
+                    .collect::<Result<_, _>>()?;
                 Ok(names)
             })
             .await
@@ -229,8 +240,10 @@ impl Queues {
         message.check()?;
         let queue = queue.to_owned();
         let now = self.clock.now_ms();
-        let id =
-            self.database.write(move |transaction| insert(transaction, &queue, &message, &types, now)).await?;
+        let id = self
+            .database
+            .write(move |transaction| insert(transaction, &queue, &message, &types, now))
+            .await?;
         self.changed();
         Ok(id)
     }
@@ -255,7 +268,9 @@ impl Queues {
             .read::<_, QueueError>(move |transaction| {
                 load(transaction, &queue)?;
                 let found = transaction
-                    .prepare_cached("SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 LIMIT 1")?
+                    .prepare_cached(
+                        "SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 LIMIT 1",
+                    )?
                     .exists(params![queue, now])?;
                 Ok((queue, found))
             })
@@ -285,7 +300,9 @@ impl Queues {
             .write::<_, QueueError>(move |transaction| {
                 load(transaction, &queue)?;
                 transaction
-                    .prepare_cached("DELETE FROM messages WHERE number = ?1 AND queue = ?2 AND receipt = ?3")?
+                    .prepare_cached(
+                        "DELETE FROM messages WHERE number = ?1 AND queue = ?2 AND receipt = ?3",
+                    )?
                     .execute(params![number, queue, receipt])?;
                 Ok(())
             })
@@ -317,8 +334,18 @@ impl Queues {
                         "UPDATE messages SET visible_ms = ?1
                          WHERE number = ?2 AND queue = ?3 AND receipt = ?4 AND visible_ms > ?5",
                     )?
-                    .execute(params![now + millis(visibility), number, queue, receipt, now])?;
-                if changed == 0 { Err(QueueError::NotInFlight) } else { Ok(()) }
+                    .execute(params![
+                        now + millis(visibility),
+                        number,
+                        queue,
+                        receipt,
+                        now
+                    ])?;
+                if changed == 0 {
+                    Err(QueueError::NotInFlight)
+                } else {
+                    Ok(())
+                }
             })
             .await?;
         self.changed();
@@ -343,7 +370,11 @@ impl Queues {
                          FROM messages WHERE queue = ?1 AND sent_ms > ?3",
                     )?
                     .query_row(params![queue, now, now - millis(spec.retention)], |row| {
-                        Ok(Counts { visible: row.get(0)?, in_flight: row.get(1)?, delayed: row.get(2)? })
+                        Ok(Counts {
+                            visible: row.get(0)?,
+                            in_flight: row.get(1)?,
+                            delayed: row.get(2)?,
+                        })
                     })?;
                 Ok(counts)
             })
@@ -415,7 +446,8 @@ impl Queues {
 
     /// Wakes those who wait for [`Queues::changes`].
     pub(crate) fn changed(&self) {
-        self.changes.send_modify(|changes| *changes = changes.wrapping_add(1));
+        self.changes
+            .send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 }
 
@@ -430,7 +462,8 @@ pub(crate) fn insert(
 ) -> Result<String, QueueError> {
     let spec = load(transaction, queue)?;
     let id = Uuid::new_v4().to_string();
-    let attributes = serde_json::json!({ "values": message.attributes, "types": types }).to_string();
+    let attributes =
+        serde_json::json!({ "values": message.attributes, "types": types }).to_string();
     transaction
         .prepare_cached(
             "INSERT INTO messages (queue, id, body, attributes, group_id, sent_ms, visible_ms)
@@ -506,7 +539,12 @@ fn bury(
             "UPDATE messages SET queue = ?4, moved_from = ?1, visible_ms = ?2, receipt = NULL
              WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count >= ?3",
         )?
-        .execute(params![queue, now, redrive.max_receive_count, redrive.dead_letter])?;
+        .execute(params![
+            queue,
+            now,
+            redrive.max_receive_count,
+            redrive.dead_letter
+        ])?;
     Ok(true)
 }
 
@@ -577,7 +615,10 @@ impl QueueSpec {
 
     fn check(&self) -> Result<(), QueueError> {
         let name_is_fine = (1..=80).contains(&self.name.len())
-            && self.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+            && self
+                .name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !name_is_fine {
             return Err(QueueError::InvalidParameter(format!(
                 "{:?} is not a queue name: 1 to 80 letters, digits, hyphens and underscores",
@@ -586,8 +627,14 @@ impl QueueSpec {
         }
         check_visibility(Some(self.visibility_timeout))?;
         check_delay(Some(self.delay))?;
-        if self.redrive.as_ref().is_some_and(|redrive| !(1..=1000).contains(&redrive.max_receive_count)) {
-            return Err(QueueError::InvalidParameter("maxReceiveCount must be between 1 and 1000".to_owned()));
+        if self
+            .redrive
+            .as_ref()
+            .is_some_and(|redrive| !(1..=1000).contains(&redrive.max_receive_count))
+        {
+            return Err(QueueError::InvalidParameter(
+                "maxReceiveCount must be between 1 and 1000".to_owned(),
+            ));
         }
         if !(60..=1_209_600).contains(&self.retention.as_secs()) {
             return Err(QueueError::InvalidParameter(
@@ -602,17 +649,26 @@ impl NewMessage {
     /// A message without attributes, by the queue's own delay.
     #[must_use]
     pub fn text(body: impl Into<String>) -> Self {
-        Self { body: body.into(), ..Self::default() }
+        Self {
+            body: body.into(),
+            ..Self::default()
+        }
     }
 
     /// Whether SQS would take this message.
     pub(crate) fn check(&self) -> Result<(), QueueError> {
         check_delay(self.delay)?;
         if self.body.is_empty() {
-            return Err(QueueError::InvalidParameter("a message needs a body that is not empty".to_owned()));
+            return Err(QueueError::InvalidParameter(
+                "a message needs a body that is not empty".to_owned(),
+            ));
         }
         let bytes = self.body.len()
-            + self.attributes.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+            + self
+                .attributes
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum::<usize>();
         if bytes > MAX_MESSAGE_BYTES {
             return Err(QueueError::TooLong { bytes });
         }
@@ -630,14 +686,18 @@ impl NewMessage {
 
 fn check_delay(delay: Option<Duration>) -> Result<(), QueueError> {
     if delay.is_some_and(|delay| delay > MAX_DELAY) {
-        return Err(QueueError::InvalidParameter("DelaySeconds must be between 0 and 900".to_owned()));
+        return Err(QueueError::InvalidParameter(
+            "DelaySeconds must be between 0 and 900".to_owned(),
+        ));
     }
     Ok(())
 }
 
 fn check_visibility(visibility: Option<Duration>) -> Result<(), QueueError> {
     if visibility.is_some_and(|visibility| visibility > MAX_VISIBILITY) {
-        return Err(QueueError::InvalidParameter("VisibilityTimeout must be between 0 and 43200".to_owned()));
+        return Err(QueueError::InvalidParameter(
+            "VisibilityTimeout must be between 0 and 43200".to_owned(),
+        ));
     }
     Ok(())
 }
@@ -663,7 +723,9 @@ impl Clock {
     #[must_use]
     pub fn system() -> Self {
         Self::new(|| {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let since = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
         })
     }

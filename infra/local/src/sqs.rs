@@ -48,7 +48,11 @@ pub async fn serve(
 /// Resolves when the endpoint closes.
 type Closed = tokio::sync::watch::Receiver<bool>;
 
-async fn answer(queues: Queues, closed: Closed, request: Request<Counted<Incoming>>) -> Response<Full<Bytes>> {
+async fn answer(
+    queues: Queues,
+    closed: Closed,
+    request: Request<Counted<Incoming>>,
+) -> Response<Full<Bytes>> {
     let (status, body, code) = match handle(queues, closed, request).await {
         Ok(body) => (StatusCode::OK, body, None),
         Err(error) => {
@@ -59,7 +63,10 @@ async fn answer(queues: Queues, closed: Closed, request: Request<Counted<Incomin
     let mut response = Response::new(Full::from(body.to_string()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-amz-json-1.0"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/x-amz-json-1.0"),
+    );
     if let Ok(id) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
         headers.insert("x-amzn-requestid", id);
     }
@@ -72,7 +79,11 @@ async fn answer(queues: Queues, closed: Closed, request: Request<Counted<Incomin
     response
 }
 
-async fn handle(queues: Queues, closed: Closed, request: Request<Counted<Incoming>>) -> Result<Value, SqsError> {
+async fn handle(
+    queues: Queues,
+    closed: Closed,
+    request: Request<Counted<Incoming>>,
+) -> Result<Value, SqsError> {
     let (parts, body) = request.into_parts();
     let operation = parts
         .headers
@@ -89,13 +100,22 @@ async fn handle(queues: Queues, closed: Closed, request: Request<Counted<Incomin
     let body = Limited::new(body, MAX_REQUEST_BYTES)
         .collect()
         .await
-        .map_err(|error| SqsError::new("RequestEntityTooLarge", format!("the body cannot be read: {error}")))?
+        .map_err(|error| {
+            SqsError::new(
+                "RequestEntityTooLarge",
+                format!("the body cannot be read: {error}"),
+            )
+        })?
         .to_bytes();
     let input: Value = if body.is_empty() {
         json!({})
     } else {
-        serde_json::from_slice(&body)
-            .map_err(|error| SqsError::new("SerializationException", format!("the body is no JSON: {error}")))?
+        serde_json::from_slice(&body).map_err(|error| {
+            SqsError::new(
+                "SerializationException",
+                format!("the body is no JSON: {error}"),
+            )
+        })?
     };
     operations::perform(&queues, closed, &host, &operation, &input).await
 }
@@ -148,14 +168,22 @@ impl From<QueueError> for SqsError {
     fn from(error: QueueError) -> Self {
         let message = error.to_string();
         match error {
-            QueueError::NoSuchQueue(_) => {
-                Self::modelled("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue", message)
+            QueueError::NoSuchQueue(_) => Self::modelled(
+                "QueueDoesNotExist",
+                "AWS.SimpleQueueService.NonExistentQueue",
+                message,
+            ),
+            QueueError::InvalidReceipt(_) => {
+                Self::modelled("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", message)
             }
-            QueueError::InvalidReceipt(_) => Self::modelled("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", message),
-            QueueError::NotInFlight => {
-                Self::modelled("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight", message)
+            QueueError::NotInFlight => Self::modelled(
+                "MessageNotInflight",
+                "AWS.SimpleQueueService.MessageNotInflight",
+                message,
+            ),
+            QueueError::InvalidContents(_) => {
+                Self::modelled("InvalidMessageContents", "InvalidMessageContents", message)
             }
-            QueueError::InvalidContents(_) => Self::modelled("InvalidMessageContents", "InvalidMessageContents", message),
             QueueError::TooLong { .. } | QueueError::InvalidParameter(_) => Self::invalid(message),
             QueueError::Database(_) => Self {
                 status: StatusCode::INTERNAL_SERVER_ERROR,

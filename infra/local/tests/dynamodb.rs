@@ -66,9 +66,17 @@ async fn a_conditional_put_has_one_winner_of_sixteen() {
                 .send()
         });
         let results = futures::future::join_all(puts).await;
-        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "round {round}");
+        assert_eq!(
+            results.iter().filter(|result| result.is_ok()).count(),
+            1,
+            "round {round}"
+        );
         for error in results.into_iter().filter_map(Result::err) {
-            assert!(error.into_service_error().is_conditional_check_failed_exception());
+            assert!(
+                error
+                    .into_service_error()
+                    .is_conditional_check_failed_exception()
+            );
         }
     }
 }
@@ -111,11 +119,29 @@ async fn the_table_is_the_one_of_the_template_and_its_expired_items_go() {
     tables.create(TABLE, &properties()).await.unwrap();
     let endpoint = serve(&tables, &Meter::default()).await;
     let client = dynamodb_client(&endpoint.url, LOCAL);
-    let described = client.describe_table().table_name(TABLE).send().await.unwrap();
+    let described = client
+        .describe_table()
+        .table_name(TABLE)
+        .send()
+        .await
+        .unwrap();
     let keys = described.table().unwrap().key_schema();
-    assert_eq!(keys.iter().map(|key| key.attribute_name()).collect::<Vec<_>>(), ["partition", "sort"]);
-    let ttl = client.describe_time_to_live().table_name(TABLE).send().await.unwrap();
-    assert_eq!(ttl.time_to_live_description().unwrap().attribute_name(), Some("expires_at"));
+    assert_eq!(
+        keys.iter()
+            .map(|key| key.attribute_name())
+            .collect::<Vec<_>>(),
+        ["partition", "sort"]
+    );
+    let ttl = client
+        .describe_time_to_live()
+        .table_name(TABLE)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        ttl.time_to_live_description().unwrap().attribute_name(),
+        Some("expires_at")
+    );
 
     for (sort, expires_at) in [("past", 1_000_000_000), ("future", 4_000_000_000_i64)] {
         client
@@ -129,7 +155,11 @@ async fn the_table_is_the_one_of_the_template_and_its_expired_items_go() {
             .unwrap();
     }
     // AWS keeps what expired more than five years ago; the engine may do as well.
-    let recent = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() - 3600;
+    let recent = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+        - 3600;
     client
         .put_item()
         .table_name(TABLE)
@@ -160,9 +190,21 @@ async fn a_table_with_other_keys_is_told_from_one_that_is_there_already() {
     other["KeySchema"][1]["AttributeName"] = "range".into();
     other["AttributeDefinitions"][1]["AttributeName"] = "range".into();
     let error = tables.create(TABLE, &other).await.unwrap_err();
-    assert!(matches!(error, TablesError::Changed { property: "KeySchema", .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            TablesError::Changed {
+                property: "KeySchema",
+                ..
+            }
+        ),
+        "{error}"
+    );
 
-    let error = tables.create(TABLE, &json!({ "BillingMode": "PAY_PER_REQUEST" })).await.unwrap_err();
+    let error = tables
+        .create(TABLE, &json!({ "BillingMode": "PAY_PER_REQUEST" }))
+        .await
+        .unwrap_err();
     assert!(matches!(error, TablesError::Properties { .. }), "{error}");
 }
 
@@ -176,7 +218,12 @@ async fn the_meter_tells_functions_from_others_and_calls_from_errors() {
     let function = dynamodb_client(&endpoint.url, FUNCTION);
     let outside = dynamodb_client(&endpoint.url, LOCAL);
     let get = |client: &aws_sdk_dynamodb::Client, table: &str| {
-        client.get_item().table_name(table).key("partition", text("p")).key("sort", text("s")).send()
+        client
+            .get_item()
+            .table_name(table)
+            .key("partition", text("p"))
+            .key("sort", text("s"))
+            .send()
     };
     get(&function, TABLE).await.unwrap();
     get(&outside, TABLE).await.unwrap();

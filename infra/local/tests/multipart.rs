@@ -7,7 +7,9 @@ mod endpoints;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{ChecksumAlgorithm, ChecksumMode, ChecksumType, CompletedMultipartUpload, CompletedPart};
+use aws_sdk_s3::types::{
+    ChecksumAlgorithm, ChecksumMode, ChecksumType, CompletedMultipartUpload, CompletedPart,
+};
 use endpoints::{CACHES, S3, UPLOADS};
 
 const MIB: usize = 1024 * 1024;
@@ -17,20 +19,38 @@ fn bytes(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u64::from(seed) + 1;
     (0..length)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             state.to_be_bytes()[0]
         })
         .collect()
 }
 
 async fn begin(client: &Client, key: &str) -> String {
-    let begun = client.create_multipart_upload().bucket(UPLOADS).key(key).metadata("kind", "dif").send().await.unwrap();
+    let begun = client
+        .create_multipart_upload()
+        .bucket(UPLOADS)
+        .key(key)
+        .metadata("kind", "dif")
+        .send()
+        .await
+        .unwrap();
     begun.upload_id().unwrap().to_owned()
 }
 
 async fn upload(client: &Client, key: &str, id: &str, number: i32, body: Vec<u8>) -> CompletedPart {
     let body = ByteStream::from(body);
-    let part = client.upload_part().bucket(UPLOADS).key(key).upload_id(id).part_number(number).body(body).send().await.unwrap();
+    let part = client
+        .upload_part()
+        .bucket(UPLOADS)
+        .key(key)
+        .upload_id(id)
+        .part_number(number)
+        .body(body)
+        .send()
+        .await
+        .unwrap();
     CompletedPart::builder()
         .part_number(number)
         .e_tag(part.e_tag().unwrap())
@@ -39,11 +59,24 @@ async fn upload(client: &Client, key: &str, id: &str, number: i32, body: Vec<u8>
 }
 
 fn list(parts: &[CompletedPart]) -> CompletedMultipartUpload {
-    CompletedMultipartUpload::builder().set_parts(Some(parts.to_vec())).build()
+    CompletedMultipartUpload::builder()
+        .set_parts(Some(parts.to_vec()))
+        .build()
 }
 
-fn complete(client: &Client, key: &str, id: &str, parts: &[CompletedPart]) -> aws_sdk_s3::operation::complete_multipart_upload::builders::CompleteMultipartUploadFluentBuilder {
-    client.complete_multipart_upload().bucket(UPLOADS).key(key).upload_id(id).multipart_upload(list(parts))
+fn complete(
+    client: &Client,
+    key: &str,
+    id: &str,
+    parts: &[CompletedPart],
+) -> aws_sdk_s3::operation::complete_multipart_upload::builders::CompleteMultipartUploadFluentBuilder
+{
+    client
+        .complete_multipart_upload()
+        .bucket(UPLOADS)
+        .key(key)
+        .upload_id(id)
+        .multipart_upload(list(parts))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,32 +90,83 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
         upload(&client, "big", &id, 3, one.clone()),
         upload(&client, "big", &id, 77, two.clone()),
     );
-    let done = complete(&client, "big", &id, &[a, b, c]).send().await.unwrap();
+    let done = complete(&client, "big", &id, &[a, b, c])
+        .send()
+        .await
+        .unwrap();
     assert!(done.e_tag().unwrap().ends_with("-3\""));
     assert_eq!(done.checksum_type(), Some(&ChecksumType::FullObject));
     assert!(done.checksum_crc64_nvme().is_some());
 
     let whole = [one, two, three].concat();
-    let got = client.get_object().bucket(UPLOADS).key("big").send().await.unwrap();
+    let got = client
+        .get_object()
+        .bucket(UPLOADS)
+        .key("big")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(got.metadata().unwrap()["kind"], "dif");
     assert_eq!(got.checksum_crc64_nvme(), done.checksum_crc64_nvme());
     // The client compares the checksum, which was combined from those of the parts, with the bytes.
     assert!(got.body.collect().await.unwrap().to_vec() == whole);
     let edge = 5 * MIB;
     let range = format!("bytes={}-{}", edge - 3, edge + 2);
-    let got = client.get_object().bucket(UPLOADS).key("big").range(range).send().await.unwrap();
-    assert_eq!(got.body.collect().await.unwrap().to_vec(), whole[edge - 3..edge + 3]);
-    let part = client.get_object().bucket(UPLOADS).key("big").part_number(2).send().await.unwrap();
-    assert_eq!((part.parts_count(), part.content_length()), (Some(3), Some(6 * MIB as i64)));
+    let got = client
+        .get_object()
+        .bucket(UPLOADS)
+        .key("big")
+        .range(range)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        got.body.collect().await.unwrap().to_vec(),
+        whole[edge - 3..edge + 3]
+    );
+    let part = client
+        .get_object()
+        .bucket(UPLOADS)
+        .key("big")
+        .part_number(2)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (part.parts_count(), part.content_length()),
+        (Some(3), Some(6 * MIB as i64))
+    );
 
     let events = s3.events().await;
     assert_eq!(events.len(), 1);
-    assert_eq!(events[0]["eventName"], "ObjectCreated:CompleteMultipartUpload");
+    assert_eq!(
+        events[0]["eventName"],
+        "ObjectCreated:CompleteMultipartUpload"
+    );
     assert_eq!(events[0]["s3"]["object"]["size"], whole.len());
     assert_eq!(s3.files(), 3);
-    client.copy_object().bucket(CACHES).key("copy").copy_source(format!("{UPLOADS}/big")).send().await.unwrap();
-    client.delete_object().bucket(UPLOADS).key("big").send().await.unwrap();
-    let got = client.get_object().bucket(CACHES).key("copy").send().await.unwrap();
+    client
+        .copy_object()
+        .bucket(CACHES)
+        .key("copy")
+        .copy_source(format!("{UPLOADS}/big"))
+        .send()
+        .await
+        .unwrap();
+    client
+        .delete_object()
+        .bucket(UPLOADS)
+        .key("big")
+        .send()
+        .await
+        .unwrap();
+    let got = client
+        .get_object()
+        .bucket(CACHES)
+        .key("copy")
+        .send()
+        .await
+        .unwrap();
     assert!(got.body.collect().await.unwrap().to_vec() == whole);
 }
 
@@ -90,11 +174,24 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
 async fn an_upload_over_an_earlier_put_is_read_with_its_own_checksum() {
     let s3 = S3::start().await;
     let client = s3.client();
-    client.put_object().bucket(UPLOADS).key("a").body(ByteStream::from_static(b"before")).send().await.unwrap();
+    client
+        .put_object()
+        .bucket(UPLOADS)
+        .key("a")
+        .body(ByteStream::from_static(b"before"))
+        .send()
+        .await
+        .unwrap();
     let id = begin(&client, "a").await;
     let part = upload(&client, "a", &id, 1, b"after".to_vec()).await;
     complete(&client, "a", &id, &[part]).send().await.unwrap();
-    let got = client.get_object().bucket(UPLOADS).key("a").send().await.unwrap();
+    let got = client
+        .get_object()
+        .bucket(UPLOADS)
+        .key("a")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(got.body.collect().await.unwrap().to_vec(), b"after");
     assert_eq!(s3.files(), 1);
 }
@@ -123,8 +220,18 @@ async fn every_checksum_kind_of_an_upload_is_what_the_client_expects() {
         let id = begun.upload_id().unwrap();
         let mut parts = Vec::new();
         for (number, body) in [(1, &one), (2, &two)] {
-            let part = client.upload_part().bucket(UPLOADS).key("a").upload_id(id).part_number(number);
-            let part = part.checksum_algorithm(algorithm.clone()).body(ByteStream::from(body.clone())).send().await.unwrap();
+            let part = client
+                .upload_part()
+                .bucket(UPLOADS)
+                .key("a")
+                .upload_id(id)
+                .part_number(number);
+            let part = part
+                .checksum_algorithm(algorithm.clone())
+                .body(ByteStream::from(body.clone()))
+                .send()
+                .await
+                .unwrap();
             parts.push(
                 CompletedPart::builder()
                     .part_number(number)
@@ -138,12 +245,27 @@ async fn every_checksum_kind_of_an_upload_is_what_the_client_expects() {
         }
         let done = complete(&client, "a", id, &parts).send().await.unwrap();
         assert_eq!(done.checksum_type(), Some(&kind), "{algorithm:?}");
-        let got = client.get_object().bucket(UPLOADS).key("a").checksum_mode(ChecksumMode::Enabled).send().await.unwrap();
+        let got = client
+            .get_object()
+            .bucket(UPLOADS)
+            .key("a")
+            .checksum_mode(ChecksumMode::Enabled)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(got.checksum_type(), Some(&kind));
-        assert_eq!(got.body.collect().await.unwrap().to_vec().len(), 5 * MIB + 100, "{algorithm:?} {kind:?}");
+        assert_eq!(
+            got.body.collect().await.unwrap().to_vec().len(),
+            5 * MIB + 100,
+            "{algorithm:?} {kind:?}"
+        );
     }
     let impossible = client.create_multipart_upload().bucket(UPLOADS).key("a");
-    let impossible = impossible.checksum_algorithm(ChecksumAlgorithm::Sha256).checksum_type(ChecksumType::FullObject).send().await;
+    let impossible = impossible
+        .checksum_algorithm(ChecksumAlgorithm::Sha256)
+        .checksum_type(ChecksumType::FullObject)
+        .send()
+        .await;
     assert_eq!(impossible.unwrap_err().code(), Some("InvalidRequest"));
 }
 
@@ -155,21 +277,43 @@ async fn what_does_not_fit_together_is_refused_and_can_be_mended() {
     let small = upload(&client, "a", &id, 1, bytes(1, 100)).await;
     let last = upload(&client, "a", &id, 2, bytes(2, 100)).await;
     let code = async |parts: &[CompletedPart]| {
-        complete(&client, "a", &id, parts).send().await.unwrap_err().code().unwrap_or_default().to_owned()
+        complete(&client, "a", &id, parts)
+            .send()
+            .await
+            .unwrap_err()
+            .code()
+            .unwrap_or_default()
+            .to_owned()
     };
     assert_eq!(code(&[small.clone(), last.clone()]).await, "EntityTooSmall");
-    assert_eq!(code(&[last.clone(), small.clone()]).await, "InvalidPartOrder");
+    assert_eq!(
+        code(&[last.clone(), small.clone()]).await,
+        "InvalidPartOrder"
+    );
     assert_eq!(code(&[]).await, "InvalidRequest");
-    let wrong = CompletedPart::builder().part_number(2).e_tag("\"0123456789abcdef0123456789abcdef\"").build();
+    let wrong = CompletedPart::builder()
+        .part_number(2)
+        .e_tag("\"0123456789abcdef0123456789abcdef\"")
+        .build();
     assert_eq!(code(&[wrong]).await, "InvalidPart");
-    let absent = CompletedPart::builder().part_number(3).e_tag(last.e_tag().unwrap()).build();
+    let absent = CompletedPart::builder()
+        .part_number(3)
+        .e_tag(last.e_tag().unwrap())
+        .build();
     assert_eq!(code(&[absent]).await, "InvalidPart");
-    let wrong = CompletedPart::builder().part_number(2).e_tag(last.e_tag().unwrap()).checksum_crc32("AAAAAA==").build();
+    let wrong = CompletedPart::builder()
+        .part_number(2)
+        .e_tag(last.e_tag().unwrap())
+        .checksum_crc32("AAAAAA==")
+        .build();
     assert_eq!(code(&[wrong]).await, "InvalidPart");
     assert!(s3.events().await.is_empty());
 
     let mended = upload(&client, "a", &id, 1, bytes(3, 5 * MIB)).await;
-    complete(&client, "a", &id, &[mended.clone(), last]).send().await.unwrap();
+    complete(&client, "a", &id, &[mended.clone(), last])
+        .send()
+        .await
+        .unwrap();
     assert_eq!(code(&[mended]).await, "NoSuchUpload");
     assert_eq!(s3.files(), 2, "the part that was replaced is gone");
 }
@@ -180,12 +324,33 @@ async fn an_upload_that_must_create_loses_to_an_object_that_is_there() {
     let client = s3.client();
     let id = begin(&client, "a").await;
     let part = upload(&client, "a", &id, 1, b"late".to_vec()).await;
-    client.put_object().bucket(UPLOADS).key("a").body(ByteStream::from_static(b"first")).send().await.unwrap();
-    let late = complete(&client, "a", &id, std::slice::from_ref(&part)).if_none_match("*").send().await.unwrap_err();
+    client
+        .put_object()
+        .bucket(UPLOADS)
+        .key("a")
+        .body(ByteStream::from_static(b"first"))
+        .send()
+        .await
+        .unwrap();
+    let late = complete(&client, "a", &id, std::slice::from_ref(&part))
+        .if_none_match("*")
+        .send()
+        .await
+        .unwrap_err();
     assert_eq!(late.code(), Some("PreconditionFailed"));
     assert_eq!(s3.events().await.len(), 1);
-    client.delete_object().bucket(UPLOADS).key("a").send().await.unwrap();
-    complete(&client, "a", &id, &[part]).if_none_match("*").send().await.unwrap();
+    client
+        .delete_object()
+        .bucket(UPLOADS)
+        .key("a")
+        .send()
+        .await
+        .unwrap();
+    complete(&client, "a", &id, &[part])
+        .if_none_match("*")
+        .send()
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,19 +365,58 @@ async fn uploads_and_parts_are_listed_page_by_page_and_aborted() {
     for number in [5, 1, 9] {
         upload(&client, key, id, number, vec![1; 10]).await;
     }
-    let page = client.list_parts().bucket(UPLOADS).key(*key).upload_id(id).max_parts(2).send().await.unwrap();
-    let numbers: Vec<_> = page.parts().iter().map(|part| part.part_number().unwrap()).collect();
-    assert_eq!((numbers, page.is_truncated(), page.next_part_number_marker()), (vec![1, 5], Some(true), Some("5")));
-    assert!(page.parts().iter().all(|part| part.e_tag().is_some() && part.size() == Some(10)));
-    let rest = client.list_parts().bucket(UPLOADS).key(*key).upload_id(id).part_number_marker("5").send().await.unwrap();
+    let page = client
+        .list_parts()
+        .bucket(UPLOADS)
+        .key(*key)
+        .upload_id(id)
+        .max_parts(2)
+        .send()
+        .await
+        .unwrap();
+    let numbers: Vec<_> = page
+        .parts()
+        .iter()
+        .map(|part| part.part_number().unwrap())
+        .collect();
+    assert_eq!(
+        (numbers, page.is_truncated(), page.next_part_number_marker()),
+        (vec![1, 5], Some(true), Some("5"))
+    );
+    assert!(
+        page.parts()
+            .iter()
+            .all(|part| part.e_tag().is_some() && part.size() == Some(10))
+    );
+    let rest = client
+        .list_parts()
+        .bucket(UPLOADS)
+        .key(*key)
+        .upload_id(id)
+        .part_number_marker("5")
+        .send()
+        .await
+        .unwrap();
     assert_eq!((rest.parts().len(), rest.is_truncated()), (1, Some(false)));
 
     let mut seen = Vec::new();
     let (mut key_marker, mut id_marker) = (None, None);
     loop {
-        let page = client.list_multipart_uploads().bucket(UPLOADS).max_uploads(1);
-        let page = page.set_key_marker(key_marker).set_upload_id_marker(id_marker).send().await.unwrap();
-        seen.extend(page.uploads().iter().map(|upload| upload.upload_id().unwrap().to_owned()));
+        let page = client
+            .list_multipart_uploads()
+            .bucket(UPLOADS)
+            .max_uploads(1);
+        let page = page
+            .set_key_marker(key_marker)
+            .set_upload_id_marker(id_marker)
+            .send()
+            .await
+            .unwrap();
+        seen.extend(
+            page.uploads()
+                .iter()
+                .map(|upload| upload.upload_id().unwrap().to_owned()),
+        );
         if page.is_truncated() != Some(true) {
             break;
         }
@@ -223,17 +427,49 @@ async fn uploads_and_parts_are_listed_page_by_page_and_aborted() {
     seen.sort();
     expected.sort();
     assert_eq!(seen, expected);
-    let grouped = client.list_multipart_uploads().bucket(UPLOADS).delimiter("/").send().await.unwrap();
-    assert_eq!((grouped.uploads().len(), grouped.common_prefixes().len()), (2, 1));
+    let grouped = client
+        .list_multipart_uploads()
+        .bucket(UPLOADS)
+        .delimiter("/")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (grouped.uploads().len(), grouped.common_prefixes().len()),
+        (2, 1)
+    );
 
     for (key, id) in &ids {
-        client.abort_multipart_upload().bucket(UPLOADS).key(*key).upload_id(id).send().await.unwrap();
+        client
+            .abort_multipart_upload()
+            .bucket(UPLOADS)
+            .key(*key)
+            .upload_id(id)
+            .send()
+            .await
+            .unwrap();
     }
     assert_eq!(s3.files(), 0);
-    let again = client.abort_multipart_upload().bucket(UPLOADS).key(*key).upload_id(id).send().await.unwrap_err();
+    let again = client
+        .abort_multipart_upload()
+        .bucket(UPLOADS)
+        .key(*key)
+        .upload_id(id)
+        .send()
+        .await
+        .unwrap_err();
     assert!(again.into_service_error().is_no_such_upload());
-    let late = client.upload_part().bucket(UPLOADS).key(*key).upload_id(id).part_number(1);
-    let late = late.body(ByteStream::from_static(b"x")).send().await.unwrap_err();
+    let late = client
+        .upload_part()
+        .bucket(UPLOADS)
+        .key(*key)
+        .upload_id(id)
+        .part_number(1);
+    let late = late
+        .body(ByteStream::from_static(b"x"))
+        .send()
+        .await
+        .unwrap_err();
     assert_eq!(late.code(), Some("NoSuchUpload"));
     assert_eq!(s3.files(), 0);
 }
@@ -243,22 +479,47 @@ async fn a_part_may_be_copied_from_an_object() {
     let s3 = S3::start().await;
     let client = s3.client();
     let source = bytes(7, 6 * MIB);
-    client.put_object().bucket(CACHES).key("source").body(ByteStream::from(source.clone())).send().await.unwrap();
+    client
+        .put_object()
+        .bucket(CACHES)
+        .key("source")
+        .body(ByteStream::from(source.clone()))
+        .send()
+        .await
+        .unwrap();
     let id = begin(&client, "a").await;
     let copy = |number: i32, range: &str| {
-        let copy = client.upload_part_copy().bucket(UPLOADS).key("a").upload_id(&id).part_number(number);
-        copy.copy_source(format!("{CACHES}/source")).copy_source_range(range).send()
+        let copy = client
+            .upload_part_copy()
+            .bucket(UPLOADS)
+            .key("a")
+            .upload_id(&id)
+            .part_number(number);
+        copy.copy_source(format!("{CACHES}/source"))
+            .copy_source_range(range)
+            .send()
     };
     let first = copy(1, &format!("bytes=0-{}", 5 * MIB - 1)).await.unwrap();
-    let second = copy(2, &format!("bytes={}-{}", 5 * MIB, 6 * MIB - 1)).await.unwrap();
+    let second = copy(2, &format!("bytes={}-{}", 5 * MIB, 6 * MIB - 1))
+        .await
+        .unwrap();
     let beyond = copy(3, &format!("bytes=0-{}", 6 * MIB)).await.unwrap_err();
     assert_eq!(beyond.code(), Some("InvalidRange"));
     let parts = [(1, first), (2, second)].map(|(number, part)| {
         let etag = part.copy_part_result().unwrap().e_tag().unwrap().to_owned();
-        CompletedPart::builder().part_number(number).e_tag(etag).build()
+        CompletedPart::builder()
+            .part_number(number)
+            .e_tag(etag)
+            .build()
     });
     complete(&client, "a", &id, &parts).send().await.unwrap();
-    let got = client.get_object().bucket(UPLOADS).key("a").send().await.unwrap();
+    let got = client
+        .get_object()
+        .bucket(UPLOADS)
+        .key("a")
+        .send()
+        .await
+        .unwrap();
     assert!(got.body.collect().await.unwrap().to_vec() == source);
 }
 
@@ -271,12 +532,34 @@ async fn an_object_of_many_files_is_read_whole_while_it_is_replaced() {
         let id = begin(&client, "a").await;
         let first = upload(&client, "a", &id, 1, vec![seed; 5 * MIB]).await;
         let last = upload(&client, "a", &id, 2, vec![seed; 5 * MIB]).await;
-        complete(&client, "a", &id, &[first, last]).send().await.unwrap();
+        complete(&client, "a", &id, &[first, last])
+            .send()
+            .await
+            .unwrap();
         // The answer has begun; the files are not read yet.
-        bodies.push((seed, client.get_object().bucket(UPLOADS).key("a").send().await.unwrap().body));
+        bodies.push((
+            seed,
+            client
+                .get_object()
+                .bucket(UPLOADS)
+                .key("a")
+                .send()
+                .await
+                .unwrap()
+                .body,
+        ));
     }
-    client.delete_object().bucket(UPLOADS).key("a").send().await.unwrap();
+    client
+        .delete_object()
+        .bucket(UPLOADS)
+        .key("a")
+        .send()
+        .await
+        .unwrap();
     for (seed, body) in bodies {
-        assert!(body.collect().await.unwrap().to_vec() == vec![seed; 10 * MIB], "version {seed}");
+        assert!(
+            body.collect().await.unwrap().to_vec() == vec![seed; 10 * MIB],
+            "version {seed}"
+        );
     }
 }

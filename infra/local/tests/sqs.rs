@@ -9,8 +9,8 @@ use std::time::Duration;
 use aws_sdk_sqs::error::ProvideErrorMetadata;
 use aws_sdk_sqs::primitives::Blob;
 use aws_sdk_sqs::types::{
-    DeleteMessageBatchRequestEntry, MessageAttributeValue, MessageSystemAttributeName, QueueAttributeName,
-    SendMessageBatchRequestEntry,
+    DeleteMessageBatchRequestEntry, MessageAttributeValue, MessageSystemAttributeName,
+    QueueAttributeName, SendMessageBatchRequestEntry,
 };
 use endpoints::{Endpoint, TestClock, sqs_client};
 use local_stack::database::Database;
@@ -32,14 +32,22 @@ impl Sqs {
         let queues = Queues::with_clock(Database::open(folder.path()).unwrap(), clock.clock());
         queues.create(QueueSpec::named("dead")).await.unwrap();
         let mut spec = QueueSpec::named("lane");
-        spec.redrive = Some(Redrive { dead_letter: "dead".to_owned(), max_receive_count: 2 });
+        spec.redrive = Some(Redrive {
+            dead_letter: "dead".to_owned(),
+            max_receive_count: 2,
+        });
         queues.create(spec).await.unwrap();
         let served = queues.clone();
         let endpoint = Endpoint::start(|listener, shutdown| {
             local_stack::sqs::serve(listener, served, Meter::default(), shutdown.wait())
         })
         .await;
-        Self { endpoint, queues, clock, folder }
+        Self {
+            endpoint,
+            queues,
+            clock,
+            folder,
+        }
     }
 
     fn client(&self) -> aws_sdk_sqs::Client {
@@ -51,7 +59,11 @@ impl Sqs {
     }
 
     async fn counts(&self, queue: &str) -> (u64, u64, u64) {
-        let Counts { visible, in_flight, delayed } = self.queues.counts(queue).await.unwrap();
+        let Counts {
+            visible,
+            in_flight,
+            delayed,
+        } = self.queues.counts(queue).await.unwrap();
         (visible, in_flight, delayed)
     }
 }
@@ -59,17 +71,32 @@ impl Sqs {
 #[tokio::test]
 async fn a_received_message_is_hidden_until_its_timeout_and_gone_after_its_deletion() {
     let sqs = Sqs::start().await;
-    sqs.queues.send("lane", NewMessage::text("work")).await.unwrap();
+    sqs.queues
+        .send("lane", NewMessage::text("work"))
+        .await
+        .unwrap();
     let first = sqs.queues.receive("lane", 10, None).await.unwrap();
     assert_eq!(first[0].body, "work");
     assert_eq!(first[0].receive_count, 1);
     assert_eq!(sqs.counts("lane").await, (0, 1, 0));
-    assert!(sqs.queues.receive("lane", 10, None).await.unwrap().is_empty());
+    assert!(
+        sqs.queues
+            .receive("lane", 10, None)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 
     sqs.clock.pass(30);
     let second = sqs.queues.receive("lane", 10, None).await.unwrap();
-    assert_eq!((second[0].id.as_str(), second[0].receive_count), (first[0].id.as_str(), 2));
-    assert_eq!(second[0].first_received_at_ms, first[0].first_received_at_ms);
+    assert_eq!(
+        (second[0].id.as_str(), second[0].receive_count),
+        (first[0].id.as_str(), 2)
+    );
+    assert_eq!(
+        second[0].first_received_at_ms,
+        first[0].first_received_at_ms
+    );
 
     // The first receipt is not the newest any more: it deletes nothing.
     sqs.queues.delete("lane", &first[0].receipt).await.unwrap();
@@ -81,44 +108,95 @@ async fn a_received_message_is_hidden_until_its_timeout_and_gone_after_its_delet
 #[tokio::test]
 async fn a_message_received_too_often_moves_to_the_dead_letters() {
     let sqs = Sqs::start().await;
-    let id = sqs.queues.send("lane", NewMessage::text("poison")).await.unwrap();
+    let id = sqs
+        .queues
+        .send("lane", NewMessage::text("poison"))
+        .await
+        .unwrap();
     for _ in 0..2 {
         assert_eq!(sqs.queues.receive("lane", 1, None).await.unwrap().len(), 1);
         sqs.clock.pass(30);
     }
-    assert!(sqs.queues.receive("lane", 1, None).await.unwrap().is_empty());
+    assert!(
+        sqs.queues
+            .receive("lane", 1, None)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(sqs.counts("lane").await, (0, 0, 0));
     let dead = sqs.queues.receive("dead", 1, None).await.unwrap();
-    assert_eq!((dead[0].id.as_str(), dead[0].moved_from.as_deref()), (id.as_str(), Some("lane")));
+    assert_eq!(
+        (dead[0].id.as_str(), dead[0].moved_from.as_deref()),
+        (id.as_str(), Some("lane"))
+    );
 }
 
 #[tokio::test]
 async fn a_delayed_message_comes_when_its_delay_has_passed() {
     let sqs = Sqs::start().await;
-    let message = NewMessage { delay: Some(Duration::from_secs(60)), ..NewMessage::text("later") };
+    let message = NewMessage {
+        delay: Some(Duration::from_secs(60)),
+        ..NewMessage::text("later")
+    };
     sqs.queues.send("lane", message).await.unwrap();
     assert_eq!(sqs.counts("lane").await, (0, 0, 1));
-    let due = sqs.queues.next_visible_at_ms("lane").await.unwrap().unwrap();
-    assert!(sqs.queues.receive("lane", 1, None).await.unwrap().is_empty());
+    let due = sqs
+        .queues
+        .next_visible_at_ms("lane")
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        sqs.queues
+            .receive("lane", 1, None)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     sqs.clock.pass(60);
     assert_eq!(due, sqs.queues.clock().now_ms());
     assert_eq!(sqs.queues.receive("lane", 1, None).await.unwrap().len(), 1);
 
-    let message = NewMessage { delay: Some(Duration::from_secs(901)), ..NewMessage::text("never") };
-    assert!(matches!(sqs.queues.send("lane", message).await, Err(QueueError::InvalidParameter(_))));
+    let message = NewMessage {
+        delay: Some(Duration::from_secs(901)),
+        ..NewMessage::text("never")
+    };
+    assert!(matches!(
+        sqs.queues.send("lane", message).await,
+        Err(QueueError::InvalidParameter(_))
+    ));
 }
 
 #[tokio::test]
 async fn visibility_changes_only_while_the_message_is_in_flight() {
     let sqs = Sqs::start().await;
-    sqs.queues.send("lane", NewMessage::text("work")).await.unwrap();
+    sqs.queues
+        .send("lane", NewMessage::text("work"))
+        .await
+        .unwrap();
     let got = sqs.queues.receive("lane", 1, None).await.unwrap().remove(0);
-    sqs.queues.change_visibility("lane", &got.receipt, Duration::from_secs(100)).await.unwrap();
+    sqs.queues
+        .change_visibility("lane", &got.receipt, Duration::from_secs(100))
+        .await
+        .unwrap();
     sqs.clock.pass(99);
-    assert!(sqs.queues.receive("lane", 1, None).await.unwrap().is_empty());
-    sqs.queues.change_visibility("lane", &got.receipt, Duration::ZERO).await.unwrap();
+    assert!(
+        sqs.queues
+            .receive("lane", 1, None)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    sqs.queues
+        .change_visibility("lane", &got.receipt, Duration::ZERO)
+        .await
+        .unwrap();
     assert_eq!(sqs.counts("lane").await, (1, 0, 0));
-    let late = sqs.queues.change_visibility("lane", &got.receipt, Duration::ZERO).await;
+    let late = sqs
+        .queues
+        .change_visibility("lane", &got.receipt, Duration::ZERO)
+        .await;
     assert!(matches!(late, Err(QueueError::NotInFlight)));
     let nonsense = sqs.queues.delete("lane", "nonsense").await;
     assert!(matches!(nonsense, Err(QueueError::InvalidReceipt(_))));
@@ -130,15 +208,24 @@ async fn visibility_changes_only_while_the_message_is_in_flight() {
 async fn messages_outlive_a_stack_that_was_killed_and_those_in_flight_come_back_at_once() {
     let sqs = Sqs::start().await;
     for body in ["one", "two"] {
-        sqs.queues.send("lane", NewMessage::text(body)).await.unwrap();
+        sqs.queues
+            .send("lane", NewMessage::text(body))
+            .await
+            .unwrap();
     }
     let held = sqs.queues.receive("lane", 1, None).await.unwrap();
     // A second handle on the folder, as a new process has it, while the first was never closed.
-    let again = Queues::with_clock(Database::open(sqs.folder.path()).unwrap(), sqs.clock.clock());
+    let again = Queues::with_clock(
+        Database::open(sqs.folder.path()).unwrap(),
+        sqs.clock.clock(),
+    );
     assert_eq!(again.release_all().await.unwrap(), 1);
     let all = again.receive("lane", 10, None).await.unwrap();
     assert_eq!(all.len(), 2);
-    assert!(all.iter().all(|message| message.receive_count == 1), "{all:?}");
+    assert!(
+        all.iter().all(|message| message.receive_count == 1),
+        "{all:?}"
+    );
     // The consumer that died deletes nothing any more.
     again.delete("lane", &held[0].receipt).await.unwrap();
     assert_eq!(again.counts("lane").await.unwrap().in_flight, 2);
@@ -147,17 +234,29 @@ async fn messages_outlive_a_stack_that_was_killed_and_those_in_flight_come_back_
 #[tokio::test]
 async fn messages_expire_after_their_retention() {
     let sqs = Sqs::start().await;
-    sqs.queues.send("lane", NewMessage::text("old")).await.unwrap();
+    sqs.queues
+        .send("lane", NewMessage::text("old"))
+        .await
+        .unwrap();
     sqs.clock.pass(4 * 24 * 3600);
     assert_eq!(sqs.counts("lane").await, (0, 0, 0));
-    assert!(sqs.queues.receive("lane", 1, None).await.unwrap().is_empty());
+    assert!(
+        sqs.queues
+            .receive("lane", 1, None)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_receivers_never_share_a_message() {
     let sqs = Sqs::start().await;
     for number in 0..200 {
-        sqs.queues.send("lane", NewMessage::text(number.to_string())).await.unwrap();
+        sqs.queues
+            .send("lane", NewMessage::text(number.to_string()))
+            .await
+            .unwrap();
     }
     let receivers = (0..16).map(|_| {
         let queues = sqs.queues.clone();
@@ -172,8 +271,11 @@ async fn sixteen_receivers_never_share_a_message() {
             }
         })
     });
-    let mut bodies: Vec<String> =
-        futures::future::join_all(receivers).await.into_iter().flat_map(Result::unwrap).collect();
+    let mut bodies: Vec<String> = futures::future::join_all(receivers)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect();
     assert_eq!(bodies.len(), 200);
     bodies.sort();
     bodies.dedup();
@@ -189,13 +291,25 @@ async fn the_client_sends_and_receives_with_attributes_and_digests() {
         .send_message()
         .queue_url(&url)
         .message_body("hello")
-        .message_attributes("scope", attribute("String").string_value("global").build().unwrap())
-        .message_attributes("blob", attribute("Binary").binary_value(Blob::new([0, 1, 255])).build().unwrap())
+        .message_attributes(
+            "scope",
+            attribute("String").string_value("global").build().unwrap(),
+        )
+        .message_attributes(
+            "blob",
+            attribute("Binary")
+                .binary_value(Blob::new([0, 1, 255]))
+                .build()
+                .unwrap(),
+        )
         .message_group_id("tenant")
         .send()
         .await
         .unwrap();
-    assert_eq!(sent.md5_of_message_body(), Some("5d41402abc4b2a76b9719d911017c592"));
+    assert_eq!(
+        sent.md5_of_message_body(),
+        Some("5d41402abc4b2a76b9719d911017c592")
+    );
     let got = client
         .receive_message()
         .queue_url(&url)
@@ -207,17 +321,42 @@ async fn the_client_sends_and_receives_with_attributes_and_digests() {
     let message = &got.messages()[0];
     assert_eq!(message.body(), Some("hello"));
     assert_eq!(message.message_id(), sent.message_id());
-    assert_eq!(message.md5_of_message_attributes(), sent.md5_of_message_attributes());
+    assert_eq!(
+        message.md5_of_message_attributes(),
+        sent.md5_of_message_attributes()
+    );
     let attributes = message.message_attributes().unwrap();
     assert_eq!(attributes["scope"].string_value(), Some("global"));
-    assert_eq!(attributes["blob"].binary_value().unwrap().as_ref(), [0, 1, 255]);
+    assert_eq!(
+        attributes["blob"].binary_value().unwrap().as_ref(),
+        [0, 1, 255]
+    );
     let system = message.attributes().unwrap();
-    assert_eq!(system[&MessageSystemAttributeName::ApproximateReceiveCount], "1");
-    assert_eq!(system[&MessageSystemAttributeName::MessageGroupId], "tenant");
+    assert_eq!(
+        system[&MessageSystemAttributeName::ApproximateReceiveCount],
+        "1"
+    );
+    assert_eq!(
+        system[&MessageSystemAttributeName::MessageGroupId],
+        "tenant"
+    );
 
     let receipt = message.receipt_handle().unwrap();
-    client.change_message_visibility().queue_url(&url).receipt_handle(receipt).visibility_timeout(5).send().await.unwrap();
-    client.delete_message().queue_url(&url).receipt_handle(receipt).send().await.unwrap();
+    client
+        .change_message_visibility()
+        .queue_url(&url)
+        .receipt_handle(receipt)
+        .visibility_timeout(5)
+        .send()
+        .await
+        .unwrap();
+    client
+        .delete_message()
+        .queue_url(&url)
+        .receipt_handle(receipt)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(sqs.counts("lane").await, (0, 0, 0));
 }
 
@@ -226,7 +365,11 @@ async fn a_batch_does_what_it_can_and_tells_the_rest() {
     let sqs = Sqs::start().await;
     let (client, url) = (sqs.client(), sqs.url("lane"));
     let entry = |id: &str, body: &str| {
-        SendMessageBatchRequestEntry::builder().id(id).message_body(body).build().unwrap()
+        SendMessageBatchRequestEntry::builder()
+            .id(id)
+            .message_body(body)
+            .build()
+            .unwrap()
     };
     let sent = client
         .send_message_batch()
@@ -237,10 +380,22 @@ async fn a_batch_does_what_it_can_and_tells_the_rest() {
         .send()
         .await
         .unwrap();
-    assert_eq!(sent.successful().iter().map(|entry| entry.id()).collect::<Vec<_>>(), ["a", "c"]);
+    assert_eq!(
+        sent.successful()
+            .iter()
+            .map(|entry| entry.id())
+            .collect::<Vec<_>>(),
+        ["a", "c"]
+    );
     assert_eq!(sent.failed()[0].code(), "InvalidMessageContents");
 
-    let got = client.receive_message().queue_url(&url).max_number_of_messages(10).send().await.unwrap();
+    let got = client
+        .receive_message()
+        .queue_url(&url)
+        .max_number_of_messages(10)
+        .send()
+        .await
+        .unwrap();
     let mut deletion = client.delete_message_batch().queue_url(&url);
     for (index, message) in got.messages().iter().enumerate() {
         let entry = DeleteMessageBatchRequestEntry::builder()
@@ -251,38 +406,100 @@ async fn a_batch_does_what_it_can_and_tells_the_rest() {
     assert_eq!(deletion.send().await.unwrap().successful().len(), 2);
     assert_eq!(sqs.counts("lane").await, (0, 0, 0));
 
-    let twice = client.send_message_batch().queue_url(&url).entries(entry("a", "x")).entries(entry("a", "y")).send().await;
-    assert!(twice.unwrap_err().into_service_error().is_batch_entry_ids_not_distinct());
+    let twice = client
+        .send_message_batch()
+        .queue_url(&url)
+        .entries(entry("a", "x"))
+        .entries(entry("a", "y"))
+        .send()
+        .await;
+    assert!(
+        twice
+            .unwrap_err()
+            .into_service_error()
+            .is_batch_entry_ids_not_distinct()
+    );
 }
 
 #[tokio::test]
 async fn errors_have_the_names_that_the_client_knows() {
     let sqs = Sqs::start().await;
     let client = sqs.client();
-    let nowhere = client.send_message().queue_url(sqs.url("nowhere")).message_body("x").send().await;
-    assert!(nowhere.unwrap_err().into_service_error().is_queue_does_not_exist());
-    let receipt = client.delete_message().queue_url(sqs.url("lane")).receipt_handle("x").send().await;
-    assert!(receipt.unwrap_err().into_service_error().is_receipt_handle_is_invalid());
+    let nowhere = client
+        .send_message()
+        .queue_url(sqs.url("nowhere"))
+        .message_body("x")
+        .send()
+        .await;
+    assert!(
+        nowhere
+            .unwrap_err()
+            .into_service_error()
+            .is_queue_does_not_exist()
+    );
+    let receipt = client
+        .delete_message()
+        .queue_url(sqs.url("lane"))
+        .receipt_handle("x")
+        .send()
+        .await;
+    assert!(
+        receipt
+            .unwrap_err()
+            .into_service_error()
+            .is_receipt_handle_is_invalid()
+    );
     let long = "x".repeat(1024 * 1024 + 1);
-    let long = client.send_message().queue_url(sqs.url("lane")).message_body(long).send().await;
+    let long = client
+        .send_message()
+        .queue_url(sqs.url("lane"))
+        .message_body(long)
+        .send()
+        .await;
     assert_eq!(long.unwrap_err().code(), Some("InvalidParameterValue"));
     let longest = "x".repeat(1024 * 1024);
-    client.send_message().queue_url(sqs.url("lane")).message_body(longest).send().await.unwrap();
-    let many = client.receive_message().queue_url(sqs.url("lane")).max_number_of_messages(11).send().await;
+    client
+        .send_message()
+        .queue_url(sqs.url("lane"))
+        .message_body(longest)
+        .send()
+        .await
+        .unwrap();
+    let many = client
+        .receive_message()
+        .queue_url(sqs.url("lane"))
+        .max_number_of_messages(11)
+        .send()
+        .await;
     assert_eq!(many.unwrap_err().code(), Some("InvalidParameterValue"));
     let made = client.create_queue().queue_name("new").send().await;
-    assert!(made.unwrap_err().into_service_error().is_unsupported_operation());
+    assert!(
+        made.unwrap_err()
+            .into_service_error()
+            .is_unsupported_operation()
+    );
 }
 
 #[tokio::test]
 async fn queues_are_found_described_and_purged() {
     let sqs = Sqs::start().await;
     let client = sqs.client();
-    let url = client.get_queue_url().queue_name("lane").send().await.unwrap();
+    let url = client
+        .get_queue_url()
+        .queue_name("lane")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(url.queue_url(), Some(sqs.url("lane").as_str()));
     let list = client.list_queues().send().await.unwrap();
     assert_eq!(list.queue_urls(), [sqs.url("dead"), sqs.url("lane")]);
-    client.send_message().queue_url(sqs.url("lane")).message_body("x").send().await.unwrap();
+    client
+        .send_message()
+        .queue_url(sqs.url("lane"))
+        .message_body("x")
+        .send()
+        .await
+        .unwrap();
     let attributes = client
         .get_queue_attributes()
         .queue_url(sqs.url("lane"))
@@ -291,10 +508,21 @@ async fn queues_are_found_described_and_purged() {
         .await
         .unwrap();
     let attributes = attributes.attributes().unwrap();
-    assert_eq!(attributes[&QueueAttributeName::ApproximateNumberOfMessages], "1");
-    assert_eq!(attributes[&QueueAttributeName::QueueArn], "arn:aws:sqs:us-east-1:000000000000:lane");
+    assert_eq!(
+        attributes[&QueueAttributeName::ApproximateNumberOfMessages],
+        "1"
+    );
+    assert_eq!(
+        attributes[&QueueAttributeName::QueueArn],
+        "arn:aws:sqs:us-east-1:000000000000:lane"
+    );
     assert!(attributes[&QueueAttributeName::RedrivePolicy].contains("\"maxReceiveCount\":2"));
-    client.purge_queue().queue_url(sqs.url("lane")).send().await.unwrap();
+    client
+        .purge_queue()
+        .queue_url(sqs.url("lane"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(sqs.counts("lane").await, (0, 0, 0));
 }
 
@@ -302,11 +530,18 @@ async fn queues_are_found_described_and_purged() {
 async fn a_long_poll_ends_with_the_message_that_it_waits_for() {
     let sqs = Sqs::start().await;
     let (client, url) = (sqs.client(), sqs.url("lane"));
-    let poll = client.receive_message().queue_url(&url).wait_time_seconds(20).send();
+    let poll = client
+        .receive_message()
+        .queue_url(&url)
+        .wait_time_seconds(20)
+        .send();
     let send = async {
         // Nothing tells that the poll waits; sent before or after, the message must come.
         tokio::task::yield_now().await;
-        sqs.queues.send("lane", NewMessage::text("now")).await.unwrap();
+        sqs.queues
+            .send("lane", NewMessage::text("now"))
+            .await
+            .unwrap();
     };
     let (got, ()) = tokio::join!(poll, send);
     assert_eq!(got.unwrap().messages()[0].body(), Some("now"));

@@ -30,16 +30,26 @@ pub struct ScratchSpace {
 impl ScratchSpace {
     /// Returns the scratch space in a folder. What a killed process left there under a name of ours is removed.
     pub fn new(folder: impl Into<PathBuf>, bytes: u64) -> Self {
-        let space = Self { folder: Arc::new(folder.into()), budget: Budget::new(bytes) };
+        let space = Self {
+            folder: Arc::new(folder.into()),
+            budget: Budget::new(bytes),
+        };
         space.clear();
         space
     }
 
     /// Removes leftover files; returns how many.
     pub fn clear(&self) -> usize {
-        let Ok(entries) = std::fs::read_dir(&*self.folder) else { return 0 };
-        let is_ours = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
-        entries.flatten().filter(is_ours).filter(|entry| std::fs::remove_file(entry.path()).is_ok()).count()
+        let Ok(entries) = std::fs::read_dir(&*self.folder) else {
+            return 0;
+        };
+        let is_ours =
+            |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
+        entries
+            .flatten()
+            .filter(is_ours)
+            .filter(|entry| std::fs::remove_file(entry.path()).is_ok())
+            .count()
     }
 
     /// Returns the budget.
@@ -61,20 +71,29 @@ impl ScratchSpace {
     /// Returns an empty file that nobody counts: whoever writes to it holds a [`Reservation`].
     pub fn unnamed_file(&self) -> Result<File, StoreError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        rustix::fs::open(&*self.folder, flags, Mode::RUSR | Mode::WUSR).map(File::from).or_else(|_| {
-            // Not every file system knows files without names.
-            let named = tempfile::Builder::new().prefix(PREFIX).tempfile_in(&*self.folder);
-            let (file, path) = named.map_err(|error| failed("create a file in", &self.folder, error))?.into_parts();
-            drop(path);
-            Ok(file)
-        })
+        rustix::fs::open(&*self.folder, flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .or_else(|_| {
+                // Not every file system knows files without names.
+                let named = tempfile::Builder::new()
+                    .prefix(PREFIX)
+                    .tempfile_in(&*self.folder);
+                let (file, path) = named
+                    .map_err(|error| failed("create a file in", &self.folder, error))?
+                    .into_parts();
+                drop(path);
+                Ok(file)
+            })
     }
 }
 
 /// Opens what the parent process handed over under a number, for reading, or for reading and writing.
 pub fn inherited(descriptor: RawFd, write: bool) -> io::Result<File> {
     #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
-    File::options().read(true).write(write).open(format!("/proc/self/fd/{descriptor}"))
+    File::options()
+        .read(true)
+        .write(write)
+        .open(format!("/proc/self/fd/{descriptor}"))
 }
 
 /// A number of bytes that may be in use at a time. Clones share it.
@@ -87,7 +106,10 @@ pub struct Budget {
 impl Budget {
     /// Returns a budget of which nothing is used.
     pub fn new(bytes: u64) -> Self {
-        Self { bytes, used: Arc::default() }
+        Self {
+            bytes,
+            used: Arc::default(),
+        }
     }
 
     /// Returns the bytes in all.
@@ -106,7 +128,10 @@ impl Budget {
         let limit = self.bytes;
         if bytes > limit {
             let detail = format!("its {bytes} bytes exceed the {limit} bytes of scratch space");
-            return Err(ParseError::Missing(Missing::new(Cause::TooLarge { limit }, detail)));
+            return Err(ParseError::Missing(Missing::new(
+                Cause::TooLarge { limit },
+                detail,
+            )));
         }
         let mut used = self.lock();
         if bytes > limit - *used {
@@ -114,7 +139,10 @@ impl Budget {
         }
         *used += bytes;
         drop(used);
-        Ok(Reservation { budget: self.clone(), bytes })
+        Ok(Reservation {
+            budget: self.clone(),
+            bytes,
+        })
     }
 
     /// Reserves all that is left, which may be nothing.
@@ -123,13 +151,18 @@ impl Budget {
         let bytes = self.bytes - *used;
         *used = self.bytes;
         drop(used);
-        Reservation { budget: self.clone(), bytes }
+        Reservation {
+            budget: self.clone(),
+            bytes,
+        }
     }
 
     /// Returns the error that others use too much of the budget at the moment.
     pub fn contended(&self, bytes: u64) -> StoreError {
         let (used, limit) = (self.used_now(), self.bytes);
-        let context = format!("reserving {bytes} bytes of scratch space, of whose {limit} bytes {used} are in use,");
+        let context = format!(
+            "reserving {bytes} bytes of scratch space, of whose {limit} bytes {used} are in use,"
+        );
         StoreError::new(StoreErrorKind::Transient, context)
     }
 
@@ -195,7 +228,8 @@ impl ScratchFile {
 #[async_trait]
 impl Scratch for ScratchFile {
     async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), StoreError> {
-        self.written.add(offset, bytes.len() as u64, self.reservation.bytes())?;
+        self.written
+            .add(offset, bytes.len() as u64, self.reservation.bytes())?;
         let file = Arc::clone(&self.file);
         let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
         written
@@ -209,12 +243,19 @@ fn failed(what: &str, folder: &Path, error: io::Error) -> StoreError {
     let folder = folder.display();
     let (kind, context) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let hint = "which is full within the budget: give it more space, or set SCRATCH_BYTES lower,";
-            (StoreErrorKind::Transient, format!("to {what} {folder}, {hint}"))
+            let hint =
+                "which is full within the budget: give it more space, or set SCRATCH_BYTES lower,";
+            (
+                StoreErrorKind::Transient,
+                format!("to {what} {folder}, {hint}"),
+            )
         }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound => {
-            (StoreErrorKind::Denied, format!("to {what} {folder}, where TMPDIR points,"))
-        }
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotFound => (
+            StoreErrorKind::Denied,
+            format!("to {what} {folder}, where TMPDIR points,"),
+        ),
         _ => (StoreErrorKind::Transient, format!("to {what} {folder}")),
     };
     StoreError::new(kind, context).caused_by(error)
@@ -232,9 +273,13 @@ impl Extents {
     pub(super) fn add(&mut self, offset: u64, length: u64, limit: u64) -> Result<(), StoreError> {
         let bug = |context: String| StoreError::new(StoreErrorKind::Bug, context);
         let (mut start, Some(mut end)) = (offset, offset.checked_add(length)) else {
-            return Err(bug(format!("writing {length} bytes at {offset} of a scratch file")));
+            return Err(bug(format!(
+                "writing {length} bytes at {offset} of a scratch file"
+            )));
         };
-        let apart = |&(other_start, other_end): &(u64, u64)| other_end < offset || other_start > offset + length;
+        let apart = |&(other_start, other_end): &(u64, u64)| {
+            other_end < offset || other_start > offset + length
+        };
         let (mut parts, touched): (Vec<_>, Vec<_>) = self.parts.iter().copied().partition(apart);
         for (other_start, other_end) in touched {
             (start, end) = (start.min(other_start), end.max(other_end));
@@ -243,7 +288,9 @@ impl Extents {
         parts.sort_unstable();
         let bytes: u64 = parts.iter().map(|(start, end)| end - start).sum();
         if bytes > limit {
-            return Err(bug(format!("writing {bytes} bytes to a scratch file for which {limit} were reserved")));
+            return Err(bug(format!(
+                "writing {bytes} bytes to a scratch file for which {limit} were reserved"
+            )));
         }
         self.parts = parts;
         Ok(())
@@ -268,7 +315,9 @@ mod tests {
         let first = space.reserve(60).unwrap();
         let second = space.reserve(40).unwrap();
         assert_eq!(space.budget().used(), 100);
-        assert!(matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == StoreErrorKind::Transient));
+        assert!(
+            matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == StoreErrorKind::Transient)
+        );
         drop(first);
         let mut rest = space.budget().reserve_rest();
         assert_eq!(rest.bytes(), 60);
@@ -281,7 +330,9 @@ mod tests {
     #[test]
     fn what_the_whole_budget_cannot_hold_is_too_large() {
         let (_folder, space) = space(100);
-        let Err(ParseError::Missing(missing)) = space.reserve(101) else { panic!("it was let through") };
+        let Err(ParseError::Missing(missing)) = space.reserve(101) else {
+            panic!("it was let through")
+        };
         assert_eq!(missing.cause, Cause::TooLarge { limit: 100 });
         assert!(missing.detail.contains("101"), "{}", missing.detail);
     }
@@ -290,9 +341,18 @@ mod tests {
     async fn a_file_is_written_out_of_order_and_has_no_name() {
         let (folder, space) = space(100);
         let mut scratch = space.reserve(6).unwrap();
-        scratch.write_at(3, Bytes::from_static(b"def")).await.unwrap();
-        scratch.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
-        scratch.write_at(0, Bytes::from_static(b"abc")).await.unwrap();
+        scratch
+            .write_at(3, Bytes::from_static(b"def"))
+            .await
+            .unwrap();
+        scratch
+            .write_at(0, Bytes::from_static(b"abc"))
+            .await
+            .unwrap();
+        scratch
+            .write_at(0, Bytes::from_static(b"abc"))
+            .await
+            .unwrap();
         let mut text = String::new();
         scratch.file().read_to_string(&mut text).unwrap();
         assert_eq!(text, "abcdef");
@@ -303,10 +363,19 @@ mod tests {
     async fn holes_cost_nothing_and_more_than_was_reserved_is_refused() {
         let (_folder, space) = space(100);
         let mut scratch = space.reserve(8).unwrap();
-        scratch.write_at(0, Bytes::from_static(b"head")).await.unwrap();
-        scratch.write_at(1 << 40, Bytes::from_static(b"tail")).await.unwrap();
+        scratch
+            .write_at(0, Bytes::from_static(b"head"))
+            .await
+            .unwrap();
+        scratch
+            .write_at(1 << 40, Bytes::from_static(b"tail"))
+            .await
+            .unwrap();
         assert_eq!(scratch.file().metadata().unwrap().len(), (1 << 40) + 4);
-        let refused = scratch.write_at(100, Bytes::from_static(b"x")).await.unwrap_err();
+        let refused = scratch
+            .write_at(100, Bytes::from_static(b"x"))
+            .await
+            .unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::Bug);
     }
 
@@ -314,7 +383,10 @@ mod tests {
     fn leftovers_with_our_name_are_removed_at_the_start_and_others_kept() {
         let (folder, _) = space(0);
         for name in ["symdepot-scratch-1", "symdepot-scratch-2", "somebody-else"] {
-            std::fs::File::options().create_new(true).write(true).open(folder.path().join(name)).map(drop).unwrap();
+            let named = tempfile::Builder::new()
+                .prefix(name)
+                .tempfile_in(folder.path());
+            named.unwrap().keep().unwrap();
         }
         let space = ScratchSpace::new(folder.path(), 0);
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
@@ -324,7 +396,9 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_there_is_named() {
         let space = ScratchSpace::new("/nowhere/at/all", 10);
-        let Err(ParseError::Store(error)) = space.reserve(1) else { panic!("it was let through") };
+        let Err(ParseError::Store(error)) = space.reserve(1) else {
+            panic!("it was let through")
+        };
         assert_eq!(error.kind(), StoreErrorKind::Denied);
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
     }

@@ -105,19 +105,28 @@ pub(super) struct AlignedBytes {
 impl AlignedBytes {
     pub(super) fn zeroed(len: u64) -> Result<Self, BlobFault> {
         let too_large = || BlobFault::TooLarge(len);
-        let len = usize::try_from(len).ok().filter(|&bytes| bytes as u64 <= MAX_RAW_BYTES).ok_or_else(too_large)?;
+        let len = usize::try_from(len)
+            .ok()
+            .filter(|&bytes| bytes as u64 <= MAX_RAW_BYTES)
+            .ok_or_else(too_large)?;
         let mut words = Vec::new();
-        words.try_reserve_exact(len.div_ceil(8)).map_err(|_| too_large())?;
+        words
+            .try_reserve_exact(len.div_ceil(8))
+            .map_err(|_| too_large())?;
         words.resize(len.div_ceil(8), 0);
         Ok(Self { words, len })
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.words).get(..self.len).unwrap_or_default()
+        bytemuck::cast_slice(&self.words)
+            .get(..self.len)
+            .unwrap_or_default()
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.words).get_mut(..self.len).unwrap_or_default()
+        bytemuck::cast_slice_mut(&mut self.words)
+            .get_mut(..self.len)
+            .unwrap_or_default()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -135,7 +144,11 @@ pub(super) struct Sealer {
 impl Sealer {
     /// Begins a blob. Fails only for want of memory.
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { encoder: zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?, hash: Box::default(), length: 0 })
+        Ok(Self {
+            encoder: zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?,
+            hash: Box::default(),
+            length: 0,
+        })
     }
 
     /// Ends the blob.
@@ -152,7 +165,10 @@ impl Write for Sealer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let length = self.length + bytes.len() as u64;
         if length > MAX_RAW_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the cache exceeds the limit"));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the cache exceeds the limit",
+            ));
         }
         self.encoder.write_all(bytes)?;
         self.hash.update(bytes);
@@ -166,10 +182,17 @@ impl Write for Sealer {
 }
 
 /// Checks a blob against its record, and decompresses it.
-pub(super) fn open(kind: Kind, ready: &Ready, blob: &[u8]) -> Result<(Contents, AlignedBytes), BlobFault> {
+pub(super) fn open(
+    kind: Kind,
+    ready: &Ready,
+    blob: &[u8],
+) -> Result<(Contents, AlignedBytes), BlobFault> {
     let found = blob.len() as u64;
     if found != ready.blob.bytes {
-        return Err(BlobFault::Size { expected: ready.blob.bytes, found });
+        return Err(BlobFault::Size {
+            expected: ready.blob.bytes,
+            found,
+        });
     }
     if checksum(blob) != ready.blob.checksum {
         return Err(BlobFault::Checksum);
@@ -188,7 +211,10 @@ pub(super) fn open(kind: Kind, ready: &Ready, blob: &[u8]) -> Result<(Contents, 
 
 /// Decompresses a blob of which there is no record yet.
 pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), BlobFault> {
-    let split = blob.len().checked_sub(FOOTER_BYTES).ok_or(BlobFault::Footer("it is too short"))?;
+    let split = blob
+        .len()
+        .checked_sub(FOOTER_BYTES)
+        .ok_or(BlobFault::Footer("it is too short"))?;
     let (frame, footer) = blob.split_at(split);
     let (contents, lengths) = read_footer(footer)?;
     if lengths.frame != frame.len() as u64 {
@@ -197,12 +223,19 @@ pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), Bl
     let mut raw = AlignedBytes::zeroed(lengths.raw)?;
     let fault = |error: io::Error| BlobFault::Frame(error.to_string());
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(fault)?;
-    let written = decompressor.decompress_to_buffer(frame, raw.as_mut_slice()).map_err(fault)?;
+    let written = decompressor
+        .decompress_to_buffer(frame, raw.as_mut_slice())
+        .map_err(fault)?;
     if written as u64 != lengths.raw {
-        return Err(BlobFault::Frame(format!("there are {written} bytes instead of {}", lengths.raw)));
+        return Err(BlobFault::Frame(format!(
+            "there are {written} bytes instead of {}",
+            lengths.raw
+        )));
     }
     if xxh3_64(raw.as_slice()) != lengths.raw_hash {
-        return Err(BlobFault::Frame("the bytes have another checksum".to_owned()));
+        return Err(BlobFault::Frame(
+            "the bytes have another checksum".to_owned(),
+        ));
     }
     Ok((contents, raw))
 }
@@ -213,9 +246,26 @@ struct Lengths {
     raw_hash: u64,
 }
 
-fn footer(contents: &Contents, raw_length: u64, frame_length: u64, raw_hash: u64) -> [u8; FOOTER_BYTES] {
-    let Contents { kind, version, converter, arch, debug_id, rank, file_type, features } = contents;
-    let mut id = debug_id.map(|id| id.to_string()).unwrap_or_default().into_bytes();
+fn footer(
+    contents: &Contents,
+    raw_length: u64,
+    frame_length: u64,
+    raw_hash: u64,
+) -> [u8; FOOTER_BYTES] {
+    let Contents {
+        kind,
+        version,
+        converter,
+        arch,
+        debug_id,
+        rank,
+        file_type,
+        features,
+    } = contents;
+    let mut id = debug_id
+        .map(|id| id.to_string())
+        .unwrap_or_default()
+        .into_bytes();
     id.resize(DEBUG_ID_BYTES, 0);
     let mut footer = Vec::with_capacity(FOOTER_BYTES);
     footer.extend(MAGIC);
@@ -224,7 +274,12 @@ fn footer(contents: &Contents, raw_length: u64, frame_length: u64, raw_hash: u64
     footer.extend((*arch as u32).to_le_bytes());
     footer.extend(version.to_le_bytes());
     footer.extend(converter.0.to_le_bytes());
-    footer.extend([*rank, file_type_code(*file_type), features_code(features), 0]);
+    footer.extend([
+        *rank,
+        file_type_code(*file_type),
+        features_code(features),
+        0,
+    ]);
     footer.extend(0u32.to_le_bytes());
     footer.extend(id);
     footer.extend(raw_length.to_le_bytes());
@@ -238,8 +293,18 @@ fn footer(contents: &Contents, raw_length: u64, frame_length: u64, raw_hash: u64
 
 fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
     let fault = |what| move || BlobFault::Footer(what);
-    let u32_at = |at: usize| footer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-    let u64_at = |at: usize| footer.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let u32_at = |at: usize| {
+        footer
+            .get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(u32::from_le_bytes)
+    };
+    let u64_at = |at: usize| {
+        footer
+            .get(at..at + 8)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(u64::from_le_bytes)
+    };
     let byte_at = |at: usize| footer.get(at).copied();
     let cut = fault("it is too short");
 
@@ -254,7 +319,9 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
         return Err(BlobFault::Footer("its checksum is wrong"));
     }
     if byte_at(11) != Some(NATIVE_ENDIAN) {
-        return Err(BlobFault::Footer("the cache was made on a machine of the other endianness"));
+        return Err(BlobFault::Footer(
+            "the cache was made on a machine of the other endianness",
+        ));
     }
     if u32_at(28) != Some(0) {
         return Err(BlobFault::Footer("it speaks of slices"));
@@ -263,16 +330,23 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
     let id = std::str::from_utf8(id).map_err(|_| BlobFault::Footer("the debug id is not text"))?;
     let debug_id = match id.trim_end_matches('\0') {
         "" => None,
-        text => Some(text.parse().map_err(|_| BlobFault::Footer("the debug id is not one"))?),
+        text => Some(
+            text.parse()
+                .map_err(|_| BlobFault::Footer("the debug id is not one"))?,
+        ),
     };
     let contents = Contents {
-        kind: byte_at(10).and_then(kind_of).ok_or_else(fault("it names no kind"))?,
+        kind: byte_at(10)
+            .and_then(kind_of)
+            .ok_or_else(fault("it names no kind"))?,
         version: u32_at(16).ok_or_else(cut)?,
         converter: Converter(u32_at(20).ok_or_else(cut)?),
         arch: Arch::from_u32(u32_at(12).ok_or_else(cut)?),
         debug_id,
         rank: byte_at(24).ok_or_else(cut)?,
-        file_type: byte_at(25).and_then(file_type_of).ok_or_else(fault("it names no type of DIF"))?,
+        file_type: byte_at(25)
+            .and_then(file_type_of)
+            .ok_or_else(fault("it names no type of DIF"))?,
         features: features_of(byte_at(26).ok_or_else(cut)?),
     };
     let lengths = Lengths {
@@ -326,11 +400,19 @@ const fn file_type_code(file_type: FileType) -> u8 {
 }
 
 fn file_type_of(code: u8) -> Option<FileType> {
-    FILE_TYPES.into_iter().find(|file_type| file_type_code(*file_type) == code)
+    FILE_TYPES
+        .into_iter()
+        .find(|file_type| file_type_code(*file_type) == code)
 }
 
 fn features_code(features: &Features) -> u8 {
-    let Features { has_debug_info, has_unwind_info, has_symbols, has_sources, srcsrv_vcs: _ } = features;
+    let Features {
+        has_debug_info,
+        has_unwind_info,
+        has_symbols,
+        has_sources,
+        srcsrv_vcs: _,
+    } = features;
     u8::from(*has_debug_info)
         | u8::from(*has_unwind_info) << 1
         | u8::from(*has_symbols) << 2
@@ -364,7 +446,11 @@ mod tests {
             debug_id: Some("502fc0a5-1ec1-3e47-9998-684fa139dca7-1f".parse().unwrap()),
             rank: 1,
             file_type: FileType::Breakpad,
-            features: Features { has_symbols: true, has_sources: true, ..Features::default() },
+            features: Features {
+                has_symbols: true,
+                has_sources: true,
+                ..Features::default()
+            },
         }
     }
 
@@ -398,7 +484,9 @@ mod tests {
     }
 
     fn raw() -> Vec<u8> {
-        (0..10_001u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 28) as u8).collect()
+        (0..10_001u32)
+            .map(|n| (n.wrapping_mul(2_654_435_761) >> 28) as u8)
+            .collect()
     }
 
     #[test]
@@ -422,7 +510,10 @@ mod tests {
         assert_eq!(footer[8..12], [1, 0, 3, 1]);
         assert_eq!(footer[16..24], [1, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(footer[24..32], [1, 10, 4 | 8, 0, 0, 0, 0, 0]);
-        assert_eq!(&footer[32..80], b"502fc0a5-1ec1-3e47-9998-684fa139dca7-1f\0\0\0\0\0\0\0\0\0");
+        assert_eq!(
+            &footer[32..80],
+            b"502fc0a5-1ec1-3e47-9998-684fa139dca7-1f\0\0\0\0\0\0\0\0\0"
+        );
         assert_eq!(footer[80..88], 3u64.to_le_bytes());
         assert_eq!(footer[88..96], (blob.len() as u64 - 112).to_le_bytes());
     }
@@ -441,15 +532,48 @@ mod tests {
         let blob = seal(&contents(), &raw());
         let good = ready(&contents(), &blob);
         let fault = |kind, ready: &Ready, blob: &[u8]| open(kind, ready, blob).unwrap_err();
-        assert_eq!(fault(Kind::CfiCache, &good, &blob), BlobFault::Mismatch("kind"));
-        let newer = Ready { version: 2, ..good.clone() };
-        assert_eq!(fault(Kind::SymCache, &newer, &blob), BlobFault::Mismatch("version"));
-        let other = Ready { arch: "x86".to_owned(), ..good.clone() };
-        assert_eq!(fault(Kind::SymCache, &other, &blob), BlobFault::Mismatch("architecture"));
-        assert!(matches!(fault(Kind::SymCache, &good, &blob[1..]), BlobFault::Size { .. }));
-        let of_another_module = seal(&Contents { debug_id: None, ..contents() }, &raw());
-        let same_size = Ready { blob: BlobRef { bytes: of_another_module.len() as u64, ..good.blob.clone() }, ..good };
-        assert_eq!(fault(Kind::SymCache, &same_size, &of_another_module), BlobFault::Checksum);
+        assert_eq!(
+            fault(Kind::CfiCache, &good, &blob),
+            BlobFault::Mismatch("kind")
+        );
+        let newer = Ready {
+            version: 2,
+            ..good.clone()
+        };
+        assert_eq!(
+            fault(Kind::SymCache, &newer, &blob),
+            BlobFault::Mismatch("version")
+        );
+        let other = Ready {
+            arch: "x86".to_owned(),
+            ..good.clone()
+        };
+        assert_eq!(
+            fault(Kind::SymCache, &other, &blob),
+            BlobFault::Mismatch("architecture")
+        );
+        assert!(matches!(
+            fault(Kind::SymCache, &good, &blob[1..]),
+            BlobFault::Size { .. }
+        ));
+        let of_another_module = seal(
+            &Contents {
+                debug_id: None,
+                ..contents()
+            },
+            &raw(),
+        );
+        let same_size = Ready {
+            blob: BlobRef {
+                bytes: of_another_module.len() as u64,
+                ..good.blob.clone()
+            },
+            ..good
+        };
+        assert_eq!(
+            fault(Kind::SymCache, &same_size, &of_another_module),
+            BlobFault::Checksum
+        );
     }
 
     #[test]
@@ -459,7 +583,10 @@ mod tests {
         blob[footer + 80..footer + 88].copy_from_slice(&u64::MAX.to_le_bytes());
         let hash = xxh3_64(&blob[footer..footer + 104]);
         blob[footer + 104..].copy_from_slice(&hash.to_le_bytes());
-        assert_eq!(open_unchecked(&blob).unwrap_err(), BlobFault::TooLarge(u64::MAX));
+        assert_eq!(
+            open_unchecked(&blob).unwrap_err(),
+            BlobFault::TooLarge(u64::MAX)
+        );
     }
 
     proptest! {

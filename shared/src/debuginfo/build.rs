@@ -44,8 +44,16 @@ pub enum Failure {
 /// Derives a cache of an object.
 ///
 /// `object` is its index in the inspection. Panics are caught; memory and time are not bounded here.
-pub fn derive(layout: &Layout, bytes: DifBytes<'_>, object: usize, job: DeriveJob) -> Result<Derived, Failure> {
-    let found = layout.objects.get(object).ok_or_else(|| malformed(format!("there is no object {object} in it")))?;
+pub fn derive(
+    layout: &Layout,
+    bytes: DifBytes<'_>,
+    object: usize,
+    job: DeriveJob,
+) -> Result<Derived, Failure> {
+    let found = layout
+        .objects
+        .get(object)
+        .ok_or_else(|| malformed(format!("there is no object {object} in it")))?;
     if let Some(fault) = &found.fault {
         return Err(Failure::Missing(fault.clone()));
     }
@@ -63,10 +71,15 @@ fn derive_as<D: Derive>(
     found: &Found,
     job: DeriveJob,
 ) -> Result<Derived, Failure> {
-    let part = layout.parts.get(found.part).and_then(|part| bytes.part(part.place));
+    let part = layout
+        .parts
+        .get(found.part)
+        .and_then(|part| bytes.part(part.place));
     let data = part.ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
     let archive = Archive::parse(data).map_err(|error| malformed(chain(&error)))?;
-    let object = archive.object_by_index(found.index).map_err(|error| malformed(chain(&error)))?;
+    let object = archive
+        .object_by_index(found.index)
+        .map_err(|error| malformed(chain(&error)))?;
     let object = object.ok_or_else(|| malformed("the object is not there".to_owned()))?;
 
     let mut out = BufWriter::with_capacity(128 << 10, Sealer::new()?);
@@ -81,14 +94,21 @@ fn derive_as<D: Derive>(
         debug_id: found.meta.debug_id,
         rank: job.rank.as_u8(),
         file_type: found.meta.file_type,
-        features: Features { srcsrv_vcs: None, ..found.meta.features.clone() },
+        features: Features {
+            srcsrv_vcs: None,
+            ..found.meta.features.clone()
+        },
     };
     let blob = sealer.finish(&contents)?;
     let open = OpenCache::open_sealed(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
     D::try_out(&open);
     drop(open);
-    Ok(Derived { kind: D::KIND, checksum: blob::checksum(&blob), blob: Bytes::from(blob) })
+    Ok(Derived {
+        kind: D::KIND,
+        checksum: blob::checksum(&blob),
+        blob: Bytes::from(blob),
+    })
 }
 
 pub(super) fn malformed(detail: String) -> Failure {
@@ -103,7 +123,9 @@ pub(super) fn unsupported(detail: String) -> Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::FileTooLarge => malformed(format!("its cache would exceed {MAX_RAW_BYTES} bytes")),
+            io::ErrorKind::FileTooLarge => {
+                malformed(format!("its cache would exceed {MAX_RAW_BYTES} bytes"))
+            }
             _ => Self::OutOfMemory,
         }
     }

@@ -2,7 +2,9 @@
 
 use std::io::{self, BufWriter, Write};
 
-use symbolic::cfi::{AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind};
+use symbolic::cfi::{
+    AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind,
+};
 use symbolic::common::ByteView;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
@@ -28,7 +30,10 @@ impl Derive for Cfi {
     /// Writes what `CfiCache::from_object` would, without holding it in memory first.
     fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
         if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
-            return Err(unsupported(format!("unwind information is not in a file of type {}", object.file_format())));
+            return Err(unsupported(format!(
+                "unwind information is not in a file of type {}",
+                object.file_format()
+            )));
         }
         out.write_all(&CFICACHE_MAGIC.to_ne_bytes())?;
         out.write_all(&CFICACHE_LATEST_VERSION.to_ne_bytes())?;
@@ -42,24 +47,31 @@ impl Derive for Cfi {
             return Ok(());
         }
         let mut writer = AsciiCfiWriter::new(out).max_unwind_chain_len(Some(MAX_UNWIND_CHAIN));
-        writer.process(object).map_err(|error| match (error.kind(), io_error(&error)) {
-            (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
-                Failure::from(io::Error::from(io::ErrorKind::FileTooLarge))
-            }
-            (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
-            (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => unsupported(chain(&error)),
-            _ => malformed(chain(&error)),
-        })
+        writer
+            .process(object)
+            .map_err(|error| match (error.kind(), io_error(&error)) {
+                (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
+                    Failure::from(io::Error::from(io::ErrorKind::FileTooLarge))
+                }
+                (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
+                (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => {
+                    unsupported(chain(&error))
+                }
+                _ => malformed(chain(&error)),
+            })
     }
 
     fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {
-        let cache = CfiCache::from_bytes(ByteView::from_slice(raw)).map_err(|error| chain(&error))?;
+        let cache =
+            CfiCache::from_bytes(ByteView::from_slice(raw)).map_err(|error| chain(&error))?;
         if !cache.is_latest() || raw.len() < PREAMBLE_BYTES {
             return Err(format!("it is a CFI cache of version {}", cache.version()));
         }
         let records = std::str::from_utf8(cache.as_slice()).map_err(|error| error.to_string())?;
-        let is_record = |line: &str| line.starts_with("STACK ") || line.starts_with("MODULE ");
-        if !records.is_empty() && !(records.ends_with('\n') && records.lines().next().is_some_and(is_record)) {
+        let first = records.lines().next().unwrap_or_default();
+        let begins_well = first.starts_with("STACK ") || first.starts_with("MODULE ");
+        let is_whole = begins_well && records.ends_with('\n');
+        if !records.is_empty() && !is_whole {
             return Err("there is something else in it than records".to_owned());
         }
         Ok(())
@@ -74,14 +86,21 @@ impl Derive for Cfi {
 /// from addresses. Seen in every dSYM of x86-64 with the section that LLVM 14 made. What is read instead is no
 /// unwind information, but may look like some: then nothing is taken from it. The executable has the same information.
 pub(super) fn eh_frame_is_misread(object: &Object<'_>) -> bool {
-    let Object::MachO(mach) = object else { return false };
+    let Object::MachO(mach) = object else {
+        return false;
+    };
     if mach.kind() != ObjectKind::Debug {
         return false;
     }
     // Length, then zero: every `eh_frame` begins with a CIE (Linux Standard Base, "The .eh_frame section").
     mach.raw_section("eh_frame").is_some_and(|section| {
-        let word = |at: usize| Some(u32::from_le_bytes(section.data.get(at..at + 4)?.try_into().ok()?));
-        word(4) != Some(0) || !word(0).is_some_and(|length| length > 0 && (length as usize) < section.data.len())
+        let word = |at: usize| {
+            Some(u32::from_le_bytes(
+                section.data.get(at..at + 4)?.try_into().ok()?,
+            ))
+        };
+        word(4) != Some(0)
+            || !word(0).is_some_and(|length| length > 0 && (length as usize) < section.data.len())
     })
 }
 

@@ -26,7 +26,9 @@ impl Room for Vec<u8> {
         if self.len() < end {
             self.resize(end, 0);
         }
-        self.get_mut(start..end).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
+        self.get_mut(start..end)
+            .ok_or(io::ErrorKind::InvalidInput)?
+            .copy_from_slice(bytes);
         Ok(())
     }
 }
@@ -59,10 +61,27 @@ const MAGIC_BYTES: usize = 64;
 ///
 /// With `partial`, the DIF has holes: of a stream only the beginning is unpacked, an archive is passed over.
 /// Fails only where the room does.
-pub fn unpack(dif: &[u8], partial: bool, room: &mut dyn Room, limit: RoomLimit) -> io::Result<Layout> {
-    let mut unpacker = Unpacker { room, limit, work: 0, layout: Layout { partial, ..Layout::default() } };
+pub fn unpack(
+    dif: &[u8],
+    partial: bool,
+    room: &mut dyn Room,
+    limit: RoomLimit,
+) -> io::Result<Layout> {
+    let mut unpacker = Unpacker {
+        room,
+        limit,
+        work: 0,
+        layout: Layout {
+            partial,
+            ..Layout::default()
+        },
+    };
     match Container::of(dif) {
-        None => unpacker.layout.parts.push(Part { name: String::new(), place: Place::Whole, fault: None }),
+        None => unpacker.layout.parts.push(Part {
+            name: String::new(),
+            place: Place::Whole,
+            fault: None,
+        }),
         Some(Container::Stream(stream)) => unpacker.stream("", stream, dif)?,
         Some(Container::Zip | Container::Cabinet) if partial => {
             unpacker.ignore("", "an archive of which only parts were read");
@@ -76,12 +95,30 @@ pub fn unpack(dif: &[u8], partial: bool, room: &mut dyn Room, limit: RoomLimit) 
 /// Says what a file is that is not a debug information file, by how it begins.
 pub(super) fn describe(data: &[u8]) -> String {
     let known = [
-        (&b"PK\x03\x04"[..], "an archive inside another container, which is not read: upload it by itself"),
-        (b"MSCF", "a cabinet inside another container, which is not read: upload it by itself"),
-        (b"\xfd7zXZ\0", "compressed with xz, which is not read: use zstd or gzip"),
-        (b"BZh", "compressed with bzip2, which is not read: use zstd or gzip"),
-        (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not read: use zip"),
-        (b"!<arch>\n", "a static library, which is not read: upload what is linked from it"),
+        (
+            &b"PK\x03\x04"[..],
+            "an archive inside another container, which is not read: upload it by itself",
+        ),
+        (
+            b"MSCF",
+            "a cabinet inside another container, which is not read: upload it by itself",
+        ),
+        (
+            b"\xfd7zXZ\0",
+            "compressed with xz, which is not read: use zstd or gzip",
+        ),
+        (
+            b"BZh",
+            "compressed with bzip2, which is not read: use zstd or gzip",
+        ),
+        (
+            b"7z\xbc\xaf\x27\x1c",
+            "a 7z archive, which is not read: use zip",
+        ),
+        (
+            b"!<arch>\n",
+            "a static library, which is not read: upload what is linked from it",
+        ),
     ];
     if data.is_empty() {
         return "empty file".to_owned();
@@ -90,7 +127,10 @@ pub(super) fn describe(data: &[u8]) -> String {
         return (*what).to_owned();
     }
     let beginning = data.get(..data.len().min(16)).unwrap_or_default();
-    format!("not a debug information file: it begins with \"{}\"", beginning.escape_ascii())
+    format!(
+        "not a debug information file: it begins with \"{}\"",
+        beginning.escape_ascii()
+    )
 }
 
 /// A container, by its magic number.
@@ -134,7 +174,11 @@ impl Stream {
     fn reader<'a>(self, data: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(data)),
-            Self::Zlib => Box::new(Zlib { data: BufReader::new(data), inflate: flate2::Decompress::new(true), ended: false }),
+            Self::Zlib => Box::new(Zlib {
+                data: BufReader::new(data),
+                inflate: flate2::Decompress::new(true),
+                ended: false,
+            }),
             Self::Zstd => {
                 let mut decoder = zstd::Decoder::new(data)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG)?;
@@ -167,7 +211,10 @@ impl Unpacker<'_> {
         let mut archive = match zip::ZipArchive::new(Cursor::new(dif)) {
             Ok(archive) if archive.len() > MAX_FILES => {
                 let files = archive.len();
-                self.ignore("", &format!("the archive has {files} files, more than the limit of {MAX_FILES}"));
+                self.ignore(
+                    "",
+                    &format!("the archive has {files} files, more than the limit of {MAX_FILES}"),
+                );
                 return Ok(());
             }
             Ok(archive) => archive,
@@ -187,10 +234,17 @@ impl Unpacker<'_> {
             match archive.by_index(index) {
                 Ok(file) if file.is_dir() || file.is_symlink() => {}
                 Ok(mut file) => self.file(&name, "zip archive", &mut file, true)?,
-                Err(zip::result::ZipError::UnsupportedArchive(zip::result::ZipError::PASSWORD_REQUIRED)) => {
-                    self.ignore(&name, "encrypted, which is not read: upload it without a password");
+                Err(zip::result::ZipError::UnsupportedArchive(
+                    zip::result::ZipError::PASSWORD_REQUIRED,
+                )) => {
+                    self.ignore(
+                        &name,
+                        "encrypted, which is not read: upload it without a password",
+                    );
                 }
-                Err(error) => self.ignore(&name, &format!("cannot be read from the archive: {error}")),
+                Err(error) => {
+                    self.ignore(&name, &format!("cannot be read from the archive: {error}"))
+                }
             }
         }
         Ok(())
@@ -206,10 +260,21 @@ impl Unpacker<'_> {
         };
         let names: Vec<String> = cabinet
             .folder_entries()
-            .flat_map(|folder| folder.file_entries().map(|file| file.name().to_owned()).collect::<Vec<_>>())
+            .flat_map(|folder| {
+                folder
+                    .file_entries()
+                    .map(|file| file.name().to_owned())
+                    .collect::<Vec<_>>()
+            })
             .collect();
         let [name] = names.as_slice() else {
-            self.ignore("", &format!("a cabinet of {} files: only cabinets with one are read", names.len()));
+            self.ignore(
+                "",
+                &format!(
+                    "a cabinet of {} files: only cabinets with one are read",
+                    names.len()
+                ),
+            );
             return Ok(());
         };
         match cabinet.read_file(name) {
@@ -222,7 +287,13 @@ impl Unpacker<'_> {
     }
 
     /// Unpacks one file if it may be a debug information file.
-    fn file(&mut self, name: &str, container: &str, reader: &mut dyn Read, may_be_compressed: bool) -> io::Result<()> {
+    fn file(
+        &mut self,
+        name: &str,
+        container: &str,
+        reader: &mut dyn Read,
+        may_be_compressed: bool,
+    ) -> io::Result<()> {
         let mut head = Vec::with_capacity(MAGIC_BYTES);
         let read = reader.take(MAGIC_BYTES as u64).read_to_end(&mut head);
         if let (Some(Container::Stream(stream)), true) = (Container::of(&head), may_be_compressed) {
@@ -237,12 +308,19 @@ impl Unpacker<'_> {
         }
         match read {
             Ok(_) => self.copy(name, container, &mut Cursor::new(head).chain(reader)),
-            Err(error) => self.copy(name, container, &mut Cursor::new(head).chain(Broken(Some(error)))),
+            Err(error) => self.copy(
+                name,
+                container,
+                &mut Cursor::new(head).chain(Broken(Some(error))),
+            ),
         }
     }
 
     fn copy(&mut self, name: &str, container: &str, reader: &mut dyn Read) -> io::Result<()> {
-        let offset = self.layout.unpacked_bytes.next_multiple_of(Place::ALIGNMENT);
+        let offset = self
+            .layout
+            .unpacked_bytes
+            .next_multiple_of(Place::ALIGNMENT);
         let mut left = self.limit.bytes.saturating_sub(offset);
         if self.layout.partial || self.work / 2 > self.limit.bytes {
             left = left.min(HEAD_BYTES);
@@ -261,7 +339,10 @@ impl Unpacker<'_> {
             };
             self.work += read;
             let fits = read.min(left - length);
-            self.room.put(offset + length, buffer.get(..fits as usize).unwrap_or_default())?;
+            self.room.put(
+                offset + length,
+                buffer.get(..fits as usize).unwrap_or_default(),
+            )?;
             length += fits;
             if fits < read {
                 break Some(self.too_large());
@@ -271,7 +352,11 @@ impl Unpacker<'_> {
             length = length.min(HEAD_BYTES);
         }
         self.layout.unpacked_bytes = offset + length;
-        self.layout.parts.push(Part { name: name.to_owned(), place: Place::Unpacked { offset, length }, fault });
+        self.layout.parts.push(Part {
+            name: name.to_owned(),
+            place: Place::Unpacked { offset, length },
+            fault,
+        });
         Ok(())
     }
 
@@ -281,7 +366,10 @@ impl Unpacker<'_> {
         }
         self.layout.out_of_room = true;
         let limit = self.limit.budget;
-        Missing::new(Cause::TooLarge { limit }, format!("unpacked it does not fit into the {limit} bytes of scratch space"))
+        Missing::new(
+            Cause::TooLarge { limit },
+            format!("unpacked it does not fit into the {limit} bytes of scratch space"),
+        )
     }
 
     fn ignore(&mut self, name: &str, reason: &str) {
@@ -302,8 +390,11 @@ impl<R: Read> Read for Zlib<R> {
             let input = self.data.fill_buf()?;
             let at_end = input.is_empty();
             let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = self.inflate.decompress(input, out, flate2::FlushDecompress::None)?;
-            self.data.consume((self.inflate.total_in() - before_in) as usize);
+            let status = self
+                .inflate
+                .decompress(input, out, flate2::FlushDecompress::None)?;
+            self.data
+                .consume((self.inflate.total_in() - before_in) as usize);
             let written = (self.inflate.total_out() - before_out) as usize;
             self.ended = status == flate2::Status::StreamEnd;
             if written > 0 {
@@ -342,5 +433,9 @@ impl Layout {
 fn is_of_no_interest(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let in_shadow = name.split('/').any(|folder| folder == "__MACOSX");
-    file.is_empty() || in_shadow || file == "Info.plist" || file == ".DS_Store" || file.starts_with("._")
+    file.is_empty()
+        || in_shadow
+        || file == "Info.plist"
+        || file == ".DS_Store"
+        || file.starts_with("._")
 }

@@ -6,7 +6,8 @@
 pub(super) fn cut_short(data: &[u8]) -> Option<String> {
     let end = elf_end(data).or_else(|| pdb_end(data))?;
     let found = data.len() as u64;
-    (end > found).then(|| format!("the file is cut short: it has {found} of {end} bytes, upload it again"))
+    (end > found)
+        .then(|| format!("the file is cut short: it has {found} of {end} bytes, upload it again"))
 }
 
 /// Where an ELF file ends by its section headers: System V ABI, "ELF header" and "Sections".
@@ -24,7 +25,9 @@ fn elf_end(data: &[u8]) -> Option<u64> {
     let count = header.field(0x30, 0x3c, Width::Half)?;
     let mut end = table.saturating_add(entry_size.saturating_mul(count));
     for index in 0..count {
-        let Some(section) = Elf::at(data, header, table.saturating_add(index * entry_size)) else { break };
+        let Some(section) = Elf::at(data, header, table.saturating_add(index * entry_size)) else {
+            break;
+        };
         let (Some(kind), Some(offset), Some(size)) = (
             section.field(4, 4, Width::Word),
             section.field(0x10, 0x18, Width::Address),
@@ -44,7 +47,11 @@ fn pdb_end(data: &[u8]) -> Option<u64> {
     if !data.starts_with(b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0") {
         return None;
     }
-    let word = |at: usize| Some(u64::from(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?)));
+    let word = |at: usize| {
+        Some(u64::from(u32::from_le_bytes(
+            data.get(at..at + 4)?.try_into().ok()?,
+        )))
+    };
     Some(word(32)? * word(40)?)
 }
 
@@ -68,11 +75,18 @@ impl<'a> Elf<'a> {
         let identification = data.strip_prefix(b"\x7fELF")?;
         let is_64 = *identification.first()? == 2;
         let is_big_endian = *identification.get(1)? == 2;
-        Some(Self { record: data, is_64, is_big_endian })
+        Some(Self {
+            record: data,
+            is_64,
+            is_big_endian,
+        })
     }
 
     fn at(data: &'a [u8], like: Self, offset: u64) -> Option<Self> {
-        Some(Self { record: data.get(usize::try_from(offset).ok()?..)?, ..like })
+        Some(Self {
+            record: data.get(usize::try_from(offset).ok()?..)?,
+            ..like
+        })
     }
 
     fn field(self, at_32: usize, at_64: usize, width: Width) -> Option<u64> {
@@ -84,7 +98,11 @@ impl<'a> Elf<'a> {
         };
         let field = self.record.get(at..at.checked_add(bytes)?)?;
         let fold = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        Some(if self.is_big_endian { field.iter().fold(0, fold) } else { field.iter().rev().fold(0, fold) })
+        Some(if self.is_big_endian {
+            field.iter().fold(0, fold)
+        } else {
+            field.iter().rev().fold(0, fold)
+        })
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! For ELF and Mach-O the headers are cut down to the id and handed to `symbolic`, which knows how to read it.
 
+use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::macho::MachObject;
-use symbolic::debuginfo::ObjectKind;
 
 use crate::domain::{Arch, CodeId, DebugId, FileType};
 
@@ -45,7 +45,11 @@ fn elf(data: &[u8]) -> Option<Headers> {
     let mut header = data.get(..data.len().min(HEADER_BYTES))?.to_vec();
     let is_64 = *header.get(4)? == 2;
     // Offset of the section headers; their number and the index of their names.
-    let without_sections = if is_64 { [0x28..0x30, 0x3c..0x40] } else { [0x20..0x24, 0x30..0x34] };
+    let without_sections = if is_64 {
+        [0x28..0x30, 0x3c..0x40]
+    } else {
+        [0x20..0x24, 0x30..0x34]
+    };
     for field in without_sections {
         header.get_mut(field)?.fill(0);
     }
@@ -56,7 +60,11 @@ fn elf(data: &[u8]) -> Option<Headers> {
         debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
         code_id: Some(code_id),
         arch: object.arch(),
-        file_type: if is_debug { FileType::ElfDebug } else { FileType::ElfCode },
+        file_type: if is_debug {
+            FileType::ElfDebug
+        } else {
+            FileType::ElfCode
+        },
     })
 }
 
@@ -70,8 +78,16 @@ fn mach(data: &[u8]) -> Option<Headers> {
         [0xfe, 0xed, 0xfa, 0xcf] => (32, true),
         _ => return None,
     };
-    let from = if is_big_endian { u32::from_be_bytes } else { u32::from_le_bytes };
-    let to = if is_big_endian { u32::to_be_bytes } else { u32::to_le_bytes };
+    let from = if is_big_endian {
+        u32::from_be_bytes
+    } else {
+        u32::from_le_bytes
+    };
+    let to = if is_big_endian {
+        u32::to_be_bytes
+    } else {
+        u32::to_le_bytes
+    };
     let word = |at: usize| Some(from(data.get(at..at.checked_add(4)?)?.try_into().ok()?));
 
     let mut at = header_bytes;
@@ -88,7 +104,9 @@ fn mach(data: &[u8]) -> Option<Headers> {
 
     let mut header = data.get(..header_bytes)?.to_vec();
     header.get_mut(16..20)?.copy_from_slice(&to(1));
-    header.get_mut(20..24)?.copy_from_slice(&to(UUID_COMMAND_BYTES as u32));
+    header
+        .get_mut(20..24)?
+        .copy_from_slice(&to(UUID_COMMAND_BYTES as u32));
     header.extend_from_slice(uuid?);
     let object = MachObject::parse(&header).ok()?;
     let is_debug = matches!(object.kind(), ObjectKind::Debug);
@@ -96,7 +114,11 @@ fn mach(data: &[u8]) -> Option<Headers> {
         debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
         code_id: object.code_id(),
         arch: object.arch(),
-        file_type: if is_debug { FileType::MachDebug } else { FileType::MachCode },
+        file_type: if is_debug {
+            FileType::MachDebug
+        } else {
+            FileType::MachCode
+        },
     })
 }
 
@@ -105,7 +127,8 @@ fn fat_slice(data: &[u8], index: usize) -> Option<&[u8]> {
     if !data.starts_with(&[0xca, 0xfe, 0xba, 0xbe]) {
         return None;
     }
-    let word = |at: usize| Some(u32::from_be_bytes(data.get(at..at + 4)?.try_into().ok()?) as usize);
+    let word =
+        |at: usize| Some(u32::from_be_bytes(data.get(at..at + 4)?.try_into().ok()?) as usize);
     if index >= word(4)? {
         return None;
     }
@@ -120,8 +143,16 @@ fn fat_slice(data: &[u8], index: usize) -> Option<&[u8]> {
 fn pe(data: &[u8]) -> Option<Headers> {
     const IMAGE_DEBUG_TYPE_CODEVIEW: u32 = 2;
     const PORTABLE_PDB_MINOR_VERSION: u16 = 0x504d;
-    let half = |at: usize| Some(u16::from_le_bytes(data.get(at..at.checked_add(2)?)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?));
+    let half = |at: usize| {
+        Some(u16::from_le_bytes(
+            data.get(at..at.checked_add(2)?)?.try_into().ok()?,
+        ))
+    };
+    let word = |at: usize| {
+        Some(u32::from_le_bytes(
+            data.get(at..at.checked_add(4)?)?.try_into().ok()?,
+        ))
+    };
     if !data.starts_with(b"MZ") {
         return None;
     }
@@ -137,11 +168,16 @@ fn pe(data: &[u8]) -> Option<Headers> {
     };
     let sections = optional + usize::from(half(coff + 20)?);
     let to_offset = |address: u32| {
-        (0..usize::from(half(coff + 6)?)).map(|section| sections + section * 40).find_map(|section| {
-            let (size, start, raw) = (word(section + 8)?, word(section + 12)?, word(section + 20)?);
-            let distance = address.checked_sub(start).filter(|distance| *distance < size)?;
-            Some(raw as usize + distance as usize)
-        })
+        (0..usize::from(half(coff + 6)?))
+            .map(|section| sections + section * 40)
+            .find_map(|section| {
+                let (size, start, raw) =
+                    (word(section + 8)?, word(section + 12)?, word(section + 20)?);
+                let distance = address
+                    .checked_sub(start)
+                    .filter(|distance| *distance < size)?;
+                Some(raw as usize + distance as usize)
+            })
     };
     let debug_id = || {
         let directory = to_offset(word(directories + 48)?)?;
@@ -150,14 +186,27 @@ fn pe(data: &[u8]) -> Option<Headers> {
             .map(|entry| directory + entry * 28)
             .find(|entry| word(entry + 12) == Some(IMAGE_DEBUG_TYPE_CODEVIEW))?;
         let record = word(entry + 24)? as usize;
-        let guid = data.get(record..record.checked_add(24)?)?.strip_prefix(b"RSDS")?.get(..16)?;
+        let guid = data
+            .get(record..record.checked_add(24)?)?
+            .strip_prefix(b"RSDS")?
+            .get(..16)?;
         let is_portable = half(entry + 10)? == PORTABLE_PDB_MINOR_VERSION;
-        let age = if is_portable { word(entry + 4)? } else { word(record + 20)? };
-        DebugId::from_guid_age(guid, age).ok().filter(|id| !id.is_nil())
+        let age = if is_portable {
+            word(entry + 4)?
+        } else {
+            word(record + 20)?
+        };
+        DebugId::from_guid_age(guid, age)
+            .ok()
+            .filter(|id| !id.is_nil())
     };
     Some(Headers {
         debug_id: debug_id(),
-        code_id: Some(CodeId::new(format!("{:08x}{:x}", word(coff + 8)?, word(optional + 56)?))),
+        code_id: Some(CodeId::new(format!(
+            "{:08x}{:x}",
+            word(coff + 8)?,
+            word(optional + 56)?
+        ))),
         arch: match half(coff + 4)? {
             0x014c => Arch::X86,
             0x8664 => Arch::Amd64,

@@ -21,25 +21,41 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             layout.ignore(&part.name, &container::describe(data));
             continue;
         }
-        let reader = Reader { part, data, partial: layout.partial };
-        let objects = panics::caught(|| reader.objects()).unwrap_or_else(|panic| vec![reader.from_headers(0, panic)]);
+        let reader = Reader {
+            part,
+            data,
+            partial: layout.partial,
+        };
+        let objects = panics::caught(|| reader.objects())
+            .unwrap_or_else(|panic| vec![reader.read_headers(0, panic)]);
         for (index, object) in objects.into_iter().enumerate() {
             match object {
                 Ok((mut meta, fault)) => {
                     meta.index = layout.objects.len();
                     if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
                         let no_id = "it has neither a debug id nor a code id, by which it could be looked up";
-                        let fault = fault.as_ref().map(|fault| format!("{no_id}; {}", fault.detail));
+                        let fault = fault
+                            .as_ref()
+                            .map(|fault| format!("{no_id}; {}", fault.detail));
                         layout.ignore(&part.name, fault.as_deref().unwrap_or(no_id));
                     }
-                    layout.objects.push(Found { part: number, index, meta, fault });
+                    layout.objects.push(Found {
+                        part: number,
+                        index,
+                        meta,
+                        fault,
+                    });
                 }
                 Err(reason) => layout.ignore(&part.name, &reason),
             }
         }
     }
     Inspection {
-        objects: layout.objects.iter().map(|found| found.meta.clone()).collect(),
+        objects: layout
+            .objects
+            .iter()
+            .map(|found| found.meta.clone())
+            .collect(),
         ignored: layout.ignored.clone(),
     }
 }
@@ -57,53 +73,84 @@ impl Reader<'_> {
     fn objects(&self) -> Vec<Read> {
         let archive = match Archive::parse(self.data) {
             Ok(archive) => archive,
-            Err(error) => return vec![self.from_headers(0, self.unreadable(&error))],
+            Err(error) => return vec![self.read_headers(0, self.unreadable(&error))],
         };
         (0..archive.object_count())
             .map(|index| match archive.object_by_index(index) {
-                Ok(Some(object)) => self.from_object(&object, index),
+                Ok(Some(object)) => self.read_object(&object, index),
                 Ok(None) => Err("there are fewer objects in it than it says".to_owned()),
-                Err(error) => self.from_headers(index, self.unreadable(&error)),
+                Err(error) => self.read_headers(index, self.unreadable(&error)),
             })
             .collect()
     }
 
-    fn from_object(&self, object: &Object<'_>, index: usize) -> Read {
+    fn read_object(&self, object: &Object<'_>, index: usize) -> Read {
         let file_type = file_type(object)?;
         let fault = self.fault();
         if self.partial && !ids_are_certain(object) {
-            return self.from_headers(index, "its ids cannot be told from the parts that were read".to_owned());
+            return self.read_headers(
+                index,
+                "its ids cannot be told from the parts that were read".to_owned(),
+            );
         }
         let meta = ObjectMeta {
             index,
             debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
-            code_id: object.code_id().filter(|id| ModuleId::of(None, Some(id)).is_some()),
+            code_id: object
+                .code_id()
+                .filter(|id| ModuleId::of(None, Some(id)).is_some()),
             file_type,
             arch: object.arch().name().to_owned(),
-            features: if fault.is_none() { features(object) } else { Features::default() },
+            features: if fault.is_none() {
+                features(object)
+            } else {
+                Features::default()
+            },
         };
         Ok((meta, fault))
     }
 
-    fn from_headers(&self, index: usize, reason: String) -> Read {
+    fn read_headers(&self, index: usize, reason: String) -> Read {
         match panics::caught(|| headers::read(self.data, index)) {
-            Ok(Some(Headers { debug_id, code_id, arch, file_type })) => {
+            Ok(Some(Headers {
+                debug_id,
+                code_id,
+                arch,
+                file_type,
+            })) => {
                 let features = Features::default();
-                let meta = ObjectMeta { index, debug_id, code_id, file_type, arch: arch.name().to_owned(), features };
-                Ok((meta, self.fault().or_else(|| Some(Missing::malformed(reason)))))
+                let meta = ObjectMeta {
+                    index,
+                    debug_id,
+                    code_id,
+                    file_type,
+                    arch: arch.name().to_owned(),
+                    features,
+                };
+                Ok((
+                    meta,
+                    self.fault().or_else(|| Some(Missing::malformed(reason))),
+                ))
             }
             Ok(None) | Err(_) => Err(self.fault().map_or(reason, |fault| fault.detail)),
         }
     }
 
     fn fault(&self) -> Option<Missing> {
-        let holes = || self.partial.then(|| Missing::malformed("only parts of the file were read"));
+        let holes = || {
+            self.partial
+                .then(|| Missing::malformed("only parts of the file were read"))
+        };
         let cut = || cut_short(self.data).map(Missing::malformed);
         self.part.fault.clone().or_else(holes).or_else(cut)
     }
 
     fn unreadable(&self, error: &dyn std::error::Error) -> String {
-        format!("cannot be read as {}: {}", Archive::peek(self.data), chain(error))
+        format!(
+            "cannot be read as {}: {}",
+            Archive::peek(self.data),
+            chain(error)
+        )
     }
 }
 
@@ -129,7 +176,10 @@ fn features(object: &Object<'_>) -> Features {
         has_symbols: object.has_symbols(),
         has_sources: object.has_sources(),
         srcsrv_vcs: match object {
-            Object::Pdb(pdb) => pdb.debug_session().ok().and_then(|session| session.srcsrv_vcs_name()),
+            Object::Pdb(pdb) => pdb
+                .debug_session()
+                .ok()
+                .and_then(|session| session.srcsrv_vcs_name()),
             _ => None,
         },
     }

@@ -83,7 +83,8 @@ impl<'a> DifBytes<'a> {
             Place::Whole => Some(self.dif),
             Place::Unpacked { offset, length } => {
                 let start = usize::try_from(offset).ok()?;
-                self.unpacked.get(start..start.checked_add(usize::try_from(length).ok()?)?)
+                self.unpacked
+                    .get(start..start.checked_add(usize::try_from(length).ok()?)?)
             }
         }
     }

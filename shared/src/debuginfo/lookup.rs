@@ -48,7 +48,10 @@ impl OpenCache {
             Kind::SymCache => Sym::validate(raw.as_slice(), &contents),
         }
         .map_err(BlobFault::Cache)?;
-        Ok(Self { contents: Arc::new(contents), raw: Arc::new(raw) })
+        Ok(Self {
+            contents: Arc::new(contents),
+            raw: Arc::new(raw),
+        })
     }
 
     /// Returns the SymCache; `None` if this is of another kind. Costs the parsing of a header.
@@ -58,7 +61,8 @@ impl OpenCache {
 
     /// Returns the PPDB cache; `None` if this is of another kind. Costs the parsing of a header.
     pub fn ppdb_cache(&self) -> Option<PortablePdbCache<'_>> {
-        (self.contents.kind == Kind::PpdbCache).then(|| PortablePdbCache::parse(self.raw.as_slice()).ok())?
+        (self.contents.kind == Kind::PpdbCache)
+            .then(|| PortablePdbCache::parse(self.raw.as_slice()).ok())?
     }
 
     /// Returns the unwind information as a Breakpad symbol file: UTF-8, empty if there is none; `None` if this is of
@@ -95,6 +99,9 @@ impl OpenCache {
 
 impl fmt::Debug for OpenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenCache").field("contents", &self.contents).field("bytes", &self.memory_bytes()).finish()
+        f.debug_struct("OpenCache")
+            .field("contents", &self.contents)
+            .field("bytes", &self.memory_bytes())
+            .finish()
     }
 }

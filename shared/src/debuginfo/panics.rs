@@ -20,14 +20,19 @@ pub fn keep_panics_quiet() {
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     // What a panic leaves behind is dropped with the object that was parsed.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        let place = PLACE.with(RefCell::take).map(|place| format!(" at {place}")).unwrap_or_default();
+        let place = PLACE
+            .with(RefCell::take)
+            .map(|place| format!(" at {place}"))
+            .unwrap_or_default();
         format!("the parser panicked{place}: {}", text(&*payload))
     })
 }
 
 fn text(payload: &(dyn Any + Send)) -> &str {
     let owned = payload.downcast_ref::<String>().map(String::as_str);
-    owned.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+    owned
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
 }
 
 #[cfg(test)]
@@ -38,6 +43,9 @@ mod tests {
     fn a_panic_becomes_a_reason() {
         assert_eq!(caught(|| 1), Ok(1));
         let reason = caught(|| panic!("index {} out of bounds", 7)).unwrap_err();
-        assert!(reason.starts_with("the parser panicked") && reason.ends_with("index 7 out of bounds"), "{reason}");
+        assert!(
+            reason.starts_with("the parser panicked") && reason.ends_with("index 7 out of bounds"),
+            "{reason}"
+        );
     }
 }

@@ -21,24 +21,38 @@ impl Derive for Ppdb {
         match object {
             Object::PortablePdb(object) => convert(object.portable_pdb(), out),
             Object::Pe(pe) => {
-                let embedded = pe.embedded_ppdb().map_err(|error| malformed(chain(&error)))?;
-                let embedded = embedded.ok_or_else(|| unsupported("there is no portable PDB in it".to_owned()))?;
-                let mut bytes = AlignedBytes::zeroed(embedded.get_size() as u64).map_err(|_| Failure::OutOfMemory)?;
-                embedded.decompress_to(bytes.as_mut_slice()).map_err(|error| malformed(chain(&error)))?;
-                let ppdb = PortablePdb::parse(bytes.as_slice()).map_err(|error| malformed(chain(&error)))?;
+                let embedded = pe
+                    .embedded_ppdb()
+                    .map_err(|error| malformed(chain(&error)))?;
+                let embedded = embedded
+                    .ok_or_else(|| unsupported("there is no portable PDB in it".to_owned()))?;
+                let mut bytes = AlignedBytes::zeroed(embedded.get_size() as u64)
+                    .map_err(|_| Failure::OutOfMemory)?;
+                embedded
+                    .decompress_to(bytes.as_mut_slice())
+                    .map_err(|error| malformed(chain(&error)))?;
+                let ppdb = PortablePdb::parse(bytes.as_slice())
+                    .map_err(|error| malformed(chain(&error)))?;
                 convert(&ppdb, out)
             }
-            _ => Err(unsupported(format!("a PPDB cache is not derived from a file of type {}", object.file_format()))),
+            _ => Err(unsupported(format!(
+                "a PPDB cache is not derived from a file of type {}",
+                object.file_format()
+            ))),
         }
     }
 
     fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {
-        PortablePdbCache::parse(raw).map(drop).map_err(|error| chain(&error))
+        PortablePdbCache::parse(raw)
+            .map(drop)
+            .map_err(|error| chain(&error))
     }
 
     fn try_out(cache: &OpenCache) {
         const FUNCTIONS: u32 = 256;
-        let Some(cache) = cache.ppdb_cache() else { return };
+        let Some(cache) = cache.ppdb_cache() else {
+            return;
+        };
         for function in 1..=FUNCTIONS {
             cache.lookup(function, 0);
         }
@@ -47,6 +61,8 @@ impl Derive for Ppdb {
 
 fn convert(ppdb: &PortablePdb<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
     let mut converter = PortablePdbCacheConverter::new();
-    converter.process_portable_pdb(ppdb).map_err(|error| malformed(chain(&error)))?;
+    converter
+        .process_portable_pdb(ppdb)
+        .map_err(|error| malformed(chain(&error)))?;
     Ok(converter.serialize(out)?)
 }

@@ -19,11 +19,16 @@ impl Derive for Sym {
 
     fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
         if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
-            return Err(unsupported(format!("a SymCache is not derived from a file of type {}", object.file_format())));
+            return Err(unsupported(format!(
+                "a SymCache is not derived from a file of type {}",
+                object.file_format()
+            )));
         }
         let mut converter = SymCacheConverter::new();
         // Only this call undecorates the names of PE and PDB.
-        converter.process_object(object).map_err(|error| malformed(chain(&error)))?;
+        converter
+            .process_object(object)
+            .map_err(|error| malformed(chain(&error)))?;
         Ok(converter.serialize(out)?)
     }
 
@@ -41,10 +46,15 @@ impl Derive for Sym {
     fn try_out(cache: &OpenCache) {
         const FUNCTIONS: usize = 256;
         const CALLS: usize = 1024;
-        let Some(cache) = cache.sym_cache() else { return };
+        let Some(cache) = cache.sym_cache() else {
+            return;
+        };
         for function in cache.functions().take(FUNCTIONS) {
             for location in cache.lookup(function.entry_pc().into()).take(CALLS) {
-                let _ = (location.function().name(), location.file().map(|file| file.full_path()));
+                let _ = (
+                    location.function().name(),
+                    location.file().map(|file| file.full_path()),
+                );
             }
         }
     }

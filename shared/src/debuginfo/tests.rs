@@ -13,10 +13,15 @@ use super::*;
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
 use crate::domain::{Cause, FileType, Inspection, Missing, Rank, Timestamp};
 
-const ROOM: RoomLimit = RoomLimit { bytes: 4 << 20, budget: 5 << 20 };
+const ROOM: RoomLimit = RoomLimit {
+    bytes: 4 << 20,
+    budget: 5 << 20,
+};
 
 fn fixture(name: &str) -> Vec<u8> {
-    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../tests/fixtures", name].iter().collect();
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../tests/fixtures", name]
+        .iter()
+        .collect();
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -40,8 +45,19 @@ impl Opened {
     fn new(dif: Vec<u8>, partial: bool, room: RoomLimit) -> Self {
         let mut unpacked = Vec::new();
         let mut layout = unpack(&dif, partial, &mut unpacked, room).unwrap();
-        let inspection = inspect(&mut layout, DifBytes { dif: &dif, unpacked: &unpacked });
-        Self { dif, unpacked, layout, inspection }
+        let inspection = inspect(
+            &mut layout,
+            DifBytes {
+                dif: &dif,
+                unpacked: &unpacked,
+            },
+        );
+        Self {
+            dif,
+            unpacked,
+            layout,
+            inspection,
+        }
     }
 
     fn of(name: &str) -> Self {
@@ -50,13 +66,25 @@ impl Opened {
 
     fn derive(&self, object: usize, kind: Kind) -> Result<Derived, Failure> {
         let features = &self.inspection.objects[object].features;
-        let job = DeriveJob { kind, rank: Rank::of(features, kind.purpose()) };
-        derive(&self.layout, DifBytes { dif: &self.dif, unpacked: &self.unpacked }, object, job)
+        let job = DeriveJob {
+            kind,
+            rank: Rank::of(features, kind.purpose()),
+        };
+        derive(
+            &self.layout,
+            DifBytes {
+                dif: &self.dif,
+                unpacked: &self.unpacked,
+            },
+            object,
+            job,
+        )
     }
 
     fn open(&self, object: usize, kind: Kind) -> OpenCache {
         let derived = self.derive(object, kind);
-        let derived = derived.unwrap_or_else(|failure| panic!("{:?} {kind}: {failure:?}", self.inspection));
+        let derived =
+            derived.unwrap_or_else(|failure| panic!("{:?} {kind}: {failure:?}", self.inspection));
         OpenCache::open(kind, &self.ready(object, &derived), derived.blob).unwrap()
     }
 
@@ -108,7 +136,8 @@ fn expected_type(entry: &Value) -> FileType {
 }
 
 fn debug_files() -> Vec<Value> {
-    let is_debug_file = |entry: &Value| !matches!(text(entry, "kind"), Some("container" | "hostile"));
+    let is_debug_file =
+        |entry: &Value| !matches!(text(entry, "kind"), Some("container" | "hostile"));
     manifest().into_iter().filter(is_debug_file).collect()
 }
 
@@ -121,7 +150,8 @@ fn every_format_is_inspected_as_other_tools_read_it() {
         let one = std::slice::from_ref(&entry);
         let expected = entry["objects"].as_array().map_or(one, Vec::as_slice);
         assert_eq!(opened.inspection.objects.len(), expected.len(), "{file}");
-        for (index, (meta, expected)) in opened.inspection.objects.iter().zip(expected).enumerate() {
+        for (index, (meta, expected)) in opened.inspection.objects.iter().zip(expected).enumerate()
+        {
             assert_eq!(meta.index, index);
             let debug_id = meta.debug_id.map(|id| id.to_string());
             if file == "elf/no-build-id.so" {
@@ -129,14 +159,28 @@ fn every_format_is_inspected_as_other_tools_read_it() {
             } else {
                 assert_eq!(debug_id.as_deref(), text(expected, "debug_id"), "{file}");
             }
-            assert_eq!(meta.code_id.as_ref().map(|id| id.as_str()), text(expected, "code_id"), "{file}");
+            assert_eq!(
+                meta.code_id.as_ref().map(|id| id.as_str()),
+                text(expected, "code_id"),
+                "{file}"
+            );
             // A split companion has code and DWARF: nothing tells it from a module with debug information.
             assert_eq!(meta.file_type, expected_type(&entry), "{file}");
             if entry["objects"].is_null() {
-                let has = |feature: &str| entry["features"].as_array().unwrap().iter().any(|has| has == feature);
+                let has = |feature: &str| {
+                    entry["features"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .any(|has| has == feature)
+                };
                 assert_eq!(meta.features.has_debug_info, has("debug"), "{file}");
                 let misread = file == "macho/x86_64/crash.dSYM/Contents/Resources/DWARF/crash";
-                assert_eq!(meta.features.has_unwind_info, has("unwind") && !misread, "{file}");
+                assert_eq!(
+                    meta.features.has_unwind_info,
+                    has("unwind") && !misread,
+                    "{file}"
+                );
                 assert_eq!(meta.features.has_sources, has("sources"), "{file}");
             }
         }
@@ -145,7 +189,10 @@ fn every_format_is_inspected_as_other_tools_read_it() {
 
 #[test]
 fn every_container_holds_what_was_put_into_it() {
-    for entry in manifest().into_iter().filter(|entry| text(entry, "kind") == Some("container")) {
+    for entry in manifest()
+        .into_iter()
+        .filter(|entry| text(entry, "kind") == Some("container"))
+    {
         let file = text(&entry, "file").unwrap();
         let opened = Opened::of(file);
         let mut expected = Vec::new();
@@ -156,17 +203,33 @@ fn every_container_holds_what_was_put_into_it() {
             }
         }
         assert_eq!(opened.inspection.objects, expected, "{file}");
-        assert!(opened.layout.parts.iter().all(|part| part.fault.is_none()), "{file}");
-        for object in 0..expected.len() {
-            for kind in Kind::derived_from(expected[object].file_type) {
-                opened.derive(object, *kind).unwrap_or_else(|failure| panic!("{file} {object} {kind}: {failure:?}"));
+        assert!(
+            opened.layout.parts.iter().all(|part| part.fault.is_none()),
+            "{file}"
+        );
+        for (object, meta) in expected.iter().enumerate() {
+            for kind in Kind::derived_from(meta.file_type) {
+                opened
+                    .derive(object, *kind)
+                    .unwrap_or_else(|failure| panic!("{file} {object} {kind}: {failure:?}"));
             }
         }
     }
     let several = Opened::of("containers/several.zip");
-    let [text] = several.inspection.ignored.as_slice() else { panic!("{:?}", several.inspection.ignored) };
-    assert!(text.contains("not a debug information file: it begins with"), "{text}");
-    assert!(Opened::of("containers/crash.dSYM.zip").inspection.ignored.is_empty(), "the property list goes unmentioned");
+    let [text] = several.inspection.ignored.as_slice() else {
+        panic!("{:?}", several.inspection.ignored)
+    };
+    assert!(
+        text.contains("not a debug information file: it begins with"),
+        "{text}"
+    );
+    assert!(
+        Opened::of("containers/crash.dSYM.zip")
+            .inspection
+            .ignored
+            .is_empty(),
+        "the property list goes unmentioned"
+    );
 }
 
 #[test]
@@ -185,8 +248,14 @@ fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
         for (index, object) in archive.objects().enumerate() {
             let object = object.unwrap();
             if matches!(object, Object::PortablePdb(_) | Object::SourceBundle(_)) {
-                assert_eq!(opened.missing(index, Kind::SymCache).cause, Cause::Unsupported);
-                assert_eq!(opened.missing(index, Kind::CfiCache).cause, Cause::Unsupported);
+                assert_eq!(
+                    opened.missing(index, Kind::SymCache).cause,
+                    Cause::Unsupported
+                );
+                assert_eq!(
+                    opened.missing(index, Kind::CfiCache).cause,
+                    Cause::Unsupported
+                );
                 continue;
             }
             let cache = opened.open(index, Kind::SymCache);
@@ -196,21 +265,34 @@ fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
             converter.serialize(&mut expected).unwrap();
             // At an address that is a multiple of eight, as it has to be.
             let mut words = vec![0u64; expected.len().div_ceil(8)];
-            bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..expected.len()].copy_from_slice(&expected);
-            let expected = SymCache::parse(&bytemuck::cast_slice(&words)[..expected.len()]).unwrap();
+            bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..expected.len()]
+                .copy_from_slice(&expected);
+            let expected =
+                SymCache::parse(&bytemuck::cast_slice(&words)[..expected.len()]).unwrap();
             assert!(cache.sym_cache().unwrap() == expected, "{file}");
             assert!(cache.cfi().is_none() && cache.ppdb_cache().is_none());
-            assert!(cache.memory_bytes() > 0 && cache.debug_id() == opened.inspection.objects[index].debug_id);
+            assert!(
+                cache.memory_bytes() > 0
+                    && cache.debug_id() == opened.inspection.objects[index].debug_id
+            );
 
             let cfi = opened.open(index, Kind::CfiCache);
             let Ok(expected) = CfiCache::from_object(&object) else {
-                assert!(cfi::eh_frame_is_misread(&object) && cfi.cfi() == Some(b""), "{file}");
+                assert!(
+                    cfi::eh_frame_is_misread(&object) && cfi.cfi() == Some(b""),
+                    "{file}"
+                );
                 continue;
             };
             assert!(cfi.cfi() == Some(expected.as_slice()), "{file}");
             let has_unwind_info = opened.inspection.objects[index].features.has_unwind_info;
             let records = cfi.cfi().unwrap();
-            assert_eq!(records.windows(7).any(|line| line == b"\nSTACK ") || records.starts_with(b"STACK "), has_unwind_info, "{file}");
+            assert_eq!(
+                records.windows(7).any(|line| line == b"\nSTACK ")
+                    || records.starts_with(b"STACK "),
+                has_unwind_info,
+                "{file}"
+            );
         }
     }
 }
@@ -221,7 +303,10 @@ fn frames_agree_with_llvm_symbolizer() {
         ("elf/crash.debug", "elf-crash.debug"),
         ("elf/crash.zstd.debug", "elf-crash.debug"),
         ("elf/crash-arm64.debug", "elf-crash-arm64.debug"),
-        ("macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash", "macho-arm64-crash.dSYM"),
+        (
+            "macho/arm64/crash.dSYM/Contents/Resources/DWARF/crash",
+            "macho-arm64-crash.dSYM",
+        ),
         ("pe/x64/crash.pdb", "pe-x64-crash.pdb"),
         ("wasm/crash.wasm", "wasm-crash.wasm"),
     ] {
@@ -232,23 +317,43 @@ fn frames_agree_with_llvm_symbolizer() {
         let oracle: Value = serde_json::from_slice(&oracle).unwrap();
         let mut compared = 0;
         for at in oracle["frames"].as_array().unwrap() {
-            let address = u64::from_str_radix(at["address"].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+            let address =
+                u64::from_str_radix(at["address"].as_str().unwrap().trim_start_matches("0x"), 16)
+                    .unwrap();
             let expected = at["frames"].as_array().unwrap();
-            if expected.iter().any(|frame| frame["file"].is_null() || frame["line"] == 0) {
+            if expected
+                .iter()
+                .any(|frame| frame["file"].is_null() || frame["line"] == 0)
+            {
                 continue;
             }
-            let lines = |path: &str, line: u64| format!("{}:{line}", path.rsplit(['/', '\\']).next().unwrap());
+            let lines = |path: &str, line: u64| {
+                format!("{}:{line}", path.rsplit(['/', '\\']).next().unwrap())
+            };
             let expected: Vec<String> = expected
                 .iter()
-                .map(|frame| lines(frame["file"].as_str().unwrap(), frame["line"].as_u64().unwrap()))
+                .map(|frame| {
+                    lines(
+                        frame["file"].as_str().unwrap(),
+                        frame["line"].as_u64().unwrap(),
+                    )
+                })
                 .collect();
             let found: Vec<String> = cache
                 .lookup(address)
                 .map(|at| lines(&at.file().unwrap().full_path(), at.line().into()))
                 .collect();
             // Where in a PDB a call was inlined, each tool infers in its own way.
-            let frames = if file.ends_with(".pdb") { 1 } else { expected.len() };
-            assert_eq!((&found[..frames], found.len()), (&expected[..frames], expected.len()), "{file} at {address:#x}");
+            let frames = if file.ends_with(".pdb") {
+                1
+            } else {
+                expected.len()
+            };
+            assert_eq!(
+                (&found[..frames], found.len()),
+                (&expected[..frames], expected.len()),
+                "{file} at {address:#x}"
+            );
             compared += 1;
         }
         assert!(compared > 50, "{file}: {compared}");
@@ -262,20 +367,38 @@ fn a_portable_pdb_answers_by_method_and_offset() {
     let cache = cache.ppdb_cache().unwrap();
     let oracle: Value = serde_json::from_slice(&fixture("expected/dotnet-Ledger.json")).unwrap();
     for frame in oracle["frames"].as_array().unwrap() {
-        let number = |field: &str| u32::from_str_radix(frame[field].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
-        let Some(line) = frame["line"].as_u64() else { continue };
-        let found = cache.lookup(number("function_id"), number("il_offset")).unwrap();
-        assert_eq!((found.file_name, u64::from(found.line)), (frame["file"].as_str().unwrap(), line));
+        let number = |field: &str| {
+            u32::from_str_radix(frame[field].as_str().unwrap().trim_start_matches("0x"), 16)
+                .unwrap()
+        };
+        let Some(line) = frame["line"].as_u64() else {
+            continue;
+        };
+        let found = cache
+            .lookup(number("function_id"), number("il_offset"))
+            .unwrap();
+        assert_eq!(
+            (found.file_name, u64::from(found.line)),
+            (frame["file"].as_str().unwrap(), line)
+        );
     }
     assert_eq!(opened.missing(0, Kind::SymCache).cause, Cause::Unsupported);
-    assert_eq!(Opened::of("pe/x64/crash.exe").missing(0, Kind::PpdbCache).cause, Cause::Unsupported);
+    assert_eq!(
+        Opened::of("pe/x64/crash.exe")
+            .missing(0, Kind::PpdbCache)
+            .cause,
+        Cause::Unsupported
+    );
 }
 
 #[test]
 fn a_pe_names_its_module_before_its_records() {
     let cache = Opened::of("pe/x64/crash.exe").open(0, Kind::CfiCache);
     let records = std::str::from_utf8(cache.cfi().unwrap()).unwrap();
-    assert!(records.starts_with("MODULE windows x86_64 C7D4C24F1FB854084C4C44205044422E1 crash.pdb\n"), "{records}");
+    assert!(
+        records.starts_with("MODULE windows x86_64 C7D4C24F1FB854084C4C44205044422E1 crash.pdb\n"),
+        "{records}"
+    );
     let nothing = Opened::of("elf/crash.debug").open(0, Kind::CfiCache);
     assert_eq!(nothing.cfi(), Some(&b""[..]));
 }
@@ -284,12 +407,27 @@ fn a_pe_names_its_module_before_its_records() {
 fn what_is_no_debug_file_is_ignored_with_a_reason_that_a_user_understands() {
     for (file, reason) in [
         ("hostile/empty", "empty file"),
-        ("hostile/text.txt", "not a debug information file: it begins with "),
+        (
+            "hostile/text.txt",
+            "not a debug information file: it begins with ",
+        ),
         ("hostile/elf-magic-then-garbage", "cannot be read as elf: "),
-        ("hostile/cut-short.pdb", "the file is cut short: it has 9000 of 94208 bytes, upload it again"),
-        ("hostile/macho-fat-of-4-billion", "not a debug information file"),
-        ("hostile/zip-magic-then-garbage.zip", "the zip archive is broken: "),
-        ("hostile/wasm-endless-section.wasm", "cannot be read as wasm: "),
+        (
+            "hostile/cut-short.pdb",
+            "the file is cut short: it has 9000 of 94208 bytes, upload it again",
+        ),
+        (
+            "hostile/macho-fat-of-4-billion",
+            "not a debug information file",
+        ),
+        (
+            "hostile/zip-magic-then-garbage.zip",
+            "the zip archive is broken: ",
+        ),
+        (
+            "hostile/wasm-endless-section.wasm",
+            "cannot be read as wasm: ",
+        ),
         ("hostile/nothing-of-use.zip", ": "),
         ("hostile/no-module.sym", "not a debug information file"),
     ] {
@@ -303,7 +441,9 @@ fn what_is_no_debug_file_is_ignored_with_a_reason_that_a_user_understands() {
 #[test]
 fn an_object_without_an_id_is_listed_and_said_to_be_useless() {
     let opened = Opened::of("hostile/id-of-nothing.sym");
-    let [object] = opened.inspection.objects.as_slice() else { panic!() };
+    let [object] = opened.inspection.objects.as_slice() else {
+        panic!()
+    };
     assert_eq!((object.debug_id, &object.code_id), (None, &None));
     assert!(opened.inspection.ignored[0].contains("neither a debug id nor a code id"));
 }
@@ -311,24 +451,45 @@ fn an_object_without_an_id_is_listed_and_said_to_be_useless() {
 #[test]
 fn a_file_that_is_cut_short_has_its_ids_and_a_reason_why_nothing_comes_of_it() {
     let opened = Opened::of("hostile/cut-short.debug");
-    let [object] = opened.inspection.objects.as_slice() else { panic!("{:?}", opened.inspection) };
-    assert_eq!(object.debug_id.unwrap().to_string(), "10311f21-a03f-9405-1950-37650303f4a9");
+    let [object] = opened.inspection.objects.as_slice() else {
+        panic!("{:?}", opened.inspection)
+    };
+    assert_eq!(
+        object.debug_id.unwrap().to_string(),
+        "10311f21-a03f-9405-1950-37650303f4a9"
+    );
     assert_eq!(object.arch, "arm64");
     assert!(!object.features.has_debug_info);
     let missing = opened.missing(0, Kind::SymCache);
     assert_eq!(missing.cause, Cause::Malformed);
-    assert!(missing.detail.contains("13116 of 26232 bytes"), "{}", missing.detail);
+    assert!(
+        missing.detail.contains("13116 of 26232 bytes"),
+        "{}",
+        missing.detail
+    );
 }
 
 #[test]
 fn half_of_any_executable_still_tells_its_ids() {
-    for (file, object) in [("macho/arm64/crash", 0), ("macho/fat/crash", 1), ("pe/x64/crash.exe", 0), ("elf/inventory", 0)] {
+    for (file, object) in [
+        ("macho/arm64/crash", 0),
+        ("macho/fat/crash", 1),
+        ("pe/x64/crash.exe", 0),
+        ("elf/inventory", 0),
+    ] {
         let whole = Opened::of(file);
         let mut half = fixture(file);
         half.truncate(half.len() * 3 / 4);
         let half = Opened::new(half, false, ROOM);
-        let (whole, half) = (&whole.inspection.objects[object], &half.inspection.objects[object]);
-        assert_eq!((half.debug_id, &half.code_id, &half.arch), (whole.debug_id, &whole.code_id, &whole.arch), "{file}");
+        let (whole, half) = (
+            &whole.inspection.objects[object],
+            &half.inspection.objects[object],
+        );
+        assert_eq!(
+            (half.debug_id, &half.code_id, &half.arch),
+            (whole.debug_id, &whole.code_id, &whole.arch),
+            "{file}"
+        );
     }
 }
 
@@ -336,15 +497,26 @@ fn half_of_any_executable_still_tells_its_ids() {
 fn compressed_and_large(format: &str) -> Vec<u8> {
     let mut dif = fixture("elf/crash-arm64.debug");
     let mut noise = 1u64;
-    dif.extend(std::iter::repeat_with(|| {
-        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (noise >> 56) as u8
-    }).take(1 << 20));
+    dif.extend(
+        std::iter::repeat_with(|| {
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (noise >> 56) as u8
+        })
+        .take(1 << 20),
+    );
     let level = flate2::Compression::fast();
     let mut out = Vec::new();
     match format {
-        "gzip" => flate2::read::GzEncoder::new(&*dif, level).read_to_end(&mut out).map(drop).unwrap(),
-        "zlib" => flate2::read::ZlibEncoder::new(&*dif, level).read_to_end(&mut out).map(drop).unwrap(),
+        "gzip" => flate2::read::GzEncoder::new(&*dif, level)
+            .read_to_end(&mut out)
+            .map(drop)
+            .unwrap(),
+        "zlib" => flate2::read::ZlibEncoder::new(&*dif, level)
+            .read_to_end(&mut out)
+            .map(drop)
+            .unwrap(),
         _ => out = zstd::encode_all(&*dif, 1).unwrap(),
     }
     out
@@ -352,13 +524,24 @@ fn compressed_and_large(format: &str) -> Vec<u8> {
 
 #[test]
 fn a_compressed_file_that_is_cut_short_has_its_ids_too() {
-    for (file, mut dif) in ["gzip", "zlib", "zstd"].map(|format| (format, compressed_and_large(format))) {
+    for (file, mut dif) in
+        ["gzip", "zlib", "zstd"].map(|format| (format, compressed_and_large(format)))
+    {
         dif.truncate(dif.len() * 3 / 4);
         let opened = Opened::new(dif, false, ROOM);
-        let [object] = opened.inspection.objects.as_slice() else { panic!("{file}: {:?}", opened.inspection) };
-        assert_eq!(object.debug_id.unwrap().to_string(), "10311f21-a03f-9405-1950-37650303f4a9");
+        let [object] = opened.inspection.objects.as_slice() else {
+            panic!("{file}: {:?}", opened.inspection)
+        };
+        assert_eq!(
+            object.debug_id.unwrap().to_string(),
+            "10311f21-a03f-9405-1950-37650303f4a9"
+        );
         let missing = opened.missing(0, Kind::SymCache);
-        assert!(missing.detail.contains("stream is broken after"), "{}", missing.detail);
+        assert!(
+            missing.detail.contains("stream is broken after"),
+            "{}",
+            missing.detail
+        );
     }
 }
 
@@ -370,43 +553,96 @@ fn what_unpacks_to_more_than_there_is_room_for_is_too_large_and_leaves_room_for_
         assert_eq!(opened.layout.unpacked_bytes, 1 << 20, "{file}");
         assert!(opened.unpacked.len() as u64 <= ROOM.bytes, "{file}");
         let code_id = opened.inspection.objects[0].code_id.as_ref().unwrap();
-        assert_eq!(code_id.as_str(), "211f31103fa00594195037650303f4a9fb6672dd", "{file}: its header is a real one");
-        assert_eq!(opened.missing(0, Kind::SymCache).cause, Cause::TooLarge { limit: ROOM.budget }, "{file}");
+        assert_eq!(
+            code_id.as_str(),
+            "211f31103fa00594195037650303f4a9fb6672dd",
+            "{file}: its header is a real one"
+        );
+        assert_eq!(
+            opened.missing(0, Kind::SymCache).cause,
+            Cause::TooLarge { limit: ROOM.budget },
+            "{file}"
+        );
     }
-    let small = RoomLimit { bytes: 20_000, budget: 30_000 };
+    let small = RoomLimit {
+        bytes: 20_000,
+        budget: 30_000,
+    };
     let opened = Opened::new(fixture("containers/crash-arm64.debug.gz"), false, small);
-    assert_eq!(opened.inspection.objects[0].code_id.as_ref().unwrap().as_str(), "211f31103fa00594195037650303f4a9fb6672dd");
-    assert_eq!(opened.missing(0, Kind::SymCache).cause, Cause::TooLarge { limit: 30_000 });
+    assert_eq!(
+        opened.inspection.objects[0]
+            .code_id
+            .as_ref()
+            .unwrap()
+            .as_str(),
+        "211f31103fa00594195037650303f4a9fb6672dd"
+    );
+    assert_eq!(
+        opened.missing(0, Kind::SymCache).cause,
+        Cause::TooLarge { limit: 30_000 }
+    );
 }
 
 #[test]
 fn an_archive_with_a_file_that_does_not_fit_still_gives_the_others() {
-    let room = RoomLimit { bytes: 60_000, budget: 60_000 };
+    let room = RoomLimit {
+        bytes: 60_000,
+        budget: 60_000,
+    };
     let opened = Opened::new(fixture("containers/several.zip"), false, room);
-    let outcomes: Vec<bool> =
-        opened.layout.objects.iter().map(|found| found.fault.is_none()).collect();
-    assert!(outcomes.contains(&true) && opened.layout.out_of_room, "{outcomes:?} {:?}", opened.inspection);
+    let outcomes: Vec<bool> = opened
+        .layout
+        .objects
+        .iter()
+        .map(|found| found.fault.is_none())
+        .collect();
+    assert!(
+        outcomes.contains(&true) && opened.layout.out_of_room,
+        "{outcomes:?} {:?}",
+        opened.inspection
+    );
 }
 
 #[test]
 fn the_names_in_an_archive_are_names_and_no_paths() {
     let opened = Opened::of("hostile/outside-its-folder.zip");
-    assert_eq!(opened.inspection.objects[0].debug_id, Opened::of("elf/checksum").inspection.objects[0].debug_id);
+    assert_eq!(
+        opened.inspection.objects[0].debug_id,
+        Opened::of("elf/checksum").inspection.objects[0].debug_id
+    );
 }
 
 #[test]
 fn a_file_with_holes_tells_its_ids_and_claims_nothing() {
-    for file in ["elf/crash.debug", "macho/arm64/crash", "pe/x64/crash.exe", "breakpad/crash.sym", "elf/inventory"] {
+    for file in [
+        "elf/crash.debug",
+        "macho/arm64/crash",
+        "pe/x64/crash.exe",
+        "breakpad/crash.sym",
+        "elf/inventory",
+    ] {
         let whole = Opened::of(file);
         let mut holes = fixture(file);
         let ends = 4096.min(holes.len() / 3);
         let tail = holes.len() - ends;
         holes[ends..tail].fill(0);
         let partial = Opened::new(holes, true, ROOM);
-        let [object] = partial.inspection.objects.as_slice() else { panic!("{file}: {:?}", partial.inspection) };
-        assert_eq!(object.code_id, whole.inspection.objects[0].code_id, "{file}");
-        assert!(object.debug_id.is_none() || object.debug_id == whole.inspection.objects[0].debug_id, "{file}");
-        assert_eq!(object.features, crate::domain::Features::default(), "{file}");
+        let [object] = partial.inspection.objects.as_slice() else {
+            panic!("{file}: {:?}", partial.inspection)
+        };
+        assert_eq!(
+            object.code_id, whole.inspection.objects[0].code_id,
+            "{file}"
+        );
+        assert!(
+            object.debug_id.is_none() || object.debug_id == whole.inspection.objects[0].debug_id,
+            "{file}"
+        );
+        assert_eq!(
+            object.features,
+            crate::domain::Features::default(),
+            "{file}"
+        );
         assert_eq!(partial.missing(0, Kind::SymCache).cause, Cause::Malformed);
     }
 }
@@ -417,9 +653,17 @@ fn a_compressed_file_with_holes_tells_its_ids_if_they_come_first() {
     let half = holes.len() / 2;
     holes[half..].fill(0);
     let partial = Opened::new(holes, true, ROOM);
-    assert_eq!(partial.inspection.objects.len(), 1, "{:?}", partial.inspection);
+    assert_eq!(
+        partial.inspection.objects.len(),
+        1,
+        "{:?}",
+        partial.inspection
+    );
     let archive = Opened::new(fixture("containers/several.zip"), true, ROOM);
-    assert_eq!(archive.inspection.ignored, ["an archive of which only parts were read"]);
+    assert_eq!(
+        archive.inspection.ignored,
+        ["an archive of which only parts were read"]
+    );
 }
 
 #[test]
@@ -428,17 +672,28 @@ fn an_id_that_holes_may_have_changed_is_not_told() {
     let (third, len) = (holes.len() / 3, holes.len());
     holes[third..len - third].fill(0);
     let partial = Opened::new(holes, true, ROOM);
-    assert!(partial.inspection.objects.is_empty(), "{:?}", partial.inspection);
+    assert!(
+        partial.inspection.objects.is_empty(),
+        "{:?}",
+        partial.inspection
+    );
 }
 
 #[test]
 fn damaged_files_are_malformed_or_answered_and_nothing_panics_outside() {
-    for file in ["hostile/bits-flipped.debug", "hostile/absurd-numbers.sym", "hostile/deep-names.so"] {
+    for file in [
+        "hostile/bits-flipped.debug",
+        "hostile/absurd-numbers.sym",
+        "hostile/deep-names.so",
+    ] {
         let opened = Opened::of(file);
         assert_eq!(opened.inspection.objects.len(), 1, "{file}");
         for kind in [Kind::SymCache, Kind::CfiCache] {
             if let Err(failure) = opened.derive(0, kind) {
-                assert!(matches!(&failure, Failure::Missing(missing) if missing.cause == Cause::Malformed), "{failure:?}");
+                assert!(
+                    matches!(&failure, Failure::Missing(missing) if missing.cause == Cause::Malformed),
+                    "{failure:?}"
+                );
             }
         }
     }
@@ -449,7 +704,8 @@ fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
     let opened = Opened::of("elf/crash.debug");
     let derived = opened.derive(0, Kind::SymCache).unwrap();
     let (contents, raw) = blob::open_unchecked(&derived.blob).unwrap();
-    let word = |at: usize| u32::from_ne_bytes(raw.as_slice()[at..at + 4].try_into().unwrap()) as usize;
+    let word =
+        |at: usize| u32::from_ne_bytes(raw.as_slice()[at..at + 4].try_into().unwrap()) as usize;
     let (files, functions, locations, ranges) = (word(44), word(48), word(52), word(56));
     let start = (80 + files * 24).next_multiple_of(8) + functions * 16;
     assert!(locations > ranges, "there are inlined calls in it");
@@ -457,7 +713,11 @@ fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
         let mut sealer = blob::Sealer::new().unwrap();
         std::io::Write::write_all(&mut sealer, raw).unwrap();
         let blob = sealer.finish(&contents).unwrap();
-        let derived = Derived { kind: Kind::SymCache, checksum: checksum(&blob), blob: Bytes::from(blob) };
+        let derived = Derived {
+            kind: Kind::SymCache,
+            checksum: checksum(&blob),
+            blob: Bytes::from(blob),
+        };
         OpenCache::open(Kind::SymCache, &opened.ready(0, &derived), derived.blob)
     };
     assert!(seal(raw.as_slice()).is_ok());
@@ -479,5 +739,8 @@ fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
 fn a_layout_survives_the_way_to_another_process() {
     let opened = Opened::of("containers/several.zip");
     let there = serde_json::to_value(&opened.layout).unwrap();
-    assert_eq!(serde_json::from_value::<Layout>(there).unwrap(), opened.layout);
+    assert_eq!(
+        serde_json::from_value::<Layout>(there).unwrap(),
+        opened.layout
+    );
 }

@@ -24,6 +24,12 @@ use crate::ports::{BlobStore, Deriver, DifError, DifReader, Lanes, Parser, Recor
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);
 
+/// Builds of one module in a row: what arrives during the last is left to a message.
+const MAX_ROUNDS: u32 = 3;
+
+/// Somebody else at work is looked at again after this: that holder may be done long before its lease ends.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 /// Builds derived caches.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -76,8 +82,26 @@ struct Made {
 impl Builder {
     /// Builds the kinds of a module for which an ask stands, and those that come of the same DIF and are due.
     ///
-    /// `open` is a DIF that the caller has fetched already. [`Error::Store`] leaves the asks standing.
+    /// What arrives meanwhile is built at once, unless it goes on arriving. `open` is a DIF that the caller has fetched
+    /// already. [`Error::Store`] leaves the asks standing.
     pub async fn build(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kinds: &[Kind],
+        open: &mut Option<OpenDif>,
+    ) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::Settled;
+        for _ in 0..MAX_ROUNDS {
+            outcome = self.build_once(invocation, module, kinds, open).await?;
+            if !matches!(outcome, Outcome::Later(at) if at <= invocation.now()) {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn build_once(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
@@ -129,7 +153,10 @@ impl Builder {
         let updated = self.update(invocation).entry(module, kind, &change).await?;
         Ok(match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => Ok(Held { kind, token }),
-            Updated::Refused(Refused::Leased, Some(entry)) => Err(entry.lease().map(|lease| lease.until)),
+            Updated::Refused(Refused::Leased, Some(entry)) => {
+                let soon = invocation.now().plus(LOOK_AGAIN);
+                Err(entry.lease().map(|lease| lease.until.min(soon)))
+            }
             Updated::Refused(Refused::Resting { until }, _) => Err(Some(until)),
             // Given up as crashed, or not ours to touch.
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(None),
@@ -160,10 +187,11 @@ impl Builder {
         };
         match made {
             Ok(made) => {
+                let mut later = None;
                 for (lease, made) in held.iter().zip(made) {
-                    self.finish(invocation, module, lease, made).await?;
+                    later = later.max(self.finish(invocation, module, lease, made).await?);
                 }
-                self.left_over(invocation, module, held).await
+                Ok(later)
             }
             Err(DifError::Store(error)) => {
                 self.give_back(invocation, module, held).await?;
@@ -184,23 +212,26 @@ impl Builder {
         }
     }
 
+    /// Ends a lease with what was made; returns when to come back for what arrived meanwhile.
     async fn finish(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         Held { kind, token }: &Held,
         Made { outcome, seen }: Made,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Timestamp>, StoreError> {
         let token = token.clone();
         let change = match outcome {
             Ok(ready) => Change::Publish { token, ready: Box::new(ready), seen },
             Err(missing) => Change::Fail { token, missing, seen },
         };
-        let updated = self.update(invocation).entry(module, *kind, &change).await?;
-        if let Updated::Refused(refused, _) = updated {
-            tracing::info!(%kind, module = module.module, ?refused, "came too late to publish");
-        }
-        Ok(())
+        let now = invocation.now();
+        Ok(match self.update(invocation).entry(module, *kind, &change).await? {
+            Updated::Done(entry) | Updated::Refused(_, Some(entry)) if entry.ask().is_some() => {
+                Some(entry.not_before().unwrap_or(now).max(now))
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
+        })
     }
 
     /// Gives the leases back undone; returns when to come back.
@@ -218,18 +249,6 @@ impl Builder {
             }
         }
         Ok(later)
-    }
-
-    /// Returns when to come back for an ask that this build could not answer, because something arrived meanwhile.
-    async fn left_over(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        held: &[Held],
-    ) -> Result<Option<Timestamp>, Error> {
-        let (entries, _) = self.look(module).await?;
-        let open = entries.iter().any(|entry| entry.ask().is_some() && held.iter().any(|held| held.kind == entry.kind()));
-        Ok(open.then(|| invocation.now()))
     }
 
     /// Makes each kind that is held, in that order.

@@ -10,7 +10,9 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use rustix::time::{ClockId, clock_gettime};
 use symbolic::common::ByteView;
 
@@ -30,9 +32,13 @@ const SPARE_ADDRESS_SPACE: u64 = 1 << 30;
 
 /// Serves one parent. `arguments` are those behind [`COMMAND`].
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let limits = arguments.next().and_then(|json| serde_json::from_str(json.to_str()?).ok());
+    let limits = arguments
+        .next()
+        .and_then(|json| serde_json::from_str(json.to_str()?).ok());
     let Some(limits) = limits else {
-        eprintln!("{COMMAND} is how this program calls itself: it parses the file that it is handed");
+        eprintln!(
+            "{COMMAND} is how this program calls itself: it parses the file that it is handed"
+        );
         return ExitCode::FAILURE;
     };
     match serve(limits) {
@@ -71,7 +77,9 @@ fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
     // What is allocated; the DIF and what is unpacked are mapped for reading, and do not count.
     lower(Resource::Data, limits.memory_bytes)?;
     // Whatever else may be mapped, on systems where that is all that counts.
-    let mapped = dif_bytes.saturating_add(limits.scratch_bytes).saturating_add(SPARE_ADDRESS_SPACE);
+    let mapped = dif_bytes
+        .saturating_add(limits.scratch_bytes)
+        .saturating_add(SPARE_ADDRESS_SPACE);
     lower(Resource::As, limits.memory_bytes.saturating_add(mapped))?;
     lower(Resource::Core, 0)?;
     lower(Resource::Nofile, 64)
@@ -79,8 +87,16 @@ fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
 
 /// Lowers a limit for good.
 fn lower(resource: Resource, value: u64) -> io::Result<()> {
-    let maximum = getrlimit(resource).maximum.map_or(value, |maximum| maximum.min(value));
-    Ok(setrlimit(resource, Rlimit { current: Some(maximum), maximum: Some(maximum) })?)
+    let maximum = getrlimit(resource)
+        .maximum
+        .map_or(value, |maximum| maximum.min(value));
+    Ok(setrlimit(
+        resource,
+        Rlimit {
+            current: Some(maximum),
+            maximum: Some(maximum),
+        },
+    )?)
 }
 
 /// Gives the command that begins now so many seconds of CPU time.
@@ -90,7 +106,13 @@ fn limit_cpu_time(seconds: u64) -> io::Result<()> {
     // The kernel counts whole seconds.
     let limit = used.saturating_add(seconds).saturating_add(1);
     let current = maximum.map_or(limit, |maximum| maximum.min(limit));
-    Ok(setrlimit(Resource::Cpu, Rlimit { current: Some(current), maximum })?)
+    Ok(setrlimit(
+        Resource::Cpu,
+        Rlimit {
+            current: Some(current),
+            maximum,
+        },
+    )?)
 }
 
 struct Session {
@@ -105,9 +127,13 @@ struct Session {
 impl Session {
     fn obey(&mut self, command: Command) -> io::Result<()> {
         match command {
-            Command::Inspect { room_bytes, budget_bytes } => {
-                self.inspect(RoomLimit { bytes: room_bytes, budget: budget_bytes })
-            }
+            Command::Inspect {
+                room_bytes,
+                budget_bytes,
+            } => self.inspect(RoomLimit {
+                bytes: room_bytes,
+                budget: budget_bytes,
+            }),
             Command::Resume { layout } => {
                 self.layout = serde_json::from_value(layout)?;
                 Ok(())
@@ -127,12 +153,23 @@ impl Session {
         let mut layout = match unpacked {
             Ok(Ok(layout)) => layout,
             Ok(Err(error)) => {
-                return self.answer(&Answer::Failed { detail: format!("writing to scratch space: {error}") }, &[]);
+                return self.answer(
+                    &Answer::Failed {
+                        detail: format!("writing to scratch space: {error}"),
+                    },
+                    &[],
+                );
             }
-            Err(panic) => Layout { ignored: vec![panic], ..Layout::default() },
+            Err(panic) => Layout {
+                ignored: vec![panic],
+                ..Layout::default()
+            },
         };
         self.unpacked = ByteView::map_file_ref(&self.room.0)?;
-        let bytes = DifBytes { dif: &self.dif, unpacked: &self.unpacked };
+        let bytes = DifBytes {
+            dif: &self.dif,
+            unpacked: &self.unpacked,
+        };
         let inspection = on_own_stack(|| debuginfo::inspect(&mut layout, bytes))?;
         self.layout = layout;
         let answer = Answer::Inspected {
@@ -154,11 +191,15 @@ impl Session {
                     .iter()
                     .map(|(number, job)| {
                         let work = move || self.derive_one(object, *number, *job);
-                        std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work)
+                        std::thread::Builder::new()
+                            .stack_size(STACK_BYTES)
+                            .spawn_scoped(scope, work)
                     })
                     .collect();
                 threads.into_iter().try_for_each(|thread| {
-                    thread?.join().map_err(|_| io::Error::other("a thread of the parser panicked outside the parser"))?
+                    thread?.join().map_err(|_| {
+                        io::Error::other("a thread of the parser panicked outside the parser")
+                    })?
                 })
             })?;
         }
@@ -166,16 +207,38 @@ impl Session {
     }
 
     fn derive_one(&self, object: usize, job: usize, what: DeriveJob) -> io::Result<()> {
-        let bytes = DifBytes { dif: &self.dif, unpacked: &self.unpacked };
+        let bytes = DifBytes {
+            dif: &self.dif,
+            unpacked: &self.unpacked,
+        };
         #[cfg(feature = "testing")]
         if let Some(panic) = misbehaviour::on_derive(&self.dif, what.kind) {
-            return self.answer(&Answer::Missing { job, missing: Missing::malformed(panic) }, &[]);
+            return self.answer(
+                &Answer::Missing {
+                    job,
+                    missing: Missing::malformed(panic),
+                },
+                &[],
+            );
         }
         let missing = match debuginfo::derive(&self.layout, bytes, object, what) {
-            Ok(Derived { kind, blob, checksum }) if blob.len() as u64 <= MAX_BLOB_BYTES => {
-                return self.answer(&Answer::Derived { job, kind, checksum }, &blob);
+            Ok(Derived {
+                kind,
+                blob,
+                checksum,
+            }) if blob.len() as u64 <= MAX_BLOB_BYTES => {
+                return self.answer(
+                    &Answer::Derived {
+                        job,
+                        kind,
+                        checksum,
+                    },
+                    &blob,
+                );
             }
-            Ok(derived) => Missing::malformed(format!("its cache has {} bytes", derived.blob.len())),
+            Ok(derived) => {
+                Missing::malformed(format!("its cache has {} bytes", derived.blob.len()))
+            }
             Err(Failure::Missing(missing)) => missing,
             Err(Failure::OutOfMemory) => {
                 let limit = self.limits.memory_bytes;
@@ -196,8 +259,12 @@ impl Session {
 /// Runs work on a stack of a known size.
 fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work)?;
-        thread.join().map_err(|_| io::Error::other("a thread of the parser panicked outside the parser"))
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)?;
+        thread
+            .join()
+            .map_err(|_| io::Error::other("a thread of the parser panicked outside the parser"))
     })
 }
 
@@ -233,8 +300,13 @@ mod misbehaviour {
 
     fn told(dif: &[u8], when: &str) -> Option<String> {
         let line = std::str::from_utf8(dif.split(|byte| *byte == b'\n').next()?).ok()?;
-        let name = line.strip_prefix("MODULE ")?.split_ascii_whitespace().nth(3)?;
-        name.strip_prefix(when)?.strip_prefix(':').map(str::to_owned)
+        let name = line
+            .strip_prefix("MODULE ")?
+            .split_ascii_whitespace()
+            .nth(3)?;
+        name.strip_prefix(when)?
+            .strip_prefix(':')
+            .map(str::to_owned)
     }
 
     fn misbehave(what: &str) {

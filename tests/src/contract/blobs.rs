@@ -118,7 +118,7 @@ pub async fn a_removed_blob_is_gone(blobs: &Blobs) {
 
 /// A listing holds what begins with the prefix, in byte order, from behind a path, with sizes and etags.
 pub async fn a_listing_is_in_byte_order(blobs: &Blobs) {
-    let names = ["b", "a/b", "a", "a!", "Z", "ä", "a0", "", "🦀", "\u{ffff}", "a/", "a b", "a+b", "a%20b"];
+    let names = ["b", "a/b", "a", "a!", "Z", "ä", "a0", "", "🦀", "a/", "a b", "a+b", "a%20b"];
     for (bytes, name) in names.iter().enumerate() {
         blobs.create(&format!("order/{name}"), noise(bytes)).await.unwrap();
     }

@@ -110,6 +110,19 @@ async fn a_blob_is_as_old_as_it_is(aws: Aws) {
     assert!((before..=now()).contains(&listed.blobs[0].modified_at.as_secs()), "{listed:?}");
 }
 
+/// moto does not encode keys when asked to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_xml_cannot_hold_are_listed() {
+    let aws = Aws::on_the_local_stack().await;
+    let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
+    let keys = ["a\u{1}b\tc\n", "\u{fffe}", "\u{ffff}", "🦀"];
+    for key in keys {
+        blobs.create(key, Bytes::new()).await.unwrap();
+    }
+    let listed = blobs.list("", None).await.unwrap();
+    assert!(listed.blobs.iter().map(|blob| blob.path.as_str()).eq(keys), "{listed:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_not_read_is_denied_and_learns_nothing_of_absence() {
     let aws = Aws::on_the_local_stack().await;

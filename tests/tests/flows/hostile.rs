@@ -1,1 +1,54 @@
-//! Being written.
+//! Files that mean harm: each gets an answer, and nobody falls over.
+
+use serde_json::json;
+use symdepot::cache::UploadState;
+use symdepot_tests::harness::{World, hostile_files, in_module};
+
+/// Ends the process that parses it, which here is the test's own. The tests of the parser's process have it.
+const DEADLY: &str = "hostile/section-claims-a-tebibyte";
+
+fn harmless_here() -> impl Iterator<Item = String> {
+    hostile_files().into_iter().filter(|file| file != DEADLY)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_hostile_file_gets_an_answer() {
+    let mut table = String::new();
+    for file in harmless_here() {
+        // The bomb of a gibibyte meets a budget that no test machine minds.
+        let world = World::with(|settings| settings.scratch_bytes = 64 << 20);
+        world.upload("global/file", &file).await;
+        world.check();
+        assert_ne!(world.upload_item("global/file").state, UploadState::Pending, "{file}");
+        assert_eq!(world.lanes.sent(), [], "{file}: nothing is tried again");
+        table.push_str(&format!("{file}\n  {}\n", world.summary().replace('\n', "\n  ")));
+    }
+    insta::assert_snapshot!("hostile files", table);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hostile_file_delivered_twice_is_not_derived_twice() {
+    for file in harmless_here() {
+        let world = World::with(|settings| settings.scratch_bytes = 64 << 20);
+        let event = world.put("global/file", symdepot_tests::harness::fixture(&file));
+        world.deliver(&event).await.unwrap();
+        let (derived, before) = (world.derivations.derived(), world.summary());
+        world.deliver(&event).await.unwrap();
+        assert_eq!((world.derivations.derived(), world.summary()), (derived, before), "{file}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_a_hostile_file_gets_an_answer() {
+    let addresses: Vec<u64> = (0..0x4000).step_by(16).collect();
+    for file in harmless_here() {
+        let world = World::with(|settings| settings.scratch_bytes = 64 << 20);
+        let upload = world.upload("global/file", &file).await;
+        for object in upload.objects {
+            let debug_id = object.debug_id.map(|id| id.to_string());
+            let module = json!({"type": "elf", "debug_id": debug_id, "code_id": object.code_id});
+            let answer = world.symbolicate(&in_module(module, &addresses)).await;
+            assert!(answer.stacktraces[0].frames.len() >= addresses.len(), "{file}");
+        }
+    }
+}

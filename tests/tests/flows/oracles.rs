@@ -1,1 +1,282 @@
-//! Being written.
+//! Answers against what other tools say of the same files.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use symdepot::api::symbolicator::{Completed, CompletedFrame, FrameStatus};
+use symdepot_tests::harness::{
+    Fixture, Oracle, OracleFrame, World, fixture_text, in_module, manifest, of_fixture, oracle, sample_crash,
+};
+
+/// What a tool knows, by `fixtures/README.md`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// Names, files and lines of the whole chain.
+    Chain,
+    /// The file and the line of the innermost function.
+    Innermost,
+}
+
+fn claim(tool: &str) -> Claim {
+    if tool == "eu-addr2line" { Claim::Innermost } else { Claim::Chain }
+}
+
+/// What was compared, and where it differs.
+#[derive(Default)]
+struct Comparison {
+    names: usize,
+    lines: usize,
+    differences: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Comparison {
+    fn differ(&mut self, class: &'static str, what: String) {
+        self.differences.entry(class).or_default().push(what);
+    }
+
+    fn report(&self) -> String {
+        let class = |(class, all): (&&str, &Vec<String>)| {
+            let examples: Vec<&str> = all.iter().take(3).map(String::as_str).collect();
+            format!("{class}: {}\n  {}\n", all.len(), examples.join("\n  "))
+        };
+        self.differences.iter().map(class).collect()
+    }
+
+    fn address(&mut self, place: &str, tool: &str, expected: &[OracleFrame], ours: &[&CompletedFrame]) {
+        let symbolicated = ours.iter().all(|frame| frame.status == FrameStatus::Symbolicated);
+        let Some(innermost) = expected.first() else { return };
+        if !symbolicated {
+            // The tool has no function there, or names the padding between two after the one before it.
+            if innermost.function.is_some() && tool != "addr2line" {
+                self.differ("no function", format!("{place}: {:?}", innermost.function));
+            }
+            return;
+        }
+        let has_lines = innermost.file.is_some() && innermost.line.is_some_and(|line| line > 0);
+        if claim(tool) == Claim::Innermost {
+            if has_lines {
+                self.line(place, innermost, ours[0]);
+            }
+            return;
+        }
+        if has_lines && expected.len() != ours.len() {
+            let functions: Vec<_> = ours.iter().map(|frame| frame.frame.function.clone()).collect();
+            self.differ("length of the chain", format!("{place}: {expected:?} is {functions:?}"));
+            return;
+        }
+        for (expected, ours) in expected.iter().zip(ours) {
+            self.name(place, expected, ours);
+            self.line(place, expected, ours);
+        }
+    }
+
+    fn name(&mut self, place: &str, expected: &OracleFrame, ours: &CompletedFrame) {
+        let Some(function) = &expected.function else { return };
+        self.names += 1;
+        let symbol = ours.frame.symbol.as_deref().unwrap_or_default();
+        let name = ours.frame.function.as_deref().unwrap_or_default();
+        let same_symbol = [expected.mangled.as_deref(), Some(function)]
+            .into_iter()
+            .flatten()
+            .any(|mangled| without_clone_suffix(mangled).trim_start_matches('_') == without_clone_suffix(symbol).trim_start_matches('_'));
+        if !same_symbol && bare(function) != bare(name) {
+            self.differ("name", format!("{place}: {function} is {name} ({symbol}); {} is {}", bare(function), bare(name)));
+        }
+    }
+
+    fn line(&mut self, place: &str, expected: &OracleFrame, ours: &CompletedFrame) {
+        let (Some(file), Some(line)) = (&expected.file, expected.line.filter(|line| *line > 0)) else { return };
+        self.lines += 1;
+        let file = file.rsplit(['/', '\\']).next();
+        let ours = (ours.frame.filename.as_deref(), ours.frame.lineno);
+        if ours != (file, Some(line)) {
+            self.differ("line", format!("{place}: {file:?}:{line} is {ours:?}"));
+        }
+    }
+}
+
+/// Removes what compilers append to the name of a function that they took apart.
+fn without_clone_suffix(name: &str) -> &str {
+    let end = [".isra.", ".part.", ".constprop.", ".cold", ".llvm.", " [clone", " (."]
+        .iter()
+        .filter_map(|suffix| name.find(suffix))
+        .min();
+    &name[..end.unwrap_or(name.len())]
+}
+
+/// Returns a name as all tools agree on it: no parameters, no type of what it returns, lambdas and anonymous namespaces in one spelling.
+fn bare(name: &str) -> String {
+    let mut name = without_clone_suffix(name).to_owned();
+    for (spelling, ours) in [
+        ("(anonymous namespace)", "<anonymous>"),
+        ("`anonymous namespace'", "<anonymous>"),
+        ("{anonymous}", "<anonymous>"),
+        ("operator()", "operator<call>"),
+        ("'lambda'", "<lambda>"),
+        ("{lambda", "<lambda>{"),
+        ("struct ", ""),
+        ("class ", ""),
+        ("enum ", ""),
+        ("__cdecl ", ""),
+        ("__thiscall ", ""),
+        ("__fastcall ", ""),
+        ("public: ", ""),
+        ("private: ", ""),
+        ("protected: ", ""),
+        ("virtual ", ""),
+        ("static ", ""),
+    ] {
+        name = name.replace(spelling, ours);
+    }
+    let mut depths = (0_usize, 0_usize);
+    let mut kept = String::new();
+    for c in name.chars() {
+        match c {
+            '(' | '{' => depths.0 += 1,
+            ')' | '}' => depths.0 = depths.0.saturating_sub(1),
+            _ if depths.0 > 0 => {}
+            ' ' if depths.1 == 0 && !kept.ends_with("operator") && !kept.is_empty() => {
+                // What went before was the type that is returned, or what comes is `const` behind the parameters.
+                if name.contains('(') && kept.ends_with(|c: char| c != ':') && !kept.contains("::operator") {
+                    kept.push(' ');
+                }
+            }
+            ' ' => {}
+            _ => {
+                depths.1 = match c {
+                    '<' => depths.1 + 1,
+                    '>' => depths.1.saturating_sub(1),
+                    _ => depths.1,
+                };
+                kept.push(c);
+            }
+        }
+    }
+    let kept = kept.trim().trim_end_matches(" const").trim();
+    kept.rsplit(' ').next().unwrap_or(kept).trim_start_matches('_').to_owned()
+}
+
+async fn compare(fixture: &Fixture, files: &[String], comparison: &mut Comparison) {
+    for file in files {
+        let Oracle { tool, frames } = oracle(file);
+        let addresses: Vec<u64> =
+            frames.iter().map(|at| u64::from_str_radix(at.address.trim_start_matches("0x"), 16).unwrap()).collect();
+        let world = World::new();
+        world.upload("global/file", &fixture.file).await;
+        let answer = world.symbolicate(&of_fixture(fixture, &addresses)).await;
+        for (index, at) in frames.iter().enumerate() {
+            let ours = frames_of(&answer, index);
+            // Nothing but an inlined endless loop: only the inlined call has a line, and the function is reported without it.
+            let is_endless = at.frames.iter().any(|frame| {
+                matches!(frame.function.as_deref(), Some("__cxa_pure_virtual" | "_purecall"))
+            });
+            if fixture.file == "pe/x86/crash.pdb" && is_endless {
+                continue;
+            }
+            comparison.address(&format!("{} {} ({tool})", fixture.file, at.address), &tool, &at.frames, &ours);
+        }
+    }
+}
+
+fn frames_of(answer: &Completed, index: usize) -> Vec<&CompletedFrame> {
+    answer.stacktraces[0].frames.iter().filter(|frame| frame.original_index == Some(index)).collect()
+}
+
+/// Every fixture with an oracle, a slice of a fat file as a fixture of its own.
+fn with_oracles() -> Vec<Fixture> {
+    let mut fixtures = Vec::new();
+    for fixture in manifest() {
+        for object in &fixture.objects {
+            fixtures.push(Fixture {
+                debug_id: Some(object.debug_id.clone()),
+                code_id: Some(object.code_id.clone()),
+                expected: object.expected.clone(),
+                ..fixture.clone()
+            });
+        }
+        fixtures.push(fixture);
+    }
+    fixtures.retain(|fixture| !fixture.expected.is_empty() && fixture.format.as_deref() != Some("portablepdb"));
+    fixtures
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_name_file_and_line_is_what_other_tools_say() {
+    let fixtures = with_oracles();
+    assert!(fixtures.len() >= 14, "{} fixtures", fixtures.len());
+    let mut comparison = Comparison::default();
+    for fixture in &fixtures {
+        compare(fixture, &fixture.expected, &mut comparison).await;
+    }
+    assert!(comparison.names > 2000 && comparison.lines > 2000, "{} names, {} lines", comparison.names, comparison.lines);
+    assert!(comparison.differences.is_empty(), "{}", comparison.report());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sample_crash_is_what_the_debugger_says() {
+    let expected: Value = serde_json::from_str(&fixture_text("crash.expected.json")).unwrap();
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let answer = world.symbolicate(&sample_crash()).await;
+    let requested = sample_crash();
+    let ours: Vec<Value> = answer.stacktraces[0]
+        .frames
+        .iter()
+        .enumerate()
+        .map(|(at, completed)| {
+            assert_eq!(completed.status, FrameStatus::Symbolicated);
+            let index = completed.original_index.unwrap();
+            let next = answer.stacktraces[0].frames.get(at + 1);
+            let frame = &completed.frame;
+            json!({
+                "instruction_addr": format!("{:#x}", requested.stacktraces[0].frames[index].instruction_addr.0),
+                "file": frame.abs_path,
+                "line": frame.lineno,
+                "symbol": frame.symbol,
+                "inlined": next.is_some_and(|next| next.original_index == completed.original_index),
+            })
+        })
+        .collect();
+    let theirs: Vec<Value> = expected["frames"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|frame| {
+            json!({
+                "instruction_addr": frame["instruction_addr"],
+                "file": frame["file"],
+                "line": frame["line"],
+                "symbol": frame.get("mangled").unwrap_or(&frame["function"]),
+                "inlined": frame["inlined"],
+            })
+        })
+        .collect();
+    assert_eq!(ours, theirs);
+    for (frame, theirs) in answer.stacktraces[0].frames.iter().zip(expected["frames"].as_array().unwrap()) {
+        assert_eq!(bare(frame.frame.function.as_deref().unwrap()), bare(theirs["function"].as_str().unwrap()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_line_of_a_dotnet_method_is_what_it_was_made_with() {
+    let expected: Value = serde_json::from_str(&fixture_text("expected/dotnet-Ledger.json")).unwrap();
+    let expected = expected["frames"].as_array().unwrap();
+    let world = World::new();
+    world.upload("global/Ledger.pdb", "dotnet/Ledger.pdb").await;
+    let fixture = manifest().into_iter().find(|fixture| fixture.file == "dotnet/Ledger.pdb").unwrap();
+    let mut request = in_module(json!({"type": "pe_dotnet", "debug_id": fixture.debug_id, "image_addr": 0}), &[]);
+    for point in expected {
+        let frame = json!({
+            "addr_mode": "rel:0", "function_id": point["function_id"], "instruction_addr": point["il_offset"],
+        });
+        request.stacktraces[0].frames.push(serde_json::from_value(frame).unwrap());
+    }
+    let answer = world.symbolicate(&request).await;
+    let mut compared = 0;
+    for (index, point) in expected.iter().enumerate().filter(|(_, point)| !point["line"].is_null()) {
+        let frame = &frames_of(&answer, index)[0].frame;
+        assert_eq!((json!(frame.abs_path), json!(frame.lineno)), (point["file"].clone(), point["line"].clone()), "{point}");
+        compared += 1;
+    }
+    assert!(compared > 10, "{compared}");
+}

@@ -1,1 +1,338 @@
-//! Being written.
+//! Requests: what is asked for, waited for, remembered, and never asked for at all.
+
+use std::time::Duration;
+
+use serde_json::json;
+use symdepot::api::symbolicator::{ModuleStatus, Sources};
+use symdepot::cache::{Entry, Kind, Lane};
+use symdepot::domain::{Cause, Scope};
+use symdepot::flows::symbolicate::Answer;
+use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
+use tokio::task::JoinSet;
+
+use crate::CRASH;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Frames of the sample crash, inlined ones included.
+const FRAMES: usize = 13;
+
+/// A world in which the sample's debug file was uploaded long ago, and nobody asked for it since.
+pub(crate) async fn cold() -> World {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.pass(8 * DAY).await;
+    world.prune().await.unwrap();
+    assert_eq!((world.entries(), world.caches.paths()), (Vec::new(), Vec::new()));
+    world
+}
+
+fn sym_cache(world: &World) -> Entry {
+    world.entry("global", CRASH, Kind::SymCache).unwrap()
+}
+
+fn is_pending(answer: &Answer) -> bool {
+    matches!(answer, Answer::Pending)
+}
+
+fn unknown_module() -> symdepot_tests::harness::Crash {
+    in_module(json!({"type": "elf", "debug_id": "11111111-2222-3333-4444-555555555555"}), &[16])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sample_crash_comes_back_with_names() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let answer = world.symbolicate(&sample_crash()).await;
+    insta::assert_snapshot!(function_names(&answer).join("\n"));
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::Found);
+    assert_eq!(world.lanes.calls().total(), 0, "what is there is not asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warm_request_makes_no_call_at_all() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.symbolicate(&sample_crash()).await;
+    let before = world.calls();
+    for _ in 0..10 {
+        let answer = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
+        assert!(!is_pending(&answer));
+        world.pass(Duration::from_secs(2)).await;
+    }
+    assert_eq!(world.calls(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_requests_at_once_ask_once_and_derive_once() {
+    let world = cold().await;
+    let derived = world.derivations.derived();
+    let opened = world.derivations.opened();
+    // It takes a while, but less than an ask stands.
+    world.derivations.take(Duration::from_secs(10));
+    let mut requests = JoinSet::new();
+    for _ in 0..20 {
+        let instance = world.another_instance();
+        requests.spawn(async move {
+            let answer = instance.answer(&sample_crash(), &Scope::Global, Duration::from_secs(25)).await.unwrap();
+            matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+        });
+    }
+    let finished = world.with_derive_at_work(requests.join_all()).await;
+    assert_eq!(finished, [true; 20]);
+    assert_eq!(world.lanes.calls().of("send"), 1);
+    // One download, all caches.
+    assert_eq!((world.derivations.opened() - opened, world.derivations.derived() - derived), (1, 2));
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_time_to_wait_a_request_is_pending_and_what_it_needs_is_asked_for() {
+    let world = cold().await;
+    let answer = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
+    assert!(is_pending(&answer));
+    let sent = world.lanes.sent();
+    assert_eq!((sent.len(), sent[0].message.lane, sent[0].message.kinds.as_slice()), (1, Lane::Eager, [Kind::SymCache].as_slice()));
+    assert_eq!(sym_cache(&world).ask().unwrap().id, sent[0].message.ask);
+    world.settle().await;
+    let answer = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
+    assert!(matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_no_longer_than_it_was_told() {
+    let world = cold().await;
+    let began = tokio::time::Instant::now();
+    let answer = world.answer(&sample_crash(), &Scope::Global, Duration::from_secs(7)).await.unwrap();
+    assert!(is_pending(&answer));
+    assert_eq!(began.elapsed(), Duration::from_secs(7), "the clock is the test's: it stands unless somebody waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_asks_again_when_its_message_is_lost() {
+    let world = cold().await;
+    for attempt in 1..=3 {
+        let answer = world.answer(&sample_crash(), &Scope::Global, Duration::from_secs(1)).await.unwrap();
+        assert!(is_pending(&answer));
+        assert_eq!(world.lanes.drain().len(), 1, "attempt {attempt}");
+        world.pass(Duration::from_secs(30)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_sees_its_own_then_the_global_and_nobody_sees_a_tenants() {
+    let world = World::new();
+    let [acme, other] = ["acme", "other"].map(|name| Scope::Tenant(name.to_owned()));
+    world.upload("acme/crash.debug", "elf/crash.debug").await;
+    let named = async |scope: &Scope| {
+        let answer = world.another_instance().symbolicate_for(scope, &sample_crash()).await;
+        function_names(&answer).len() == FRAMES
+    };
+    assert!(named(&acme).await);
+    assert!(!named(&other).await);
+    assert!(!named(&Scope::Global).await);
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    assert!(named(&other).await);
+    assert!(named(&Scope::Global).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_equals_a_tenants_own_file_is_used_and_a_better_global_one_is_not_passed_over() {
+    let used_by_acme = async |own: &str, global: &str| {
+        let world = World::new();
+        world.upload("global/file", global).await;
+        world.upload("acme/file", own).await;
+        let mut request = sample_crash();
+        request.options.dif_candidates = true;
+        let answer = world.symbolicate_for(&Scope::Tenant("acme".to_owned()), &request).await;
+        answer.modules[0].candidates[0].location.to_string()
+    };
+    assert_eq!(used_by_acme("breakpad/crash.sym", "elf/crash.debug").await, "acme/file");
+    assert_eq!(used_by_acme("elf/crash.debug", "elf/crash").await, "acme/file");
+    assert_eq!(used_by_acme("elf/crash", "elf/crash.debug").await, "global/file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_module_with_only_a_code_id_is_found_by_its_alias() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let mut request = sample_crash();
+    request.modules[0].debug_id = None;
+    assert_eq!(function_names(&world.symbolicate(&request).await).len(), FRAMES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_module_without_any_id_is_missing_and_asks_for_nothing() {
+    let world = World::new();
+    let answer = world.symbolicate(&in_module(json!({"type": "elf"}), &[16])).await;
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
+    assert_eq!((world.calls(), world.entries()), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_wants_no_source_looks_nothing_up() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let before = world.calls();
+    let mut request = sample_crash();
+    request.sources = serde_json::from_value::<Sources>(json!([])).unwrap();
+    let answer = world.symbolicate(&request).await;
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
+    assert_eq!(world.calls(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blob_that_is_gone_is_reported_and_built_again() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let before = sym_cache(&world).ready().unwrap().blob.path.clone();
+    world.caches.lose(&before);
+    let answer = world.symbolicate(&sample_crash()).await;
+    assert_eq!(function_names(&answer).len(), FRAMES);
+    let after = sym_cache(&world);
+    assert_ne!(after.ready().unwrap().blob.path, before);
+    assert_eq!((after.suspect(), after.missing(), after.ask()), (None, None, None));
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blob_with_other_bytes_than_were_published_is_never_used_and_built_again() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let path = sym_cache(&world).ready().unwrap().blob.path.clone();
+    let good = world.caches.peek(&path).unwrap();
+    let mut flipped = good.to_vec();
+    flipped[good.len() / 2] ^= 1;
+    for bad in [flipped, good[..good.len() / 2].to_vec(), Vec::new(), b"not a cache".to_vec()] {
+        let path = sym_cache(&world).ready().unwrap().blob.path.clone();
+        world.caches.overwrite(&path, bad);
+        let answer = world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(function_names(&answer).len(), FRAMES);
+        assert_ne!(sym_cache(&world).ready().unwrap().blob.path, path);
+    }
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_no_property_of_the_module() {
+    use symdepot::adapters::faulty::{How, Operation};
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let before = world.records.items();
+    world.faults.fail_always(Operation::GetBlob, How::Before);
+    let answer = world.symbolicate(&sample_crash()).await;
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::Other);
+    assert_eq!(world.records.items(), before, "nothing of it is remembered");
+    world.faults.heal();
+    assert_eq!(function_names(&world.symbolicate(&sample_crash()).await).len(), FRAMES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_absence_of_a_file_is_remembered_for_an_hour() {
+    let world = World::new();
+    let request = unknown_module();
+    let sends = || world.lanes.calls().of("send");
+    let answer = world.symbolicate(&request).await;
+    assert_eq!((answer.modules[0].debug_status, sends()), (ModuleStatus::Missing, 1));
+    assert_eq!(world.entries()[0].missing().unwrap().missing.cause, Cause::NotFound);
+    world.pass(HOUR - Duration::from_secs(60)).await;
+    world.symbolicate(&request).await;
+    assert_eq!(sends(), 1);
+    // An hour, and a tenth of it at most.
+    world.pass(Duration::from_secs(60 + 360)).await;
+    world.symbolicate(&request).await;
+    assert_eq!(sends(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_heals_a_miss_at_once() {
+    let world = World::new();
+    let missing = world.symbolicate(&sample_crash()).await;
+    assert_eq!(missing.modules[0].debug_status, ModuleStatus::Missing);
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    // What an instance remembers of a miss is out of date after two seconds.
+    world.pass(Duration::from_secs(2)).await;
+    let found = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
+    assert!(matches!(found, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_removed_is_out_of_every_answer_within_a_minute() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.symbolicate(&sample_crash()).await;
+    world.remove("global/crash.debug").await;
+    world.pass(Duration::from_secs(60)).await;
+    let answer = world.symbolicate(&sample_crash()).await;
+    assert!(function_names(&answer).iter().all(|name| name == "?"));
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_use_is_noted_at_most_hourly() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let writes = || world.records.calls().of("replace");
+    let began = writes();
+    for _ in 0..4 {
+        world.pass(HOUR / 4 - Duration::from_secs(1)).await;
+        world.symbolicate(&sample_crash()).await;
+    }
+    assert_eq!(writes(), began);
+    world.pass(HOUR).await;
+    for _ in 0..3 {
+        world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(writes(), began + 1);
+        world.pass(HOUR / 4).await;
+    }
+    assert!(world.now().since(sym_cache(&world).last_used_at()) < HOUR);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
+    let world = World::new();
+    let acme = Scope::Tenant("acme".to_owned());
+    let body = fixture_text("crash.json").into_bytes();
+    let invocation = world.invocation(Duration::from_secs(29));
+    world.symbolicator().keep_request(&invocation, "1", &acme, &body).await.unwrap();
+    let kept = async |id: &str| {
+        let instance = world.another_instance();
+        let invocation = instance.invocation(Duration::from_secs(29));
+        instance.symbolicator().kept_request(&invocation, id).await.unwrap()
+    };
+    assert_eq!(kept("1").await, Some((acme, body)));
+    assert_eq!(kept("2").await, None);
+    assert_eq!(world.caches.paths(), Vec::<String>::new());
+    world.pass(HOUR - Duration::from_secs(1)).await;
+    assert!(kept("1").await.is_some());
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!(kept("1").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
+    let world = World::new();
+    let invocation = world.invocation(Duration::from_secs(29));
+    let check = async |id: &str, length: usize, blobs: &[String]| {
+        let body = vec![b' '; length];
+        world.symbolicator().keep_request(&invocation, id, &Scope::Global, &body).await.unwrap();
+        assert_eq!(world.caches.paths(), blobs);
+        let kept = world.symbolicator().kept_request(&invocation, id).await.unwrap();
+        assert_eq!(kept, Some((Scope::Global, body)));
+    };
+    check("small", 300 * 1024, &[]).await;
+    check("large", 300 * 1024 + 1, &["requests/large".to_owned()]).await;
+    // The blob may be gone before its item is.
+    world.caches.lose("requests/large");
+    assert_eq!(world.symbolicator().kept_request(&invocation, "large").await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_became_of_an_upload_can_be_asked() {
+    let world = World::new();
+    world.upload("global/note.txt", "hostile/text.txt").await;
+    let explained = world.symbolicator().explain_upload("global/note.txt").await.unwrap().unwrap();
+    assert_eq!(explained, world.upload_item("global/note.txt"));
+    assert_eq!(world.symbolicator().explain_upload("global/other").await.unwrap(), None);
+}

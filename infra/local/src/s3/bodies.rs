@@ -69,7 +69,10 @@ impl Bodies {
         for shard in 0..=u8::MAX {
             std::fs::create_dir_all(root.join("bodies").join(format!("{shard:02x}")))?;
         }
-        Ok(Self { root: root.into(), pins: Arc::default() })
+        Ok(Self {
+            root: root.into(),
+            pins: Arc::default(),
+        })
     }
 
     /// Writes a body to a new file, verifies it against `claims`, and puts it where readers look. The file is removed
@@ -86,7 +89,9 @@ impl Bodies {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let file = new_name();
-        let staged = Staged { path: self.root.join("staged").join(&file) };
+        let staged = Staged {
+            path: self.root.join("staged").join(&file),
+        };
         let mut hasher = claims.hasher();
         let (chunks, mut queue) = mpsc::channel::<Bytes>(CHUNKS_IN_FLIGHT);
         let writer = tokio::task::spawn_blocking(move || {
@@ -136,7 +141,14 @@ impl Bodies {
 
         let target = self.path(&file);
         tokio::fs::rename(&staged.path, &target).await?;
-        Ok(NewBody { bodies: self.clone(), file, size, md5: md5.into(), checksums, kept: false })
+        Ok(NewBody {
+            bodies: self.clone(),
+            file,
+            size,
+            md5: md5.into(),
+            checksums,
+            kept: false,
+        })
     }
 
     /// Gives the files of a body second names, for a copy that lives as long as it wants.
@@ -145,7 +157,12 @@ impl Bodies {
         for segment in segments {
             let file = new_name();
             tokio::fs::hard_link(self.path(&segment.file), self.path(&file)).await?;
-            links.push(NewLink { bodies: self.clone(), file, size: segment.size, kept: false });
+            links.push(NewLink {
+                bodies: self.clone(),
+                file,
+                size: segment.size,
+                kept: false,
+            });
         }
         Ok(links)
     }
@@ -156,7 +173,13 @@ impl Bodies {
         for segment in segments {
             *pins.readers.entry(segment.file.clone()).or_default() += 1;
         }
-        Pin { bodies: self.clone(), files: segments.iter().map(|segment| segment.file.clone()).collect() }
+        Pin {
+            bodies: self.clone(),
+            files: segments
+                .iter()
+                .map(|segment| segment.file.clone())
+                .collect(),
+        }
     }
 
     /// The bytes of `range` of the body that `segments` make up. `pin` holds them.
@@ -183,11 +206,17 @@ impl Bodies {
             Some(piece) => Some(open(piece).await?),
             None => None,
         };
-        let reading = Reading { pieces, current, _pin: pin };
+        let reading = Reading {
+            pieces,
+            current,
+            _pin: pin,
+        };
         let stream = futures::stream::try_unfold(reading, |mut reading| async move {
             loop {
                 let Some((file, left)) = &mut reading.current else {
-                    let Some(piece) = reading.pieces.pop_front() else { return Ok(None) };
+                    let Some(piece) = reading.pieces.pop_front() else {
+                        return Ok(None);
+                    };
                     reading.current = Some(open(piece).await?);
                     continue;
                 };
@@ -196,7 +225,8 @@ impl Bodies {
                     continue;
                 }
                 let wanted = (*left).min(READ_BYTES);
-                let mut buffer = BytesMut::with_capacity(usize::try_from(wanted).unwrap_or(usize::MAX));
+                let mut buffer =
+                    BytesMut::with_capacity(usize::try_from(wanted).unwrap_or(usize::MAX));
                 let count = file.take(wanted).read_buf(&mut buffer).await?;
                 if count == 0 {
                     return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
@@ -227,7 +257,10 @@ impl Bodies {
         for shard in std::fs::read_dir(self.root.join("bodies"))? {
             for entry in std::fs::read_dir(shard?.path())? {
                 let entry = entry?;
-                let is_live = entry.file_name().to_str().is_some_and(|name| live.contains(name));
+                let is_live = entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| live.contains(name));
                 if !is_live {
                     std::fs::remove_file(entry.path())?;
                     removed += 1;
@@ -297,7 +330,10 @@ impl NewBody {
 
     /// It as the only file of a body.
     pub(crate) fn segment(&self) -> Segment {
-        Segment { file: self.file.clone(), size: self.size }
+        Segment {
+            file: self.file.clone(),
+            size: self.size,
+        }
     }
 }
 
@@ -326,7 +362,10 @@ impl NewLink {
 
     /// It as a file of a body.
     pub(crate) fn segment(&self) -> Segment {
-        Segment { file: self.file.clone(), size: self.size }
+        Segment {
+            file: self.file.clone(),
+            size: self.size,
+        }
     }
 }
 
@@ -424,7 +463,10 @@ mod tests {
 
     async fn body(bodies: &Bodies, bytes: &'static [u8]) -> NewBody {
         let stream = futures::stream::iter([Ok::<_, io::Error>(Bytes::from_static(bytes))]);
-        bodies.write(stream, &mut Claims::default(), None, u64::MAX).await.unwrap()
+        bodies
+            .write(stream, &mut Claims::default(), None, u64::MAX)
+            .await
+            .unwrap()
     }
 
     async fn collect(mut blob: StreamingBlob) -> Vec<u8> {
@@ -439,13 +481,20 @@ mod tests {
     async fn a_range_over_several_files_reads_each_of_them() {
         let folder = tempfile::tempdir().unwrap();
         let bodies = Bodies::open(folder.path()).unwrap();
-        let segments = [body(&bodies, b"abc").await, body(&bodies, b"").await, body(&bodies, b"defg").await]
-            .map(|new| {
-                let segment = new.segment();
-                new.keep();
-                segment
-            });
-        let read = bodies.read(&segments, 2..6, bodies.pin(&segments)).await.unwrap();
+        let segments = [
+            body(&bodies, b"abc").await,
+            body(&bodies, b"").await,
+            body(&bodies, b"defg").await,
+        ]
+        .map(|new| {
+            let segment = new.segment();
+            new.keep();
+            segment
+        });
+        let read = bodies
+            .read(&segments, 2..6, bodies.pin(&segments))
+            .await
+            .unwrap();
         assert_eq!(collect(read).await, b"cdef");
     }
 
@@ -472,7 +521,12 @@ mod tests {
         assert!(path.exists());
         drop(new);
         assert!(!path.exists());
-        assert_eq!(std::fs::read_dir(folder.path().join("staged")).unwrap().count(), 0);
+        assert_eq!(
+            std::fs::read_dir(folder.path().join("staged"))
+                .unwrap()
+                .count(),
+            0
+        );
     }
 
     #[tokio::test]
@@ -481,10 +535,21 @@ mod tests {
         let bodies = Bodies::open(folder.path()).unwrap();
         let (live, dead) = (body(&bodies, b"live").await, body(&bodies, b"dead").await);
         let (live, dead) = (
-            { let segment = live.segment(); live.keep(); segment },
-            { let segment = dead.segment(); dead.keep(); segment },
+            {
+                let segment = live.segment();
+                live.keep();
+                segment
+            },
+            {
+                let segment = dead.segment();
+                dead.keep();
+                segment
+            },
         );
-        assert_eq!(bodies.sweep(&HashSet::from([live.file.clone()])).unwrap(), 1);
+        assert_eq!(
+            bodies.sweep(&HashSet::from([live.file.clone()])).unwrap(),
+            1
+        );
         assert!(bodies.path(&live.file).exists());
         assert!(!bodies.path(&dead.file).exists());
     }

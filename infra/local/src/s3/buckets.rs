@@ -3,8 +3,8 @@
 use rusqlite::params;
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput,
-    DeleteBucketOutput, GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput,
-    ListBucketsInput, ListBucketsOutput,
+    DeleteBucketOutput, GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput,
+    HeadBucketOutput, ListBucketsInput, ListBucketsOutput,
 };
 use s3s::{S3Request, S3Response, s3_error};
 
@@ -19,11 +19,18 @@ pub(crate) async fn create(
     request: S3Request<CreateBucketInput>,
 ) -> Result<S3Response<CreateBucketOutput>, Failure> {
     let name = request.input.bucket;
-    store.create_bucket(&name).await.map_err(|error| match error {
-        StoreError::BucketName(name) => s3_error!(InvalidBucketName, "{name:?} is not a bucket name").into(),
-        error => Failure::internal(error),
-    })?;
-    Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
+    store
+        .create_bucket(&name)
+        .await
+        .map_err(|error| match error {
+            StoreError::BucketName(name) => {
+                s3_error!(InvalidBucketName, "{name:?} is not a bucket name").into()
+            }
+            error => Failure::internal(error),
+        })?;
+    Ok(S3Response::new(CreateBucketOutput {
+        location: Some(format!("/{name}")),
+    }))
 }
 
 pub(crate) async fn delete(
@@ -40,16 +47,21 @@ pub(crate) async fn delete(
                     .prepare(&format!("SELECT 1 FROM {table} WHERE bucket = ?1 LIMIT 1"))?
                     .exists([&name])?;
                 if used {
-                    return Err(
-                        s3_error!(BucketNotEmpty, "the bucket {name:?} holds {table}; delete them first").into()
-                    );
+                    return Err(s3_error!(
+                        BucketNotEmpty,
+                        "the bucket {name:?} holds {table}; delete them first"
+                    )
+                    .into());
                 }
             }
             transaction.execute("DELETE FROM buckets WHERE name = ?1", params![name])?;
             Ok(())
         })
         .await?;
-    Ok(S3Response::with_status(DeleteBucketOutput {}, http::StatusCode::NO_CONTENT))
+    Ok(S3Response::with_status(
+        DeleteBucketOutput {},
+        http::StatusCode::NO_CONTENT,
+    ))
 }
 
 pub(crate) async fn head(
@@ -57,8 +69,14 @@ pub(crate) async fn head(
     request: S3Request<HeadBucketInput>,
 ) -> Result<S3Response<HeadBucketOutput>, Failure> {
     let name = request.input.bucket;
-    store.database.read(move |transaction| require_bucket(transaction, &name)).await?;
-    Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(REGION.to_owned()), ..Default::default() }))
+    store
+        .database
+        .read(move |transaction| require_bucket(transaction, &name))
+        .await?;
+    Ok(S3Response::new(HeadBucketOutput {
+        bucket_region: Some(REGION.to_owned()),
+        ..Default::default()
+    }))
 }
 
 pub(crate) async fn location(
@@ -66,10 +84,16 @@ pub(crate) async fn location(
     request: S3Request<GetBucketLocationInput>,
 ) -> Result<S3Response<GetBucketLocationOutput>, Failure> {
     let name = request.input.bucket;
-    store.database.read(move |transaction| require_bucket(transaction, &name)).await?;
+    store
+        .database
+        .read(move |transaction| require_bucket(transaction, &name))
+        .await?;
     // S3 leaves the constraint empty for us-east-1.
-    let location_constraint = (REGION != "us-east-1").then(|| BucketLocationConstraint::from_static(REGION));
-    Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+    let location_constraint =
+        (REGION != "us-east-1").then(|| BucketLocationConstraint::from_static(REGION));
+    Ok(S3Response::new(GetBucketLocationOutput {
+        location_constraint,
+    }))
 }
 
 pub(crate) async fn list(
@@ -80,7 +104,8 @@ pub(crate) async fn list(
     let buckets = store
         .database
         .read::<_, Failure>(|transaction| {
-            let mut select = transaction.prepare_cached("SELECT name, created_ms FROM buckets ORDER BY name")?;
+            let mut select =
+                transaction.prepare_cached("SELECT name, created_ms FROM buckets ORDER BY name")?;
             let buckets = select
                 .query_map([], |row| {
                     Ok(Bucket {
@@ -95,7 +120,12 @@ pub(crate) async fn list(
         .await?;
     let buckets = buckets
         .into_iter()
-        .filter(|bucket| bucket.name.as_deref().is_some_and(|name| name.starts_with(&prefix)))
+        .filter(|bucket| {
+            bucket
+                .name
+                .as_deref()
+                .is_some_and(|name| name.starts_with(&prefix))
+        })
         .collect();
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets),

@@ -28,7 +28,13 @@ pub(crate) enum Algorithm {
 
 impl Algorithm {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Crc64Nvme,
+        Self::Sha1,
+        Self::Sha256,
+    ];
 
     /// What S3 computes by itself where a request asks for nothing.
     pub(crate) const DEFAULT: Self = Self::Crc64Nvme;
@@ -49,7 +55,12 @@ impl Algorithm {
         Self::ALL
             .into_iter()
             .find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
-            .ok_or_else(|| s3_error!(InvalidRequest, "{name:?} is not a checksum algorithm of this endpoint"))
+            .ok_or_else(|| {
+                s3_error!(
+                    InvalidRequest,
+                    "{name:?} is not a checksum algorithm of this endpoint"
+                )
+            })
     }
 
     fn header(self) -> String {
@@ -90,7 +101,11 @@ impl Checksums {
 
 /// `COMPOSITE` or `FULL_OBJECT`.
 pub(crate) fn kind(composite: bool) -> ChecksumType {
-    ChecksumType::from_static(if composite { ChecksumType::COMPOSITE } else { ChecksumType::FULL_OBJECT })
+    ChecksumType::from_static(if composite {
+        ChecksumType::COMPOSITE
+    } else {
+        ChecksumType::FULL_OBJECT
+    })
 }
 
 /// What a request says about its body.
@@ -113,7 +128,11 @@ impl Claims {
         algorithm: Option<&ChecksumAlgorithm>,
     ) -> S3Result<Self> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let mut claims = Self { md5: text("content-md5").map(str::to_owned), trailers, ..Self::default() };
+        let mut claims = Self {
+            md5: text("content-md5").map(str::to_owned),
+            trailers,
+            ..Self::default()
+        };
         for algorithm in Algorithm::ALL {
             if let Some(value) = text(&algorithm.header()) {
                 claims.values.insert(algorithm, value.to_owned());
@@ -122,10 +141,18 @@ impl Claims {
         if let Some(algorithm) = algorithm {
             claims.wanted.push(Algorithm::parse(algorithm.as_str())?);
         }
-        for name in headers.get_all("x-amz-trailer").iter().filter_map(|value| value.to_str().ok()) {
+        for name in headers
+            .get_all("x-amz-trailer")
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+        {
             for name in name.split(',') {
                 let name = name.trim().to_ascii_lowercase();
-                claims.wanted.extend(Algorithm::ALL.into_iter().filter(|algorithm| algorithm.header() == name));
+                claims.wanted.extend(
+                    Algorithm::ALL
+                        .into_iter()
+                        .filter(|algorithm| algorithm.header() == name),
+                );
             }
         }
         Ok(claims)
@@ -133,7 +160,10 @@ impl Claims {
 
     /// No claims, and one checksum to compute.
     pub(crate) fn computing(algorithm: Algorithm) -> Self {
-        Self { wanted: vec![algorithm], ..Self::default() }
+        Self {
+            wanted: vec![algorithm],
+            ..Self::default()
+        }
     }
 
     /// Computes everything claimed or wanted, or the default of S3.
@@ -157,9 +187,14 @@ impl Claims {
 
     /// Takes the checksums that came behind the body.
     pub(crate) fn read_trailers(&mut self) {
-        let Some(trailers) = self.trailers.take().and_then(|trailers| trailers.take()) else { return };
+        let Some(trailers) = self.trailers.take().and_then(|trailers| trailers.take()) else {
+            return;
+        };
         for algorithm in Algorithm::ALL {
-            if let Some(value) = trailers.get(algorithm.header()).and_then(|value| value.to_str().ok()) {
+            if let Some(value) = trailers
+                .get(algorithm.header())
+                .and_then(|value| value.to_str().ok())
+            {
                 self.values.insert(algorithm, value.to_owned());
             }
         }
@@ -174,7 +209,10 @@ impl Claims {
                 .filter(|claimed| claimed.len() == md5.len())
                 .ok_or_else(|| s3_error!(InvalidDigest, "the Content-MD5 is not valid"))?;
             if claimed != md5 {
-                return Err(s3_error!(BadDigest, "the Content-MD5 does not match what was received"));
+                return Err(s3_error!(
+                    BadDigest,
+                    "the Content-MD5 does not match what was received"
+                ));
             }
         }
         for (algorithm, claimed) in &self.values {
@@ -187,7 +225,11 @@ impl Claims {
 }
 
 fn mismatch(algorithm: Algorithm) -> S3Error {
-    s3_error!(BadDigest, "the {} does not match what was received", algorithm.name())
+    s3_error!(
+        BadDigest,
+        "the {} does not match what was received",
+        algorithm.name()
+    )
 }
 
 /// Computes several checksums in one pass.
@@ -211,7 +253,10 @@ impl Hasher {
         ];
         Checksums {
             composite: false,
-            values: values.into_iter().filter_map(|(algorithm, value)| Some((algorithm, value?))).collect(),
+            values: values
+                .into_iter()
+                .filter_map(|(algorithm, value)| Some((algorithm, value?)))
+                .collect(),
         }
     }
 }
@@ -224,33 +269,57 @@ pub(crate) fn of_parts(
 ) -> S3Result<Option<Checksums>> {
     let mut values = Vec::with_capacity(parts.len());
     for (size, checksums) in parts {
-        let Some(value) = checksums.values.get(&algorithm) else { return Ok(None) };
+        let Some(value) = checksums.values.get(&algorithm) else {
+            return Ok(None);
+        };
         let value = STANDARD
             .decode(value)
             .map_err(|error| s3_error!(error, InternalError, "a stored checksum cannot be read"))?;
         values.push((*size, value));
     }
     let text = if composite {
-        let all: Vec<u8> = values.iter().flat_map(|(_, value)| value.iter().copied()).collect();
-        format!("{}-{}", STANDARD.encode(digest(algorithm, &all)), parts.len())
+        let all: Vec<u8> = values
+            .iter()
+            .flat_map(|(_, value)| value.iter().copied())
+            .collect();
+        format!(
+            "{}-{}",
+            STANDARD.encode(digest(algorithm, &all)),
+            parts.len()
+        )
     } else {
         let Some(crc) = algorithm.crc() else {
-            return Err(s3_error!(InvalidRequest, "{} has no full-object checksum", algorithm.name()));
+            return Err(s3_error!(
+                InvalidRequest,
+                "{} has no full-object checksum",
+                algorithm.name()
+            ));
         };
-        let number = |value: &[u8]| value.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let number = |value: &[u8]| {
+            value
+                .iter()
+                .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
         let width = values.first().map_or(0, |(_, value)| value.len());
         let combined = values
             .iter()
             .map(|(size, value)| (*size, number(value)))
             .reduce(|(before, first), (size, second)| {
                 // A part without bytes changes nothing, and the combination has no case for it.
-                let sum = if size == 0 { first } else { crc_fast::checksum_combine(crc, first, second, size) };
+                let sum = if size == 0 {
+                    first
+                } else {
+                    crc_fast::checksum_combine(crc, first, second, size)
+                };
                 (before + size, sum)
             })
             .map_or(0, |(_, sum)| sum);
         STANDARD.encode(&combined.to_be_bytes()[8 - width..])
     };
-    Ok(Some(Checksums { composite, values: BTreeMap::from([(algorithm, text)]) }))
+    Ok(Some(Checksums {
+        composite,
+        values: BTreeMap::from([(algorithm, text)]),
+    }))
 }
 
 fn digest(algorithm: Algorithm, bytes: &[u8]) -> Vec<u8> {
@@ -268,7 +337,10 @@ mod tests {
     use super::*;
 
     fn sums(bytes: &[u8]) -> Checksums {
-        let mut claims = Claims { wanted: Algorithm::ALL.to_vec(), ..Claims::default() };
+        let mut claims = Claims {
+            wanted: Algorithm::ALL.to_vec(),
+            ..Claims::default()
+        };
         let mut hasher = claims.hasher();
         hasher.update(bytes);
         hasher.finish()
@@ -278,9 +350,18 @@ mod tests {
     fn the_check_values_of_the_crc_catalogue_come_out() {
         // "123456789", as in the catalogue of parametrised CRC algorithms.
         let sums = sums(b"123456789");
-        assert_eq!(sums.values[&Algorithm::Crc32], STANDARD.encode(0xcbf4_3926_u32.to_be_bytes()));
-        assert_eq!(sums.values[&Algorithm::Crc32c], STANDARD.encode(0xe306_9283_u32.to_be_bytes()));
-        assert_eq!(sums.values[&Algorithm::Crc64Nvme], STANDARD.encode(0xae8b_1486_0a79_9888_u64.to_be_bytes()));
+        assert_eq!(
+            sums.values[&Algorithm::Crc32],
+            STANDARD.encode(0xcbf4_3926_u32.to_be_bytes())
+        );
+        assert_eq!(
+            sums.values[&Algorithm::Crc32c],
+            STANDARD.encode(0xe306_9283_u32.to_be_bytes())
+        );
+        assert_eq!(
+            sums.values[&Algorithm::Crc64Nvme],
+            STANDARD.encode(0xae8b_1486_0a79_9888_u64.to_be_bytes())
+        );
     }
 
     #[test]
@@ -288,9 +369,17 @@ mod tests {
         let whole = sums(b"the quick brown fox");
         let parts = [sums(b"the quick "), sums(b""), sums(b"brown fox")];
         for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
-            let combined =
-                of_parts(algorithm, false, &[(10, &parts[0]), (0, &parts[1]), (9, &parts[2])]).unwrap().unwrap();
-            assert_eq!(combined.values[&algorithm], whole.values[&algorithm], "{algorithm:?}");
+            let combined = of_parts(
+                algorithm,
+                false,
+                &[(10, &parts[0]), (0, &parts[1]), (9, &parts[2])],
+            )
+            .unwrap()
+            .unwrap();
+            assert_eq!(
+                combined.values[&algorithm], whole.values[&algorithm],
+                "{algorithm:?}"
+            );
         }
         assert!(of_parts(Algorithm::Sha256, false, &[(10, &parts[0])]).is_err());
     }
@@ -298,7 +387,9 @@ mod tests {
     #[test]
     fn a_composite_checksum_counts_its_parts() {
         let parts = [sums(b"a"), sums(b"b")];
-        let composite = of_parts(Algorithm::Sha256, true, &[(1, &parts[0]), (1, &parts[1])]).unwrap().unwrap();
+        let composite = of_parts(Algorithm::Sha256, true, &[(1, &parts[0]), (1, &parts[1])])
+            .unwrap()
+            .unwrap();
         // printf 'a' | sha256sum and 'b' alike, concatenated as bytes, hashed again.
         assert!(composite.values[&Algorithm::Sha256].ends_with("-2"));
         assert!(composite.composite);
@@ -307,13 +398,18 @@ mod tests {
     #[test]
     fn a_claim_that_does_not_hold_is_refused() {
         let mut claims = Claims::default();
-        claims.values.insert(Algorithm::Crc32, "AAAAAA==".to_owned());
+        claims
+            .values
+            .insert(Algorithm::Crc32, "AAAAAA==".to_owned());
         let mut hasher = claims.hasher();
         hasher.update(b"abc");
         let error = claims.verify(&[0; 16], hasher.finish()).unwrap_err();
         assert_eq!(error.code().as_str(), "BadDigest");
 
-        let claims = Claims { md5: Some("not base64".to_owned()), ..Claims::default() };
+        let claims = Claims {
+            md5: Some("not base64".to_owned()),
+            ..Claims::default()
+        };
         let error = claims.verify(&[0; 16], Checksums::default()).unwrap_err();
         assert_eq!(error.code().as_str(), "InvalidDigest");
     }

@@ -21,19 +21,29 @@ impl WriteConditions {
             None => {}
             Some(ETagCondition::Any) if stored.is_none() => {}
             Some(ETagCondition::Any) => {
-                return Err(s3_error!(PreconditionFailed, "an object exists under this key (If-None-Match: *)"));
+                return Err(s3_error!(
+                    PreconditionFailed,
+                    "an object exists under this key (If-None-Match: *)"
+                ));
             }
             Some(ETagCondition::ETag(_)) => {
-                return Err(s3_error!(NotImplemented, "If-None-Match of a write takes only *"));
+                return Err(s3_error!(
+                    NotImplemented,
+                    "If-None-Match of a write takes only *"
+                ));
             }
         }
         match (&self.if_match, stored) {
             (None, _) => Ok(()),
-            (Some(_), None) => Err(s3_error!(NoSuchKey, "there is no object under this key to match (If-Match)")),
+            (Some(_), None) => Err(s3_error!(
+                NoSuchKey,
+                "there is no object under this key to match (If-Match)"
+            )),
             (Some(condition), Some(etag)) if matches(condition, etag) => Ok(()),
-            (Some(_), Some(_)) => {
-                Err(s3_error!(PreconditionFailed, "the object under this key has another ETag (If-Match)"))
-            }
+            (Some(_), Some(_)) => Err(s3_error!(
+                PreconditionFailed,
+                "the object under this key has another ETag (If-Match)"
+            )),
         }
     }
 }
@@ -54,7 +64,12 @@ pub(crate) struct ReadConditions {
 impl ReadConditions {
     /// Whether an object with this ETag and time of change may be read. `modified` has whole seconds, as headers do.
     pub(crate) fn check(&self, etag: &str, modified: &Timestamp) -> S3Result<()> {
-        let failed = || s3_error!(PreconditionFailed, "at least one of the preconditions does not hold");
+        let failed = || {
+            s3_error!(
+                PreconditionFailed,
+                "at least one of the preconditions does not hold"
+            )
+        };
         match (&self.if_match, &self.if_unmodified_since) {
             (Some(condition), _) if !matches(condition, etag) => return Err(failed()),
             (None, Some(since)) if modified > since => return Err(failed()),
@@ -65,13 +80,21 @@ impl ReadConditions {
             (None, Some(since)) => modified <= since,
             (None, None) => false,
         };
-        if unchanged { Err(s3_error!(NotModified, "not modified")) } else { Ok(()) }
+        if unchanged {
+            Err(s3_error!(NotModified, "not modified"))
+        } else {
+            Ok(())
+        }
     }
 
     /// As [`ReadConditions::check`] for the source of a copy, which has no "not modified".
     pub(crate) fn check_source(&self, etag: &str, modified: &Timestamp) -> S3Result<()> {
-        self.check(etag, modified)
-            .map_err(|_| s3_error!(PreconditionFailed, "a precondition of the copy's source does not hold"))
+        self.check(etag, modified).map_err(|_| {
+            s3_error!(
+                PreconditionFailed,
+                "a precondition of the copy's source does not hold"
+            )
+        })
     }
 }
 
@@ -93,7 +116,10 @@ mod tests {
     }
 
     fn code(result: S3Result<()>) -> String {
-        result.map_or_else(|error| error.code().as_str().to_owned(), |()| "ok".to_owned())
+        result.map_or_else(
+            |error| error.code().as_str().to_owned(),
+            |()| "ok".to_owned(),
+        )
     }
 
     #[test]
@@ -111,8 +137,15 @@ mod tests {
             (any.clone(), None, Some("a"), "ok"),
             (any, None, None, "NoSuchKey"),
         ] {
-            let conditions = WriteConditions { if_match, if_none_match };
-            assert_eq!(code(conditions.check(stored)), expected, "{conditions:?} {stored:?}");
+            let conditions = WriteConditions {
+                if_match,
+                if_none_match,
+            };
+            assert_eq!(
+                code(conditions.check(stored)),
+                expected,
+                "{conditions:?} {stored:?}"
+            );
         }
     }
 
@@ -136,7 +169,11 @@ mod tests {
                 if_modified_since: since,
                 if_unmodified_since: until,
             };
-            assert_eq!(code(conditions.check("a", &modified)), expected, "{conditions:?}");
+            assert_eq!(
+                code(conditions.check("a", &modified)),
+                expected,
+                "{conditions:?}"
+            );
         }
     }
 }

@@ -76,8 +76,9 @@ pub(crate) fn emit(
     cause: &Cause,
     now: i64,
 ) -> Result<(), Failure> {
-    let concerned =
-        notifications.iter().filter(|notification| notification.concerns(bucket, key, cause.event));
+    let concerned = notifications
+        .iter()
+        .filter(|notification| notification.concerns(bucket, key, cause.event));
     let mut sequencer = None;
     for notification in concerned {
         // One number for the change, however many hear of it.
@@ -88,7 +89,13 @@ pub(crate) fn emit(
         let record = record(notification, bucket, key, content, cause, now, sequencer);
         let body = json!({ "Records": [record] }).to_string();
         let message = NewMessage::text(body);
-        queues::insert(transaction, &notification.queue, &message, &Default::default(), now)?;
+        queues::insert(
+            transaction,
+            &notification.queue,
+            &message,
+            &Default::default(),
+            now,
+        )?;
     }
     Ok(())
 }
@@ -104,7 +111,10 @@ fn record(
 ) -> serde_json::Value {
     let mut time = Vec::new();
     // Formatting a time into memory fails only for years outside of 0 to 9999.
-    if timestamp(now).format(TimestampFormat::DateTime, &mut time).is_err() {
+    if timestamp(now)
+        .format(TimestampFormat::DateTime, &mut time)
+        .is_err()
+    {
         time.clear();
     }
     let mut object = json!({ "key": encode(key), "sequencer": sequencer });
@@ -150,7 +160,9 @@ fn encode(key: &str) -> String {
     let mut text = String::with_capacity(key.len());
     for byte in key.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' | b'/' => text.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' | b'/' => {
+                text.push(char::from(byte))
+            }
             b' ' => text.push('+'),
             _ => text.push_str(&format!("%{byte:02X}")),
         }
@@ -164,7 +176,10 @@ mod tests {
 
     #[test]
     fn keys_are_form_encoded_but_for_slashes() {
-        assert_eq!(encode("global/My File+1 (ü).so"), "global/My+File%2B1+%28%C3%BC%29.so");
+        assert_eq!(
+            encode("global/My File+1 (ü).so"),
+            "global/My+File%2B1+%28%C3%BC%29.so"
+        );
         assert_eq!(encode("a~b=c&d%20\n"), "a%7Eb%3Dc%26d%2520%0A");
     }
 
@@ -172,7 +187,10 @@ mod tests {
     fn a_notification_hears_of_its_types_prefix_and_suffix_alone() {
         let notification = Notification {
             bucket: "uploads".to_owned(),
-            events: vec!["s3:ObjectCreated:*".to_owned(), "s3:ObjectRemoved:Delete".to_owned()],
+            events: vec![
+                "s3:ObjectCreated:*".to_owned(),
+                "s3:ObjectRemoved:Delete".to_owned(),
+            ],
             prefix: "global/".to_owned(),
             suffix: ".so".to_owned(),
             queue: "lane".to_owned(),
@@ -181,12 +199,21 @@ mod tests {
             ("uploads", "global/a.so", Cause::PUT, true),
             ("uploads", "global/a.so", Cause::COMPLETE, true),
             ("uploads", "global/a.so", Cause::DELETE, true),
-            ("uploads", "global/a.so", "ObjectRemoved:DeleteMarkerCreated", false),
+            (
+                "uploads",
+                "global/a.so",
+                "ObjectRemoved:DeleteMarkerCreated",
+                false,
+            ),
             ("uploads", "global/a.pdb", Cause::PUT, false),
             ("uploads", "other/a.so", Cause::PUT, false),
             ("caches", "global/a.so", Cause::PUT, false),
         ] {
-            assert_eq!(notification.concerns(bucket, key, event), expected, "{bucket} {key} {event}");
+            assert_eq!(
+                notification.concerns(bucket, key, event),
+                expected,
+                "{bucket} {key} {event}"
+            );
         }
     }
 }

@@ -23,7 +23,11 @@ impl Failure {
     }
 
     pub(crate) fn incomplete(announced: u64, received: u64) -> Self {
-        s3_error!(IncompleteBody, "the request announced {announced} bytes and brought {received}").into()
+        s3_error!(
+            IncompleteBody,
+            "the request announced {announced} bytes and brought {received}"
+        )
+        .into()
     }
 
     pub(crate) fn too_large(limit: u64) -> Self {
@@ -46,7 +50,10 @@ pub(crate) fn body_failure(error: Box<dyn Error + Send + Sync>) -> Failure {
         failure.set_status_code(http::StatusCode::BAD_REQUEST);
         failure
     } else if text.contains("SignatureMismatch") {
-        s3_error!(SignatureDoesNotMatch, "the signature of a chunk does not match what was computed")
+        s3_error!(
+            SignatureDoesNotMatch,
+            "the signature of a chunk does not match what was computed"
+        )
     } else {
         s3_error!(IncompleteBody, "the body broke off: {text}")
     };

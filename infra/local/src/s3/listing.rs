@@ -42,7 +42,12 @@ pub(crate) struct Listing<T> {
 
 impl<T> Listing<T> {
     fn empty() -> Self {
-        Self { entries: Vec::new(), groups: Vec::new(), last: None, next: None }
+        Self {
+            entries: Vec::new(),
+            groups: Vec::new(),
+            last: None,
+            next: None,
+        }
     }
 
     fn len(&self) -> usize {
@@ -87,7 +92,11 @@ pub(crate) fn scan<T>(
         // One more than there is room for tells whether there is a next page. With groups, what follows the first
         // key of one is read for nothing: read little.
         let room = query.max - listing.len() + 1;
-        let batch = if query.delimiter.is_empty() { room } else { room.min(GROUPED_BATCH) };
+        let batch = if query.delimiter.is_empty() {
+            room
+        } else {
+            room.min(GROUPED_BATCH)
+        };
         let found = fetch(&from, until.as_deref(), batch)?;
         let exhausted = found.len() < batch;
         let mut skipped = false;
@@ -155,7 +164,11 @@ pub(crate) fn successor(prefix: &str) -> Option<String> {
 
 /// Where a listing begins that is to show what comes after `marker`: behind the whole group, if it names one.
 pub(crate) fn after_marker(marker: &str, prefix: &str, delimiter: &str) -> String {
-    let query = Query { prefix: prefix.to_owned(), delimiter: delimiter.to_owned(), ..Query::default() };
+    let query = Query {
+        prefix: prefix.to_owned(),
+        delimiter: delimiter.to_owned(),
+        ..Query::default()
+    };
     match group_of(marker, &query) {
         Some(group) if group == marker => successor(&group).unwrap_or_else(|| following(marker)),
         _ => following(marker),
@@ -173,7 +186,12 @@ pub(crate) fn read_token(token: &str) -> S3Result<String> {
         .decode(token)
         .ok()
         .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token provided is incorrect"))
+        .ok_or_else(|| {
+            s3_error!(
+                InvalidArgument,
+                "the continuation token provided is incorrect"
+            )
+        })
 }
 
 /// The number of entries for a page.
@@ -208,18 +226,28 @@ mod tests {
     fn pages(keys: &[&str], prefix: &str, delimiter: &str, max: usize) -> Vec<Vec<String>> {
         let mut keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         keys.sort();
-        let mut query =
-            Query { prefix: prefix.to_owned(), delimiter: delimiter.to_owned(), from: String::new(), max };
+        let mut query = Query {
+            prefix: prefix.to_owned(),
+            delimiter: delimiter.to_owned(),
+            from: String::new(),
+            max,
+        };
         let mut pages = Vec::new();
         loop {
-            let listing = scan(&query, |key: &String| key, |from, until, limit| {
-                Ok(keys
-                    .iter()
-                    .filter(|key| key.as_str() >= from && until.is_none_or(|until| key.as_str() < until))
-                    .take(limit)
-                    .cloned()
-                    .collect())
-            })
+            let listing = scan(
+                &query,
+                |key: &String| key,
+                |from, until, limit| {
+                    Ok(keys
+                        .iter()
+                        .filter(|key| {
+                            key.as_str() >= from && until.is_none_or(|until| key.as_str() < until)
+                        })
+                        .take(limit)
+                        .cloned()
+                        .collect())
+                },
+            )
             .unwrap();
             let mut page = listing.entries.clone();
             page.extend(listing.groups.iter().map(|group| format!("{group}*")));
@@ -235,15 +263,36 @@ mod tests {
     #[test]
     fn a_group_counts_once_and_is_not_repeated_on_the_next_page() {
         let keys = ["a", "b/1", "b/2", "b/3", "c", "d/1", "e"];
-        assert_eq!(pages(&keys, "", "/", 2), [vec!["a", "b/*"], vec!["c", "d/*"], vec!["e"]]);
-        assert_eq!(pages(&keys, "", "/", 100), [vec!["a", "b/*", "c", "d/*", "e"]]);
-        assert_eq!(pages(&keys, "b/", "/", 2), [vec!["b/1", "b/2"], vec!["b/3"]]);
+        assert_eq!(
+            pages(&keys, "", "/", 2),
+            [vec!["a", "b/*"], vec!["c", "d/*"], vec!["e"]]
+        );
+        assert_eq!(
+            pages(&keys, "", "/", 100),
+            [vec!["a", "b/*", "c", "d/*", "e"]]
+        );
+        assert_eq!(
+            pages(&keys, "b/", "/", 2),
+            [vec!["b/1", "b/2"], vec!["b/3"]]
+        );
         assert_eq!(pages(&keys, "", "", 7).len(), 1);
     }
 
     #[test]
     fn paging_by_any_size_shows_every_key_once_in_byte_order() {
-        let keys = ["", "a", "a/", "a/b", "a0", "ab", "a\u{7f}", "ä", "\u{d7ff}x", "\u{e000}", "\u{10ffff}"];
+        let keys = [
+            "",
+            "a",
+            "a/",
+            "a/b",
+            "a0",
+            "ab",
+            "a\u{7f}",
+            "ä",
+            "\u{d7ff}x",
+            "\u{e000}",
+            "\u{10ffff}",
+        ];
         let mut sorted: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         sorted.sort();
         for max in 1..=keys.len() + 1 {

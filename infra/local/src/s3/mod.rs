@@ -64,11 +64,19 @@ macro_rules! stored_attributes {
         $crate::s3::objects::Attributes {
             cache_control: input.cache_control.clone(),
             content_disposition: input.content_disposition.clone(),
-            content_encoding: $crate::s3::writing::stored_encoding(input.content_encoding.as_deref()),
+            content_encoding: $crate::s3::writing::stored_encoding(
+                input.content_encoding.as_deref(),
+            ),
             content_language: input.content_language.clone(),
             content_type: input.content_type.clone(),
-            expires: input.expires.clone().map($crate::s3::writing::epoch_seconds),
-            storage_class: input.storage_class.as_ref().map(|class| class.as_str().to_owned()),
+            expires: input
+                .expires
+                .clone()
+                .map($crate::s3::writing::epoch_seconds),
+            storage_class: input
+                .storage_class
+                .as_ref()
+                .map(|class| class.as_str().to_owned()),
             website_redirect_location: input.website_redirect_location.clone(),
             metadata: $crate::s3::writing::stored_metadata(input.metadata.as_ref()),
         }
@@ -79,9 +87,15 @@ macro_rules! stored_attributes {
 macro_rules! refuse_unsupported {
     ($input:expr) => {{
         let input = &$input;
-        $crate::s3::writing::refuse(input.sse_customer_algorithm.is_some(), "server-side encryption with a key of the caller's")?;
         $crate::s3::writing::refuse(
-            input.server_side_encryption.as_ref().is_some_and(|kind| kind.as_str() != "AES256"),
+            input.sse_customer_algorithm.is_some(),
+            "server-side encryption with a key of the caller's",
+        )?;
+        $crate::s3::writing::refuse(
+            input
+                .server_side_encryption
+                .as_ref()
+                .is_some_and(|kind| kind.as_str() != "AES256"),
             "server-side encryption with KMS",
         )?;
         $crate::s3::writing::refuse(input.tagging.is_some(), "tagging")?;
@@ -90,7 +104,9 @@ macro_rules! refuse_unsupported {
             "object lock",
         )?;
         $crate::s3::writing::refuse(
-            input.acl.as_ref().is_some_and(|acl| !matches!(acl.as_str(), "private" | "bucket-owner-full-control")),
+            input.acl.as_ref().is_some_and(|acl| {
+                !matches!(acl.as_str(), "private" | "bucket-owner-full-control")
+            }),
             "an ACL other than private",
         )?;
     }};

@@ -2,10 +2,10 @@
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use s3s::dto::{
-    AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumType, CompleteMultipartUploadInput,
-    CompleteMultipartUploadOutput, CompletedPart, CopyPartResult, CreateMultipartUploadInput,
-    CreateMultipartUploadOutput, ETag, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
-    UploadPartOutput,
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumType,
+    CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
+    CreateMultipartUploadInput, CreateMultipartUploadOutput, ETag, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use uuid::Uuid;
@@ -65,11 +65,20 @@ pub(crate) async fn create(
     refuse_unsupported!(request.input);
     let attributes = stored_attributes!(request.input);
     let input = request.input;
-    let algorithm =
-        input.checksum_algorithm.as_ref().map(|algorithm| Algorithm::parse(algorithm.as_str())).transpose()?;
+    let algorithm = input
+        .checksum_algorithm
+        .as_ref()
+        .map(|algorithm| Algorithm::parse(algorithm.as_str()))
+        .transpose()?;
     let composite = is_composite(algorithm, input.checksum_type.as_ref())?;
-    let upload =
-        Upload { id: new_id(), key: input.key, started_ms: store.now(), algorithm, composite, attributes };
+    let upload = Upload {
+        id: new_id(),
+        key: input.key,
+        started_ms: store.now(),
+        algorithm,
+        composite,
+        attributes,
+    };
     let bucket = input.bucket;
     let (bucket, upload) = store
         .database
@@ -111,17 +120,35 @@ pub(crate) async fn upload_part(
         request.input.checksum_algorithm.as_ref(),
     )?;
     let input = request.input;
-    claims.wanted.push(algorithm_of(store, &input.bucket, &input.key, &input.upload_id).await?);
-    let length = input.content_length.and_then(|length| u64::try_from(length).ok());
+    claims
+        .wanted
+        .push(algorithm_of(store, &input.bucket, &input.key, &input.upload_id).await?);
+    let length = input
+        .content_length
+        .and_then(|length| u64::try_from(length).ok());
     let body = input.body.unwrap_or_else(nothing);
-    let new = store.bodies.write(body, &mut claims, length, MAX_REQUEST_BYTES).await?;
+    let new = store
+        .bodies
+        .write(body, &mut claims, length, MAX_REQUEST_BYTES)
+        .await?;
     let claimed: Vec<Algorithm> = claims.values.keys().copied().collect();
-    let part = add_part(store, input.bucket, input.key, input.upload_id, input.part_number, new).await?;
+    let part = add_part(
+        store,
+        input.bucket,
+        input.key,
+        input.upload_id,
+        input.part_number,
+        new,
+    )
+    .await?;
 
-    let mut output =
-        UploadPartOutput { e_tag: Some(ETag::Strong(part.etag.clone())), ..Default::default() };
+    let mut output = UploadPartOutput {
+        e_tag: Some(ETag::Strong(part.etag.clone())),
+        ..Default::default()
+    };
     let mut told = part.checksums;
-    told.values.retain(|algorithm, _| claimed.is_empty() || claimed.contains(algorithm));
+    told.values
+        .retain(|algorithm, _| claimed.is_empty() || claimed.contains(algorithm));
     set_checksums!(output, told);
     Ok(S3Response::new(output))
 }
@@ -143,7 +170,13 @@ pub(crate) async fn upload_part_copy(
         .as_deref()
         .map(s3s::dto::Range::parse)
         .transpose()
-        .map_err(|error| s3_error!(error, InvalidArgument, "x-amz-copy-source-range has the form bytes=first-last"))?;
+        .map_err(|error| {
+            s3_error!(
+                error,
+                InvalidArgument,
+                "x-amz-copy-source-range has the form bytes=first-last"
+            )
+        })?;
     let algorithm = algorithm_of(store, &input.bucket, &input.key, &input.upload_id).await?;
     let mut attempts = Attempts::default();
     let new = loop {
@@ -152,19 +185,35 @@ pub(crate) async fn upload_part_copy(
         let bytes = match range {
             None => 0..object.size,
             // A copied range must lie within its source, unlike one that is read.
-            Some(s3s::dto::Range::Int { first, last: Some(last) }) if last < object.size => first..last + 1,
-            Some(_) => return Err(s3_error!(InvalidRange, "the source has {} bytes", object.size).into()),
+            Some(s3s::dto::Range::Int {
+                first,
+                last: Some(last),
+            }) if last < object.size => first..last + 1,
+            Some(_) => {
+                return Err(s3_error!(InvalidRange, "the source has {} bytes", object.size).into());
+            }
         };
         let length = bytes.end - bytes.start;
         match store.bodies.read(&object.parts, bytes, pin).await {
             Ok(body) => {
                 let mut claims = Claims::computing(algorithm);
-                break store.bodies.write(body, &mut claims, Some(length), MAX_REQUEST_BYTES).await?;
+                break store
+                    .bodies
+                    .write(body, &mut claims, Some(length), MAX_REQUEST_BYTES)
+                    .await?;
             }
             Err(error) => attempts.again(error)?,
         }
     };
-    let part = add_part(store, input.bucket, input.key, input.upload_id, input.part_number, new).await?;
+    let part = add_part(
+        store,
+        input.bucket,
+        input.key,
+        input.upload_id,
+        input.part_number,
+        new,
+    )
+    .await?;
 
     let mut result = CopyPartResult {
         e_tag: Some(ETag::Strong(part.etag.clone())),
@@ -172,7 +221,10 @@ pub(crate) async fn upload_part_copy(
         ..Default::default()
     };
     set_checksums!(result, part.checksums);
-    Ok(S3Response::new(UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() }))
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        ..Default::default()
+    }))
 }
 
 pub(crate) async fn complete(
@@ -188,7 +240,8 @@ pub(crate) async fn complete(
         let (bucket, object, unused) = store
             .database
             .write::<_, Failure>(move |transaction| {
-                let upload = require_upload(transaction, &input.bucket, &input.key, &input.upload_id)?;
+                let upload =
+                    require_upload(transaction, &input.bucket, &input.key, &input.upload_id)?;
                 let stored = parts(transaction, &upload.id)?;
                 let object = join(&input, upload, &stored, now)?;
                 let conditions = WriteConditions {
@@ -239,8 +292,12 @@ pub(crate) async fn abort(
         let unused = store
             .database
             .write::<_, Failure>(move |transaction| {
-                let upload = require_upload(transaction, &input.bucket, &input.key, &input.upload_id)?;
-                let files = parts(transaction, &upload.id)?.into_iter().map(|part| part.segment.file).collect();
+                let upload =
+                    require_upload(transaction, &input.bucket, &input.key, &input.upload_id)?;
+                let files = parts(transaction, &upload.id)?
+                    .into_iter()
+                    .map(|part| part.segment.file)
+                    .collect();
                 Ok(forget_upload(transaction, &upload.id, files)?)
             })
             .await?;
@@ -248,7 +305,10 @@ pub(crate) async fn abort(
         Ok(())
     })
     .await?;
-    Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), http::StatusCode::NO_CONTENT))
+    Ok(S3Response::with_status(
+        AbortMultipartUploadOutput::default(),
+        http::StatusCode::NO_CONTENT,
+    ))
 }
 
 /// The object that the parts named by the request make up.
@@ -258,19 +318,32 @@ fn join(
     stored: &[Part],
     now: i64,
 ) -> Result<Object, Failure> {
-    let named = input.multipart_upload.as_ref().and_then(|list| list.parts.as_deref()).unwrap_or_default();
+    let named = input
+        .multipart_upload
+        .as_ref()
+        .and_then(|list| list.parts.as_deref())
+        .unwrap_or_default();
     if named.is_empty() {
         return Err(s3_error!(InvalidRequest, "a multipart upload needs at least one part").into());
     }
     if !named.is_sorted_by(|before, after| before.part_number < after.part_number) {
-        return Err(s3_error!(InvalidPartOrder, "the parts must be listed by ascending number").into());
+        return Err(s3_error!(
+            InvalidPartOrder,
+            "the parts must be listed by ascending number"
+        )
+        .into());
     }
     let mut chosen: Vec<&Part> = Vec::with_capacity(named.len());
     for part in named {
         chosen.push(find_part(part, stored)?);
     }
-    let (last, others) = chosen.split_last().map_or((None, &[] as &[_]), |(last, others)| (Some(last), others));
-    if let Some(small) = others.iter().find(|part| part.segment.size < MIN_PART_BYTES) {
+    let (last, others) = chosen
+        .split_last()
+        .map_or((None, &[] as &[_]), |(last, others)| (Some(last), others));
+    if let Some(small) = others
+        .iter()
+        .find(|part| part.segment.size < MIN_PART_BYTES)
+    {
         return Err(s3_error!(
             EntityTooSmall,
             "part {} has {} bytes; every part but the last ({}) needs {MIN_PART_BYTES}",
@@ -281,15 +354,33 @@ fn join(
         .into());
     }
     let size: u64 = chosen.iter().map(|part| part.segment.size).sum();
-    if input.mpu_object_size.is_some_and(|announced| u64::try_from(announced) != Ok(size)) {
-        return Err(s3_error!(InvalidRequest, "the parts have {size} bytes together, not as announced").into());
+    if input
+        .mpu_object_size
+        .is_some_and(|announced| u64::try_from(announced) != Ok(size))
+    {
+        return Err(s3_error!(
+            InvalidRequest,
+            "the parts have {size} bytes together, not as announced"
+        )
+        .into());
     }
-    let sums: Vec<(u64, &Checksums)> = chosen.iter().map(|part| (part.segment.size, &part.checksums)).collect();
+    let sums: Vec<(u64, &Checksums)> = chosen
+        .iter()
+        .map(|part| (part.segment.size, &part.checksums))
+        .collect();
     let algorithm = upload.algorithm.unwrap_or(Algorithm::DEFAULT);
     let checksums = checksums::of_parts(algorithm, upload.composite, &sums)?.unwrap_or_default();
     for (algorithm, claimed) in claimed_checksums!(input) {
-        if checksums.get(algorithm).is_some_and(|computed| computed != *claimed) {
-            return Err(s3_error!(BadDigest, "the {} does not match that of the parts", algorithm.name()).into());
+        if checksums
+            .get(algorithm)
+            .is_some_and(|computed| computed != *claimed)
+        {
+            return Err(s3_error!(
+                BadDigest,
+                "the {} does not match that of the parts",
+                algorithm.name()
+            )
+            .into());
         }
     }
     let mut digests = Vec::with_capacity(chosen.len() * 16);
@@ -305,7 +396,10 @@ fn join(
         size,
         etag,
         modified_ms: now,
-        parts: chosen.into_iter().map(|part| part.segment.clone()).collect(),
+        parts: chosen
+            .into_iter()
+            .map(|part| part.segment.clone())
+            .collect(),
         checksums,
         attributes: upload.attributes,
     })
@@ -319,11 +413,24 @@ fn find_part<'a>(named: &CompletedPart, stored: &'a [Part]) -> S3Result<&'a Part
             named.part_number.unwrap_or(0)
         )
     };
-    let part = stored.iter().find(|part| Some(part.number) == named.part_number).ok_or_else(invalid)?;
-    let same_etag = named.e_tag.as_ref().is_some_and(|etag| etag.value() == part.etag);
-    let same_checksums = claimed_checksums!(named)
-        .all(|(algorithm, claimed)| part.checksums.get(algorithm).is_none_or(|computed| computed == *claimed));
-    if same_etag && same_checksums { Ok(part) } else { Err(invalid()) }
+    let part = stored
+        .iter()
+        .find(|part| Some(part.number) == named.part_number)
+        .ok_or_else(invalid)?;
+    let same_etag = named
+        .e_tag
+        .as_ref()
+        .is_some_and(|etag| etag.value() == part.etag);
+    let same_checksums = claimed_checksums!(named).all(|(algorithm, claimed)| {
+        part.checksums
+            .get(algorithm)
+            .is_none_or(|computed| computed == *claimed)
+    });
+    if same_etag && same_checksums {
+        Ok(part)
+    } else {
+        Err(invalid())
+    }
 }
 
 async fn add_part(
@@ -394,16 +501,19 @@ pub(crate) fn require_upload(
     let mut rows = select.query([bucket, key, id])?;
     match rows.next()? {
         Some(row) => read_upload(row),
-        None => {
-            Err(s3_error!(NoSuchUpload, "the upload does not exist; it may have been completed or aborted").into())
-        }
+        None => Err(s3_error!(
+            NoSuchUpload,
+            "the upload does not exist; it may have been completed or aborted"
+        )
+        .into()),
     }
 }
 
 /// The uploads of a bucket that are under way, by key and id.
 pub(crate) fn uploads(transaction: &Transaction<'_>, bucket: &str) -> Result<Vec<Upload>, Failure> {
-    let mut select = transaction
-        .prepare_cached(&format!("SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ?1 ORDER BY key, id"))?;
+    let mut select = transaction.prepare_cached(&format!(
+        "SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ?1 ORDER BY key, id"
+    ))?;
     let mut rows = select.query([bucket])?;
     let mut uploads = Vec::new();
     while let Some(row) = rows.next()? {
@@ -428,7 +538,10 @@ fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
 }
 
 /// The parts of an upload, by number.
-pub(crate) fn parts(transaction: &Transaction<'_>, upload: &str) -> Result<Vec<Part>, rusqlite::Error> {
+pub(crate) fn parts(
+    transaction: &Transaction<'_>,
+    upload: &str,
+) -> Result<Vec<Part>, rusqlite::Error> {
     transaction
         .prepare_cached(
             "SELECT number, file, size, etag, modified_ms, checksums FROM upload_parts WHERE upload = ?1 ORDER BY number",
@@ -457,17 +570,26 @@ fn forget_upload(
 
 /// What to compute for the parts of an upload. One that does not exist is refused when the part is added: by then
 /// its body has been read, which clients expect.
-async fn algorithm_of(store: &Store, bucket: &str, key: &str, id: &str) -> Result<Algorithm, Failure> {
+async fn algorithm_of(
+    store: &Store,
+    bucket: &str,
+    key: &str,
+    id: &str,
+) -> Result<Algorithm, Failure> {
     let (bucket, key, id) = (bucket.to_owned(), key.to_owned(), id.to_owned());
     let upload = store
         .database
-        .read::<_, Failure>(move |transaction| match require_upload(transaction, &bucket, &key, &id) {
-            Ok(upload) => Ok(Some(upload)),
-            Err(Failure(error)) if *error.code() != s3s::S3ErrorCode::InternalError => Ok(None),
-            Err(failure) => Err(failure),
+        .read::<_, Failure>(move |transaction| {
+            match require_upload(transaction, &bucket, &key, &id) {
+                Ok(upload) => Ok(Some(upload)),
+                Err(Failure(error)) if *error.code() != s3s::S3ErrorCode::InternalError => Ok(None),
+                Err(failure) => Err(failure),
+            }
         })
         .await?;
-    Ok(upload.and_then(|upload| upload.algorithm).unwrap_or(Algorithm::DEFAULT))
+    Ok(upload
+        .and_then(|upload| upload.algorithm)
+        .unwrap_or(Algorithm::DEFAULT))
 }
 
 /// Source: Amazon S3 User Guide, "Checking object integrity", table of checksum types by algorithm.

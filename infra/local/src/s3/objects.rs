@@ -87,10 +87,17 @@ impl Object {
 }
 
 /// Reads a column that holds JSON.
-pub(crate) fn json<T: serde::de::DeserializeOwned>(row: &Row<'_>, index: usize) -> Result<T, rusqlite::Error> {
+pub(crate) fn json<T: serde::de::DeserializeOwned>(
+    row: &Row<'_>,
+    index: usize,
+) -> Result<T, rusqlite::Error> {
     let text: String = row.get(index)?;
     serde_json::from_str(&text).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Text, Box::new(error))
+        rusqlite::Error::FromSqlConversionFailure(
+            index,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
     })
 }
 
@@ -106,13 +113,19 @@ pub(crate) fn find(
     key: &str,
 ) -> Result<Option<Object>, rusqlite::Error> {
     transaction
-        .prepare_cached(&format!("SELECT {COLUMNS} FROM objects WHERE bucket = ?1 AND key = ?2"))?
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM objects WHERE bucket = ?1 AND key = ?2"
+        ))?
         .query_row([bucket, key], Object::read)
         .optional()
 }
 
 /// The object under a key, or the error that S3 answers.
-pub(crate) fn require(transaction: &Transaction<'_>, bucket: &str, key: &str) -> Result<Object, Failure> {
+pub(crate) fn require(
+    transaction: &Transaction<'_>,
+    bucket: &str,
+    key: &str,
+) -> Result<Object, Failure> {
     require_bucket(transaction, bucket)?;
     find(transaction, bucket, key)?
         .ok_or_else(|| s3_error!(NoSuchKey, "the specified key does not exist").into())
@@ -120,8 +133,9 @@ pub(crate) fn require(transaction: &Transaction<'_>, bucket: &str, key: &str) ->
 
 /// Refuses what names a bucket that does not exist.
 pub(crate) fn require_bucket(transaction: &Transaction<'_>, bucket: &str) -> Result<(), Failure> {
-    let exists =
-        transaction.prepare_cached("SELECT 1 FROM buckets WHERE name = ?1")?.exists([bucket])?;
+    let exists = transaction
+        .prepare_cached("SELECT 1 FROM buckets WHERE name = ?1")?
+        .exists([bucket])?;
     if exists {
         Ok(())
     } else {
@@ -143,7 +157,10 @@ pub(crate) fn replace(
     let stored = find(transaction, bucket, &object.key)?;
     conditions.check(stored.as_ref().map(|stored| stored.etag.as_str()))?;
     let unused = forget_files(transaction, stored)?;
-    remember_files(transaction, object.parts.iter().map(|part| part.file.as_str()))?;
+    remember_files(
+        transaction,
+        object.parts.iter().map(|part| part.file.as_str()),
+    )?;
     transaction
         .prepare_cached(
             "INSERT OR REPLACE INTO objects (bucket, key, size, etag, modified_ms, parts, checksums, attributes)
@@ -159,8 +176,19 @@ pub(crate) fn replace(
             serde_json::to_string(&object.checksums)?,
             serde_json::to_string(&object.attributes)?
         ])?;
-    let content = events::Content { size: object.size, etag: object.etag.clone() };
-    events::emit(transaction, notifications, bucket, &object.key, Some(&content), cause, object.modified_ms)?;
+    let content = events::Content {
+        size: object.size,
+        etag: object.etag.clone(),
+    };
+    events::emit(
+        transaction,
+        notifications,
+        bucket,
+        &object.key,
+        Some(&content),
+        cause,
+        object.modified_ms,
+    )?;
     Ok(unused)
 }
 
@@ -178,7 +206,9 @@ pub(crate) fn remove(
     require_bucket(transaction, bucket)?;
     let stored = find(transaction, bucket, key)?;
     check(stored.as_ref())?;
-    let Some(stored) = stored else { return Ok(Vec::new()) };
+    let Some(stored) = stored else {
+        return Ok(Vec::new());
+    };
     transaction
         .prepare_cached("DELETE FROM objects WHERE bucket = ?1 AND key = ?2")?
         .execute([bucket, key])?;
@@ -192,7 +222,8 @@ pub(crate) fn remember_files<'a>(
     transaction: &Transaction<'_>,
     files: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), rusqlite::Error> {
-    let mut insert = transaction.prepare_cached("INSERT OR IGNORE INTO bodies (file) VALUES (?1)")?;
+    let mut insert =
+        transaction.prepare_cached("INSERT OR IGNORE INTO bodies (file) VALUES (?1)")?;
     for file in files {
         insert.execute([file])?;
     }
@@ -215,6 +246,10 @@ fn forget_files(
     transaction: &Transaction<'_>,
     object: Option<Object>,
 ) -> Result<Vec<String>, rusqlite::Error> {
-    let files = object.into_iter().flat_map(|object| object.parts).map(|part| part.file).collect();
+    let files = object
+        .into_iter()
+        .flat_map(|object| object.parts)
+        .map(|part| part.file)
+        .collect();
     forget(transaction, files)
 }

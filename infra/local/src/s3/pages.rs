@@ -2,14 +2,17 @@
 
 use s3s::dto::{
     ChecksumAlgorithm, CommonPrefix, ETag, EncodingType, Initiator, ListMultipartUploadsInput,
-    ListMultipartUploadsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
-    ListPartsInput, ListPartsOutput, MultipartUpload, Object as Entry, ObjectStorageClass, Owner, Part,
+    ListMultipartUploadsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input,
+    ListObjectsV2Output, ListPartsInput, ListPartsOutput, MultipartUpload, Object as Entry,
+    ObjectStorageClass, Owner, Part,
 };
 use s3s::{S3Request, S3Response, s3_error};
 
 use super::checksums::{self, Algorithm};
 use super::failure::Failure;
-use super::listing::{self, Query, after_marker, following, page_size, read_token, token, url_encode};
+use super::listing::{
+    self, Query, after_marker, following, page_size, read_token, token, url_encode,
+};
 use super::multipart::{parts, require_upload, uploads};
 use super::objects::{Object, require_bucket, timestamp};
 use super::set_checksums;
@@ -34,8 +37,10 @@ pub(crate) async fn list_v2(
         max,
     };
     let bucket = input.bucket.clone();
-    let listing =
-        store.database.read(move |transaction| listing::objects(transaction, &bucket, &query)).await?;
+    let listing = store
+        .database
+        .read(move |transaction| listing::objects(transaction, &bucket, &query))
+        .await?;
     let encoding = Encoding::of(input.encoding_type.as_ref());
     let with_owner = input.fetch_owner.unwrap_or(false);
     let count = listing.entries.len() + listing.groups.len();
@@ -49,7 +54,13 @@ pub(crate) async fn list_v2(
         key_count: i32::try_from(count).ok(),
         is_truncated: Some(listing.next.is_some()),
         next_continuation_token: listing.next.as_deref().map(token),
-        contents: Some(listing.entries.into_iter().map(|object| entry(object, encoding, with_owner)).collect()),
+        contents: Some(
+            listing
+                .entries
+                .into_iter()
+                .map(|object| entry(object, encoding, with_owner))
+                .collect(),
+        ),
         common_prefixes: Some(groups(listing.groups, encoding)),
         encoding_type: input.encoding_type,
         ..Default::default()
@@ -68,10 +79,17 @@ pub(crate) async fn list_v1(
         None | Some("") => String::new(),
         Some(marker) => after_marker(marker, &prefix, &delimiter),
     };
-    let query = Query { prefix, delimiter, from, max };
+    let query = Query {
+        prefix,
+        delimiter,
+        from,
+        max,
+    };
     let bucket = input.bucket.clone();
-    let listing =
-        store.database.read(move |transaction| listing::objects(transaction, &bucket, &query)).await?;
+    let listing = store
+        .database
+        .read(move |transaction| listing::objects(transaction, &bucket, &query))
+        .await?;
     let encoding = Encoding::of(input.encoding_type.as_ref());
     let truncated = listing.next.is_some();
     Ok(S3Response::new(ListObjectsOutput {
@@ -80,9 +98,18 @@ pub(crate) async fn list_v1(
         marker: Some(encoding.text(input.marker.unwrap_or_default())),
         max_keys: i32::try_from(max).ok(),
         is_truncated: Some(truncated),
-        next_marker: listing.last.filter(|_| truncated && input.delimiter.is_some()).map(|last| encoding.text(last)),
+        next_marker: listing
+            .last
+            .filter(|_| truncated && input.delimiter.is_some())
+            .map(|last| encoding.text(last)),
         delimiter: input.delimiter.map(|text| encoding.text(text)),
-        contents: Some(listing.entries.into_iter().map(|object| entry(object, encoding, true)).collect()),
+        contents: Some(
+            listing
+                .entries
+                .into_iter()
+                .map(|object| entry(object, encoding, true))
+                .collect(),
+        ),
         common_prefixes: Some(groups(listing.groups, encoding)),
         encoding_type: input.encoding_type,
         ..Default::default()
@@ -107,7 +134,10 @@ pub(crate) async fn list_uploads(
     let delimiter = input.delimiter.clone().unwrap_or_default();
     // Behind an upload of the marker's key if one is named, else behind the whole key.
     let key_marker = input.key_marker.clone().unwrap_or_default();
-    let upload_marker = input.upload_id_marker.clone().filter(|_| !key_marker.is_empty());
+    let upload_marker = input
+        .upload_id_marker
+        .clone()
+        .filter(|_| !key_marker.is_empty());
     let is_after = |key: &str, id: &str| match &upload_marker {
         _ if key_marker.is_empty() => true,
         Some(marker) => (key, id) > (key_marker.as_str(), marker.as_str()),
@@ -122,7 +152,11 @@ pub(crate) async fn list_uploads(
         if !upload.key.starts_with(&prefix) || !is_after(&upload.key, &upload.id) {
             continue;
         }
-        let query = Query { prefix: prefix.clone(), delimiter: delimiter.clone(), ..Query::default() };
+        let query = Query {
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            ..Query::default()
+        };
         let group = listing::group_of(&upload.key, &query);
         if group.is_some() && prefixes.last() == group.as_ref() {
             continue;
@@ -140,7 +174,10 @@ pub(crate) async fn list_uploads(
                 key: Some(encoding.text(upload.key)),
                 upload_id: Some(upload.id),
                 initiated: Some(timestamp(upload.started_ms)),
-                initiator: Some(Initiator { id: Some(ACCOUNT.to_owned()), display_name: None }),
+                initiator: Some(Initiator {
+                    id: Some(ACCOUNT.to_owned()),
+                    display_name: None,
+                }),
                 owner: Some(owner()),
                 checksum_type: upload.algorithm.map(|_| checksums::kind(upload.composite)),
                 checksum_algorithm: upload.algorithm.map(algorithm_name),
@@ -176,7 +213,11 @@ pub(crate) async fn list_parts(
     if marker < 0 {
         return Err(s3_error!(InvalidArgument, "part-number-marker must not be negative").into());
     }
-    let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), input.upload_id.clone());
+    let (bucket, key, id) = (
+        input.bucket.clone(),
+        input.key.clone(),
+        input.upload_id.clone(),
+    );
     let (upload, all) = store
         .database
         .read::<_, Failure>(move |transaction| {
@@ -212,7 +253,10 @@ pub(crate) async fn list_parts(
         max_parts: i32::try_from(max).ok(),
         is_truncated: Some(truncated),
         parts: Some(shown),
-        initiator: Some(Initiator { id: Some(ACCOUNT.to_owned()), display_name: None }),
+        initiator: Some(Initiator {
+            id: Some(ACCOUNT.to_owned()),
+            display_name: None,
+        }),
         owner: Some(owner()),
         checksum_type: upload.algorithm.map(|_| checksums::kind(upload.composite)),
         checksum_algorithm: upload.algorithm.map(algorithm_name),
@@ -222,7 +266,10 @@ pub(crate) async fn list_parts(
 
 /// Who owns everything.
 pub(crate) fn owner() -> Owner {
-    Owner { id: Some(ACCOUNT.to_owned()), display_name: Some("local".to_owned()) }
+    Owner {
+        id: Some(ACCOUNT.to_owned()),
+        display_name: Some("local".to_owned()),
+    }
 }
 
 /// How keys are written into the document.
@@ -234,7 +281,11 @@ enum Encoding {
 
 impl Encoding {
     fn of(kind: Option<&EncodingType>) -> Self {
-        if kind.is_some_and(|kind| kind.as_str() == EncodingType::URL) { Self::Url } else { Self::Plain }
+        if kind.is_some_and(|kind| kind.as_str() == EncodingType::URL) {
+            Self::Url
+        } else {
+            Self::Plain
+        }
     }
 
     fn text(self, text: String) -> String {
@@ -246,8 +297,13 @@ impl Encoding {
 }
 
 fn entry(object: Object, encoding: Encoding, with_owner: bool) -> Entry {
-    let algorithms: Vec<ChecksumAlgorithm> =
-        object.checksums.values.keys().copied().map(algorithm_name).collect();
+    let algorithms: Vec<ChecksumAlgorithm> = object
+        .checksums
+        .values
+        .keys()
+        .copied()
+        .map(algorithm_name)
+        .collect();
     Entry {
         e_tag: Some(object.etag()),
         size: i64::try_from(object.size).ok(),
@@ -255,19 +311,22 @@ fn entry(object: Object, encoding: Encoding, with_owner: bool) -> Entry {
         checksum_type: object.checksums.kind(),
         checksum_algorithm: (!algorithms.is_empty()).then_some(algorithms),
         owner: with_owner.then(owner),
-        storage_class: Some(
-            object
-                .attributes
-                .storage_class
-                .map_or_else(|| ObjectStorageClass::from_static(ObjectStorageClass::STANDARD), Into::into),
-        ),
+        storage_class: Some(object.attributes.storage_class.map_or_else(
+            || ObjectStorageClass::from_static(ObjectStorageClass::STANDARD),
+            Into::into,
+        )),
         key: Some(encoding.text(object.key)),
         ..Default::default()
     }
 }
 
 fn groups(groups: Vec<String>, encoding: Encoding) -> Vec<CommonPrefix> {
-    groups.into_iter().map(|group| CommonPrefix { prefix: Some(encoding.text(group)) }).collect()
+    groups
+        .into_iter()
+        .map(|group| CommonPrefix {
+            prefix: Some(encoding.text(group)),
+        })
+        .collect()
 }
 
 fn algorithm_name(algorithm: Algorithm) -> ChecksumAlgorithm {

@@ -4,7 +4,8 @@ use std::io;
 use std::ops::Range;
 
 use s3s::dto::{
-    ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata, Timestamp,
+    ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata,
+    Timestamp,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -12,8 +13,8 @@ use super::bodies::Pin;
 use super::conditions::ReadConditions;
 use super::failure::Failure;
 use super::objects::{Object, find, require};
-use super::store::Store;
 use super::set_checksums;
+use super::store::Store;
 
 /// How often a read begins again because the object was replaced between its row and its files.
 const ATTEMPTS: usize = 16;
@@ -65,7 +66,9 @@ pub(crate) async fn get(
     output.content_disposition = attributes.content_disposition;
     output.content_encoding = attributes.content_encoding;
     output.content_language = attributes.content_language;
-    output.content_type = attributes.content_type.or_else(|| Some(DEFAULT_CONTENT_TYPE.to_owned()));
+    output.content_type = attributes
+        .content_type
+        .or_else(|| Some(DEFAULT_CONTENT_TYPE.to_owned()));
     output.expires = expires;
     output.storage_class = attributes.storage_class.map(Into::into);
     output.website_redirect_location = attributes.website_redirect_location;
@@ -80,7 +83,10 @@ pub(crate) async fn head(
     let input = request.input;
     require_current(input.version_id.as_deref())?;
     let (bucket, key) = (input.bucket, input.key);
-    let object = store.database.read(move |transaction| require(transaction, &bucket, &key)).await?;
+    let object = store
+        .database
+        .read(move |transaction| require(transaction, &bucket, &key))
+        .await?;
     let conditions = ReadConditions {
         if_match: input.if_match,
         if_none_match: input.if_none_match,
@@ -109,7 +115,9 @@ pub(crate) async fn head(
     output.content_disposition = attributes.content_disposition;
     output.content_encoding = attributes.content_encoding;
     output.content_language = attributes.content_language;
-    output.content_type = attributes.content_type.or_else(|| Some(DEFAULT_CONTENT_TYPE.to_owned()));
+    output.content_type = attributes
+        .content_type
+        .or_else(|| Some(DEFAULT_CONTENT_TYPE.to_owned()));
     output.expires = expires;
     output.storage_class = attributes.storage_class.map(Into::into);
     output.website_redirect_location = attributes.website_redirect_location;
@@ -118,18 +126,27 @@ pub(crate) async fn head(
 }
 
 /// Loads an object and pins its files.
-pub(crate) async fn pinned(store: &Store, bucket: &str, key: &str) -> Result<(Object, Pin), Failure> {
+pub(crate) async fn pinned(
+    store: &Store,
+    bucket: &str,
+    key: &str,
+) -> Result<(Object, Pin), Failure> {
     loop {
         let (of, name) = (bucket.to_owned(), key.to_owned());
-        let object = store.database.read(move |transaction| require(transaction, &of, &name)).await?;
+        let object = store
+            .database
+            .read(move |transaction| require(transaction, &of, &name))
+            .await?;
         let pin = store.bodies.pin(&object.parts);
         if object.parts.len() < 2 {
             return Ok((object, pin));
         }
         // Its files are opened one by one: that the row still names them says that the pin came in time.
         let (of, name) = (bucket.to_owned(), key.to_owned());
-        let again =
-            store.database.read::<_, Failure>(move |transaction| Ok(find(transaction, &of, &name)?)).await?;
+        let again = store
+            .database
+            .read::<_, Failure>(move |transaction| Ok(find(transaction, &of, &name)?))
+            .await?;
         if again.is_some_and(|again| again.parts == object.parts) {
             return Ok((object, pin));
         }
@@ -162,7 +179,10 @@ impl Attempts {
 pub(crate) fn require_current(version: Option<&str>) -> S3Result<()> {
     match version {
         None | Some("null") => Ok(()),
-        Some(_) => Err(s3_error!(NoSuchVersion, "buckets of the local stack are not versioned")),
+        Some(_) => Err(s3_error!(
+            NoSuchVersion,
+            "buckets of the local stack are not versioned"
+        )),
     }
 }
 
@@ -175,12 +195,18 @@ fn select(
     let unsatisfiable = || s3_error!(InvalidRange, "the requested range is not satisfiable");
     match (range, part) {
         (None, None) => Ok(None),
-        (Some(_), Some(_)) => {
-            Err(s3_error!(InvalidRequest, "a range and a part number cannot be asked for together").into())
-        }
+        (Some(_), Some(_)) => Err(s3_error!(
+            InvalidRequest,
+            "a range and a part number cannot be asked for together"
+        )
+        .into()),
         (Some(range), None) => {
             let range = range.check(object.size).map_err(|_| unsatisfiable())?;
-            if range.is_empty() { Err(unsatisfiable().into()) } else { Ok(Some(range)) }
+            if range.is_empty() {
+                Err(unsatisfiable().into())
+            } else {
+                Ok(Some(range))
+            }
         }
         (None, Some(number)) => {
             let range = object.part(number).ok_or_else(unsatisfiable)?;
@@ -201,7 +227,9 @@ fn content_range(object: &Object, range: &Range<u64>) -> String {
 
 fn parts_count(object: &Object, asked: Option<i32>) -> Option<i32> {
     let is_multipart = object.etag.contains('-');
-    asked.filter(|_| is_multipart).and_then(|_| i32::try_from(object.parts.len()).ok())
+    asked
+        .filter(|_| is_multipart)
+        .and_then(|_| i32::try_from(object.parts.len()).ok())
 }
 
 fn is_enabled(mode: Option<&ChecksumMode>) -> bool {
@@ -209,5 +237,8 @@ fn is_enabled(mode: Option<&ChecksumMode>) -> bool {
 }
 
 fn expires(object: &Object) -> Option<Timestamp> {
-    object.attributes.expires.map(|seconds| super::objects::timestamp(seconds.saturating_mul(1000)))
+    object
+        .attributes
+        .expires
+        .map(|seconds| super::objects::timestamp(seconds.saturating_mul(1000)))
 }

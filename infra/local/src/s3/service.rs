@@ -6,13 +6,14 @@ use hyper::body::Incoming;
 use s3s::auth::SimpleAuth;
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
-    CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput, CreateBucketOutput,
-    CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput, DeleteBucketOutput,
-    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, GetBucketLocationInput,
-    GetBucketLocationOutput, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
-    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput,
-    ListMultipartUploadsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
-    ListPartsInput, ListPartsOutput, PutObjectInput, PutObjectOutput, UploadPartCopyInput, UploadPartCopyOutput,
+    CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput,
+    CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput,
+    DeleteBucketOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
+    DeleteObjectsOutput, GetBucketLocationInput, GetBucketLocationOutput, GetObjectInput,
+    GetObjectOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput,
+    ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput, ListMultipartUploadsOutput,
+    ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, ListPartsInput,
+    ListPartsOutput, PutObjectInput, PutObjectOutput, UploadPartCopyInput, UploadPartCopyOutput,
     UploadPartInput, UploadPartOutput,
 };
 use s3s::service::S3ServiceBuilder;
@@ -39,12 +40,21 @@ pub async fn serve(
     let mut builder = S3ServiceBuilder::new(store);
     builder.set_auth(auth);
     let service = builder.build();
-    endpoint::serve(listener, Service::S3, meter, shutdown, move |request: http::Request<Counted<Incoming>>| {
-        let service = service.clone();
-        async move {
-            service.call(request.map(Body::http_body_unsync)).await.map_err(|error| Broken(error.into()))
-        }
-    })
+    endpoint::serve(
+        listener,
+        Service::S3,
+        meter,
+        shutdown,
+        move |request: http::Request<Counted<Incoming>>| {
+            let service = service.clone();
+            async move {
+                service
+                    .call(request.map(Body::http_body_unsync))
+                    .await
+                    .map_err(|error| Broken(error.into()))
+            }
+        },
+    )
     .await;
 }
 
@@ -64,7 +74,10 @@ impl S3 for Store {
         Ok(buckets::delete(self, request).await?)
     }
 
-    async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+    async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
         Ok(buckets::head(self, request).await?)
     }
 
@@ -82,19 +95,31 @@ impl S3 for Store {
         Ok(buckets::list(self, request).await?)
     }
 
-    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         Ok(reading::get(self, request).await?)
     }
 
-    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(
+        &self,
+        request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
         Ok(reading::head(self, request).await?)
     }
 
-    async fn put_object(&self, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
+    async fn put_object(
+        &self,
+        request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
         Ok(writing::put(self, request).await?)
     }
 
-    async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
+    async fn copy_object(
+        &self,
+        request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
         Ok(writing::copy(self, request).await?)
     }
 
@@ -119,7 +144,10 @@ impl S3 for Store {
         Ok(multipart::create(self, request).await?)
     }
 
-    async fn upload_part(&self, request: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
+    async fn upload_part(
+        &self,
+        request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
         Ok(multipart::upload_part(self, request).await?)
     }
 
@@ -165,7 +193,10 @@ impl S3 for Store {
         Ok(pages::list_uploads(self, request).await?)
     }
 
-    async fn list_parts(&self, request: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+    async fn list_parts(
+        &self,
+        request: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
         Ok(pages::list_parts(self, request).await?)
     }
 }

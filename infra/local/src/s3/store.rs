@@ -71,15 +71,20 @@ impl Store {
         notifications: Vec<Notification>,
     ) -> Result<Self, StoreError> {
         for notification in &notifications {
-            queues.spec(&notification.queue).await.map_err(|source| StoreError::Notification {
-                bucket: notification.bucket.clone(),
-                source,
-            })?;
+            queues
+                .spec(&notification.queue)
+                .await
+                .map_err(|source| StoreError::Notification {
+                    bucket: notification.bucket.clone(),
+                    source,
+                })?;
         }
         let live: HashSet<String> = database
             .read::<_, StoreError>(|transaction| {
                 let mut select = transaction.prepare("SELECT file FROM bodies")?;
-                let files = select.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+                let files = select
+                    .query_map([], |row| row.get(0))?
+                    .collect::<Result<_, _>>()?;
                 Ok(files)
             })
             .await?;
@@ -98,7 +103,12 @@ impl Store {
         let bodies = opened
             .and_then(|result: std::io::Result<Bodies>| result)
             .map_err(|source| StoreError::Folder { path, source })?;
-        Ok(Self { database, bodies, queues, notifications: notifications.into() })
+        Ok(Self {
+            database,
+            bodies,
+            queues,
+            notifications: notifications.into(),
+        })
     }
 
     /// Creates a bucket, unless it exists.
@@ -113,7 +123,10 @@ impl Store {
         let now = self.now();
         self.database
             .write(move |transaction| {
-                transaction.execute("INSERT OR IGNORE INTO buckets VALUES (?1, ?2)", params![name, now])?;
+                transaction.execute(
+                    "INSERT OR IGNORE INTO buckets VALUES (?1, ?2)",
+                    params![name, now],
+                )?;
                 Ok(())
             })
             .await
@@ -125,8 +138,11 @@ impl Store {
 
     /// The cause of a change that a request asks for.
     pub(crate) fn cause<T>(event: &'static str, request: &s3s::S3Request<T>) -> Cause {
-        let principal =
-            request.credentials.as_ref().map_or("anonymous", |credentials| &credentials.access_key).to_owned();
+        let principal = request
+            .credentials
+            .as_ref()
+            .map_or("anonymous", |credentials| &credentials.access_key)
+            .to_owned();
         Cause { event, principal }
     }
 

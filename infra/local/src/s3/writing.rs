@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use futures::stream;
 use s3s::dto::{
-    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput, DeleteObjectOutput,
-    DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition, Error, Metadata, MetadataDirective,
-    ObjectIdentifier, PutObjectInput, PutObjectOutput, StreamingBlob, Timestamp,
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput,
+    DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
+    Error, Metadata, MetadataDirective, ObjectIdentifier, PutObjectInput, PutObjectOutput,
+    StreamingBlob, Timestamp,
 };
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
@@ -30,7 +31,10 @@ pub(crate) async fn put(
     mut request: S3Request<PutObjectInput>,
 ) -> Result<S3Response<PutObjectOutput>, Failure> {
     refuse_unsupported!(request.input);
-    refuse(request.input.write_offset_bytes.is_some(), "appending to objects")?;
+    refuse(
+        request.input.write_offset_bytes.is_some(),
+        "appending to objects",
+    )?;
     let cause = Store::cause(Cause::PUT, &request);
     let attributes = stored_attributes!(request.input);
     let mut claims = Claims::of(
@@ -39,10 +43,18 @@ pub(crate) async fn put(
         request.input.checksum_algorithm.as_ref(),
     )?;
     let input = request.input;
-    let conditions = WriteConditions { if_match: input.if_match, if_none_match: input.if_none_match };
-    let length = input.content_length.and_then(|length| u64::try_from(length).ok());
+    let conditions = WriteConditions {
+        if_match: input.if_match,
+        if_none_match: input.if_none_match,
+    };
+    let length = input
+        .content_length
+        .and_then(|length| u64::try_from(length).ok());
     let body = input.body.unwrap_or_else(nothing);
-    let new = store.bodies.write(body, &mut claims, length, MAX_REQUEST_BYTES).await?;
+    let new = store
+        .bodies
+        .write(body, &mut claims, length, MAX_REQUEST_BYTES)
+        .await?;
 
     let object = Object {
         key: input.key,
@@ -53,9 +65,15 @@ pub(crate) async fn put(
         checksums: new.checksums.clone(),
         attributes,
     };
-    let object = commit(store, input.bucket, object, conditions, cause, move || new.keep()).await?;
+    let object = commit(store, input.bucket, object, conditions, cause, move || {
+        new.keep()
+    })
+    .await?;
 
-    let mut output = PutObjectOutput { e_tag: Some(object.etag()), ..Default::default() };
+    let mut output = PutObjectOutput {
+        e_tag: Some(object.etag()),
+        ..Default::default()
+    };
     set_checksums!(output, object.checksums);
     output.checksum_type = object.checksums.kind();
     Ok(S3Response::new(output))
@@ -69,7 +87,9 @@ pub(crate) async fn copy(
     let cause = Store::cause(Cause::COPY, &request);
     // s3s does not read these two of a copy.
     let condition = |name: http::HeaderName| -> S3Result<Option<ETagCondition>> {
-        let Some(value) = request.headers.get(&name) else { return Ok(None) };
+        let Some(value) = request.headers.get(&name) else {
+            return Ok(None);
+        };
         ETagCondition::parse_http_header(value.as_bytes())
             .map(Some)
             .map_err(|error| s3_error!(error, InvalidArgument, "{name} is not an ETag"))
@@ -81,9 +101,15 @@ pub(crate) async fn copy(
     let replaced = stored_attributes!(request.input);
     let input = request.input;
     let (from_bucket, from_key) = source(&input.copy_source)?;
-    let replaces =
-        input.metadata_directive.as_ref().is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
-    if !replaces && from_bucket == input.bucket && from_key == input.key && replaced.storage_class.is_none() {
+    let replaces = input
+        .metadata_directive
+        .as_ref()
+        .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+    if !replaces
+        && from_bucket == input.bucket
+        && from_key == input.key
+        && replaced.storage_class.is_none()
+    {
         return Err(s3_error!(
             InvalidRequest,
             "an object cannot be copied to itself without changing its metadata (metadata directive REPLACE)"
@@ -96,8 +122,11 @@ pub(crate) async fn copy(
         if_modified_since: input.copy_source_if_modified_since,
         if_unmodified_since: input.copy_source_if_unmodified_since,
     };
-    let algorithm =
-        input.checksum_algorithm.as_ref().map(|algorithm| Algorithm::parse(algorithm.as_str())).transpose()?;
+    let algorithm = input
+        .checksum_algorithm
+        .as_ref()
+        .map(|algorithm| Algorithm::parse(algorithm.as_str()))
+        .transpose()?;
 
     let mut attempts = Attempts::default();
     let (mut object, links, fresh) = loop {
@@ -109,7 +138,10 @@ pub(crate) async fn copy(
                 match store.bodies.read(&object.parts, 0..object.size, pin).await {
                     Ok(body) => {
                         let mut claims = Claims::computing(algorithm);
-                        let new = store.bodies.write(body, &mut claims, Some(object.size), u64::MAX).await?;
+                        let new = store
+                            .bodies
+                            .write(body, &mut claims, Some(object.size), u64::MAX)
+                            .await?;
                         break (object, Vec::new(), Some(new));
                     }
                     Err(error) => attempts.again(error)?,
@@ -153,7 +185,10 @@ pub(crate) async fn copy(
     };
     set_checksums!(result, object.checksums);
     result.checksum_type = object.checksums.kind();
-    Ok(S3Response::new(CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }))
+    Ok(S3Response::new(CopyObjectOutput {
+        copy_object_result: Some(result),
+        ..Default::default()
+    }))
 }
 
 pub(crate) async fn delete(
@@ -167,7 +202,10 @@ pub(crate) async fn delete(
         input.if_match_size.is_some() || input.if_match_last_modified_time.is_some(),
         "a condition on size or time of a delete",
     )?;
-    let conditions = WriteConditions { if_match: input.if_match, if_none_match: None };
+    let conditions = WriteConditions {
+        if_match: input.if_match,
+        if_none_match: None,
+    };
     let store = store.clone();
     Store::finish(async move {
         let now = store.now();
@@ -175,15 +213,28 @@ pub(crate) async fn delete(
         let unused = store
             .database
             .write::<_, Failure>(move |transaction| {
-                let check = |stored: Option<&Object>| conditions.check(stored.map(|stored| stored.etag.as_str()));
-                objects::remove(transaction, &input.bucket, &input.key, check, &notifications, &cause, now)
+                let check = |stored: Option<&Object>| {
+                    conditions.check(stored.map(|stored| stored.etag.as_str()))
+                };
+                objects::remove(
+                    transaction,
+                    &input.bucket,
+                    &input.key,
+                    check,
+                    &notifications,
+                    &cause,
+                    now,
+                )
             })
             .await?;
         store.changed(unused);
         Ok(())
     })
     .await?;
-    Ok(S3Response::with_status(DeleteObjectOutput::default(), http::StatusCode::NO_CONTENT))
+    Ok(S3Response::with_status(
+        DeleteObjectOutput::default(),
+        http::StatusCode::NO_CONTENT,
+    ))
 }
 
 pub(crate) async fn delete_many(
@@ -209,18 +260,38 @@ pub(crate) async fn delete_many(
                 let mut deleted = Vec::new();
                 let mut errors = Vec::new();
                 let mut unused = Vec::new();
-                for ObjectIdentifier { key, e_tag, version_id, .. } in keys {
+                for ObjectIdentifier {
+                    key,
+                    e_tag,
+                    version_id,
+                    ..
+                } in keys
+                {
                     let check = |stored: Option<&Object>| {
                         require_current(version_id.as_deref())?;
                         let if_match = e_tag.map(ETagCondition::ETag);
-                        WriteConditions { if_match, if_none_match: None }
-                            .check(stored.map(|stored| stored.etag.as_str()))
+                        WriteConditions {
+                            if_match,
+                            if_none_match: None,
+                        }
+                        .check(stored.map(|stored| stored.etag.as_str()))
                     };
                     // The check comes before any change: what it refuses leaves nothing to undo.
-                    match objects::remove(transaction, &bucket, &key, check, &notifications, &cause, now) {
+                    match objects::remove(
+                        transaction,
+                        &bucket,
+                        &key,
+                        check,
+                        &notifications,
+                        &cause,
+                        now,
+                    ) {
                         Ok(files) => {
                             unused.extend(files);
-                            deleted.push(DeletedObject { key: Some(key), ..Default::default() });
+                            deleted.push(DeletedObject {
+                                key: Some(key),
+                                ..Default::default()
+                            });
                         }
                         Err(Failure(error)) if *error.code() != S3ErrorCode::InternalError => {
                             errors.push(Error {
@@ -262,8 +333,14 @@ async fn commit(
         let (object, unused) = store
             .database
             .write::<_, Failure>(move |transaction| {
-                let unused =
-                    objects::replace(transaction, &bucket, &object, &conditions, &notifications, &cause)?;
+                let unused = objects::replace(
+                    transaction,
+                    &bucket,
+                    &object,
+                    &conditions,
+                    &notifications,
+                    &cause,
+                )?;
                 Ok((object, unused))
             })
             .await?;
@@ -277,7 +354,11 @@ async fn commit(
 /// The bucket and key that a copy reads.
 pub(crate) fn source(source: &CopySource) -> Result<(String, String), Failure> {
     match source {
-        CopySource::Bucket { bucket, key, version_id } => {
+        CopySource::Bucket {
+            bucket,
+            key,
+            version_id,
+        } => {
             require_current(version_id.as_deref())?;
             Ok((bucket.to_string(), key.to_string()))
         }
@@ -292,7 +373,14 @@ pub(crate) fn nothing() -> StreamingBlob {
 
 /// Answers `NotImplemented` to what is asked for but not done here.
 pub(crate) fn refuse(asked: bool, what: &str) -> S3Result<()> {
-    if asked { Err(s3_error!(NotImplemented, "the local stack does not do {what}")) } else { Ok(()) }
+    if asked {
+        Err(s3_error!(
+            NotImplemented,
+            "the local stack does not do {what}"
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 /// The content encoding to store: `aws-chunked` belongs to the transfer.
@@ -319,7 +407,10 @@ pub(crate) fn epoch_seconds(time: Timestamp) -> i64 {
     let mut text = Vec::new();
     let formatted = time.format(s3s::dto::TimestampFormat::EpochSeconds, &mut text);
     let text = String::from_utf8_lossy(&text);
-    let seconds = text.split('.').next().and_then(|seconds| seconds.parse().ok());
+    let seconds = text
+        .split('.')
+        .next()
+        .and_then(|seconds| seconds.parse().ok());
     formatted.ok().and(seconds).unwrap_or(0)
 }
 
@@ -335,13 +426,19 @@ mod tests {
     #[test]
     fn the_transfer_s_own_encoding_is_not_stored() {
         assert_eq!(stored_encoding(Some("aws-chunked")), None);
-        assert_eq!(stored_encoding(Some("gzip,aws-chunked")), Some("gzip".to_owned()));
+        assert_eq!(
+            stored_encoding(Some("gzip,aws-chunked")),
+            Some("gzip".to_owned())
+        );
         assert_eq!(stored_encoding(Some("gzip")), Some("gzip".to_owned()));
         assert_eq!(stored_encoding(None), None);
     }
 
     #[test]
     fn a_header_s_time_is_stored_in_seconds() {
-        assert_eq!(epoch_seconds(objects::timestamp(1_700_000_000_000)), 1_700_000_000);
+        assert_eq!(
+            epoch_seconds(objects::timestamp(1_700_000_000_000)),
+            1_700_000_000
+        );
     }
 }

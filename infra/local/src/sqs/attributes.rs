@@ -19,15 +19,22 @@ const TEXT: &str = "String";
 /// Reads `MessageAttributes` of a request.
 pub(super) fn read(value: &Value) -> Result<Attributes, SqsError> {
     let mut attributes = Attributes::default();
-    let Some(map) = value.as_object() else { return Ok(attributes) };
+    let Some(map) = value.as_object() else {
+        return Ok(attributes);
+    };
     if map.len() > 10 {
-        return Err(SqsError::invalid(format!("a message has at most 10 attributes, not {}", map.len())));
+        return Err(SqsError::invalid(format!(
+            "a message has at most 10 attributes, not {}",
+            map.len()
+        )));
     }
     for (name, attribute) in map {
         let kind = attribute["DataType"].as_str().unwrap_or_default();
         let value = match kind.split('.').next() {
             Some("String" | "Number") => attribute["StringValue"].as_str(),
-            Some("Binary") => attribute["BinaryValue"].as_str().filter(|value| STANDARD.decode(value).is_ok()),
+            Some("Binary") => attribute["BinaryValue"]
+                .as_str()
+                .filter(|value| STANDARD.decode(value).is_ok()),
             _ => {
                 return Err(SqsError::invalid(format!(
                     "the message attribute {name:?} has the data type {kind:?}; there are String, Number and Binary"
@@ -35,7 +42,9 @@ pub(super) fn read(value: &Value) -> Result<Attributes, SqsError> {
             }
         };
         let value = value.filter(|value| !value.is_empty()).ok_or_else(|| {
-            SqsError::invalid(format!("the message attribute {name:?} has no value of its data type {kind}"))
+            SqsError::invalid(format!(
+                "the message attribute {name:?} has no value of its data type {kind}"
+            ))
         })?;
         attributes.0.insert(name.clone(), value.to_owned());
         if kind != TEXT {
@@ -49,7 +58,11 @@ pub(super) fn read(value: &Value) -> Result<Attributes, SqsError> {
 pub(super) fn write((values, types): &Attributes) -> Value {
     let entries = values.iter().map(|(name, value)| {
         let kind = types.get(name).map_or(TEXT, String::as_str);
-        let field = if kind.starts_with("Binary") { "BinaryValue" } else { "StringValue" };
+        let field = if kind.starts_with("Binary") {
+            "BinaryValue"
+        } else {
+            "StringValue"
+        };
         (name.clone(), json!({ "DataType": kind, field: value }))
     });
     Value::Object(entries.collect::<Map<_, _>>())
@@ -62,13 +75,20 @@ pub(super) fn select((values, types): Attributes, wanted: &[&str]) -> Attributes
             matches!(*pattern, "All" | ".*")
                 || *pattern == name
                 || pattern.strip_suffix(".*").is_some_and(|prefix| {
-                    name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('.'))
+                    name.strip_prefix(prefix)
+                        .is_some_and(|rest| rest.starts_with('.'))
                 })
         })
     };
     (
-        values.into_iter().filter(|(name, _)| is_wanted(name)).collect(),
-        types.into_iter().filter(|(name, _)| is_wanted(name)).collect(),
+        values
+            .into_iter()
+            .filter(|(name, _)| is_wanted(name))
+            .collect(),
+        types
+            .into_iter()
+            .filter(|(name, _)| is_wanted(name))
+            .collect(),
     )
 }
 
@@ -103,7 +123,10 @@ pub(super) fn digest_of((values, types): &Attributes) -> Option<String> {
 }
 
 fn hex(md5: Md5) -> String {
-    md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    md5.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -126,7 +149,10 @@ mod tests {
         let read = read(&sent).unwrap();
         assert_eq!(write(&read), sent);
         // Computed by a few lines of Python from the guide's description.
-        assert_eq!(digest_of(&read).as_deref(), Some("4a6569b96f1d179909dee98d976aac99"));
+        assert_eq!(
+            digest_of(&read).as_deref(),
+            Some("4a6569b96f1d179909dee98d976aac99")
+        );
         let selected = select(read, &["si.*", "scope"]);
         assert_eq!(selected.0.keys().collect::<Vec<_>>(), ["scope"]);
     }

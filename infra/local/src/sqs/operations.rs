@@ -25,13 +25,17 @@ pub(super) async fn perform(
         "SendMessage" => send(queues, &queue(input)?, input).await,
         "SendMessageBatch" => {
             let entries = entries(input)?;
-            let bytes: usize =
-                entries.iter().map(|entry| entry["MessageBody"].as_str().unwrap_or_default().len()).sum();
+            let bytes: usize = entries
+                .iter()
+                .map(|entry| entry["MessageBody"].as_str().unwrap_or_default().len())
+                .sum();
             if bytes > MAX_MESSAGE_BYTES {
                 return Err(SqsError::modelled(
                     "BatchRequestTooLong",
                     "AWS.SimpleQueueService.BatchRequestTooLong",
-                    format!("the messages have {bytes} bytes together, {MAX_MESSAGE_BYTES} are allowed"),
+                    format!(
+                        "the messages have {bytes} bytes together, {MAX_MESSAGE_BYTES} are allowed"
+                    ),
                 ));
             }
             let queue = queue(input)?;
@@ -72,7 +76,9 @@ pub(super) async fn perform(
         "CreateQueue" | "DeleteQueue" | "SetQueueAttributes" => Err(SqsError::modelled(
             "UnsupportedOperation",
             "AWS.SimpleQueueService.UnsupportedOperation",
-            format!("{operation}: queues of the local stack are made from its template; change that and start again"),
+            format!(
+                "{operation}: queues of the local stack are made from its template; change that and start again"
+            ),
         )),
         _ => Err(SqsError::new(
             "UnknownOperationException",
@@ -83,7 +89,9 @@ pub(super) async fn perform(
 
 async fn send(queues: &Queues, queue: &str, input: &Value) -> Result<Value, SqsError> {
     if input["MessageDeduplicationId"].is_string() {
-        return Err(SqsError::invalid("MessageDeduplicationId is for FIFO queues, and there are none here"));
+        return Err(SqsError::invalid(
+            "MessageDeduplicationId is for FIFO queues, and there are none here",
+        ));
     }
     let attributes = attributes::read(&input["MessageAttributes"])?;
     let body = text(input, "MessageBody")?;
@@ -103,7 +111,12 @@ async fn send(queues: &Queues, queue: &str, input: &Value) -> Result<Value, SqsE
     Ok(output)
 }
 
-async fn receive(queues: &Queues, mut closed: Closed, queue: &str, input: &Value) -> Result<Value, SqsError> {
+async fn receive(
+    queues: &Queues,
+    mut closed: Closed,
+    queue: &str,
+    input: &Value,
+) -> Result<Value, SqsError> {
     let max = match &input["MaxNumberOfMessages"] {
         Value::Null => 1,
         max => max
@@ -115,7 +128,9 @@ async fn receive(queues: &Queues, mut closed: Closed, queue: &str, input: &Value
     let visibility = seconds(input, "VisibilityTimeout")?;
     let wait = seconds(input, "WaitTimeSeconds")?.unwrap_or_default();
     if wait > Duration::from_secs(20) {
-        return Err(SqsError::invalid("WaitTimeSeconds must be between 0 and 20"));
+        return Err(SqsError::invalid(
+            "WaitTimeSeconds must be between 0 and 20",
+        ));
     }
     let until = Instant::now() + wait;
     let mut changes = queues.changes();
@@ -126,11 +141,14 @@ async fn receive(queues: &Queues, mut closed: Closed, queue: &str, input: &Value
             break received;
         }
         // A hidden message may become visible before the wait is over.
-        let hidden = queues
-            .next_visible_at_ms(queue)
-            .await?
-            .map(|at| at.saturating_sub(queues.clock().now_ms()).max(1).unsigned_abs());
-        let wake = hidden.map_or(until, |millis| until.min(Instant::now() + Duration::from_millis(millis)));
+        let hidden = queues.next_visible_at_ms(queue).await?.map(|at| {
+            at.saturating_sub(queues.clock().now_ms())
+                .max(1)
+                .unsigned_abs()
+        });
+        let wake = hidden.map_or(until, |millis| {
+            until.min(Instant::now() + Duration::from_millis(millis))
+        });
         tokio::select! {
             _ = changes.changed() => {}
             () = tokio::time::sleep_until(wake) => {}
@@ -143,7 +161,10 @@ async fn receive(queues: &Queues, mut closed: Closed, queue: &str, input: &Value
     let mut system = names(input, "AttributeNames");
     system.extend(names(input, "MessageSystemAttributeNames"));
     let wanted = names(input, "MessageAttributeNames");
-    let messages: Vec<Value> = received.into_iter().map(|message| show(message, &system, &wanted)).collect();
+    let messages: Vec<Value> = received
+        .into_iter()
+        .map(|message| show(message, &system, &wanted))
+        .collect();
     Ok(json!({ "Messages": messages }))
 }
 
@@ -158,19 +179,31 @@ fn show(message: Received, system: &[&str], wanted: &[&str]) -> Value {
         ("SenderId", ACCOUNT.to_owned()),
         ("SentTimestamp", message.sent_at_ms.to_string()),
         ("ApproximateReceiveCount", message.receive_count.to_string()),
-        ("ApproximateFirstReceiveTimestamp", message.first_received_at_ms.to_string()),
+        (
+            "ApproximateFirstReceiveTimestamp",
+            message.first_received_at_ms.to_string(),
+        ),
     ];
     known.extend(message.group.map(|group| ("MessageGroupId", group)));
-    known.extend(message.moved_from.map(|queue| ("DeadLetterQueueSourceArn", arn(&queue))));
+    known.extend(
+        message
+            .moved_from
+            .map(|queue| ("DeadLetterQueueSourceArn", arn(&queue))),
+    );
     let shown: Map<String, Value> = known
         .into_iter()
-        .filter(|(name, _)| system.iter().any(|wanted| *wanted == "All" || wanted == name))
+        .filter(|(name, _)| {
+            system
+                .iter()
+                .any(|wanted| *wanted == "All" || wanted == name)
+        })
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
     if !shown.is_empty() {
         output["Attributes"] = Value::Object(shown);
     }
-    let selected: Attributes = attributes::select((message.attributes, message.attribute_types), wanted);
+    let selected: Attributes =
+        attributes::select((message.attributes, message.attribute_types), wanted);
     if let Some(digest) = attributes::digest_of(&selected) {
         output["MD5OfMessageAttributes"] = digest.into();
         output["MessageAttributes"] = attributes::write(&selected);
@@ -184,9 +217,15 @@ async fn delete(queues: &Queues, queue: &str, input: &Value) -> Result<Value, Sq
 }
 
 async fn change_visibility(queues: &Queues, queue: &str, input: &Value) -> Result<Value, SqsError> {
-    let visibility = seconds(input, "VisibilityTimeout")?
-        .ok_or_else(|| SqsError::new("MissingParameter", "the request must contain VisibilityTimeout"))?;
-    queues.change_visibility(queue, text(input, "ReceiptHandle")?, visibility).await?;
+    let visibility = seconds(input, "VisibilityTimeout")?.ok_or_else(|| {
+        SqsError::new(
+            "MissingParameter",
+            "the request must contain VisibilityTimeout",
+        )
+    })?;
+    queues
+        .change_visibility(queue, text(input, "ReceiptHandle")?, visibility)
+        .await?;
     Ok(json!({}))
 }
 
@@ -196,11 +235,23 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
     let mut known = vec![
         ("QueueArn", arn(queue)),
         ("ApproximateNumberOfMessages", counts.visible.to_string()),
-        ("ApproximateNumberOfMessagesNotVisible", counts.in_flight.to_string()),
-        ("ApproximateNumberOfMessagesDelayed", counts.delayed.to_string()),
-        ("VisibilityTimeout", spec.visibility_timeout.as_secs().to_string()),
+        (
+            "ApproximateNumberOfMessagesNotVisible",
+            counts.in_flight.to_string(),
+        ),
+        (
+            "ApproximateNumberOfMessagesDelayed",
+            counts.delayed.to_string(),
+        ),
+        (
+            "VisibilityTimeout",
+            spec.visibility_timeout.as_secs().to_string(),
+        ),
         ("DelaySeconds", spec.delay.as_secs().to_string()),
-        ("MessageRetentionPeriod", spec.retention.as_secs().to_string()),
+        (
+            "MessageRetentionPeriod",
+            spec.retention.as_secs().to_string(),
+        ),
         ("MaximumMessageSize", MAX_MESSAGE_BYTES.to_string()),
         ("ReceiveMessageWaitTimeSeconds", "0".to_owned()),
     ];
@@ -212,7 +263,9 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
         known.push(("RedrivePolicy", policy.to_string()));
     }
     let wanted = names(input, "AttributeNames");
-    let is_known = |name: &&&str| **name == "All" || **name == "RedrivePolicy" || known.iter().any(|(it, _)| it == *name);
+    let is_known = |name: &&&str| {
+        **name == "All" || **name == "RedrivePolicy" || known.iter().any(|(it, _)| it == *name)
+    };
     if let Some(unknown) = wanted.iter().find(|name| !is_known(name)) {
         return Err(SqsError::modelled(
             "InvalidAttributeName",
@@ -222,10 +275,18 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
     }
     let shown: Map<String, Value> = known
         .into_iter()
-        .filter(|(name, _)| wanted.iter().any(|wanted| *wanted == "All" || wanted == name))
+        .filter(|(name, _)| {
+            wanted
+                .iter()
+                .any(|wanted| *wanted == "All" || wanted == name)
+        })
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
-    Ok(if shown.is_empty() { json!({}) } else { json!({ "Attributes": shown }) })
+    Ok(if shown.is_empty() {
+        json!({})
+    } else {
+        json!({ "Attributes": shown })
+    })
 }
 
 /// What a batch does to each of its entries.
@@ -237,7 +298,12 @@ enum Single {
 }
 
 /// Performs each entry by itself; what fails does not stop the rest.
-async fn batch(single: Single, queues: &Queues, queue: &str, entries: &[&Value]) -> Result<Value, SqsError> {
+async fn batch(
+    single: Single,
+    queues: &Queues,
+    queue: &str,
+    entries: &[&Value],
+) -> Result<Value, SqsError> {
     queues.spec(queue).await?;
     let mut successful = Vec::new();
     let mut failed = Vec::new();
@@ -268,22 +334,34 @@ async fn batch(single: Single, queues: &Queues, queue: &str, entries: &[&Value])
 /// The entries of a batch, if they are such as SQS takes.
 fn entries(input: &Value) -> Result<Vec<&Value>, SqsError> {
     let refused = |shape: &str, message: &str| {
-        Err(SqsError::modelled(shape, &format!("AWS.SimpleQueueService.{shape}"), message))
+        Err(SqsError::modelled(
+            shape,
+            &format!("AWS.SimpleQueueService.{shape}"),
+            message,
+        ))
     };
     let entries: Vec<&Value> = input["Entries"].as_array().into_iter().flatten().collect();
     if entries.is_empty() {
         return refused("EmptyBatchRequest", "the batch has no entries");
     }
     if entries.len() > MAX_BATCH {
-        return refused("TooManyEntriesInBatchRequest", "a batch has at most 10 entries");
+        return refused(
+            "TooManyEntriesInBatchRequest",
+            "a batch has at most 10 entries",
+        );
     }
     let mut ids = BTreeSet::new();
     for entry in &entries {
         let id = entry["Id"].as_str().unwrap_or_default();
         let is_fine = (1..=80).contains(&id.len())
-            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !is_fine {
-            return refused("InvalidBatchEntryId", "an id has 1 to 80 letters, digits, hyphens and underscores");
+            return refused(
+                "InvalidBatchEntryId",
+                "an id has 1 to 80 letters, digits, hyphens and underscores",
+            );
         }
         if !ids.insert(id) {
             return refused("BatchEntryIdsNotDistinct", "two entries have the same id");
@@ -294,17 +372,30 @@ fn entries(input: &Value) -> Result<Vec<&Value>, SqsError> {
 
 fn queue(input: &Value) -> Result<String, SqsError> {
     let url = text(input, "QueueUrl")?;
-    Ok(url.trim_end_matches('/').rsplit('/').next().unwrap_or(url).to_owned())
+    Ok(url
+        .trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(url)
+        .to_owned())
 }
 
 fn text<'a>(input: &'a Value, name: &str) -> Result<&'a str, SqsError> {
-    input[name]
-        .as_str()
-        .ok_or_else(|| SqsError::new("MissingParameter", format!("the request must contain the text {name}")))
+    input[name].as_str().ok_or_else(|| {
+        SqsError::new(
+            "MissingParameter",
+            format!("the request must contain the text {name}"),
+        )
+    })
 }
 
 fn names<'a>(input: &'a Value, name: &str) -> Vec<&'a str> {
-    input[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    input[name]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 fn seconds(input: &Value, name: &str) -> Result<Option<Duration>, SqsError> {
@@ -313,7 +404,9 @@ fn seconds(input: &Value, name: &str) -> Result<Option<Duration>, SqsError> {
         value => value
             .as_u64()
             .map(|seconds| Some(Duration::from_secs(seconds)))
-            .ok_or_else(|| SqsError::invalid(format!("{name} must be a number of seconds, not {value}"))),
+            .ok_or_else(|| {
+                SqsError::invalid(format!("{name} must be a number of seconds, not {value}"))
+            }),
     }
 }
 

@@ -66,7 +66,11 @@ impl Endpoint {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(listener, Shutdown(stopped)));
-        Self { url, stop: Some(stop), task }
+        Self {
+            url,
+            stop: Some(stop),
+            task,
+        }
     }
 
     /// Stops it as a stack would.
@@ -125,12 +129,17 @@ impl S3 {
         queues.create(QueueSpec::named(LANE)).await.unwrap();
         let notification = Notification {
             bucket: UPLOADS.to_owned(),
-            events: vec!["s3:ObjectCreated:*".to_owned(), "s3:ObjectRemoved:*".to_owned()],
+            events: vec![
+                "s3:ObjectCreated:*".to_owned(),
+                "s3:ObjectRemoved:*".to_owned(),
+            ],
             prefix: String::new(),
             suffix: String::new(),
             queue: LANE.to_owned(),
         };
-        let store = Store::open(folder, database, queues.clone(), vec![notification]).await.unwrap();
+        let store = Store::open(folder, database, queues.clone(), vec![notification])
+            .await
+            .unwrap();
         for bucket in [UPLOADS, CACHES] {
             store.create_bucket(bucket).await.unwrap();
         }
@@ -140,7 +149,14 @@ impl S3 {
             local_stack::s3::serve(listener, served, counted, shutdown.wait())
         })
         .await;
-        Self { endpoint, meter, queues, store, folder: folder.to_owned(), owned: None }
+        Self {
+            endpoint,
+            meter,
+            queues,
+            store,
+            folder: folder.to_owned(),
+            owned: None,
+        }
     }
 
     /// A client of everybody.
@@ -151,7 +167,10 @@ impl S3 {
     /// How many body files there are.
     pub(crate) fn files(&self) -> usize {
         let bodies = self.folder.join("s3").join("bodies");
-        std::fs::read_dir(bodies).unwrap().map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
+        std::fs::read_dir(bodies)
+            .unwrap()
+            .map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count())
+            .sum()
     }
 
     /// The messages about [`UPLOADS`] since the last call, as parsed records.
@@ -212,5 +231,11 @@ pub(crate) fn dynamodb_client(url: &str, keys: KeyPair) -> aws_sdk_dynamodb::Cli
 }
 
 fn credentials(keys: KeyPair) -> aws_sdk_s3::config::Credentials {
-    aws_sdk_s3::config::Credentials::new(keys.access_key_id, keys.secret_access_key, None, None, "test")
+    aws_sdk_s3::config::Credentials::new(
+        keys.access_key_id,
+        keys.secret_access_key,
+        None,
+        None,
+        "test",
+    )
 }

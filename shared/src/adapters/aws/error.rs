@@ -78,10 +78,13 @@ fn kind_of_answer(code: Option<&str>, status: u16) -> StoreErrorKind {
 /// Says what happened on one line: the service's code, message and request id, or else the chain of causes.
 fn describe<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> String {
     let SdkError::ServiceError(refused) = error else { return chain(error) };
-    let code = refused.err().code().unwrap_or("no code");
-    let message = refused.err().message().unwrap_or("no message");
+    let says = match refused.err().code() {
+        Some(code) => format!("{code}: {}", refused.err().message().unwrap_or("no message")),
+        // An answer that is neither what was asked for nor an error: the cause tells what was wrong with it.
+        None => chain(refused.err()),
+    };
     let request = error.request_id().unwrap_or("unknown");
-    format!("{code}: {message} (status {}, request {request})", refused.raw().status().as_u16())
+    format!("{says} (status {}, request {request})", refused.raw().status().as_u16())
 }
 
 fn chain(error: &(dyn Error + 'static)) -> String {

@@ -44,27 +44,51 @@ pub(super) enum NoAnswer {
 
 impl ParserProcess {
     /// Starts a process that parses a file. It inherits both files, three pipes, and nothing else.
-    pub(super) fn start(executable: &Path, limits: ChildLimits, dif: &File, unpacked: &File) -> io::Result<Self> {
+    pub(super) fn start(
+        executable: &Path,
+        limits: ChildLimits,
+        dif: &File,
+        unpacked: &File,
+    ) -> io::Result<Self> {
         let mut command = std::process::Command::new(executable);
-        command.arg(wire::COMMAND).arg(serde_json::to_string(&limits)?).env_clear();
+        command
+            .arg(wire::COMMAND)
+            .arg(serde_json::to_string(&limits)?)
+            .env_clear();
         let mappings = vec![
-            FdMapping { parent_fd: dif.try_clone()?.into(), child_fd: wire::DIF_DESCRIPTOR },
-            FdMapping { parent_fd: unpacked.try_clone()?.into(), child_fd: wire::UNPACKED_DESCRIPTOR },
+            FdMapping {
+                parent_fd: dif.try_clone()?.into(),
+                child_fd: wire::DIF_DESCRIPTOR,
+            },
+            FdMapping {
+                parent_fd: unpacked.try_clone()?.into(),
+                child_fd: wire::UNPACKED_DESCRIPTOR,
+            },
         ];
         command.fd_mappings(mappings).map_err(io::Error::other)?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = tokio::process::Command::from(command)
+            .kill_on_drop(true)
+            .spawn()?;
         match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
-            (Some(commands), Some(answers), Some(errors)) => {
-                Ok(Self { child, commands, answers: BufReader::new(answers), errors, last_words: Vec::new() })
-            }
+            (Some(commands), Some(answers), Some(errors)) => Ok(Self {
+                child,
+                commands,
+                answers: BufReader::new(answers),
+                errors,
+                last_words: Vec::new(),
+            }),
             _ => Err(io::Error::other("the process has no pipes")),
         }
     }
 
     /// Sends a command.
     pub(super) async fn send(&mut self, command: &Command) -> Result<(), NoAnswer> {
-        let mut line = serde_json::to_vec(command).map_err(|error| NoAnswer::Broken(error.into()))?;
+        let mut line =
+            serde_json::to_vec(command).map_err(|error| NoAnswer::Broken(error.into()))?;
         line.push(b'\n');
         let sent = tokio::select! {
             sent = self.commands.write_all(&line) => sent,
@@ -101,7 +125,10 @@ impl ParserProcess {
         };
         let mut rest = Vec::new();
         // The pipe ends with the process; what cannot be read is not missed.
-        let _ = (&mut self.errors).take(LAST_WORDS_BYTES as u64 * 16).read_to_end(&mut rest).await;
+        let _ = (&mut self.errors)
+            .take(LAST_WORDS_BYTES as u64 * 16)
+            .read_to_end(&mut rest)
+            .await;
         remember(&mut self.last_words, &rest);
         let last_words = String::from_utf8_lossy(&self.last_words).into_owned();
         NoAnswer::Died(Death { status, last_words })

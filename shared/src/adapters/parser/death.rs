@@ -21,9 +21,18 @@ mod signal {
 /// Says what a death means: a reason in the DIF, worth remembering, or a fault of ours.
 ///
 /// `last_words` is the end of what the process wrote to standard error.
-pub(super) fn explain(status: ExitStatus, last_words: &str, limits: ParserLimits, scratch_bytes: u64) -> ParseError {
+pub(super) fn explain(
+    status: ExitStatus,
+    last_words: &str,
+    limits: ParserLimits,
+    scratch_bytes: u64,
+) -> ParseError {
     let last_line = last_words.trim().lines().next_back().unwrap_or_default();
-    let words = if last_line.is_empty() { String::new() } else { format!(": {last_line}") };
+    let words = if last_line.is_empty() {
+        String::new()
+    } else {
+        format!(": {last_line}")
+    };
     let missing = match status.signal() {
         None => {
             let context = format!("the parser process ended by itself ({status}{words}), which");
@@ -33,21 +42,30 @@ pub(super) fn explain(status: ExitStatus, last_words: &str, limits: ParserLimits
             let context = format!("the parser process was told to end (signal {signal}), which");
             return StoreError::new(StoreErrorKind::Transient, context).into();
         }
-        Some(signal::XCPU) => {
-            Missing::malformed(format!("parsing it exceeded {} s of CPU time", limits.cpu_seconds))
-        }
+        Some(signal::XCPU) => Missing::malformed(format!(
+            "parsing it exceeded {} s of CPU time",
+            limits.cpu_seconds
+        )),
         Some(signal::XFSZ) => Missing::new(
-            Cause::TooLarge { limit: scratch_bytes },
+            Cause::TooLarge {
+                limit: scratch_bytes,
+            },
             format!("unpacked it does not fit into the {scratch_bytes} bytes of scratch space"),
         ),
-        Some(signal::ABRT) if last_words.contains("memory allocation of") => out_of_memory(limits.memory_bytes),
+        Some(signal::ABRT) if last_words.contains("memory allocation of") => {
+            out_of_memory(limits.memory_bytes)
+        }
         Some(signal::ABRT) if last_words.contains("has overflowed its stack") => {
             Missing::malformed("the parser overflowed its stack")
         }
-        Some(signal @ signal::ABRT) => Missing::malformed(format!("the parser aborted (signal {signal}){words}")),
+        Some(signal @ signal::ABRT) => {
+            Missing::malformed(format!("the parser aborted (signal {signal}){words}"))
+        }
         // Nobody but the kernel kills without asking, when memory is short.
         Some(signal @ signal::KILL) => {
-            let detail = format!("the parser was killed (signal {signal}), probably for want of memory{words}");
+            let detail = format!(
+                "the parser was killed (signal {signal}), probably for want of memory{words}"
+            );
             Missing::new(Cause::Crashed, detail)
         }
         Some(signal) => Missing::malformed(format!("the parser crashed (signal {signal}){words}")),
@@ -57,14 +75,20 @@ pub(super) fn explain(status: ExitStatus, last_words: &str, limits: ParserLimits
 
 /// Returns that a DIF needs more memory than the parser may use.
 pub(super) fn out_of_memory(limit: u64) -> Missing {
-    Missing::new(Cause::TooLarge { limit }, format!("parsing it needs more than {limit} bytes of memory"))
+    Missing::new(
+        Cause::TooLarge { limit },
+        format!("parsing it needs more than {limit} bytes of memory"),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LIMITS: ParserLimits = ParserLimits { memory_bytes: 1000, cpu_seconds: 7 };
+    const LIMITS: ParserLimits = ParserLimits {
+        memory_bytes: 1000,
+        cpu_seconds: 7,
+    };
 
     fn missing(signal: i32, last_words: &str) -> Missing {
         match explain(ExitStatus::from_raw(signal), last_words, LIMITS, 500) {
@@ -75,11 +99,23 @@ mod tests {
 
     #[test]
     fn each_death_has_its_reason() {
-        assert_eq!(missing(24, ""), Missing::malformed("parsing it exceeded 7 s of CPU time"));
-        assert_eq!(missing(6, "memory allocation of 99 bytes failed\n").cause, Cause::TooLarge { limit: 1000 });
+        assert_eq!(
+            missing(24, ""),
+            Missing::malformed("parsing it exceeded 7 s of CPU time")
+        );
+        assert_eq!(
+            missing(6, "memory allocation of 99 bytes failed\n").cause,
+            Cause::TooLarge { limit: 1000 }
+        );
         let overflow = "\nthread 'main' has overflowed its stack\nfatal runtime error: stack overflow, aborting\n";
-        assert_eq!(missing(6, overflow).detail, "the parser overflowed its stack");
-        assert_eq!(missing(6, "free(): invalid pointer\n").detail, "the parser aborted (signal 6): free(): invalid pointer");
+        assert_eq!(
+            missing(6, overflow).detail,
+            "the parser overflowed its stack"
+        );
+        assert_eq!(
+            missing(6, "free(): invalid pointer\n").detail,
+            "the parser aborted (signal 6): free(): invalid pointer"
+        );
         assert_eq!(missing(11, "").detail, "the parser crashed (signal 11)");
         assert_eq!(missing(9, "").cause, Cause::Crashed);
         assert_eq!(missing(25, "").cause, Cause::TooLarge { limit: 500 });
@@ -87,7 +123,11 @@ mod tests {
 
     #[test]
     fn what_the_dif_has_no_part_in_is_not_remembered() {
-        for (status, kind) in [(15, StoreErrorKind::Transient), (1 << 8, StoreErrorKind::Bug), (0, StoreErrorKind::Bug)] {
+        for (status, kind) in [
+            (15, StoreErrorKind::Transient),
+            (1 << 8, StoreErrorKind::Bug),
+            (0, StoreErrorKind::Bug),
+        ] {
             let error = explain(ExitStatus::from_raw(status), "", LIMITS, 500);
             assert!(matches!(error, ParseError::Store(error) if error.kind() == kind));
         }

@@ -20,7 +20,9 @@ pub struct InProcessDeriver {
 impl InProcessDeriver {
     /// Returns a deriver with a byte budget for DIFs and what is unpacked from them.
     pub fn new(scratch_bytes: u64) -> Self {
-        Self { budget: Budget::new(scratch_bytes) }
+        Self {
+            budget: Budget::new(scratch_bytes),
+        }
     }
 
     /// Returns the budget.
@@ -33,15 +35,31 @@ impl InProcessDeriver {
 impl Deriver for InProcessDeriver {
     fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError> {
         let reservation = self.budget.reserve(size)?;
-        Ok(Box::new(MemoryScratch { bytes: Vec::new(), written: Extents::default(), reservation }))
+        Ok(Box::new(MemoryScratch {
+            bytes: Vec::new(),
+            written: Extents::default(),
+            reservation,
+        }))
     }
 
-    async fn open(&self, dif: Box<dyn Scratch>, partial: bool) -> Result<Box<dyn Parser>, ParseError> {
+    async fn open(
+        &self,
+        dif: Box<dyn Scratch>,
+        partial: bool,
+    ) -> Result<Box<dyn Parser>, ParseError> {
         let dif: Box<dyn Any> = dif;
-        let dif = dif
-            .downcast::<MemoryScratch>()
-            .map_err(|_| StoreError::new(StoreErrorKind::Bug, "opening a DIF in scratch space of somebody else"))?;
-        Ok(Box::new(InProcessParser { budget: self.budget.clone(), dif: *dif, partial, inspected: None }))
+        let dif = dif.downcast::<MemoryScratch>().map_err(|_| {
+            StoreError::new(
+                StoreErrorKind::Bug,
+                "opening a DIF in scratch space of somebody else",
+            )
+        })?;
+        Ok(Box::new(InProcessParser {
+            budget: self.budget.clone(),
+            dif: *dif,
+            partial,
+            inspected: None,
+        }))
     }
 }
 
@@ -55,9 +73,11 @@ struct MemoryScratch {
 #[async_trait]
 impl Scratch for MemoryScratch {
     async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), StoreError> {
-        self.written.add(offset, bytes.len() as u64, self.reservation.bytes())?;
-        debuginfo::Room::put(&mut self.bytes, offset, &bytes)
-            .map_err(|error| StoreError::new(StoreErrorKind::Bug, "writing to memory").caused_by(error))
+        self.written
+            .add(offset, bytes.len() as u64, self.reservation.bytes())?;
+        debuginfo::Room::put(&mut self.bytes, offset, &bytes).map_err(|error| {
+            StoreError::new(StoreErrorKind::Bug, "writing to memory").caused_by(error)
+        })
     }
 }
 
@@ -81,42 +101,74 @@ impl InProcessParser {
     fn inspected(&mut self) -> Result<&Inspected, ParseError> {
         if self.inspected.is_none() {
             let mut room = self.budget.reserve_rest();
-            let limit = RoomLimit { bytes: room.bytes(), budget: self.budget.bytes() };
+            let limit = RoomLimit {
+                bytes: room.bytes(),
+                budget: self.budget.bytes(),
+            };
             let mut unpacked = Vec::new();
             let dif = &self.dif.bytes;
-            let layout = debuginfo::caught(|| debuginfo::unpack(dif, self.partial, &mut unpacked, limit));
+            let layout =
+                debuginfo::caught(|| debuginfo::unpack(dif, self.partial, &mut unpacked, limit));
             let mut layout = layout
                 .map_err(|panic| ParseError::Missing(Missing::malformed(panic)))?
-                .map_err(|error| StoreError::new(StoreErrorKind::Bug, "writing to memory").caused_by(error))?;
-            let all_there_could_be = self.budget.bytes().saturating_sub(self.dif.reservation.bytes());
+                .map_err(|error| {
+                    StoreError::new(StoreErrorKind::Bug, "writing to memory").caused_by(error)
+                })?;
+            let all_there_could_be = self
+                .budget
+                .bytes()
+                .saturating_sub(self.dif.reservation.bytes());
             if layout.out_of_room && limit.bytes < all_there_could_be {
                 return Err(self.budget.contended(all_there_could_be).into());
             }
             room.shrink_to(layout.unpacked_bytes);
-            let inspection = debuginfo::inspect(&mut layout, DifBytes { dif, unpacked: &unpacked });
-            self.inspected = Some(Inspected { inspection, layout, unpacked, _room: room });
+            let inspection = debuginfo::inspect(
+                &mut layout,
+                DifBytes {
+                    dif,
+                    unpacked: &unpacked,
+                },
+            );
+            self.inspected = Some(Inspected {
+                inspection,
+                layout,
+                unpacked,
+                _room: room,
+            });
         }
-        self.inspected
-            .as_ref()
-            .ok_or_else(|| StoreError::new(StoreErrorKind::Bug, "inspecting a DIF in memory").into())
+        self.inspected.as_ref().ok_or_else(|| {
+            StoreError::new(StoreErrorKind::Bug, "inspecting a DIF in memory").into()
+        })
     }
 }
 
 #[async_trait]
 impl Parser for InProcessParser {
     async fn inspect(&mut self) -> Result<Inspection, ParseError> {
-        self.inspected().map(|inspected| inspected.inspection.clone())
+        self.inspected()
+            .map(|inspected| inspected.inspection.clone())
     }
 
-    async fn derive(&mut self, object: usize, jobs: &[DeriveJob]) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
+    async fn derive(
+        &mut self,
+        object: usize,
+        jobs: &[DeriveJob],
+    ) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
         self.inspected()?;
         let memory = self.budget.bytes();
-        let Some(inspected) = &self.inspected else { return Ok(Vec::new()) };
-        let bytes = DifBytes { dif: &self.dif.bytes, unpacked: &inspected.unpacked };
+        let Some(inspected) = &self.inspected else {
+            return Ok(Vec::new());
+        };
+        let bytes = DifBytes {
+            dif: &self.dif.bytes,
+            unpacked: &inspected.unpacked,
+        };
         let derive = |job: &DeriveJob| {
-            debuginfo::derive(&inspected.layout, bytes, object, *job).map_err(|failure| match failure {
-                Failure::Missing(missing) => missing,
-                Failure::OutOfMemory => super::death::out_of_memory(memory),
+            debuginfo::derive(&inspected.layout, bytes, object, *job).map_err(|failure| {
+                match failure {
+                    Failure::Missing(missing) => missing,
+                    Failure::OutOfMemory => super::death::out_of_memory(memory),
+                }
             })
         };
         Ok(jobs.iter().map(derive).collect())

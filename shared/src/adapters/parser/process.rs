@@ -36,8 +36,16 @@ pub struct ProcessDeriver {
 
 impl ProcessDeriver {
     /// Returns the deriver that starts `executable` with [`super::wire::COMMAND`] as its first argument.
-    pub fn new(executable: impl Into<PathBuf>, limits: ParserLimits, scratch: ScratchSpace) -> Self {
-        Self { executable: Arc::new(executable.into()), limits, scratch }
+    pub fn new(
+        executable: impl Into<PathBuf>,
+        limits: ParserLimits,
+        scratch: ScratchSpace,
+    ) -> Self {
+        Self {
+            executable: Arc::new(executable.into()),
+            limits,
+            scratch,
+        }
     }
 }
 
@@ -47,11 +55,18 @@ impl Deriver for ProcessDeriver {
         Ok(Box::new(self.scratch.reserve(size)?))
     }
 
-    async fn open(&self, dif: Box<dyn Scratch>, partial: bool) -> Result<Box<dyn Parser>, ParseError> {
+    async fn open(
+        &self,
+        dif: Box<dyn Scratch>,
+        partial: bool,
+    ) -> Result<Box<dyn Parser>, ParseError> {
         let dif: Box<dyn Any> = dif;
-        let dif = dif
-            .downcast::<ScratchFile>()
-            .map_err(|_| StoreError::new(StoreErrorKind::Bug, "opening a DIF in scratch space of somebody else"))?;
+        let dif = dif.downcast::<ScratchFile>().map_err(|_| {
+            StoreError::new(
+                StoreErrorKind::Bug,
+                "opening a DIF in scratch space of somebody else",
+            )
+        })?;
         let unpacked = self.scratch.unnamed_file()?;
         Ok(Box::new(ProcessParser {
             deriver: self.clone(),
@@ -105,18 +120,27 @@ impl Parser for ProcessParser {
         inspected
     }
 
-    async fn derive(&mut self, object: usize, jobs: &[DeriveJob]) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
+    async fn derive(
+        &mut self,
+        object: usize,
+        jobs: &[DeriveJob],
+    ) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
         self.inspect().await?;
         let mut answers: Vec<Option<Result<Derived, Missing>>> = vec![None; jobs.len()];
         let unanswered = |answers: &[Option<Result<Derived, Missing>>]| -> Vec<usize> {
-            (0..jobs.len()).filter(|job| answers.get(*job).is_some_and(Option::is_none)).collect()
+            (0..jobs.len())
+                .filter(|job| answers.get(*job).is_some_and(Option::is_none))
+                .collect()
         };
         // All together; after a death, what is left one by one.
         let mut batch = unanswered(&answers);
         while !batch.is_empty() {
-            let died = self.derive_batch(object, jobs, &batch, &mut answers).await?;
+            let died = self
+                .derive_batch(object, jobs, &batch, &mut answers)
+                .await?;
             let left: Vec<usize> = unanswered(&answers);
-            if let (Some(missing), Some(culprit)) = (died, batch.iter().find(|job| left.contains(job)))
+            if let (Some(missing), Some(culprit)) =
+                (died, batch.iter().find(|job| left.contains(job)))
                 && batch.iter().filter(|job| left.contains(job)).count() == 1
                 && let Some(answer) = answers.get_mut(*culprit)
             {
@@ -133,16 +157,25 @@ impl ProcessParser {
         let budget = self.deriver.scratch.budget().clone();
         let mut room = budget.reserve_rest();
         let all_there_could_be = budget.bytes().saturating_sub(self.dif.reserved());
-        let command = Command::Inspect { room_bytes: room.bytes(), budget_bytes: budget.bytes() };
+        let command = Command::Inspect {
+            room_bytes: room.bytes(),
+            budget_bytes: budget.bytes(),
+        };
         let mut process = self.start()?;
         let answer = match process.send(&command).await {
             Ok(()) => process.answer().await,
             Err(error) => Err(error),
         };
         let (inspection, layout, unpacked_bytes, out_of_room) = match answer {
-            Ok((Answer::Inspected { inspection, layout, unpacked_bytes, out_of_room }, _)) => {
-                (inspection, layout, unpacked_bytes, out_of_room)
-            }
+            Ok((
+                Answer::Inspected {
+                    inspection,
+                    layout,
+                    unpacked_bytes,
+                    out_of_room,
+                },
+                _,
+            )) => (inspection, layout, unpacked_bytes, out_of_room),
             Ok((other, _)) => return Err(unexpected(other)),
             Err(error) => return Err(self.why(error)),
         };
@@ -152,7 +185,10 @@ impl ProcessParser {
         room.shrink_to(unpacked_bytes);
         self.room = Some(room);
         self.process = Some(process);
-        self.inspected = Some(Inspected { inspection: inspection.clone(), layout });
+        self.inspected = Some(Inspected {
+            inspection: inspection.clone(),
+            layout,
+        });
         Ok(inspection)
     }
 
@@ -164,8 +200,15 @@ impl ProcessParser {
         batch: &[usize],
         answers: &mut [Option<Result<Derived, Missing>>],
     ) -> Result<Option<Missing>, ParseError> {
-        let batch_jobs = batch.iter().filter_map(|job| jobs.get(*job)).copied().collect();
-        let command = Command::Derive { object, jobs: batch_jobs };
+        let batch_jobs = batch
+            .iter()
+            .filter_map(|job| jobs.get(*job))
+            .copied()
+            .collect();
+        let command = Command::Derive {
+            object,
+            jobs: batch_jobs,
+        };
         let mut process = match self.process.take() {
             Some(process) => process,
             None => match self.resume().await? {
@@ -181,7 +224,14 @@ impl ProcessParser {
             };
             sent = Ok(());
             let (job, answer) = match answer {
-                Ok((Answer::Derived { job, kind, checksum }, blob)) => (job, Ok(derived(kind, checksum, blob))),
+                Ok((
+                    Answer::Derived {
+                        job,
+                        kind,
+                        checksum,
+                    },
+                    blob,
+                )) => (job, Ok(derived(kind, checksum, blob))),
                 Ok((Answer::Missing { job, missing }, _)) => (job, Err(missing)),
                 Ok((other, _)) => return Err(unexpected(other)),
                 Err(error) => match self.why(error) {
@@ -190,7 +240,8 @@ impl ProcessParser {
                 },
             };
             let slot = batch.get(job).and_then(|job| answers.get_mut(*job));
-            *slot.ok_or_else(|| bug(format!("a parser process that answers job {job}")))? = Some(answer);
+            *slot.ok_or_else(|| bug(format!("a parser process that answers job {job}")))? =
+                Some(answer);
         }
         self.process = Some(process);
         Ok(None)
@@ -198,7 +249,11 @@ impl ProcessParser {
 
     /// Starts a process that takes over from one that died.
     async fn resume(&mut self) -> Result<Result<ParserProcess, Missing>, ParseError> {
-        let layout = self.inspected.as_ref().map(|inspected| inspected.layout.clone()).unwrap_or_default();
+        let layout = self
+            .inspected
+            .as_ref()
+            .map(|inspected| inspected.layout.clone())
+            .unwrap_or_default();
         let mut process = self.start()?;
         match process.send(&Command::Resume { layout }).await {
             Ok(()) => Ok(Ok(process)),
@@ -210,36 +265,60 @@ impl ProcessParser {
     }
 
     fn start(&self) -> Result<ParserProcess, StoreError> {
-        let ParserLimits { memory_bytes, cpu_seconds } = self.deriver.limits;
+        let ParserLimits {
+            memory_bytes,
+            cpu_seconds,
+        } = self.deriver.limits;
         let scratch_bytes = self.deriver.scratch.budget().bytes();
-        let limits = ChildLimits { memory_bytes, cpu_seconds, scratch_bytes, partial: self.partial };
+        let limits = ChildLimits {
+            memory_bytes,
+            cpu_seconds,
+            scratch_bytes,
+            partial: self.partial,
+        };
         let executable = &*self.deriver.executable;
         ParserProcess::start(executable, limits, self.dif.file(), &self.unpacked).map_err(|error| {
             let kind = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => StoreErrorKind::Bug,
                 _ => StoreErrorKind::Transient,
             };
-            StoreError::new(kind, format!("starting the parser {}", executable.display())).caused_by(error)
+            StoreError::new(
+                kind,
+                format!("starting the parser {}", executable.display()),
+            )
+            .caused_by(error)
         })
     }
 
     fn why(&self, error: NoAnswer) -> ParseError {
         match error {
-            NoAnswer::Died(death) => {
-                explain(death.status, &death.last_words, self.deriver.limits, self.deriver.scratch.budget().bytes())
-            }
-            NoAnswer::Broken(error) => bug("talking to a parser process".to_owned()).caused_by(error).into(),
+            NoAnswer::Died(death) => explain(
+                death.status,
+                &death.last_words,
+                self.deriver.limits,
+                self.deriver.scratch.budget().bytes(),
+            ),
+            NoAnswer::Broken(error) => bug("talking to a parser process".to_owned())
+                .caused_by(error)
+                .into(),
         }
     }
 }
 
 fn derived(kind: crate::cache::Kind, checksum: u64, blob: Bytes) -> Derived {
-    Derived { kind, blob, checksum }
+    Derived {
+        kind,
+        blob,
+        checksum,
+    }
 }
 
 fn unexpected(answer: Answer) -> ParseError {
     match answer {
-        Answer::Failed { detail } => StoreError::new(StoreErrorKind::Transient, format!("the parser process ({detail})")),
+        Answer::Failed { detail } => StoreError::new(
+            StoreErrorKind::Transient,
+            format!("the parser process ({detail})"),
+        ),
         _ => bug("a parser process that answers what it was not asked".to_owned()),
     }
     .into()

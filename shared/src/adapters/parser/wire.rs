@@ -113,7 +113,10 @@ struct Header<A> {
 
 /// Writes an answer.
 pub fn write_answer(out: &mut impl Write, answer: &Answer, payload: &[u8]) -> io::Result<()> {
-    let header = serde_json::to_vec(&Header { answer, payload_bytes: payload.len() as u64 })?;
+    let header = serde_json::to_vec(&Header {
+        answer,
+        payload_bytes: payload.len() as u64,
+    })?;
     let length = u32::try_from(header.len()).map_err(io::Error::other)?;
     out.write_all(&length.to_le_bytes())?;
     out.write_all(&header)?;
@@ -129,7 +132,10 @@ pub async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(An
     }
     let mut header = vec![0; length as usize];
     input.read_exact(&mut header).await?;
-    let Header::<Answer> { answer, payload_bytes } = serde_json::from_slice(&header)?;
+    let Header::<Answer> {
+        answer,
+        payload_bytes,
+    } = serde_json::from_slice(&header)?;
     if payload_bytes > MAX_BLOB_BYTES {
         return Err(invalid(format!("a payload of {payload_bytes} bytes")));
     }
@@ -149,27 +155,54 @@ mod tests {
     #[tokio::test]
     async fn an_answer_arrives_as_it_was_sent() {
         let mut pipe = Vec::new();
-        let answer = Answer::Derived { job: 1, kind: Kind::CfiCache, checksum: u64::MAX };
+        let answer = Answer::Derived {
+            job: 1,
+            kind: Kind::CfiCache,
+            checksum: u64::MAX,
+        };
         write_answer(&mut pipe, &answer, b"blob").unwrap();
-        write_answer(&mut pipe, &Answer::Failed { detail: "x".to_owned() }, b"").unwrap();
+        write_answer(
+            &mut pipe,
+            &Answer::Failed {
+                detail: "x".to_owned(),
+            },
+            b"",
+        )
+        .unwrap();
         let mut pipe = pipe.as_slice();
         let (first, payload) = read_answer(&mut pipe).await.unwrap();
-        assert!(matches!(first, Answer::Derived { job: 1, kind: Kind::CfiCache, checksum: u64::MAX }));
+        assert!(matches!(
+            first,
+            Answer::Derived {
+                job: 1,
+                kind: Kind::CfiCache,
+                checksum: u64::MAX
+            }
+        ));
         assert_eq!(payload, "blob");
         let (second, payload) = read_answer(&mut pipe).await.unwrap();
         assert!(matches!(second, Answer::Failed { detail } if detail == "x"));
         assert!(payload.is_empty());
-        assert_eq!(read_answer(&mut pipe).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            read_answer(&mut pipe).await.unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 
     #[tokio::test]
     async fn lengths_are_not_believed() {
         let mut header = &u32::MAX.to_le_bytes()[..];
-        assert_eq!(read_answer(&mut header).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            read_answer(&mut header).await.unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
 
         let json = br#"{"answer":"failed","detail":"x","payload_bytes":9223372036854775807}"#;
         let mut pipe = (json.len() as u32).to_le_bytes().to_vec();
         pipe.extend(json);
-        assert_eq!(read_answer(&mut pipe.as_slice()).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            read_answer(&mut pipe.as_slice()).await.unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
     }
 }

@@ -42,11 +42,11 @@ docs:
 
 .PHONY: layers
 layers: ## does every module use only what it may?
-	$(CARGO) test --locked -p symdepot-tests --test tidy
+	$(CARGO) test --locked --workspace --test tidy
 
 .PHONY: test
 test: doctor ## everything but the long runs
-	$(CARGO) build --locked $(BINARIES)
+	$(CARGO) build --locked --workspace --bins --tests
 	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace
 
 .PHONY: check-template
@@ -63,7 +63,7 @@ bench: ## benchmarks of the core and of deriving
 
 .PHONY: bench-real
 bench-real: doctor ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
-	$(CARGO) build --locked --release $(BINARIES) -p symdepot-tests --bins
+	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
 
 .PHONY: build

@@ -2,7 +2,10 @@
 //!
 //! Compared is everything but what is not the core's: candidates, and the lines of source around a frame's.
 
-#![expect(clippy::unwrap_used, reason = "a fixture that cannot be read fails the test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a fixture that cannot be read fails the test"
+)]
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read};
@@ -25,7 +28,9 @@ fn beside() -> Option<PathBuf> {
     if folder.join("conformance/expected").is_dir() {
         return Some(folder);
     }
-    println!("skipped: Symbolicator's answers are not beside this checkout, in ../shared/conformance");
+    println!(
+        "skipped: Symbolicator's answers are not beside this checkout, in ../shared/conformance"
+    );
     None
 }
 
@@ -50,7 +55,9 @@ impl Derived {
         let mut cache = Vec::new();
         if let symbolic::debuginfo::Object::PortablePdb(_) = object {
             let mut converter = PortablePdbCacheConverter::new();
-            converter.process_portable_pdb(&PortablePdb::parse(&bytes).unwrap()).unwrap();
+            converter
+                .process_portable_pdb(&PortablePdb::parse(&bytes).unwrap())
+                .unwrap();
             converter.serialize(&mut cache).unwrap();
             return Derived::Ppdb(cache, features);
         }
@@ -62,10 +69,19 @@ impl Derived {
 
     fn outcome(&self) -> ModuleOutcome<'_> {
         let (cache, features) = match self {
-            Derived::Sym(bytes, features) => (LookupCache::Sym(SymCache::parse(bytes).unwrap()), features),
-            Derived::Ppdb(bytes, features) => (LookupCache::Ppdb(PortablePdbCache::parse(bytes).unwrap()), features),
+            Derived::Sym(bytes, features) => {
+                (LookupCache::Sym(SymCache::parse(bytes).unwrap()), features)
+            }
+            Derived::Ppdb(bytes, features) => (
+                LookupCache::Ppdb(PortablePdbCache::parse(bytes).unwrap()),
+                features,
+            ),
         };
-        ModuleOutcome::Found { cache, features: features.clone(), considered: Considered::default() }
+        ModuleOutcome::Found {
+            cache,
+            features: features.clone(),
+            considered: Considered::default(),
+        }
     }
 }
 
@@ -75,9 +91,19 @@ fn decompress(bytes: Vec<u8>) -> Vec<u8> {
     }
     if bytes.starts_with(b"MSCF") {
         let mut cabinet = cab::Cabinet::new(Cursor::new(bytes)).unwrap();
-        let name = cabinet.folder_entries().flat_map(|folder| folder.file_entries()).next().unwrap().name().to_owned();
+        let name = cabinet
+            .folder_entries()
+            .flat_map(|folder| folder.file_entries())
+            .next()
+            .unwrap()
+            .name()
+            .to_owned();
         let mut file = Vec::new();
-        cabinet.read_file(&name).unwrap().read_to_end(&mut file).unwrap();
+        cabinet
+            .read_file(&name)
+            .unwrap()
+            .read_to_end(&mut file)
+            .unwrap();
         return file;
     }
     bytes
@@ -95,19 +121,35 @@ fn check(case: &str, dif: Option<&str>, request: &Value) {
     let derived = dif.map(|dif| Derived::from_file(&beside.join("fixtures").join(dif)));
     let outcome = match &derived {
         Some(derived) => derived.outcome(),
-        None => ModuleOutcome::Missing { missing: Missing::not_found(), considered: Considered::default() },
+        None => ModuleOutcome::Missing {
+            missing: Missing::not_found(),
+            considered: Considered::default(),
+        },
     };
     let outcomes = vec![outcome; plan.wanted().len()];
     let (completed, stats) = symbolicate(&request, &plan, &outcomes);
-    let shown: usize = completed.stacktraces.iter().map(|stacktrace| stacktrace.frames.len()).sum();
-    assert_eq!(shown, stats.frames.total() + stats.inlined - stats.dropped, "{stats:?}");
+    let shown: usize = completed
+        .stacktraces
+        .iter()
+        .map(|stacktrace| stacktrace.frames.len())
+        .sum();
+    assert_eq!(
+        shown,
+        stats.frames.total() + stats.inlined - stats.dropped,
+        "{stats:?}"
+    );
     let mut got = serde_json::to_value(Response::Completed(completed)).unwrap();
 
     keep_what_the_core_says(&mut want);
     keep_what_the_core_says(&mut got);
     let mut differences = Vec::new();
     compare(&want, &got, String::new(), &mut differences);
-    assert!(differences.is_empty(), "{case}: {} differences\n{}", differences.len(), differences[..differences.len().min(20)].join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{case}: {} differences\n{}",
+        differences.len(),
+        differences[..differences.len().min(20)].join("\n")
+    );
 }
 
 fn keep_what_the_core_says(answer: &mut Value) {
@@ -116,7 +158,10 @@ fn keep_what_the_core_says(answer: &mut Value) {
     }
     for stacktrace in answer["stacktraces"].as_array_mut().unwrap() {
         for frame in stacktrace["frames"].as_array_mut().unwrap() {
-            frame.as_object_mut().unwrap().retain(|field, _| !SOURCE_CONTEXT.contains(&field.as_str()));
+            frame
+                .as_object_mut()
+                .unwrap()
+                .retain(|field, _| !SOURCE_CONTEXT.contains(&field.as_str()));
         }
     }
 }
@@ -125,9 +170,19 @@ fn keep_what_the_core_says(answer: &mut Value) {
 fn compare(want: &Value, got: &Value, path: String, differences: &mut Vec<String>) {
     match (want, got) {
         (Value::Object(want), Value::Object(got)) => {
-            for field in want.keys().chain(got.keys().filter(|field| !want.contains_key(*field))) {
-                let value = |object: &serde_json::Map<String, Value>| object.get(field).cloned().unwrap_or(Value::Null);
-                compare(&value(want), &value(got), format!("{path}.{field}"), differences);
+            for field in want
+                .keys()
+                .chain(got.keys().filter(|field| !want.contains_key(*field)))
+            {
+                let value = |object: &serde_json::Map<String, Value>| {
+                    object.get(field).cloned().unwrap_or(Value::Null)
+                };
+                compare(
+                    &value(want),
+                    &value(got),
+                    format!("{path}.{field}"),
+                    differences,
+                );
             }
         }
         (Value::Array(want), Value::Array(got)) if want.len() == got.len() => {
@@ -137,7 +192,11 @@ fn compare(want: &Value, got: &Value, path: String, differences: &mut Vec<String
         }
         (want, got) if want == got => {}
         (Value::Array(want), Value::Array(got)) => {
-            differences.push(format!("{path}: want {} elements, got {}", want.len(), got.len()));
+            differences.push(format!(
+                "{path}: want {} elements, got {}",
+                want.len(),
+                got.len()
+            ));
         }
         (want, got) => differences.push(format!("{path}: want {want}, got {got}")),
     }
@@ -167,7 +226,11 @@ fn a_module_without_debug_information_agrees() {
 #[test]
 fn a_module_that_does_not_exist_agrees() {
     let frames = json!([{"instruction_addr": "0xfa0", "addr_mode": "rel:3"}]);
-    check("macho_bad_module_index", None, &json!({"modules": macho_modules(), "stacktraces": [{"frames": frames}]}));
+    check(
+        "macho_bad_module_index",
+        None,
+        &json!({"modules": macho_modules(), "stacktraces": [{"frames": frames}]}),
+    );
 }
 
 #[test]
@@ -177,7 +240,11 @@ fn adjusted_addresses_agree() {
         {"instruction_addr": "0x100000fab", "adjust_instruction_addr": false},
         {"instruction_addr": "0x100000fac"}
     ]);
-    check("macho_adjust", Some(MACHO), &json!({"modules": macho_modules(), "stacktraces": [{"frames": frames}]}));
+    check(
+        "macho_adjust",
+        Some(MACHO),
+        &json!({"modules": macho_modules(), "stacktraces": [{"frames": frames}]}),
+    );
 }
 
 #[test]
@@ -206,7 +273,11 @@ fn a_web_assembly_frame_agrees() {
         }],
         "stacktraces": [{"frames": [{"instruction_addr": "0x8c", "addr_mode": "rel:0"}]}]
     });
-    check("wasm", Some("symbolicator/symbols/bd/a18fd85d4a4eb893022d6bfad846b1.debug"), &request);
+    check(
+        "wasm",
+        Some("symbolicator/symbols/bd/a18fd85d4a4eb893022d6bfad846b1.debug"),
+        &request,
+    );
 }
 
 #[test]
@@ -217,14 +288,18 @@ fn dotnet_frames_agree() {
         "modules": [{"type": "pe_dotnet", "debug_file": "integration.pdb", "debug_id": "0c1033f78632492e91c6c314b72e1920e60b819d"}],
         "stacktraces": [{"frames": frames}]
     });
-    check("dotnet", Some("symbolicator/symbols/integration.pdb/0C1033F78632492E91C6C314B72E1920ffffffff/integration.pdb"), &request);
+    check(
+        "dotnet",
+        Some(
+            "symbolicator/symbols/integration.pdb/0C1033F78632492E91C6C314B72E1920ffffffff/integration.pdb",
+        ),
+        &request,
+    );
 }
 
 /// Every `step` bytes from `start`, a frame.
 fn sweep(module: Value, start: u64, count: u64, step: u64) -> Value {
-    let frame = |index: u64| {
-        json!({"instruction_addr": format!("{:#x}", 0x1000_0000 + start + index * step), "adjust_instruction_addr": false})
-    };
+    let frame = |index: u64| json!({"instruction_addr": format!("{:#x}", 0x1000_0000 + start + index * step), "adjust_instruction_addr": false});
     let mut module = module;
     module["image_addr"] = json!("0x10000000");
     module["image_size"] = json!(0x400_0000);

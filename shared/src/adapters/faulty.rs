@@ -17,8 +17,8 @@ use futures::future::BoxFuture;
 use crate::cache::{ItemKey, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
-    BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifReader, DifStat, LaneMessage, Lanes, Page,
-    RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
+    BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifReader, DifStat, LaneMessage,
+    Lanes, Page, RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
 };
 
 /// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
@@ -103,18 +103,31 @@ impl Operation {
 
     /// Tells whether it changes anything; else it makes no difference whether it fails before or after.
     pub fn writes(self) -> bool {
-        matches!(self, Self::Replace | Self::Remove | Self::CreateBlob | Self::DeleteBlob | Self::Send)
+        matches!(
+            self,
+            Self::Replace | Self::Remove | Self::CreateBlob | Self::DeleteBlob | Self::Send
+        )
     }
 
     /// Returns the ways in which it can fail that differ from one another.
     pub fn ways(self) -> &'static [How] {
-        if self.writes() { &How::ALL } else { &[How::Before, How::Throttled, How::Denied] }
+        if self.writes() {
+            &How::ALL
+        } else {
+            &[How::Before, How::Throttled, How::Denied]
+        }
     }
 }
 
 impl How {
     /// Every way to fail.
-    pub const ALL: [Self; 5] = [Self::Before, Self::After, Self::Throttled, Self::Denied, Self::Repeated];
+    pub const ALL: [Self; 5] = [
+        Self::Before,
+        Self::After,
+        Self::Throttled,
+        Self::Denied,
+        Self::Repeated,
+    ];
 }
 
 impl Faults {
@@ -134,12 +147,18 @@ impl Faults {
     }
 
     /// Does something else just before the `nth` call of an operation.
-    pub fn interrupt<F>(&self, operation: Operation, nth: u64, interruption: impl FnOnce() -> F + Send + 'static)
-    where
+    pub fn interrupt<F>(
+        &self,
+        operation: Operation,
+        nth: u64,
+        interruption: impl FnOnce() -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let interruption: Interruption = Box::new(|| Box::pin(interruption()));
-        self.lock().interruptions.insert((operation, nth), interruption);
+        self.lock()
+            .interruptions
+            .insert((operation, nth), interruption);
     }
 
     /// Lets everything succeed again. Counts stay.
@@ -152,7 +171,11 @@ impl Faults {
 
     /// Returns how often an operation was called, those calls included that failed.
     pub fn calls(&self, operation: Operation) -> u64 {
-        self.lock().calls.get(&operation).copied().unwrap_or_default()
+        self.lock()
+            .calls
+            .get(&operation)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Makes a call, or lets it fail.
@@ -166,21 +189,31 @@ impl Faults {
         if let Some(interruption) = interruption {
             interruption().await;
         }
-        let Some(how) = fault else { return call().await };
+        let Some(how) = fault else {
+            return call().await;
+        };
         let (kind, cause) = match how {
-            How::Before => (StoreErrorKind::Transient, "the connection broke before the request was sent"),
+            How::Before => (
+                StoreErrorKind::Transient,
+                "the connection broke before the request was sent",
+            ),
             How::Throttled => (StoreErrorKind::Transient, "too many requests"),
             How::Denied => (StoreErrorKind::Denied, "access is denied"),
             How::After => {
                 call().await?;
-                (StoreErrorKind::Transient, "the connection broke before the answer came")
+                (
+                    StoreErrorKind::Transient,
+                    "the connection broke before the answer came",
+                )
             }
             How::Repeated => {
                 call().await?;
                 return call().await;
             }
         };
-        Err(StoreError::new(kind, format!("{operation:?} on purpose")).caused_by(cause).into())
+        Err(StoreError::new(kind, format!("{operation:?} on purpose"))
+            .caused_by(cause)
+            .into())
     }
 
     fn next(&self, operation: Operation) -> (Option<How>, Option<Interruption>) {
@@ -188,7 +221,10 @@ impl Faults {
         let calls = state.calls.entry(operation).or_default();
         *calls += 1;
         let this = (operation, *calls);
-        let fault = state.faults.remove(&this).or_else(|| state.always.get(&operation).copied());
+        let fault = state
+            .faults
+            .remove(&this)
+            .or_else(|| state.always.get(&operation).copied());
         (fault, state.interruptions.remove(&this))
     }
 
@@ -225,24 +261,45 @@ impl FaultyRecords {
 
 #[async_trait]
 impl RecordStore for FaultyRecords {
-    async fn load(&self, keys: &[ItemKey], consistency: Consistency) -> Result<Vec<Option<Stored>>, StoreError> {
-        self.faults.call(Operation::Load, || self.records.load(keys, consistency)).await
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.faults
+            .call(Operation::Load, || self.records.load(keys, consistency))
+            .await
     }
 
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
-        self.faults.call(Operation::Query, || self.records.query(partition)).await
+        self.faults
+            .call(Operation::Query, || self.records.query(partition))
+            .await
     }
 
-    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError> {
-        self.faults.call(Operation::Replace, || self.records.replace(key, expected, next)).await
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, StoreError> {
+        self.faults
+            .call(Operation::Replace, || {
+                self.records.replace(key, expected, next)
+            })
+            .await
     }
 
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
-        self.faults.call(Operation::Remove, || self.records.remove(key, expected)).await
+        self.faults
+            .call(Operation::Remove, || self.records.remove(key, expected))
+            .await
     }
 
     async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
-        self.faults.call(Operation::Page, || self.records.page(after)).await
+        self.faults
+            .call(Operation::Page, || self.records.page(after))
+            .await
     }
 }
 
@@ -262,24 +319,42 @@ impl FaultyBlobs {
 
 #[async_trait]
 impl BlobStore for FaultyBlobs {
-    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, StoreError> {
-        self.faults.call(Operation::GetBlob, || self.blobs.get(path, range.clone())).await
+    async fn get(
+        &self,
+        path: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Bytes>, StoreError> {
+        self.faults
+            .call(Operation::GetBlob, || self.blobs.get(path, range.clone()))
+            .await
     }
 
     async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
-        self.faults.call(Operation::CreateBlob, || self.blobs.create(path, body.clone())).await
+        self.faults
+            .call(Operation::CreateBlob, || {
+                self.blobs.create(path, body.clone())
+            })
+            .await
     }
 
     async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        self.faults.call(Operation::DeleteBlob, || self.blobs.delete(path)).await
+        self.faults
+            .call(Operation::DeleteBlob, || self.blobs.delete(path))
+            .await
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
-        self.faults.call(Operation::ListBlobs, || self.blobs.list(prefix, after)).await
+        self.faults
+            .call(Operation::ListBlobs, || self.blobs.list(prefix, after))
+            .await
     }
 
     async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
-        self.faults.call(Operation::PresignBlob, || self.blobs.presign(path, lifetime)).await
+        self.faults
+            .call(Operation::PresignBlob, || {
+                self.blobs.presign(path, lifetime)
+            })
+            .await
     }
 }
 
@@ -300,11 +375,22 @@ impl FaultyDifs {
 #[async_trait]
 impl DifReader for FaultyDifs {
     async fn stat(&self, location: &Location) -> Result<DifStat, DifError> {
-        self.faults.call(Operation::StatDif, || self.difs.stat(location)).await
+        self.faults
+            .call(Operation::StatDif, || self.difs.stat(location))
+            .await
     }
 
-    async fn read(&self, location: &Location, etag: &str, range: Range<u64>) -> Result<Bytes, DifError> {
-        self.faults.call(Operation::ReadDif, || self.difs.read(location, etag, range.clone())).await
+    async fn read(
+        &self,
+        location: &Location,
+        etag: &str,
+        range: Range<u64>,
+    ) -> Result<Bytes, DifError> {
+        self.faults
+            .call(Operation::ReadDif, || {
+                self.difs.read(location, etag, range.clone())
+            })
+            .await
     }
 }
 
@@ -325,7 +411,9 @@ impl FaultyLanes {
 #[async_trait]
 impl Lanes for FaultyLanes {
     async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
-        self.faults.call(Operation::Send, || self.lanes.send(message, delay)).await
+        self.faults
+            .call(Operation::Send, || self.lanes.send(message, delay))
+            .await
     }
 }
 
@@ -346,59 +434,129 @@ mod tests {
     fn bench() -> Bench {
         let (memory, faults) = (Arc::new(MemoryRecords::new()), Arc::new(Faults::new()));
         let records = FaultyRecords::new(memory.clone(), faults.clone());
-        Bench { memory, faults, records, key: module().entry(Kind::SymCache) }
+        Bench {
+            memory,
+            faults,
+            records,
+            key: module().entry(Kind::SymCache),
+        }
     }
 
     fn module() -> ModuleKey {
-        ModuleKey::uploads(Scope::Global, &ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap()))
+        ModuleKey::uploads(
+            Scope::Global,
+            &ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap()),
+        )
     }
 
     fn stored(revision: u64) -> Stored {
         let entry = Entry::new(module(), Kind::SymCache, Timestamp::from_secs(revision));
-        Stored { revision: Revision::from_random(revision), item: Item::Entry(entry) }
+        Stored {
+            revision: Revision::from_random(revision),
+            item: Item::Entry(entry),
+        }
     }
 
     #[tokio::test]
     async fn a_call_that_fails_before_has_done_nothing_and_one_that_fails_after_has() {
-        let Bench { memory, faults, records, key } = bench();
+        let Bench {
+            memory,
+            faults,
+            records,
+            key,
+        } = bench();
         for how in [How::Before, How::Throttled] {
-            faults.fail(Operation::Replace, faults.calls(Operation::Replace) + 1, how);
+            faults.fail(
+                Operation::Replace,
+                faults.calls(Operation::Replace) + 1,
+                how,
+            );
             let error = records.replace(&key, None, &stored(1)).await.unwrap_err();
-            assert_eq!((error.kind(), memory.peek(&key)), (StoreErrorKind::Transient, None));
+            assert_eq!(
+                (error.kind(), memory.peek(&key)),
+                (StoreErrorKind::Transient, None)
+            );
         }
         faults.fail(Operation::Replace, 3, How::Denied);
-        assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap_err().kind(), StoreErrorKind::Denied);
+        assert_eq!(
+            records
+                .replace(&key, None, &stored(1))
+                .await
+                .unwrap_err()
+                .kind(),
+            StoreErrorKind::Denied
+        );
         faults.fail(Operation::Replace, 4, How::After);
-        assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap_err().kind(), StoreErrorKind::Transient);
+        assert_eq!(
+            records
+                .replace(&key, None, &stored(1))
+                .await
+                .unwrap_err()
+                .kind(),
+            StoreErrorKind::Transient
+        );
         assert_eq!(memory.peek(&key), Some(stored(1)));
-        assert_eq!((faults.calls(Operation::Replace), memory.calls().of("replace")), (4, 1));
+        assert_eq!(
+            (
+                faults.calls(Operation::Replace),
+                memory.calls().of("replace")
+            ),
+            (4, 1)
+        );
     }
 
     #[tokio::test]
     async fn a_repeated_write_loses_against_itself() {
-        let Bench { faults, records, key, .. } = bench();
+        let Bench {
+            faults,
+            records,
+            key,
+            ..
+        } = bench();
         faults.fail(Operation::Replace, 1, How::Repeated);
-        assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Lost(Some(stored(1))));
+        assert_eq!(
+            records.replace(&key, None, &stored(1)).await.unwrap(),
+            Replaced::Lost(Some(stored(1)))
+        );
 
         let blobs = FaultyBlobs::new(Arc::new(MemoryBlobs::new()), faults.clone());
         faults.fail(Operation::CreateBlob, 1, How::Repeated);
-        assert_eq!(blobs.create("a", Bytes::new()).await.unwrap(), Created::AlreadyThere);
+        assert_eq!(
+            blobs.create("a", Bytes::new()).await.unwrap(),
+            Created::AlreadyThere
+        );
     }
 
     #[tokio::test]
     async fn somebody_else_may_write_between_two_calls() {
-        let Bench { memory, faults, records, key } = bench();
+        let Bench {
+            memory,
+            faults,
+            records,
+            key,
+        } = bench();
         let (other, others_key) = (memory.clone(), key.clone());
         faults.interrupt(Operation::Replace, 1, move || async move {
             other.replace(&others_key, None, &stored(7)).await.unwrap();
         });
-        assert_eq!(records.load(std::slice::from_ref(&key), Consistency::Strong).await.unwrap(), [None]);
-        assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Lost(Some(stored(7))));
+        assert_eq!(
+            records
+                .load(std::slice::from_ref(&key), Consistency::Strong)
+                .await
+                .unwrap(),
+            [None]
+        );
+        assert_eq!(
+            records.replace(&key, None, &stored(1)).await.unwrap(),
+            Replaced::Lost(Some(stored(7)))
+        );
     }
 
     #[tokio::test]
     async fn what_always_fails_fails_until_it_is_healed() {
-        let Bench { faults, records, .. } = bench();
+        let Bench {
+            faults, records, ..
+        } = bench();
         faults.fail_always(Operation::Page, How::Throttled);
         assert!(records.page(None).await.is_err() && records.page(None).await.is_err());
         faults.heal();

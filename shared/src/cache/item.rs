@@ -117,6 +117,8 @@ pub struct Dif {
     pub module: ModuleKey,
     /// Where it is, and which bytes.
     pub dif: DifRef,
+    /// The event that brought it, in the order of those of its key: an older event may not undo it.
+    pub sequencer: String,
     /// Its size in bytes, as uploaded.
     pub size: u64,
     /// What the object in it is.

@@ -116,10 +116,15 @@ impl Builder {
             if !self.is_due(entry, kinds.contains(&kind), invocation.now()) {
                 continue;
             }
-            match self.take_lease(invocation, module, kind).await? {
-                Ok(lease) => held.push(lease),
-                Err(until) if kinds.contains(&kind) => later = later.max(until),
-                Err(_) => {}
+            match self.take_lease(invocation, module, kind).await {
+                Ok(Ok(lease)) => held.push(lease),
+                Ok(Err(until)) if kinds.contains(&kind) => later = later.max(until),
+                Ok(Err(_)) => {}
+                Err(error) => {
+                    // What cannot be given back now runs out by itself.
+                    let _ = self.give_back(invocation, module, &held).await;
+                    return Err(error.into());
+                }
             }
         }
         if !held.is_empty() {
@@ -187,11 +192,18 @@ impl Builder {
         };
         match made {
             Ok(made) => {
-                let mut later = None;
+                let (mut later, mut failed) = (None, None);
                 for (lease, made) in held.iter().zip(made) {
-                    later = later.max(self.finish(invocation, module, lease, made).await?);
+                    match self.finish(invocation, module, lease, made).await {
+                        Ok(at) => later = later.max(at),
+                        Err(error) => {
+                            // One that cannot be published keeps no other from it.
+                            let _ = self.give_back(invocation, module, std::slice::from_ref(lease)).await;
+                            failed = Some(error);
+                        }
+                    }
                 }
-                Ok(later)
+                failed.map_or(Ok(later), |error| Err(error.into()))
             }
             Err(DifError::Store(error)) => {
                 self.give_back(invocation, module, held).await?;

@@ -73,3 +73,94 @@ fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
         _ => Missing::not_found(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::ModuleKey;
+    use crate::domain::{Features, FileType, Location, ModuleId, Scope};
+
+    fn dif(name: &str, file_type: FileType, offers: &str) -> Dif {
+        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        Dif {
+            module: ModuleKey::uploads(Scope::Global, &id),
+            dif: DifRef { location: Location::new(name), etag: "1".to_owned() },
+            sequencer: "00".to_owned(),
+            size: 1,
+            file_type,
+            features: Features {
+                has_debug_info: offers.contains("debug"),
+                has_unwind_info: offers.contains("unwind"),
+                has_symbols: offers.contains("symbols"),
+                ..Features::default()
+            },
+            refused: None,
+        }
+    }
+
+    fn ranked(difs: &[Dif], kind: Kind) -> Vec<String> {
+        rank(difs, kind, &[100]).unwrap().iter().map(|ranked| ranked.dif.dif.location.to_string()).collect()
+    }
+
+    #[test]
+    fn names_come_from_the_debug_file_and_unwind_information_from_the_program() {
+        let difs = [dif("a.exe", FileType::Pe, "unwind symbols"), dif("a.pdb", FileType::Pdb, "debug symbols")];
+        assert_eq!(ranked(&difs, Kind::SymCache), ["a.pdb", "a.exe"]);
+        assert_eq!(ranked(&difs, Kind::CfiCache), ["a.exe", "a.pdb"]);
+    }
+
+    #[test]
+    fn the_ranking_depends_on_what_files_are_and_not_on_when_they_came() {
+        let mut difs = vec![
+            dif("nothing", FileType::ElfCode, ""),
+            dif("z", FileType::ElfDebug, "debug"),
+            dif("symbols", FileType::ElfCode, "symbols"),
+            dif("a", FileType::Breakpad, "debug"),
+            dif("b", FileType::ElfDebug, "debug"),
+        ];
+        // Debug information over symbols over nothing; then what a debugger would open first; then the path.
+        let expected = ["b", "z", "a", "symbols", "nothing"];
+        for _ in 0..difs.len() {
+            assert_eq!(ranked(&difs, Kind::SymCache), expected);
+            difs.rotate_left(1);
+        }
+        difs.reverse();
+        assert_eq!(ranked(&difs, Kind::SymCache), expected);
+    }
+
+    #[test]
+    fn what_is_too_large_is_passed_over_until_the_limit_grows_and_says_so_where_nothing_else_is_left() {
+        let too_large = Missing::new(Cause::TooLarge { limit: 100 }, "too large");
+        let refused = Dif { refused: Some(too_large.clone()), ..dif("large", FileType::ElfDebug, "debug") };
+        let other = dif("small", FileType::ElfCode, "symbols");
+        assert_eq!(ranked(&[refused.clone(), other], Kind::SymCache), ["small"]);
+        assert_eq!(rank(std::slice::from_ref(&refused), Kind::SymCache, &[100]), Err(too_large));
+        let grown = rank(&[refused], Kind::SymCache, &[200]).unwrap();
+        assert_eq!(grown.len(), 1);
+    }
+
+    #[test]
+    fn where_nothing_serves_the_reason_is_told() {
+        let cause = |difs: &[Dif], kind| rank(difs, kind, &[]).unwrap_err().cause;
+        assert_eq!(cause(&[], Kind::SymCache), Cause::NotFound);
+        assert_eq!(cause(&[dif("sources", FileType::SourceBundle, "")], Kind::SymCache), Cause::NotFound);
+        assert_eq!(cause(&[dif("a.pdb", FileType::Pdb, "debug")], Kind::PpdbCache), Cause::Unsupported);
+        assert_eq!(cause(&[dif("a.debug", FileType::ElfDebug, "debug")], Kind::PpdbCache), Cause::NotFound);
+    }
+
+    #[test]
+    fn a_candidate_tells_what_became_of_it() {
+        let dif = dif("a", FileType::ElfDebug, "debug");
+        let download = |cause: Option<Cause>| {
+            let missing = cause.map(|cause| Missing::new(cause, "because"));
+            candidate(&dif, &SourceKey::uploads(), missing.as_ref()).download
+        };
+        let details = "because".to_owned();
+        assert_eq!(download(None), Download::Ok { features: dif.features.clone() });
+        assert_eq!(download(Some(Cause::NotFound)), Download::NotFound);
+        assert_eq!(download(Some(Cause::PermissionDenied)), Download::NoPerm { details: details.clone() });
+        assert_eq!(download(Some(Cause::Malformed)), Download::Malformed);
+        assert_eq!(download(Some(Cause::Crashed)), Download::Malformed);
+        assert_eq!(download(Some(Cause::Timeout)), Download::Error { details });
+    }
+}

@@ -12,9 +12,13 @@ use tokio::time::Instant;
 use super::Invocation;
 use crate::cache::{Entry, Item, ItemKey};
 use crate::debuginfo::OpenCache;
+use crate::symbolicate::NameMemory;
 
 /// Items that are remembered; some hundred bytes each.
 const MAX_ITEMS: usize = 20_000;
+
+/// Demangled names that are remembered, in bytes.
+const MAX_NAME_BYTES: u64 = 10 << 20;
 
 /// A ready entry is believed for at most this long: what its owner removed is out of every answer within a minute.
 const READY_LIFETIME: Duration = Duration::from_secs(45);
@@ -27,6 +31,7 @@ const MISS_LIFETIME: Duration = Duration::from_secs(2);
 pub struct Memory {
     items: Cache<ItemKey, Remembered>,
     opened: Cache<String, OpenCache, ByBytes>,
+    names: NameMemory,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +64,7 @@ impl Memory {
             }
             Err(_) => Cache::with_weighter(1_000, max_bytes, ByBytes),
         };
-        Self { items: Cache::new(MAX_ITEMS), opened }
+        Self { items: Cache::new(MAX_ITEMS), opened, names: NameMemory::new(MAX_NAME_BYTES) }
     }
 
     /// Returns what is remembered of a key: the item, or that there is none; `None` where nothing is.
@@ -96,6 +101,11 @@ impl Memory {
         self.opened.get_or_insert_async(path, open).await
     }
 
+    /// Returns the demangled names that are remembered.
+    pub(super) fn names(&self) -> &NameMemory {
+        &self.names
+    }
+
     /// Returns how many bytes of opened caches are remembered.
     pub fn bytes(&self) -> u64 {
         self.opened.weight()
@@ -105,4 +115,78 @@ impl Memory {
 /// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.
 fn is_unsettled(entry: &Entry) -> bool {
     entry.suspect().is_some() || (entry.ready().is_none() && (entry.ask().is_some() || entry.lease().is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Applied, Change, Kind, Lane, ModuleKey, Policy, apply};
+    use crate::domain::{Cause, Missing, ModuleId, Scope};
+
+    fn invocation() -> Invocation {
+        Invocation::new("1".to_owned(), Duration::from_secs(1000), Duration::from_secs(9), [1; 32])
+    }
+
+    fn entry(changes: impl FnOnce(&Invocation) -> Vec<Change>) -> (ItemKey, Option<Arc<Item>>) {
+        let invocation = invocation();
+        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        let module = ModuleKey::uploads(Scope::Global, &id);
+        let mut entry = Entry::new(module.clone(), Kind::SymCache, invocation.now());
+        for change in changes(&invocation) {
+            match apply(&entry, &change, invocation.now(), &Policy::default()) {
+                Ok(Applied::Changed(next)) => entry = next,
+                other => panic!("{other:?}"),
+            }
+        }
+        (module.entry(Kind::SymCache), Some(Arc::new(Item::Entry(entry))))
+    }
+
+    fn take(invocation: &Invocation, token: &crate::cache::Token) -> Change {
+        Change::TakeLease { holder: "1".to_owned(), token: token.clone(), deadline: invocation.deadline() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_miss_is_believed_for_two_seconds_at_most() {
+        let failed = entry(|invocation| {
+            let (token, missing) = (invocation.token(), Missing::new(Cause::NotFound, "no"));
+            vec![take(invocation, &token), Change::Fail { token, missing, seen: crate::cache::Seen::default() }]
+        });
+        for (key, item) in [failed, (ItemKey::request("1"), None)] {
+            let memory = Memory::new(1000);
+            memory.remember(&invocation(), key.clone(), item.clone());
+            assert_eq!(memory.item(&key), Some(item));
+            tokio::time::advance(MISS_LIFETIME).await;
+            assert_eq!(memory.item(&key), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_about_to_change_is_not_remembered() {
+        let asked = entry(|invocation| vec![Change::Ask { id: invocation.token(), lane: Lane::Eager }]);
+        let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);
+        for (key, item) in [asked, leased] {
+            let memory = Memory::new(1000);
+            memory.remember(&invocation(), key.clone(), item);
+            assert_eq!(memory.item(&key), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forgotten_is_read_again() {
+        let memory = Memory::new(1000);
+        let key = ItemKey::request("1");
+        memory.remember(&invocation(), key.clone(), None);
+        memory.forget(&key);
+        assert_eq!(memory.item(&key), None);
+    }
+
+    #[tokio::test]
+    async fn a_cache_that_cannot_be_opened_is_not_remembered() {
+        let memory = Memory::new(1000);
+        for attempt in 0..2 {
+            let opened = memory.opened("path", async { Err::<OpenCache, i32>(attempt) }).await;
+            assert_eq!(opened.unwrap_err(), attempt, "each attempt reads anew");
+        }
+        assert_eq!(memory.bytes(), 0);
+    }
 }

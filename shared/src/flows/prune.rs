@@ -213,3 +213,25 @@ fn name(item: &Item) -> &'static str {
         Item::Newer { .. } => "newer",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Applied, Kind, ModuleKey, Policy, Token, apply};
+    use crate::domain::{ModuleId, Scope, Timestamp};
+
+    #[test]
+    fn a_blob_is_named_by_the_lease_that_makes_it_and_by_what_cannot_be_read() {
+        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        let module = ModuleKey::uploads(Scope::Global, &id);
+        let (token, now) = (Token::from_random(7), Timestamp::from_secs(1000));
+        let path = module.entry(Kind::SymCache).blob(Kind::SymCache, 1, &token);
+        let new = Entry::new(module, Kind::SymCache, now);
+        let take = Change::TakeLease { holder: "1".to_owned(), token, deadline: now };
+        let Ok(Applied::Changed(leased)) = apply(&new, &take, now, &Policy::default()) else { panic!("not leased") };
+        assert!(!names(&Item::Entry(new), &path));
+        assert!(names(&Item::Entry(leased.clone()), &path));
+        assert!(!names(&Item::Entry(leased), "derived/symcache/v1/a/symcache/other"));
+        assert!(names(&Item::Newer { schema: 99 }, &path));
+    }
+}

@@ -23,7 +23,7 @@ use crate::cache::{
 use crate::debuginfo::{BlobFault, OpenCache};
 use crate::domain::{Candidate, Cause, Location, Missing, ModuleId, Scope, SourceKey};
 use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
-use crate::symbolicate::{Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate};
+use crate::symbolicate::{Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering};
 
 /// Blobs read at a time.
 const READS_IN_FLIGHT: usize = 8;
@@ -68,14 +68,22 @@ struct Lookup {
 
 /// What came of a lookup.
 enum Found {
-    Cache { cache: OpenCache, entry: Entry, ready: Ready },
+    Cache { cache: OpenCache, chosen: Box<Chosen> },
     Missing { missing: Missing, candidates: Vec<Candidate> },
     Failed { detail: String },
 }
 
+/// A state that can be used, and the entry that it belongs to.
+struct Chosen {
+    entry: Entry,
+    ready: Ready,
+    /// The place of its scope among those that the request may read.
+    at: usize,
+}
+
 /// What to do next about a lookup.
 enum Next {
-    Use(Entry, Ready),
+    Use(Box<Chosen>),
     Give(Missing, Vec<Candidate>),
     Wait,
 }
@@ -118,7 +126,7 @@ impl Symbolicator {
             return Ok(Answer::Pending);
         }
         let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
-        let (completed, stats) = symbolicate(request, &plan, &outcomes);
+        let (completed, stats) = symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
         self.touch(invocation, &lookups).await;
         Ok(Answer::Completed(Box::new(completed), stats))
     }
@@ -195,7 +203,7 @@ impl Symbolicator {
         for at in open {
             let items: Vec<Option<Arc<Item>>> = items.by_ref().take(lookups[at].modules.len()).collect();
             match self.next(invocation, &lookups[at], &items, is_last, unreadable).await? {
-                Next::Use(entry, ready) => to_read.push((at, entry, ready)),
+                Next::Use(chosen) => to_read.push((at, chosen)),
                 Next::Give(missing, candidates) => {
                     lookups[at].outcome = Some(Found::Missing { missing, candidates });
                 }
@@ -203,22 +211,23 @@ impl Symbolicator {
             }
         }
         let mut reads = stream::iter(to_read)
-            .map(|(at, entry, ready)| async move {
-                let read = self.open(entry.kind(), &ready).await;
-                (at, entry, ready, read)
+            .map(|(at, chosen)| async move {
+                let read = self.open(&chosen).await;
+                (at, chosen, read)
             })
             .buffer_unordered(READS_IN_FLIGHT);
-        while let Some((at, entry, ready, read)) = reads.next().await {
+        while let Some((at, chosen, read)) = reads.next().await {
+            let blob = &chosen.ready.blob.path;
             match read {
-                Ok(cache) => lookups[at].outcome = Some(Found::Cache { cache, entry, ready }),
+                Ok(cache) => lookups[at].outcome = Some(Found::Cache { cache, chosen }),
                 Err(ReadError::Store(error)) => {
-                    tracing::warn!(blob = ready.blob.path, %error, "could not read a blob");
+                    tracing::warn!(blob, %error, "could not read a blob");
                     lookups[at].outcome = Some(Found::Failed { detail: error.to_string() });
                 }
                 Err(fault) => {
-                    tracing::warn!(blob = ready.blob.path, %fault, "a blob is not what its record says");
-                    self.report(invocation, &entry, &ready).await?;
-                    unreadable.insert(ready.blob.path);
+                    tracing::warn!(blob, %fault, "a blob is not what its record says");
+                    self.report(invocation, &chosen).await?;
+                    unreadable.insert(blob.clone());
                 }
             }
         }
@@ -234,7 +243,7 @@ impl Symbolicator {
         is_last: bool,
         unreadable: &HashSet<String>,
     ) -> Result<Next, StoreError> {
-        let mut best: Option<(usize, Entry, Ready)> = None;
+        let mut best: Option<Box<Chosen>> = None;
         let mut missing: Option<(Missing, Vec<Candidate>)> = None;
         let mut waits_for: Vec<Awaited> = Vec::new();
         let reader = self.settings.reader();
@@ -252,8 +261,8 @@ impl Symbolicator {
                     if ready.version < crate::cache::current_version(lookup.kind) {
                         self.ask(invocation, module, lookup.kind, Lane::Refresh).await?;
                     }
-                    if best.as_ref().is_none_or(|(_, _, best)| ready.rank < best.rank) {
-                        best = Some((at, entry.clone(), ready.clone()));
+                    if best.as_ref().is_none_or(|best| ready.rank < best.ready.rank) {
+                        best = Some(Box::new(Chosen { entry: entry.clone(), ready: ready.clone(), at }));
                     }
                 }
                 (Decision::Missing(placeholder), Some(entry)) => {
@@ -266,11 +275,11 @@ impl Symbolicator {
                 (_, entry) => waits_for.push(Awaited { at, is_known: entry.is_some(), is_asked_for: false }),
             }
         }
-        if let Some((at, entry, ready)) = best {
+        if let Some(chosen) = best {
             // Wait only for what could beat it: a nearer scope, or a better file, that is known to be on its way.
-            let could_beat = |other: &Awaited| other.is_known && (other.at < at || ready.rank.as_u8() > 0);
+            let could_beat = |other: &Awaited| other.is_known && (other.at < chosen.at || chosen.ready.rank.as_u8() > 0);
             if is_last || !waits_for.iter().any(could_beat) {
-                return Ok(Next::Use(entry, ready));
+                return Ok(Next::Use(chosen));
             }
         } else if waits_for.is_empty() {
             let (missing, candidates) = missing.unwrap_or_else(|| (Missing::not_found(), Vec::new()));
@@ -319,7 +328,8 @@ impl Symbolicator {
     }
 
     /// Reports a blob that cannot be read, and has it built again.
-    async fn report(&self, invocation: &Invocation, entry: &Entry, ready: &Ready) -> Result<(), StoreError> {
+    async fn report(&self, invocation: &Invocation, chosen: &Chosen) -> Result<(), StoreError> {
+        let Chosen { entry, ready, .. } = chosen;
         let id = invocation.token();
         let change = Change::Suspect { blob: ready.blob.path.clone(), id: id.clone() };
         match self.change(invocation, entry.module(), entry.kind(), &change).await? {
@@ -331,10 +341,10 @@ impl Symbolicator {
     }
 
     /// Reads a blob and opens it, unless this instance remembers it.
-    async fn open(&self, kind: Kind, ready: &Ready) -> Result<OpenCache, ReadError> {
+    async fn open(&self, Chosen { entry, ready, .. }: &Chosen) -> Result<OpenCache, ReadError> {
         let read = async {
             let blob = self.caches.get(&ready.blob.path, None).await?.ok_or(ReadError::Gone)?;
-            Ok(OpenCache::open(kind, ready, blob)?)
+            Ok(OpenCache::open(entry.kind(), ready, blob)?)
         };
         self.memory.opened(&ready.blob.path, read).await
     }
@@ -359,7 +369,8 @@ impl Symbolicator {
     async fn touch(&self, invocation: &Invocation, lookups: &[Lookup]) {
         let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
         for lookup in lookups {
-            let Some(Found::Cache { entry, .. }) = &lookup.outcome else { continue };
+            let Some(Found::Cache { chosen, .. }) = &lookup.outcome else { continue };
+            let entry = &chosen.entry;
             if invocation.now().since(entry.last_used_at()) < due {
                 continue;
             }
@@ -398,7 +409,8 @@ enum ReadError {
 /// Returns what the pure core is told of a lookup.
 fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
     match &lookup.outcome {
-        Some(Found::Cache { cache, entry, ready }) => {
+        Some(Found::Cache { cache, chosen }) => {
+            let Chosen { entry, ready, .. } = &**chosen;
             let considered = Considered { candidates: entry.candidates(), used: used(entry, ready) };
             let cache = match lookup.kind {
                 Kind::PpdbCache => cache.ppdb_cache().map(LookupCache::Ppdb),

@@ -21,7 +21,6 @@ pub struct Update<'a> {
 
 /// What became of a change. A lost race is an outcome, not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every change keeps the entry")]
 pub enum Updated {
     /// Its effect is stored: the entry as it is now.
     Done(Entry),

@@ -82,17 +82,20 @@ impl Builder {
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
             Err(DifError::Store(error)) => return Err(error.into()),
         };
+        // What was here before is named by the item until it is out of every answer: an event that comes again undoes it.
+        let former = known.filter(|known| !known.objects.is_empty());
         let mut upload = Upload {
             key: event.key.clone(),
-            etag: stat.etag.clone(),
+            etag: former.as_ref().map_or(&stat.etag, |former| &former.etag).clone(),
             sequencer: event.sequencer.clone(),
             size: stat.size,
-            objects: known.as_ref().map(|known| known.objects.clone()).unwrap_or_default(),
+            objects: former.as_ref().map(|former| former.objects.clone()).unwrap_or_default(),
             state: UploadState::Pending,
             at: invocation.now(),
             expires_at: None,
         };
         let Some(scope) = scope_of(&event.key) else {
+            upload.etag.clone_from(&stat.etag);
             upload.state = UploadState::Ignored { reason: NO_SCOPE.to_owned() };
             self.put_upload(invocation, upload).await?;
             return Ok(());
@@ -105,7 +108,8 @@ impl Builder {
         let (objects, refused, mut open) = match reading {
             Reading::Objects(objects, refused, open) => (objects, refused, open),
             Reading::Ignored(reason) => {
-                self.replace_former(invocation, &scope, known.as_ref(), &dif).await?;
+                self.replace_former(invocation, &scope, former.as_ref(), &dif).await?;
+                upload.etag.clone_from(&stat.etag);
                 upload.objects.clear();
                 upload.state = UploadState::Ignored { reason };
                 self.put_upload(invocation, upload).await?;
@@ -113,16 +117,20 @@ impl Builder {
             }
             Reading::Overtaken => return Ok(()),
         };
+        self.replace_former(invocation, &scope, former.as_ref(), &dif).await?;
         // The item names the objects before there is anything to undo, so that a removal finds what to undo.
+        upload.etag.clone_from(&stat.etag);
         upload.objects.clone_from(&objects);
-        self.put_upload(invocation, upload.clone()).await?;
-        self.replace_former(invocation, &scope, known.as_ref(), &dif).await?;
+        if !self.put_upload(invocation, upload.clone()).await? {
+            return Ok(());
+        }
         let modules = modules(&scope, &objects);
         for module in &modules {
-            self.add_dif(invocation, module, &dif, stat.size, refused.clone()).await?;
+            self.add_dif(invocation, module, &upload, &dif, refused.clone()).await?;
         }
         if !self.is_current(&event.key, &upload).await? {
-            self.remove_difs(invocation, &modules, &dif).await?;
+            let ours = |present: &Dif| present.sequencer == upload.sequencer;
+            self.remove_difs(invocation, &modules, &dif.location, ours).await?;
             return Ok(());
         }
         let mut asks = Vec::with_capacity(modules.len());
@@ -231,7 +239,7 @@ impl Builder {
         dif: &DifRef,
     ) -> Result<(), Error> {
         let modules = modules(scope, objects);
-        self.remove_difs(invocation, &modules, dif).await?;
+        self.remove_difs(invocation, &modules, &dif.location, |present| present.dif == *dif).await?;
         for module in &modules {
             let mark = invocation.token();
             for kind in &module.kinds {
@@ -247,8 +255,8 @@ impl Builder {
         &self,
         invocation: &Invocation,
         module: &FiledModule,
+        upload: &Upload,
         dif: &DifRef,
-        size: u64,
         refused: Option<Missing>,
     ) -> Result<(), Error> {
         let key = module.key.dif(&dif.location);
@@ -261,12 +269,16 @@ impl Builder {
         let item = Item::Dif(Dif {
             module: module.key.clone(),
             dif: dif.clone(),
-            size,
+            sequencer: upload.sequencer.clone(),
+            size: upload.size,
             file_type: module.file_type,
             features: module.features.clone(),
             refused,
         });
-        self.update(invocation).put(&key, item, |_| false).await?;
+        let is_later = |present: &Item| {
+            matches!(present, Item::Dif(present) if order(&upload.sequencer, &present.sequencer).is_lt())
+        };
+        self.update(invocation).put(&key, item, is_later).await?;
         for alias in &module.aliases {
             let item = Item::Alias(Alias { target: module.key.clone() });
             self.update(invocation).put(&alias.alias(), item, |_| false).await?;
@@ -278,11 +290,12 @@ impl Builder {
         &self,
         invocation: &Invocation,
         modules: &[FiledModule],
-        dif: &DifRef,
+        location: &Location,
+        is_meant: impl Fn(&Dif) -> bool,
     ) -> Result<(), Error> {
-        let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.dif == *dif);
+        let is_meant = |item: &Item| matches!(item, Item::Dif(present) if is_meant(present));
         for module in modules {
-            self.update(invocation).remove(&module.key.dif(&dif.location), is_it).await?;
+            self.update(invocation).remove(&module.key.dif(location), is_meant).await?;
         }
         Ok(())
     }
@@ -451,5 +464,35 @@ mod tests {
         for key in ["a.debug", "global/", "/a.debug", ""] {
             assert_eq!(scope_of(key), None, "{key:?}");
         }
+    }
+
+    fn object(file_type: FileType, code_id: Option<&str>, has_debug_info: bool) -> UploadedObject {
+        let debug_id = "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap();
+        UploadedObject {
+            module: ModuleId::Debug(debug_id),
+            debug_id: Some(debug_id),
+            code_id: code_id.map(|id| crate::domain::CodeId::new(id.into())),
+            file_type,
+            arch: "x86_64".to_owned(),
+            features: Features { has_debug_info, has_unwind_info: !has_debug_info, ..Features::default() },
+        }
+    }
+
+    #[test]
+    fn objects_with_one_id_are_one_module_that_offers_all_of_them() {
+        let modules = modules(
+            &Scope::Global,
+            &[object(FileType::Pe, Some("f1c3bcc0"), false), object(FileType::Pdb, None, true)],
+        );
+        let [module] = modules.as_slice() else { panic!("{} modules", modules.len()) };
+        assert_eq!((module.file_type, module.kinds.as_slice()), (FileType::Pdb, [Kind::CfiCache, Kind::SymCache].as_slice()));
+        assert!(module.features.has_debug_info && module.features.has_unwind_info);
+        assert_eq!(module.aliases.iter().map(|alias| alias.module.as_str()).collect::<Vec<_>>(), ["code_id:f1c3bcc0"]);
+    }
+
+    #[test]
+    fn sources_belong_to_a_module_and_no_cache_is_made_of_them() {
+        let modules = modules(&Scope::Global, &[object(FileType::SourceBundle, None, false)]);
+        assert_eq!(modules.iter().map(|module| module.kinds.len()).collect::<Vec<_>>(), [0]);
     }
 }

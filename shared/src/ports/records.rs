@@ -25,7 +25,7 @@ pub trait RecordStore: Debug + Send + Sync {
     /// Removes the item if its revision is still `expected`.
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError>;
 
-    /// Returns one page of all items, in no particular order.
+    /// Returns one page of all items, in no particular order; those that cannot be read are left out.
     async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError>;
 }
 
@@ -40,6 +40,7 @@ pub enum Consistency {
 
 /// What became of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is looked at once and dropped")]
 pub enum Replaced {
     /// It was written.
     Done,
@@ -49,6 +50,7 @@ pub enum Replaced {
 
 /// What became of a conditional removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is looked at once and dropped")]
 pub enum Removed {
     /// It was removed, or had been already.
     Done,

@@ -165,6 +165,8 @@ impl Session {
                 ..Layout::default()
             },
         };
+        // Of a file that did not fit, only the beginning counts from now on.
+        self.room.0.set_len(layout.unpacked_bytes)?;
         self.unpacked = ByteView::map_file_ref(&self.room.0)?;
         let bytes = DifBytes {
             dif: &self.dif,

@@ -42,7 +42,10 @@ impl Adjustment {
     /// Returns what holds for the frames of a stack that do not say.
     pub(super) fn default_of(frames: &[Frame]) -> Self {
         // A client that says it for one frame knows what it does, and left the others as return addresses.
-        match frames.iter().any(|frame| frame.adjust_instruction_addr.is_some()) {
+        match frames
+            .iter()
+            .any(|frame| frame.adjust_instruction_addr.is_some())
+        {
             true => Adjustment::Previous,
             false => Adjustment::Auto,
         }
@@ -65,7 +68,10 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
         Adjustment::Previous => true,
         Adjustment::Aligned => false,
         Adjustment::Auto => {
-            let register = arch.cpu_family().ip_register_name().filter(|_| situation.is_topmost);
+            let register = arch
+                .cpu_family()
+                .ip_register_name()
+                .filter(|_| situation.is_topmost);
             let register = register.and_then(|name| situation.registers.get(name));
             info.is_crashing_frame(situation.is_topmost)
                 .signal(situation.signal)
@@ -92,17 +98,42 @@ mod tests {
 
     fn adjusted(address: u64, arch: Arch, adjustment: Adjustment, topmost: bool) -> Option<u64> {
         let registers = BTreeMap::new();
-        adjust(address, arch, &Situation { adjustment, is_topmost: topmost, signal: None, registers: &registers })
+        adjust(
+            address,
+            arch,
+            &Situation {
+                adjustment,
+                is_topmost: topmost,
+                signal: None,
+                registers: &registers,
+            },
+        )
     }
 
     #[test]
     fn each_architecture_has_its_own_instruction_before() {
         // address, architecture, aligned, previous
         let check = |address, arch, aligned, previous| {
-            assert_eq!(adjusted(address, arch, Aligned, false), Some(aligned), "{arch:?} aligned");
-            assert_eq!(adjusted(address, arch, Previous, true), Some(previous), "{arch:?} previous");
-            assert_eq!(adjusted(address, arch, Auto, false), Some(previous), "{arch:?} caller");
-            assert_eq!(adjusted(address, arch, Auto, true), Some(aligned), "{arch:?} topmost");
+            assert_eq!(
+                adjusted(address, arch, Aligned, false),
+                Some(aligned),
+                "{arch:?} aligned"
+            );
+            assert_eq!(
+                adjusted(address, arch, Previous, true),
+                Some(previous),
+                "{arch:?} previous"
+            );
+            assert_eq!(
+                adjusted(address, arch, Auto, false),
+                Some(previous),
+                "{arch:?} caller"
+            );
+            assert_eq!(
+                adjusted(address, arch, Auto, true),
+                Some(aligned),
+                "{arch:?} topmost"
+            );
         };
         check(0x1003, Arch::X86, 0x1003, 0x1002);
         check(0x1003, Arch::Amd64, 0x1003, 0x1002);
@@ -121,8 +152,17 @@ mod tests {
     fn a_topmost_frame_that_is_not_where_the_processor_was_is_a_return_address() {
         let check = |signal, register: &str, value, topmost, want| {
             let registers = BTreeMap::from([(register.to_owned(), Hex(value))]);
-            let situation = Situation { adjustment: Auto, is_topmost: topmost, signal, registers: &registers };
-            assert_eq!(adjust(0x2000, Arch::Amd64, &situation), Some(want), "{signal:?} {register} {value:#x}");
+            let situation = Situation {
+                adjustment: Auto,
+                is_topmost: topmost,
+                signal,
+                registers: &registers,
+            };
+            assert_eq!(
+                adjust(0x2000, Arch::Amd64, &situation),
+                Some(want),
+                "{signal:?} {register} {value:#x}"
+            );
         };
         check(Some(SIGSEGV), "rip", 0x2000, true, 0x2000);
         check(Some(SIGSEGV), "rip", 0x3000, true, 0x1fff);
@@ -136,11 +176,17 @@ mod tests {
 
     #[test]
     fn what_a_frame_says_counts_more_than_what_its_stack_says() {
-        let frame = |adjust_instruction_addr| Frame { adjust_instruction_addr, ..Frame::default() };
+        let frame = |adjust_instruction_addr| Frame {
+            adjust_instruction_addr,
+            ..Frame::default()
+        };
         let check = |frames: &[Option<bool>], want: &[Adjustment]| {
             let frames: Vec<_> = frames.iter().copied().map(frame).collect();
             let default = Adjustment::default_of(&frames);
-            let got: Vec<_> = frames.iter().map(|frame| Adjustment::of(frame, default)).collect();
+            let got: Vec<_> = frames
+                .iter()
+                .map(|frame| Adjustment::of(frame, default))
+                .collect();
             assert_eq!(got, want);
         };
         check(&[None, None], &[Auto, Auto]);

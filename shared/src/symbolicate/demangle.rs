@@ -6,7 +6,10 @@
 //! with a request. Names in a DIF have none, as long names have many: who uploads may harm the requests of its scope.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use quick_cache::sync::Cache;
+use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::{Demangle, DemangleOptions};
 
@@ -30,15 +33,32 @@ const MOST_BACK_REFERENCES: usize = 20;
 const OPTIONS: DemangleOptions = DemangleOptions::complete().return_type(false);
 
 /// The names of a request's functions, each demangled once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Names<'a> {
-    demangled: HashMap<(&'a str, Language), Option<String>>,
+    demangled: HashMap<(&'a str, Language), Option<Arc<str>>>,
+    memory: Option<&'a NameMemory>,
 }
 
 impl<'a> Names<'a> {
+    /// Returns no names yet; those of DIFs will be remembered, and may be remembered already.
+    pub(super) fn new(memory: Option<&'a NameMemory>) -> Self {
+        Self {
+            demangled: HashMap::new(),
+            memory,
+        }
+    }
+
     /// Returns the name for humans of a function in a DIF: its symbol demangled, or as it is.
     pub(super) fn of(&mut self, symbol: &'a str, language: Language) -> &str {
-        self.demangled(symbol, language).unwrap_or(symbol)
+        let memory = self.memory;
+        let demangled = self
+            .demangled
+            .entry((symbol, language))
+            .or_insert_with(|| match memory {
+                Some(memory) => memory.demangled(symbol, language),
+                None => demangle(symbol, language),
+            });
+        demangled.as_deref().unwrap_or(symbol)
     }
 
     /// Completes the names of a frame that could not be looked up, where it has one name, and that is mangled.
@@ -49,19 +69,84 @@ impl<'a> Names<'a> {
         if back_references(symbol) > MOST_BACK_REFERENCES {
             return;
         }
-        if let Some(function) = self.demangled(symbol, sent.lang.unwrap_or_default()) {
+        let language = sent.lang.unwrap_or_default();
+        let demangled = self
+            .demangled
+            .entry((symbol, language))
+            .or_insert_with(|| demangle(symbol, language));
+        if let Some(function) = demangled {
             frame.symbol = Some(symbol.clone());
-            frame.function = Some(function.to_owned());
+            frame.function = Some((**function).to_owned());
+        }
+    }
+}
+
+/// What a warm instance remembers of names that it demangled, up to a number of bytes.
+///
+/// It changes no answer: what a symbol stands for never changes. Only names in DIFs are remembered, so that callers cannot
+/// crowd them out with names of their own.
+#[derive(Debug)]
+pub struct NameMemory {
+    names: Cache<Symbol, Option<Arc<str>>, ByBytes>,
+}
+
+impl NameMemory {
+    /// Returns an empty memory that keeps about as many bytes.
+    pub fn new(max_bytes: u64) -> Self {
+        // A name and its symbol have some three hundred bytes.
+        let names = usize::try_from(max_bytes / 300).unwrap_or(usize::MAX);
+        Self {
+            names: Cache::with_weighter(names, max_bytes, ByBytes),
         }
     }
 
-    fn demangled(&mut self, symbol: &'a str, language: Language) -> Option<&str> {
-        self.demangled.entry((symbol, language)).or_insert_with(|| demangle(symbol, language)).as_deref()
+    fn demangled(&self, symbol: &str, language: Language) -> Option<Arc<str>> {
+        if let Some(demangled) = self.names.get(&SymbolRef { symbol, language }) {
+            return demangled;
+        }
+        let demangled = demangle(symbol, language);
+        self.names.insert(
+            Symbol {
+                symbol: symbol.into(),
+                language,
+            },
+            demangled.clone(),
+        );
+        demangled
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Symbol {
+    symbol: Box<str>,
+    language: Language,
+}
+
+/// A [`Symbol`] that is not ours; it hashes as one.
+#[derive(Hash)]
+struct SymbolRef<'a> {
+    symbol: &'a str,
+    language: Language,
+}
+
+impl Equivalent<Symbol> for SymbolRef<'_> {
+    fn equivalent(&self, key: &Symbol) -> bool {
+        *key.symbol == *self.symbol && key.language == self.language
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Symbol, Option<Arc<str>>> for ByBytes {
+    fn weight(&self, symbol: &Symbol, demangled: &Option<Arc<str>>) -> u64 {
+        const OVERHEAD: usize = 64;
+        (OVERHEAD + symbol.symbol.len() + demangled.as_deref().map_or(0, str::len)) as u64
     }
 }
 
 /// Demangles a symbol; `None` if it is not mangled in any way that is known, or too much so.
-fn demangle(symbol: &str, language: Language) -> Option<String> {
+fn demangle(symbol: &str, language: Language) -> Option<Arc<str>> {
     let longest = match language {
         Language::Rust => LONGEST_RUST_NAME,
         _ => LONGEST_NAME,
@@ -70,15 +155,21 @@ fn demangle(symbol: &str, language: Language) -> Option<String> {
         return None;
     }
     let name = Name::new(symbol, NameMangling::Unknown, language).demangle(OPTIONS)?;
-    (name.len() <= LONGEST_DEMANGLED).then_some(name)
+    (name.len() <= LONGEST_DEMANGLED).then(|| name.into())
 }
 
 /// Returns how many back references a symbol may have, or more, in the schemes that do not bound what these expand to.
 fn back_references(symbol: &str) -> usize {
     match symbol.trim_start_matches(['_', '@']) {
         // Microsoft's are single digits.
-        microsoft if microsoft.starts_with('?') => symbol.bytes().filter(u8::is_ascii_digit).count(),
-        swift if ["$s", "$S", "$e", "T0", "swiftmacro_"].iter().any(|prefix| swift.starts_with(prefix)) => {
+        microsoft if microsoft.starts_with('?') => {
+            symbol.bytes().filter(u8::is_ascii_digit).count()
+        }
+        swift
+            if ["$s", "$S", "$e", "T0", "swiftmacro_"]
+                .iter()
+                .any(|prefix| swift.starts_with(prefix)) =>
+        {
             swift_substitutions(swift.as_bytes())
         }
         _ => 0,
@@ -96,9 +187,14 @@ fn swift_substitutions(symbol: &[u8]) -> usize {
         match byte {
             b'0'..=b'9' => {
                 let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-                let number = rest[..digits].iter().fold(usize::from(byte - b'0'), |number, digit| {
-                    number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
-                });
+                let number =
+                    rest[..digits]
+                        .iter()
+                        .fold(usize::from(byte - b'0'), |number, digit| {
+                            number
+                                .saturating_mul(10)
+                                .saturating_add(usize::from(digit - b'0'))
+                        });
                 rest = &rest[digits..];
                 if in_substitution {
                     count = count.saturating_add(number);
@@ -125,7 +221,7 @@ mod tests {
     use super::*;
 
     fn name(symbol: &str, language: Language) -> String {
-        Names::default().of(symbol, language).to_owned()
+        Names::new(None).of(symbol, language).to_owned()
     }
 
     #[test]
@@ -134,15 +230,68 @@ mod tests {
             assert_eq!(name(symbol, language), want);
             assert_eq!(name(symbol, Language::Unknown), want, "by its looks");
         };
-        check(Language::Cpp, "_ZN3foo3barEPKcS1_", "foo::bar(char const*, char const*)");
+        check(
+            Language::Cpp,
+            "_ZN3foo3barEPKcS1_",
+            "foo::bar(char const*, char const*)",
+        );
         check(Language::Cpp, "_Z3addIiET_S0_S0_", "add<int>(int, int)"); // the return type is left out
         check(Language::Cpp, "?add@@YAHHH@Z", "add(int, int)");
-        check(Language::Cpp, "??@8ba8d245c9eca390356129098dbe9f73@", "??@8ba8d245c9eca390356129098dbe9f73@");
-        check(Language::Rust, "_ZN3std2io4Read11read_to_end17hb85a0f6802e14499E", "std::io::Read::read_to_end");
+        check(
+            Language::Cpp,
+            "??@8ba8d245c9eca390356129098dbe9f73@",
+            "??@8ba8d245c9eca390356129098dbe9f73@",
+        );
+        check(
+            Language::Rust,
+            "_ZN3std2io4Read11read_to_end17hb85a0f6802e14499E",
+            "std::io::Read::read_to_end",
+        );
         check(Language::Rust, "_RNvCs1234_7mycrate3foo", "mycrate::foo");
-        check(Language::Swift, "$s8mangling12GenericUnionO3FooyACyxGSicAEmlF", "GenericUnion.Foo<A>(GenericUnion<A>.Type)");
+        check(
+            Language::Swift,
+            "$s8mangling12GenericUnionO3FooyACyxGSicAEmlF",
+            "GenericUnion.Foo<A>(GenericUnion<A>.Type)",
+        );
         check(Language::ObjC, "-[Foo bar:]", "-[Foo bar:]");
         check(Language::C, "main", "main");
+    }
+
+    #[test]
+    fn a_name_that_is_remembered_is_the_same_name() {
+        let memory = NameMemory::new(1 << 20);
+        for _ in 0..2 {
+            for (symbol, want) in [("_ZN3foo3barEv", "foo::bar()"), ("main", "main")] {
+                assert_eq!(Names::new(Some(&memory)).of(symbol, Language::Cpp), want);
+            }
+            assert_eq!(
+                Names::new(Some(&memory)).of("_ZN3foo3barEv", Language::C),
+                "_ZN3foo3barEv",
+                "languages are kept apart"
+            );
+        }
+        assert_eq!(memory.names.len(), 3);
+
+        let sent = Frame {
+            symbol: Some("_ZN3foo3bazEv".to_owned()),
+            ..Frame::default()
+        };
+        let mut completed = sent.clone();
+        Names::new(Some(&memory)).complete(&sent, &mut completed);
+        assert_eq!(
+            (completed.function.as_deref(), memory.names.len()),
+            (Some("foo::baz()"), 3),
+            "what callers send is not kept"
+        );
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let memory = NameMemory::new(10_000);
+        for index in 0..1000 {
+            memory.demangled(&format!("_ZN3foo3barEv{index}"), Language::C);
+        }
+        assert!(memory.names.weight() <= 10_000 && !memory.names.is_empty());
     }
 
     #[test]
@@ -153,17 +302,18 @@ mod tests {
 
     #[test]
     fn a_name_that_was_sent_is_demangled_if_it_is_the_only_one() {
-        let check = |symbol: Option<&str>, function: Option<&str>, want: (Option<&str>, Option<&str>)| {
-            let frame = |(symbol, function): (Option<&str>, Option<&str>)| Frame {
-                symbol: symbol.map(str::to_owned),
-                function: function.map(str::to_owned),
-                ..Frame::default()
+        let check =
+            |symbol: Option<&str>, function: Option<&str>, want: (Option<&str>, Option<&str>)| {
+                let frame = |(symbol, function): (Option<&str>, Option<&str>)| Frame {
+                    symbol: symbol.map(str::to_owned),
+                    function: function.map(str::to_owned),
+                    ..Frame::default()
+                };
+                let sent = frame((symbol, function));
+                let mut completed = sent.clone();
+                Names::new(None).complete(&sent, &mut completed);
+                assert_eq!(completed, frame(want));
             };
-            let sent = frame((symbol, function));
-            let mut completed = sent.clone();
-            Names::default().complete(&sent, &mut completed);
-            assert_eq!(completed, frame(want));
-        };
         let (mangled, demangled) = (Some("_ZN3foo3barEv"), Some("foo::bar()"));
         check(mangled, None, (mangled, demangled));
         check(None, mangled, (mangled, demangled));
@@ -178,7 +328,11 @@ mod tests {
         let around = |start: &str, open: &str, core: &str, close: &str, end: &str| {
             let fixed = start.len() + core.len() + end.len();
             let times = (length - fixed) / (open.len() + close.len());
-            format!("{start}{}{core}{}{end}", open.repeat(times), close.repeat(times))
+            format!(
+                "{start}{}{core}{}{end}",
+                open.repeat(times),
+                close.repeat(times)
+            )
         };
         vec![
             around("$s1a1fyySi", "m", "", "", "F"),
@@ -208,7 +362,13 @@ mod tests {
         let demangle_all = || {
             for length in [64, 256, LONGEST_NAME] {
                 for symbol in nested(length) {
-                    for language in [Language::Unknown, Language::Cpp, Language::Swift, Language::Rust, Language::ObjCpp] {
+                    for language in [
+                        Language::Unknown,
+                        Language::Cpp,
+                        Language::Swift,
+                        Language::Rust,
+                        Language::ObjCpp,
+                    ] {
                         demangle(&symbol, language);
                     }
                 }
@@ -217,7 +377,12 @@ mod tests {
                 demangle(&symbol, Language::Rust);
             }
         };
-        thread::Builder::new().stack_size(2 << 20).spawn(demangle_all).unwrap().join().unwrap();
+        thread::Builder::new()
+            .stack_size(2 << 20)
+            .spawn(demangle_all)
+            .unwrap()
+            .join()
+            .unwrap();
     }
 
     #[test]
@@ -226,7 +391,10 @@ mod tests {
             assert!(symbol.len() <= LONGEST_NAME || demangle(&symbol, Language::Unknown).is_none());
         }
         let long = |parts: usize| format!("_ZN{}17h0123456789abcdefE", "3foo".repeat(parts));
-        assert_eq!(name(&long(2000), Language::Rust).len(), 2000 * "foo::".len() - 2);
+        assert_eq!(
+            name(&long(2000), Language::Rust).len(),
+            2000 * "foo::".len() - 2
+        );
         assert_eq!(name(&long(5000), Language::Rust), long(5000));
     }
 
@@ -234,7 +402,9 @@ mod tests {
     fn a_sent_name_that_doubles_with_each_reference_is_not_demangled() {
         // Each type is a function of the one before, twice.
         let microsoft = |times: usize| {
-            let references: String = (0..times).map(|index| format!("P6AX{index}{index}@Z")).collect();
+            let references: String = (0..times)
+                .map(|index| format!("P6AX{index}{index}@Z"))
+                .collect();
             format!("?f@@YAXP6AXHH@Z{references}@Z")
         };
         assert_eq!(back_references(&microsoft(3)), 1 + 3 * 3);
@@ -249,10 +419,17 @@ mod tests {
         check("$s", 0);
         check("$s99", 0);
 
-        let bomb = format!("$s1a1fyyAA1bVy{}SiSiG{}F", "ADy".repeat(25), ('E'..='Z').map(|id| format!("A{id}G")).collect::<String>());
-        let sent = Frame { function: Some(bomb), ..Frame::default() };
+        let bomb = format!(
+            "$s1a1fyyAA1bVy{}SiSiG{}F",
+            "ADy".repeat(25),
+            ('E'..='Z').map(|id| format!("A{id}G")).collect::<String>()
+        );
+        let sent = Frame {
+            function: Some(bomb),
+            ..Frame::default()
+        };
         let mut completed = sent.clone();
-        Names::default().complete(&sent, &mut completed);
+        Names::new(None).complete(&sent, &mut completed);
         assert_eq!(completed, sent);
     }
 }

@@ -10,9 +10,11 @@ use symbolic::ppdb::PortablePdbCache;
 use symbolic::symcache::{SourceLocation, SymCache};
 
 use super::adjust::{Adjustment, Situation, adjust};
-use super::demangle::Names;
+use super::demangle::{NameMemory, Names};
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
-use crate::api::symbolicator::{AddrMode, CompletedFrame, Frame, FrameStatus, Hex, Module, Request};
+use crate::api::symbolicator::{
+    AddrMode, CompletedFrame, Frame, FrameStatus, Hex, Module, Request,
+};
 use crate::domain::Language;
 
 /// The most frames that one frame becomes. Compilers inline some dozen functions deep; a chain that is longer goes in
@@ -42,8 +44,19 @@ pub(super) struct Position<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    pub(super) fn new(request: &'a Request, plan: &'a Plan, outcomes: &'a [ModuleOutcome<'a>]) -> Self {
-        Self { request, plan, outcomes, names: Names::default(), stats: Stats::default() }
+    pub(super) fn new(
+        request: &'a Request,
+        plan: &'a Plan,
+        outcomes: &'a [ModuleOutcome<'a>],
+        memory: Option<&'a NameMemory>,
+    ) -> Self {
+        Self {
+            request,
+            plan,
+            outcomes,
+            names: Names::new(memory),
+            stats: Stats::default(),
+        }
     }
 
     pub(super) fn request(&self) -> &'a Request {
@@ -55,9 +68,19 @@ impl<'a> Lookup<'a> {
     }
 
     /// Looks up a frame, and adds what it becomes to `frames`: one at least.
-    pub(super) fn complete(&mut self, frame: &'a Frame, position: &Position<'_>, frames: &mut Vec<CompletedFrame>) {
+    pub(super) fn complete(
+        &mut self,
+        frame: &'a Frame,
+        position: &Position<'_>,
+        frames: &mut Vec<CompletedFrame>,
+    ) {
         let index = self.plan.space.module_of(frame);
-        let module = index.and_then(|index| self.request.modules.get(index).map(|module| (index, module)));
+        let module = index.and_then(|index| {
+            self.request
+                .modules
+                .get(index)
+                .map(|module| (index, module))
+        });
         let before = frames.len();
         let found = match module {
             None => Err(FrameStatus::UnknownImage),
@@ -71,7 +94,11 @@ impl<'a> Lookup<'a> {
                     failed.package.clone_from(&module.code_file);
                 }
                 self.names.complete(frame, &mut failed);
-                frames.push(CompletedFrame { status, original_index: Some(position.index), frame: failed });
+                frames.push(CompletedFrame {
+                    status,
+                    original_index: Some(position.index),
+                    frame: failed,
+                });
                 status
             }
         };
@@ -87,23 +114,39 @@ impl<'a> Lookup<'a> {
         position: &Position<'_>,
         frames: &mut Vec<CompletedFrame>,
     ) -> Result<(), FrameStatus> {
-        let outcome = self.plan.place_of(index).and_then(|place| self.outcomes.get(place));
+        let outcome = self
+            .plan
+            .place_of(index)
+            .and_then(|place| self.outcomes.get(place));
         match outcome {
             None | Some(ModuleOutcome::Failed { .. }) => Err(FrameStatus::Missing),
-            Some(ModuleOutcome::Missing { missing, .. }) => Err(outcome::frame_status(missing.cause)),
-            Some(ModuleOutcome::Found { cache: LookupCache::Ppdb(cache), .. }) => {
+            Some(ModuleOutcome::Missing { missing, .. }) => {
+                Err(outcome::frame_status(missing.cause))
+            }
+            Some(ModuleOutcome::Found {
+                cache: LookupCache::Ppdb(cache),
+                ..
+            }) => {
                 let frame = in_method(frame, module, cache).ok_or(FrameStatus::MissingSymbol)?;
-                frames.push(CompletedFrame { status: FrameStatus::Symbolicated, original_index: Some(position.index), frame });
+                frames.push(CompletedFrame {
+                    status: FrameStatus::Symbolicated,
+                    original_index: Some(position.index),
+                    frame,
+                });
                 Ok(())
             }
-            Some(ModuleOutcome::Found { cache: LookupCache::Sym(cache), .. }) => {
+            Some(ModuleOutcome::Found {
+                cache: LookupCache::Sym(cache),
+                ..
+            }) => {
                 let situation = Situation {
                     adjustment: Adjustment::of(frame, position.default_adjustment),
                     is_topmost: position.index == 0,
                     signal: self.request.signal,
                     registers: position.registers,
                 };
-                let address = Address::of(frame, index, module, cache, &situation).ok_or(FrameStatus::MissingSymbol)?;
+                let address = Address::of(frame, index, module, cache, &situation)
+                    .ok_or(FrameStatus::MissingSymbol)?;
                 self.add_chain(frame, module, &address, cache, position.index, frames)
             }
         }
@@ -123,11 +166,15 @@ impl<'a> Lookup<'a> {
         chain.peek().ok_or(FrameStatus::MissingSymbol)?;
         let longest = LONGEST_CHAIN.min(1 + MOST_INLINED.saturating_sub(self.stats.inlined));
         let mut length = 0;
-        while length < longest && let Some(location) = chain.next() {
+        while length < longest
+            && let Some(location) = chain.next()
+        {
             let mut located = self.at(&location, frame);
             located.package.clone_from(&module.code_file);
             located.addr_mode = address.mode;
-            located.instruction_addr = address.shown(address.relative).unwrap_or(frame.instruction_addr);
+            located.instruction_addr = address
+                .shown(address.relative)
+                .unwrap_or(frame.instruction_addr);
             if chain.peek().is_none() {
                 located.sym_addr = entry_point(&location).and_then(|entry| address.shown(entry));
             }
@@ -147,7 +194,10 @@ impl<'a> Lookup<'a> {
     /// Returns the frame of one function: what is known of it, and of what was sent what still holds.
     fn at(&mut self, location: &SourceLocation<'a, '_>, frame: &Frame) -> Frame {
         let function = location.function();
-        let path = location.file().map(|file| file.full_path()).filter(|path| !path.is_empty());
+        let path = location
+            .file()
+            .map(|file| file.full_path())
+            .filter(|path| !path.is_empty());
         let (filename, abs_path) = match path {
             Some(path) => (Some(split_path(&path).1.to_owned()), Some(path)),
             None => (frame.filename.clone(), frame.abs_path.clone()),
@@ -158,7 +208,11 @@ impl<'a> Lookup<'a> {
             function_id: frame.function_id,
             lang: known(function.language()),
             symbol: Some(function.name().to_owned()),
-            function: Some(self.names.of(function.name(), function.language()).to_owned()),
+            function: Some(
+                self.names
+                    .of(function.name(), function.language())
+                    .to_owned(),
+            ),
             filename,
             abs_path,
             lineno: Some(location.line()),
@@ -181,7 +235,13 @@ struct Address {
 
 impl Address {
     /// Returns the address of the instruction that a frame means; `None` where there is no such address in the module.
-    fn of(frame: &Frame, index: usize, module: &Module, cache: &SymCache<'_>, situation: &Situation<'_>) -> Option<Self> {
+    fn of(
+        frame: &Frame,
+        index: usize,
+        module: &Module,
+        cache: &SymCache<'_>,
+        situation: &Situation<'_>,
+    ) -> Option<Self> {
         let base = module.image_addr.0;
         let given = frame.instruction_addr.0;
         if base == 0 {
@@ -197,7 +257,11 @@ impl Address {
             AddrMode::Rel(_) => base.checked_add(given)?,
         };
         let relative = adjust(absolute, cache.arch(), situation)?.checked_sub(base)?;
-        Some(Self { relative, base, mode: AddrMode::Abs })
+        Some(Self {
+            relative,
+            base,
+            mode: AddrMode::Abs,
+        })
     }
 
     /// Returns an address of the module as it is shown.

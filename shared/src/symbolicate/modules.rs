@@ -38,9 +38,16 @@ impl AddressSpace {
         let image = |module: usize| {
             let start = modules[module].image_addr.0;
             let size = sizes[module].filter(|&size| size != 0);
-            Image { start, end: size.map_or(u64::MAX, |size| start.saturating_add(size)), module }
+            Image {
+                start,
+                end: size.map_or(u64::MAX, |size| start.saturating_add(size)),
+                module,
+            }
         };
-        Self { sorted: order.into_iter().map(image).collect(), sizes }
+        Self {
+            sorted: order.into_iter().map(image).collect(),
+            sizes,
+        }
     }
 
     /// Returns the index in the request of the module that a frame lies in.
@@ -68,18 +75,30 @@ mod tests {
     use crate::api::symbolicator::Hex;
 
     fn space(modules: &[(u64, Option<u64>)]) -> AddressSpace {
-        let module = |&(image_addr, image_size)| Module { image_addr: Hex(image_addr), image_size, ..Module::default() };
+        let module = |&(image_addr, image_size)| Module {
+            image_addr: Hex(image_addr),
+            image_size,
+            ..Module::default()
+        };
         AddressSpace::new(&modules.iter().map(module).collect::<Vec<_>>())
     }
 
     fn absolute(address: u64) -> Frame {
-        Frame { instruction_addr: Hex(address), ..Frame::default() }
+        Frame {
+            instruction_addr: Hex(address),
+            ..Frame::default()
+        }
     }
 
     #[test]
     fn an_address_lies_in_the_last_module_that_begins_before_it() {
-        let space = space(&[(0x3000, Some(0x100)), (0x1000, Some(0x1000)), (0x2800, None)]);
-        let check = |address, want| assert_eq!(space.module_of(&absolute(address)), want, "{address:#x}");
+        let space = space(&[
+            (0x3000, Some(0x100)),
+            (0x1000, Some(0x1000)),
+            (0x2800, None),
+        ]);
+        let check =
+            |address, want| assert_eq!(space.module_of(&absolute(address)), want, "{address:#x}");
         check(0xfff, None);
         check(0x1000, Some(1));
         check(0x1fff, Some(1));
@@ -97,7 +116,10 @@ mod tests {
     #[test]
     fn a_module_without_a_size_reaches_to_the_next_and_the_last_one_to_the_end() {
         let space = space(&[(0x5000, None), (0x1000, Some(0)), (0x2000, None)]);
-        assert_eq!([0, 1, 2].map(|module| space.size_of(module)), [None, Some(0x1000), Some(0x3000)]);
+        assert_eq!(
+            [0, 1, 2].map(|module| space.size_of(module)),
+            [None, Some(0x1000), Some(0x3000)]
+        );
         assert_eq!(space.module_of(&absolute(0x4fff)), Some(2));
         assert_eq!(space.module_of(&absolute(u64::MAX)), Some(0));
     }
@@ -113,7 +135,10 @@ mod tests {
     fn a_relative_address_names_its_module_by_its_place_in_the_request() {
         let space = space(&[(0x3000, None), (0x1000, None)]);
         let check = |module, want| {
-            let frame = Frame { addr_mode: AddrMode::Rel(module), ..absolute(0xffff_ffff) };
+            let frame = Frame {
+                addr_mode: AddrMode::Rel(module),
+                ..absolute(0xffff_ffff)
+            };
             assert_eq!(space.module_of(&frame), want);
         };
         check(0, Some(0));

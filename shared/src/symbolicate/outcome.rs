@@ -55,7 +55,11 @@ pub struct Considered<'a> {
 }
 
 /// Completes the modules of a request, in its order.
-pub(super) fn complete_modules(request: &Request, plan: &Plan, outcomes: &[ModuleOutcome<'_>]) -> Vec<CompletedModule> {
+pub(super) fn complete_modules(
+    request: &Request,
+    plan: &Plan,
+    outcomes: &[ModuleOutcome<'_>],
+) -> Vec<CompletedModule> {
     let complete = |(index, module): (usize, &Module)| {
         let mut completed = CompletedModule {
             debug_status: ModuleStatus::Unused,
@@ -63,11 +67,18 @@ pub(super) fn complete_modules(request: &Request, plan: &Plan, outcomes: &[Modul
             debug_detail: None,
             features: Features::default(),
             arch: Arch::Unknown,
-            module: Module { image_size: plan.space.size_of(index), ..module.clone() },
+            module: Module {
+                image_size: plan.space.size_of(index),
+                ..module.clone()
+            },
             candidates: Vec::new(),
         };
         if let Some(place) = plan.place_of(index) {
-            describe(&mut completed, outcomes.get(place), request.options.dif_candidates);
+            describe(
+                &mut completed,
+                outcomes.get(place),
+                request.options.dif_candidates,
+            );
         }
         completed
     };
@@ -75,9 +86,17 @@ pub(super) fn complete_modules(request: &Request, plan: &Plan, outcomes: &[Modul
 }
 
 /// Tells what came of a module that frames lie in.
-fn describe(module: &mut CompletedModule, outcome: Option<&ModuleOutcome<'_>>, with_candidates: bool) {
+fn describe(
+    module: &mut CompletedModule,
+    outcome: Option<&ModuleOutcome<'_>>,
+    with_candidates: bool,
+) {
     let considered = match outcome {
-        Some(ModuleOutcome::Found { cache, features, considered }) => {
+        Some(ModuleOutcome::Found {
+            cache,
+            features,
+            considered,
+        }) => {
             module.debug_status = ModuleStatus::Found;
             module.features = features.clone();
             if let LookupCache::Sym(cache) = cache {
@@ -85,7 +104,10 @@ fn describe(module: &mut CompletedModule, outcome: Option<&ModuleOutcome<'_>>, w
             }
             considered
         }
-        Some(ModuleOutcome::Missing { missing, considered }) => {
+        Some(ModuleOutcome::Missing {
+            missing,
+            considered,
+        }) => {
             module.debug_status = module_status(missing.cause);
             if missing.cause != Cause::NotFound {
                 module.debug_detail = Some(missing.detail.clone());
@@ -129,9 +151,13 @@ impl Considered<'_> {
 
     fn used_of<'c>(&self, candidates: &'c mut [Candidate]) -> Option<&'c mut Candidate> {
         if let Some(used) = self.used {
-            return candidates.iter_mut().find(|candidate| (&candidate.source, &candidate.location) == used);
+            return candidates
+                .iter_mut()
+                .find(|candidate| (&candidate.source, &candidate.location) == used);
         }
-        let mut fetched = candidates.iter_mut().filter(|candidate| matches!(candidate.download, Download::Ok { .. }));
+        let mut fetched = candidates
+            .iter_mut()
+            .filter(|candidate| matches!(candidate.download, Download::Ok { .. }));
         let only = fetched.next()?;
         fetched.next().is_none().then_some(only)
     }
@@ -151,9 +177,11 @@ fn module_status(cause: Cause) -> ModuleStatus {
 /// Returns the status of a frame whose module's cache is missing.
 pub(super) fn frame_status(cause: Cause) -> FrameStatus {
     match cause {
-        Cause::NotFound | Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout | Cause::Unsupported => {
-            FrameStatus::Missing
-        }
+        Cause::NotFound
+        | Cause::PermissionDenied
+        | Cause::DownloadFailed
+        | Cause::Timeout
+        | Cause::Unsupported => FrameStatus::Missing,
         Cause::Malformed | Cause::TooLarge { .. } | Cause::Crashed => FrameStatus::Malformed,
     }
 }
@@ -162,9 +190,13 @@ pub(super) fn frame_status(cause: Cause) -> FrameStatus {
 fn derivation(missing: &Missing) -> Option<Derivation> {
     match missing.cause {
         Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => None,
-        Cause::NotFound => Some(Derivation::Error { details: missing.detail.clone() }),
+        Cause::NotFound => Some(Derivation::Error {
+            details: missing.detail.clone(),
+        }),
         Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => {
-            Some(Derivation::Malformed { details: Some(missing.detail.clone()) })
+            Some(Derivation::Malformed {
+                details: Some(missing.detail.clone()),
+            })
         }
     }
 }

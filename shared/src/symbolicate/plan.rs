@@ -44,7 +44,11 @@ pub struct Wanted {
 pub fn plan(request: &Request) -> Plan {
     let space = AddressSpace::new(&request.modules);
     let mut used = vec![false; request.modules.len()];
-    for frame in request.stacktraces.iter().flat_map(|stacktrace| &stacktrace.frames) {
+    for frame in request
+        .stacktraces
+        .iter()
+        .flat_map(|stacktrace| &stacktrace.frames)
+    {
         if let Some(module) = space.module_of(frame) {
             used[module] = true;
         }
@@ -53,20 +57,33 @@ pub fn plan(request: &Request) -> Plan {
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut by_module = vec![None; request.modules.len()];
     let mut places: HashMap<ObjectId, usize> = HashMap::new();
-    for (index, module) in request.modules.iter().enumerate().filter(|(index, _)| used[*index]) {
+    for (index, module) in request
+        .modules
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| used[*index])
+    {
         let object_id = module.object_id();
         let place = *places.entry(object_id).or_insert_with_key(|object_id| {
             let kind = match object_id.object_type {
                 ObjectType::PeDotnet => Kind::PpdbCache,
                 _ => Kind::SymCache,
             };
-            wanted.push(Wanted { object_id: object_id.clone(), kind, modules: Vec::new() });
+            wanted.push(Wanted {
+                object_id: object_id.clone(),
+                kind,
+                modules: Vec::new(),
+            });
             wanted.len() - 1
         });
         wanted[place].modules.push(index);
         by_module[index] = Some(place);
     }
-    Plan { space, wanted, by_module }
+    Plan {
+        space,
+        wanted,
+        by_module,
+    }
 }
 
 impl Plan {
@@ -88,7 +105,10 @@ mod tests {
 
     fn wanted(request: &str) -> Vec<(Kind, Vec<usize>)> {
         let plan = plan(&parse_request(request.as_bytes()).unwrap());
-        plan.wanted().iter().map(|wanted| (wanted.kind, wanted.modules.clone())).collect()
+        plan.wanted()
+            .iter()
+            .map(|wanted| (wanted.kind, wanted.modules.clone()))
+            .collect()
     }
 
     #[test]
@@ -99,12 +119,20 @@ mod tests {
             {"type": "elf", "image_addr": "0x1000", "image_size": 16, "code_id": "cc"}
         ]"#;
         let check = |frames: &str, want: &[(Kind, Vec<usize>)]| {
-            let request = format!(r#"{{"modules": {modules}, "stacktraces": [{{"frames": []}}, {{"frames": [{frames}]}}]}}"#);
+            let request = format!(
+                r#"{{"modules": {modules}, "stacktraces": [{{"frames": []}}, {{"frames": [{frames}]}}]}}"#
+            );
             assert_eq!(wanted(&request), want, "{frames}");
         };
         check("", &[]);
-        check(r#"{"instruction_addr": "0x3000"}, {"instruction_addr": 0, "addr_mode": "rel:3"}"#, &[]);
-        check(r#"{"instruction_addr": "0x1008"}, {"instruction_addr": "0x1004"}"#, &[(Kind::SymCache, vec![2])]);
+        check(
+            r#"{"instruction_addr": "0x3000"}, {"instruction_addr": 0, "addr_mode": "rel:3"}"#,
+            &[],
+        );
+        check(
+            r#"{"instruction_addr": "0x1008"}, {"instruction_addr": "0x1004"}"#,
+            &[(Kind::SymCache, vec![2])],
+        );
         check(
             r#"{"instruction_addr": 5, "addr_mode": "rel:1"}, {"instruction_addr": "0x2000"}"#,
             &[(Kind::SymCache, vec![0]), (Kind::PpdbCache, vec![1])],
@@ -121,6 +149,9 @@ mod tests {
             ],
             "stacktraces": [{"frames": [{"instruction_addr": "0x3001"}, {"instruction_addr": "0x2001"}, {"instruction_addr": "0x1001"}]}]
         }"#;
-        assert_eq!(wanted(request), [(Kind::SymCache, vec![0, 2]), (Kind::SymCache, vec![1])]);
+        assert_eq!(
+            wanted(request),
+            [(Kind::SymCache, vec![0, 2]), (Kind::SymCache, vec![1])]
+        );
     }
 }

@@ -2,12 +2,17 @@
 
 use super::adjust::Adjustment;
 use super::frame::{Lookup, Position};
-use crate::api::symbolicator::{CompletedFrame, CompletedStacktrace, FrameOrder, FrameStatus, FrameTrust, Stacktrace};
+use crate::api::symbolicator::{
+    CompletedFrame, CompletedStacktrace, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
+};
 
 /// Looks up the frames of a stack trace.
 ///
 /// Frames are worked on from the callee to the caller, whichever way they came: that is how they are counted.
-pub(super) fn complete<'a>(stacktrace: &'a Stacktrace, lookup: &mut Lookup<'a>) -> CompletedStacktrace {
+pub(super) fn complete<'a>(
+    stacktrace: &'a Stacktrace,
+    lookup: &mut Lookup<'a>,
+) -> CompletedStacktrace {
     let caller_first = lookup.request().options.frame_order == FrameOrder::CallerFirst;
     let default_adjustment = Adjustment::default_of(&stacktrace.frames);
     let count = stacktrace.frames.len();
@@ -15,8 +20,16 @@ pub(super) fn complete<'a>(stacktrace: &'a Stacktrace, lookup: &mut Lookup<'a>) 
 
     let mut frames = Vec::with_capacity(count);
     for index in 0..count {
-        let frame = &stacktrace.frames[if caller_first { count - 1 - index } else { index }];
-        let position = Position { index, default_adjustment, registers: &stacktrace.registers };
+        let frame = &stacktrace.frames[if caller_first {
+            count - 1 - index
+        } else {
+            index
+        }];
+        let position = Position {
+            index,
+            default_adjustment,
+            registers: &stacktrace.registers,
+        };
         let before = frames.len();
         lookup.complete(frame, &position, &mut frames);
         if frames[before..].iter().any(is_a_guess) {
@@ -32,7 +45,13 @@ pub(super) fn complete<'a>(stacktrace: &'a Stacktrace, lookup: &mut Lookup<'a>) 
         frames.reverse();
     }
 
-    let Stacktrace { thread_id, thread_name, is_requesting, registers, frames: _ } = stacktrace;
+    let Stacktrace {
+        thread_id,
+        thread_name,
+        is_requesting,
+        registers,
+        frames: _,
+    } = stacktrace;
     CompletedStacktrace {
         thread_id: *thread_id,
         thread_name: thread_name.clone(),
@@ -45,14 +64,18 @@ pub(super) fn complete<'a>(stacktrace: &'a Stacktrace, lookup: &mut Lookup<'a>) 
 /// Tells whether a frame was found by searching the stack, and nothing says that it is code.
 fn is_a_guess(frame: &CompletedFrame) -> bool {
     frame.frame.trust == FrameTrust::Scan
-        && matches!(frame.status, FrameStatus::MissingSymbol | FrameStatus::UnknownImage)
+        && matches!(
+            frame.status,
+            FrameStatus::MissingSymbol | FrameStatus::UnknownImage
+        )
 }
 
 /// Tells whether the outermost frame is nowhere, and called by `_start`, which nobody calls: the walker did not stop.
 fn ends_before_the_process_began(frames: &[CompletedFrame]) -> bool {
     match frames {
         [.., start, beyond] => {
-            beyond.status == FrameStatus::UnknownImage && start.frame.function.as_deref() == Some("_start")
+            beyond.status == FrameStatus::UnknownImage
+                && start.frame.function.as_deref() == Some("_start")
         }
         _ => false,
     }

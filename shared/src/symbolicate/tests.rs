@@ -10,10 +10,13 @@ use symbolic::symcache::{SymCache, SymCacheConverter};
 
 use super::*;
 use crate::api::symbolicator::{
-    AddrMode, Frame, FrameOrder, FrameTrust, Hex, Module, Options, Response, Stacktrace, parse_request,
+    AddrMode, Frame, FrameOrder, FrameTrust, Hex, Module, Options, Response, Stacktrace,
+    parse_request,
 };
 use crate::cache::Kind;
-use crate::domain::{Candidate, Cause, Download, Features, Location, Missing, ObjectType, SourceKey};
+use crate::domain::{
+    Candidate, Cause, Download, Features, Location, Missing, ObjectType, SourceKey,
+};
 
 /// Two functions; the second has an inlined one at its end, in which another is inlined.
 const BREAKPAD: &str = "\
@@ -29,11 +32,14 @@ INLINE 0 22 0 0 2020 10
 INLINE 1 11 1 1 2020 10
 2000 20 21 0
 2020 10 5 1
+PUBLIC 5000 0 exported
 ";
 
 fn sym_cache(breakpad: &str) -> Vec<u8> {
     let mut converter = SymCacheConverter::new();
-    converter.process_object(&Object::parse(breakpad.as_bytes()).unwrap()).unwrap();
+    converter
+        .process_object(&Object::parse(breakpad.as_bytes()).unwrap())
+        .unwrap();
     let mut cache = Vec::new();
     converter.serialize(&mut Cursor::new(&mut cache)).unwrap();
     cache
@@ -43,36 +49,67 @@ fn sym_cache(breakpad: &str) -> Vec<u8> {
 fn answer(request: Value, outcome: &ModuleOutcome<'_>) -> (Value, Stats) {
     let request = parse_request(request.to_string().as_bytes()).unwrap();
     let plan = plan(&request);
-    let (completed, stats) = symbolicate(&request, &plan, &vec![outcome.clone(); plan.wanted().len()]);
-    (serde_json::to_value(Response::Completed(completed)).unwrap(), stats)
+    let (completed, stats) =
+        symbolicate(&request, &plan, &vec![outcome.clone(); plan.wanted().len()]);
+    (
+        serde_json::to_value(Response::Completed(completed)).unwrap(),
+        stats,
+    )
 }
 
 /// Symbolicates a request of which every wanted module is the little one.
 fn demo(request: Value) -> (Value, Stats) {
     let cache = sym_cache(BREAKPAD);
-    let features = Features { has_debug_info: true, ..Features::default() };
+    let features = Features {
+        has_debug_info: true,
+        ..Features::default()
+    };
     let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
-    answer(request, &ModuleOutcome::Found { cache, features, considered: Considered::default() })
+    answer(
+        request,
+        &ModuleOutcome::Found {
+            cache,
+            features,
+            considered: Considered::default(),
+        },
+    )
 }
 
 /// Symbolicates frames in the little module, which is mapped at 0x10000.
 fn demo_frames(frames: Value, options: Value) -> Vec<Value> {
     let module = json!({"type": "elf", "image_addr": "0x10000", "image_size": 0x8000, "code_file": "/bin/demo"});
-    let (answer, stats) = demo(json!({"modules": [module], "stacktraces": [{"frames": frames}], "options": options}));
-    let frames = answer["stacktraces"][0]["frames"].as_array().unwrap().clone();
-    assert_eq!(frames.len(), stats.frames.total() + stats.inlined - stats.dropped, "{stats:?}");
+    let (answer, stats) =
+        demo(json!({"modules": [module], "stacktraces": [{"frames": frames}], "options": options}));
+    let frames = answer["stacktraces"][0]["frames"]
+        .as_array()
+        .unwrap()
+        .clone();
+    assert_eq!(
+        frames.len(),
+        stats.frames.total() + stats.inlined - stats.dropped,
+        "{stats:?}"
+    );
     frames
 }
 
 /// Returns the named fields of frames, as one line each.
 fn fields(frames: &[Value], names: &[&str]) -> Vec<String> {
-    let line = |frame: &Value| names.iter().map(|name| frame[name].to_string()).collect::<Vec<_>>().join(" ");
+    let line = |frame: &Value| {
+        names
+            .iter()
+            .map(|name| frame[name].to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     frames.iter().map(line).collect()
 }
 
 #[test]
 fn an_inlined_function_comes_before_the_one_that_it_is_inlined_into() {
-    let frames = demo_frames(json!([{"instruction_addr": "0x12025", "trust": "cfi", "platform": "native", "in_app": true}]), json!({}));
+    let frames = demo_frames(
+        json!([{"instruction_addr": "0x12025", "trust": "cfi", "platform": "native", "in_app": true}]),
+        json!({}),
+    );
     insta::assert_json_snapshot!(frames, @r#"
     [
       {
@@ -121,10 +158,18 @@ fn an_inlined_function_comes_before_the_one_that_it_is_inlined_into() {
 
 #[test]
 fn the_topmost_frame_is_looked_up_where_it_is_and_its_callers_before_they_return() {
-    let frames = demo_frames(json!([{"instruction_addr": "0x12020"}, {"instruction_addr": "0x12020"}]), json!({}));
+    let frames = demo_frames(
+        json!([{"instruction_addr": "0x12020"}, {"instruction_addr": "0x12020"}]),
+        json!({}),
+    );
     assert_eq!(
         fields(&frames, &["original_index", "instruction_addr", "lineno"]),
-        [r#"0 "0x12020" 5"#, r#"0 "0x12020" 11"#, r#"0 "0x12020" 22"#, r#"1 "0x1201f" 21"#]
+        [
+            r#"0 "0x12020" 5"#,
+            r#"0 "0x12020" 11"#,
+            r#"0 "0x12020" 22"#,
+            r#"1 "0x1201f" 21"#
+        ]
     );
 }
 
@@ -136,29 +181,58 @@ fn frames_that_come_caller_first_leave_caller_first() {
     );
     assert_eq!(
         fields(&frames, &["original_index", "instruction_addr", "lineno"]),
-        [r#"1 "0x11007" 7"#, r#"0 "0x12020" 22"#, r#"0 "0x12020" 11"#, r#"0 "0x12020" 5"#]
+        [
+            r#"1 "0x11007" 7"#,
+            r#"0 "0x12020" 22"#,
+            r#"0 "0x12020" 11"#,
+            r#"0 "0x12020" 5"#
+        ]
     );
 }
 
 #[test]
 fn a_relative_address_is_shown_as_an_absolute_one_where_its_module_has_a_place() {
-    let frames = demo_frames(json!([{"instruction_addr": "0x1004", "addr_mode": "rel:0"}]), json!({}));
-    assert_eq!(fields(&frames, &["instruction_addr", "addr_mode", "sym_addr"]), [r#""0x11004" null "0x11000""#]);
+    let frames = demo_frames(
+        json!([{"instruction_addr": "0x1004", "addr_mode": "rel:0"}]),
+        json!({}),
+    );
+    assert_eq!(
+        fields(&frames, &["instruction_addr", "addr_mode", "sym_addr"]),
+        [r#""0x11004" null "0x11000""#]
+    );
 }
 
 #[test]
 fn a_module_without_a_place_is_addressed_from_its_start() {
-    let request = |frame: Value| {
-        json!({"modules": [{"type": "wasm"}, {"type": "wasm", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]})
-    };
+    let request = |frame: Value| json!({"modules": [{"type": "wasm"}, {"type": "wasm", "code_id": "aa"}], "stacktraces": [{"frames": [{"instruction_addr": 1}, frame]}]});
     let check = |frame: Value, want: &str| {
         let (answer, _) = demo(request(frame));
         let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
-        let shown = fields(&frames[1..2], &["status", "instruction_addr", "addr_mode", "sym_addr"]);
+        let shown = fields(
+            &frames[1..2],
+            &["status", "instruction_addr", "addr_mode", "sym_addr"],
+        );
         assert_eq!(shown, [want]);
     };
-    check(json!({"instruction_addr": "0x1000", "addr_mode": "rel:1"}), r#""symbolicated" "0x1000" "rel:1" "0x1000""#);
-    check(json!({"instruction_addr": "0x1000"}), r#""missing_symbol" "0x1000" null null"#);
+    check(
+        json!({"instruction_addr": "0x1000", "addr_mode": "rel:1"}),
+        r#""symbolicated" "0x1000" "rel:1" "0x1000""#,
+    );
+    check(
+        json!({"instruction_addr": "0x1000"}),
+        r#""missing_symbol" "0x1000" null null"#,
+    );
+}
+
+#[test]
+fn what_was_sent_of_a_source_file_holds_where_the_cache_knows_none() {
+    let sent = json!({"instruction_addr": "0x15000", "abs_path": "/a.c", "filename": "a.c", "lineno": 3, "function": "f"});
+    let frames = demo_frames(json!([sent]), json!({}));
+    let shown = fields(
+        &frames,
+        &["function", "abs_path", "filename", "lineno", "sym_addr"],
+    );
+    assert_eq!(shown, [r#""exported" "/a.c" "a.c" 0 "0x15000""#]);
 }
 
 #[test]
@@ -186,7 +260,12 @@ fn a_frame_that_no_function_covers_stays_as_it_was_sent() {
 
 #[test]
 fn addresses_that_make_no_sense_are_missing_symbols() {
-    let check = |frame: Value| assert_eq!(fields(&demo_frames(json!([frame]), json!({})), &["status"]), [r#""missing_symbol""#]);
+    let check = |frame: Value| {
+        assert_eq!(
+            fields(&demo_frames(json!([frame]), json!({})), &["status"]),
+            [r#""missing_symbol""#]
+        )
+    };
     check(json!({"instruction_addr": "0x10000", "adjust_instruction_addr": true})); // before the module
     check(json!({"instruction_addr": "0xffffffffffffffff", "addr_mode": "rel:0"})); // behind all memory
     check(json!({"instruction_addr": "0x100000000", "addr_mode": "rel:0"})); // behind all SymCaches
@@ -203,19 +282,32 @@ fn a_guess_that_is_no_code_is_dropped() {
         ]),
         json!({}),
     );
-    assert_eq!(fields(&frames, &["original_index", "status"]), [r#"0 "symbolicated""#, r#"3 "missing_symbol""#]);
+    assert_eq!(
+        fields(&frames, &["original_index", "status"]),
+        [r#"0 "symbolicated""#, r#"3 "missing_symbol""#]
+    );
 }
 
 #[test]
 fn what_calls_the_start_of_the_process_is_dropped() {
-    let check = |frames: Value, options: Value, want: usize| assert_eq!(demo_frames(frames, options).len(), want);
+    let check = |frames: Value, options: Value, want: usize| {
+        assert_eq!(demo_frames(frames, options).len(), want)
+    };
     let start = json!({"instruction_addr": "0x11004"});
     let nowhere = json!({"instruction_addr": "0x99000"});
     check(json!([start, nowhere]), json!({}), 1);
-    check(json!([nowhere, start]), json!({"frame_order": "caller_first"}), 1);
+    check(
+        json!([nowhere, start]),
+        json!({"frame_order": "caller_first"}),
+        1,
+    );
     check(json!([nowhere, start]), json!({}), 2);
     check(json!([start, nowhere, nowhere]), json!({}), 3);
-    check(json!([start, {"instruction_addr": "0x14000"}]), json!({}), 2);
+    check(
+        json!([start, {"instruction_addr": "0x14000"}]),
+        json!({}),
+        2,
+    );
     check(json!([nowhere]), json!({}), 1);
 }
 
@@ -227,21 +319,73 @@ fn each_cause_has_its_statuses() {
             "modules": [{"type": "elf", "code_id": "aa"}, {"type": "elf", "code_id": "bb"}],
             "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
         });
-        let (answer, stats) = answer(request, &ModuleOutcome::Missing { missing, considered: Considered::default() });
-        assert_eq!(answer["stacktraces"][0]["frames"][0]["status"], frame, "{cause:?}");
+        let (answer, stats) = answer(
+            request,
+            &ModuleOutcome::Missing {
+                missing,
+                considered: Considered::default(),
+            },
+        );
+        assert_eq!(
+            answer["stacktraces"][0]["frames"][0]["status"], frame,
+            "{cause:?}"
+        );
         assert_eq!(answer["modules"][0]["debug_status"], module, "{cause:?}");
-        assert_eq!(answer["modules"][0].get("debug_detail").and_then(Value::as_str), detail, "{cause:?}");
+        assert_eq!(
+            answer["modules"][0]
+                .get("debug_detail")
+                .and_then(Value::as_str),
+            detail,
+            "{cause:?}"
+        );
         assert_eq!(answer["modules"][1]["debug_status"], "unused");
-        assert_eq!((stats.frames.total(), stats.modules.total(), stats.modules.unused), (1, 2, 1));
+        assert_eq!(
+            (
+                stats.frames.total(),
+                stats.modules.total(),
+                stats.modules.unused
+            ),
+            (1, 2, 1)
+        );
     };
     check(Cause::NotFound, "missing", "missing", None);
-    check(Cause::PermissionDenied, "missing", "fetching_failed", Some("what happened"));
-    check(Cause::DownloadFailed, "missing", "fetching_failed", Some("what happened"));
+    check(
+        Cause::PermissionDenied,
+        "missing",
+        "fetching_failed",
+        Some("what happened"),
+    );
+    check(
+        Cause::DownloadFailed,
+        "missing",
+        "fetching_failed",
+        Some("what happened"),
+    );
     check(Cause::Timeout, "missing", "timeout", Some("what happened"));
-    check(Cause::Malformed, "malformed", "malformed", Some("what happened"));
-    check(Cause::TooLarge { limit: 7 }, "malformed", "malformed", Some("what happened"));
-    check(Cause::Crashed, "malformed", "malformed", Some("what happened"));
-    check(Cause::Unsupported, "missing", "unsupported", Some("what happened"));
+    check(
+        Cause::Malformed,
+        "malformed",
+        "malformed",
+        Some("what happened"),
+    );
+    check(
+        Cause::TooLarge { limit: 7 },
+        "malformed",
+        "malformed",
+        Some("what happened"),
+    );
+    check(
+        Cause::Crashed,
+        "malformed",
+        "malformed",
+        Some("what happened"),
+    );
+    check(
+        Cause::Unsupported,
+        "missing",
+        "unsupported",
+        Some("what happened"),
+    );
 }
 
 #[test]
@@ -249,13 +393,31 @@ fn a_fault_of_ours_is_no_statement_on_the_module() {
     let request = json!({
         "modules": [{"type": "elf"}], "stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:0"}]}]
     });
-    let (failed, _) = answer(request.clone(), &ModuleOutcome::Failed { detail: "the store is away".to_owned() });
+    let (failed, _) = answer(
+        request.clone(),
+        &ModuleOutcome::Failed {
+            detail: "the store is away".to_owned(),
+        },
+    );
     assert_eq!(failed["stacktraces"][0]["frames"][0]["status"], "missing");
-    assert_eq!((&failed["modules"][0]["debug_status"], &failed["modules"][0]["debug_detail"]), (&json!("other"), &json!("the store is away")));
+    assert_eq!(
+        (
+            &failed["modules"][0]["debug_status"],
+            &failed["modules"][0]["debug_detail"]
+        ),
+        (&json!("other"), &json!("the store is away"))
+    );
 
     let request = parse_request(request.to_string().as_bytes()).unwrap();
     let (completed, stats) = symbolicate(&request, &plan(&request), &[]);
-    assert_eq!((stats.modules.other, stats.frames.missing, completed.modules.len()), (1, 1, 1));
+    assert_eq!(
+        (
+            stats.modules.other,
+            stats.frames.missing,
+            completed.modules.len()
+        ),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -267,9 +429,15 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
         size: None,
         duration_ms: None,
     };
-    let ok = || Download::Ok { features: Features::default() };
-    let candidates =
-        [candidate("b", Download::NotFound), candidate("c", ok()), candidate("a", ok()), candidate("b", Download::NotFound)];
+    let ok = || Download::Ok {
+        features: Features::default(),
+    };
+    let candidates = [
+        candidate("b", Download::NotFound),
+        candidate("c", ok()),
+        candidate("a", ok()),
+        candidate("b", Download::NotFound),
+    ];
     let (source, location) = (SourceKey::uploads(), Location::new("c"));
     let missing = || Missing::new(Cause::TooLarge { limit: 7 }, "8 bytes, 7 are allowed");
     let request = |dif_candidates: bool| {
@@ -280,32 +448,65 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
     };
     let shown = |outcome: ModuleOutcome<'_>| {
         let (answer, _) = answer(request(true), &outcome);
-        let shown = answer["modules"][0]["candidates"].as_array().unwrap().clone();
-        shown.iter().map(|shown| format!("{} {} {}", shown["location"], shown["download"]["status"], shown["debug"])).collect::<Vec<_>>()
+        let shown = answer["modules"][0]["candidates"]
+            .as_array()
+            .unwrap()
+            .clone();
+        shown
+            .iter()
+            .map(|shown| {
+                format!(
+                    "{} {} {}",
+                    shown["location"], shown["download"]["status"], shown["debug"]
+                )
+            })
+            .collect::<Vec<_>>()
     };
 
-    let used = Considered { candidates: &candidates, used: Some((&source, &location)) };
+    let used = Considered {
+        candidates: &candidates,
+        used: Some((&source, &location)),
+    };
     assert_eq!(
-        shown(ModuleOutcome::Missing { missing: missing(), considered: used }),
+        shown(ModuleOutcome::Missing {
+            missing: missing(),
+            considered: used
+        }),
         [
             r#""a" "ok" null"#,
             r#""b" "notfound" null"#,
             r#""c" "ok" {"details":"8 bytes, 7 are allowed","status":"malformed"}"#
         ]
     );
-    let only = Considered { candidates: &candidates[..2], used: None };
+    let only = Considered {
+        candidates: &candidates[..2],
+        used: None,
+    };
     assert_eq!(
-        shown(ModuleOutcome::Missing { missing: Missing::new(Cause::Timeout, "too slow"), considered: only }),
+        shown(ModuleOutcome::Missing {
+            missing: Missing::new(Cause::Timeout, "too slow"),
+            considered: only
+        }),
         [r#""b" "notfound" null"#, r#""c" "ok" null"#]
     );
     let cache = sym_cache(BREAKPAD);
     let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
     assert_eq!(
-        shown(ModuleOutcome::Found { cache, features: Features::default(), considered: only }),
+        shown(ModuleOutcome::Found {
+            cache,
+            features: Features::default(),
+            considered: only
+        }),
         [r#""b" "notfound" null"#, r#""c" "ok" {"status":"ok"}"#]
     );
 
-    let (hidden, _) = answer(request(false), &ModuleOutcome::Missing { missing: missing(), considered: used });
+    let (hidden, _) = answer(
+        request(false),
+        &ModuleOutcome::Missing {
+            missing: missing(),
+            considered: used,
+        },
+    );
     assert_eq!(hidden["modules"][0].get("candidates"), None);
 }
 
@@ -337,8 +538,14 @@ fn a_module_comes_back_as_it_was_sent_with_what_was_found() {
       "type": "elf"
     }
     "#);
-    assert_eq!((&answer["signal"], &answer["stacktraces"][0]["thread_id"]), (&json!(11), &json!(7)));
-    assert_eq!(answer["stacktraces"][0]["registers"], json!({"rip": "0x11004"}));
+    assert_eq!(
+        (&answer["signal"], &answer["stacktraces"][0]["thread_id"]),
+        (&json!(11), &json!(7))
+    );
+    assert_eq!(
+        answer["stacktraces"][0]["registers"],
+        json!({"rip": "0x11004"})
+    );
 }
 
 #[test]
@@ -351,24 +558,50 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
     breakpad += "1000 10 7 0\n";
     let cache = sym_cache(&breakpad);
     let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
-    let outcome = ModuleOutcome::Found { cache, features: Features::default(), considered: Considered::default() };
+    let outcome = ModuleOutcome::Found {
+        cache,
+        features: Features::default(),
+        considered: Considered::default(),
+    };
 
-    let frames: Vec<_> = (0..1200).map(|_| json!({"instruction_addr": "0x1004", "addr_mode": "rel:0"})).collect();
+    let frames: Vec<_> = (0..1200)
+        .map(|_| json!({"instruction_addr": "0x1004", "addr_mode": "rel:0"}))
+        .collect();
     let request = json!({"modules": [{"type": "elf"}], "stacktraces": [{"frames": frames}]});
     let request = parse_request(request.to_string().as_bytes()).unwrap();
     let (completed, stats) = symbolicate(&request, &plan(&request), &[outcome]);
     let frames = &completed.stacktraces[0].frames;
-    assert_eq!((stats.truncated, stats.frames.symbolicated, stats.inlined), (1200, 1200, 1 << 18));
-    assert!(frames.iter().all(|frame| frame.frame.sym_addr.is_none()), "the outermost function is not shown");
-    let made_from = |index: usize| frames.iter().filter(|frame| frame.original_index == Some(index)).count();
-    assert_eq!((made_from(0), made_from(1199)), (256, 1), "a chain is bounded, and so is the response");
+    assert_eq!(
+        (stats.truncated, stats.frames.symbolicated, stats.inlined),
+        (1200, 1200, 1 << 18)
+    );
+    assert!(
+        frames.iter().all(|frame| frame.frame.sym_addr.is_none()),
+        "the outermost function is not shown"
+    );
+    let made_from = |index: usize| {
+        frames
+            .iter()
+            .filter(|frame| frame.original_index == Some(index))
+            .count()
+    };
+    assert_eq!(
+        (made_from(0), made_from(1199)),
+        (256, 1),
+        "a chain is bounded, and so is the response"
+    );
 }
 
 /// The bytes of a PPDB cache, as `symbolic` lays them out: method 2 begins in line 10, and goes on in line 11.
 fn ppdb_cache() -> Vec<u8> {
     const CSHARP: u32 = 9;
     let path = b"/src/Program.cs";
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect::<Vec<u8>>()
+    };
     let mut cache = Vec::new();
     let mut section = |bytes: &[u8]| {
         cache.extend(bytes);
@@ -388,12 +621,21 @@ fn ppdb_cache() -> Vec<u8> {
 fn a_dotnet_frame_is_found_by_method_and_offset() {
     let cache = ppdb_cache();
     let cache = LookupCache::Ppdb(PortablePdbCache::parse(&cache).unwrap());
-    let outcome = ModuleOutcome::Found { cache, features: Features::default(), considered: Considered::default() };
+    let outcome = ModuleOutcome::Found {
+        cache,
+        features: Features::default(),
+        considered: Considered::default(),
+    };
     let frames = |frame: Value| {
         let request = json!({"modules": [{"type": "pe_dotnet", "code_file": "a.dll"}], "stacktraces": [{"frames": [frame]}]});
-        answer(request, &outcome).0["stacktraces"][0]["frames"].as_array().unwrap().clone()
+        answer(request, &outcome).0["stacktraces"][0]["frames"]
+            .as_array()
+            .unwrap()
+            .clone()
     };
-    let check = |frame: Value, want: &str| assert_eq!(fields(&frames(frame), &["status", "lineno"]), [want]);
+    let check = |frame: Value, want: &str| {
+        assert_eq!(fields(&frames(frame), &["status", "lineno"]), [want])
+    };
     let at = |offset: u64, method: u64| json!({"instruction_addr": offset, "function_id": method, "addr_mode": "rel:0"});
     check(at(0, 2), r#""symbolicated" 10"#);
     check(at(7, 2), r#""symbolicated" 10"#);
@@ -402,7 +644,10 @@ fn a_dotnet_frame_is_found_by_method_and_offset() {
     check(at(0, 3), r#""missing_symbol" null"#);
     check(at(0, 1 << 32 | 2), r#""missing_symbol" null"#);
     check(at(1 << 32, 2), r#""missing_symbol" null"#);
-    check(json!({"instruction_addr": 0, "addr_mode": "rel:0"}), r#""missing_symbol" null"#);
+    check(
+        json!({"instruction_addr": 0, "addr_mode": "rel:0"}),
+        r#""missing_symbol" null"#,
+    );
 
     let frame = json!({"instruction_addr": 8, "function_id": "0x2", "addr_mode": "rel:0", "function": "Main", "in_app": true});
     insta::assert_json_snapshot!(frames(frame), @r#"
@@ -427,35 +672,70 @@ fn a_dotnet_frame_is_found_by_method_and_offset() {
 
 /// Any address: mostly such as lie in the little module, or at the ends of memory.
 fn any_address() -> impl Strategy<Value = u64> {
-    prop_oneof![0..0x40_u64, 0x1_0ff0..0x1_2100_u64, 0xff0..0x2100_u64, u64::MAX - 0x40..=u64::MAX, any::<u64>()]
+    prop_oneof![
+        0..0x40_u64,
+        0x1_0ff0..0x1_2100_u64,
+        0xff0..0x2100_u64,
+        u64::MAX - 0x40..=u64::MAX,
+        any::<u64>()
+    ]
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
-    let mode = prop_oneof![Just(AddrMode::Abs), (0..4_usize).prop_map(AddrMode::Rel), Just(AddrMode::Rel(usize::MAX))];
-    let trust = prop_oneof![Just(FrameTrust::None), Just(FrameTrust::Scan), Just(FrameTrust::Context)];
-    (any_address(), mode, any::<Option<bool>>(), trust, any::<Option<u32>>(), "(_Z|\\?|\\$s|_R)?[0-9A-Za-z@]{0,12}").prop_map(
-        |(address, addr_mode, adjust_instruction_addr, trust, function_id, symbol)| Frame {
-            instruction_addr: Hex(address),
-            addr_mode,
-            adjust_instruction_addr,
-            trust,
-            function_id: function_id.map(|id| Hex(id.into())),
-            symbol: Some(symbol),
-            ..Frame::default()
-        },
+    let mode = prop_oneof![
+        Just(AddrMode::Abs),
+        (0..4_usize).prop_map(AddrMode::Rel),
+        Just(AddrMode::Rel(usize::MAX))
+    ];
+    let trust = prop_oneof![
+        Just(FrameTrust::None),
+        Just(FrameTrust::Scan),
+        Just(FrameTrust::Context)
+    ];
+    (
+        any_address(),
+        mode,
+        any::<Option<bool>>(),
+        trust,
+        any::<Option<u32>>(),
+        "(_Z|\\?|\\$s|_R)?[0-9A-Za-z@]{0,12}",
     )
+        .prop_map(
+            |(address, addr_mode, adjust_instruction_addr, trust, function_id, symbol)| Frame {
+                instruction_addr: Hex(address),
+                addr_mode,
+                adjust_instruction_addr,
+                trust,
+                function_id: function_id.map(|id| Hex(id.into())),
+                symbol: Some(symbol),
+                ..Frame::default()
+            },
+        )
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    let module = (any_address(), any::<Option<u64>>(), any::<bool>()).prop_map(|(address, image_size, is_dotnet)| Module {
-        object_type: if is_dotnet { ObjectType::PeDotnet } else { ObjectType::Elf },
-        image_addr: Hex(address),
-        image_size,
-        ..Module::default()
-    });
-    let registers = prop::collection::btree_map("rip|pc|eip|srr0", any_address().prop_map(Hex), 0..3);
-    let stacktrace = (prop::collection::vec(any_frame(), 0..6), registers)
-        .prop_map(|(frames, registers)| Stacktrace { frames, registers, ..Stacktrace::default() });
+    let module = (any_address(), any::<Option<u64>>(), any::<bool>()).prop_map(
+        |(address, image_size, is_dotnet)| Module {
+            object_type: if is_dotnet {
+                ObjectType::PeDotnet
+            } else {
+                ObjectType::Elf
+            },
+            image_addr: Hex(address),
+            image_size,
+            ..Module::default()
+        },
+    );
+    let registers =
+        prop::collection::btree_map("rip|pc|eip|srr0", any_address().prop_map(Hex), 0..3);
+    let stacktrace =
+        (prop::collection::vec(any_frame(), 0..6), registers).prop_map(|(frames, registers)| {
+            Stacktrace {
+                frames,
+                registers,
+                ..Stacktrace::default()
+            }
+        });
     let parts = (
         prop::collection::vec(module, 0..4),
         prop::collection::vec(stacktrace, 0..3),
@@ -463,9 +743,22 @@ fn any_request() -> impl Strategy<Value = Request> {
         any::<bool>(),
     );
     parts.prop_map(|(modules, stacktraces, signal, caller_first)| {
-        let frame_order = if caller_first { FrameOrder::CallerFirst } else { FrameOrder::CalleeFirst };
-        let options = Options { frame_order, ..Options::default() };
-        Request { modules, stacktraces, signal, options, ..Request::default() }
+        let frame_order = if caller_first {
+            FrameOrder::CallerFirst
+        } else {
+            FrameOrder::CalleeFirst
+        };
+        let options = Options {
+            frame_order,
+            ..Options::default()
+        };
+        Request {
+            modules,
+            stacktraces,
+            signal,
+            options,
+            ..Request::default()
+        }
     })
 }
 

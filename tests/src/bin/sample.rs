@@ -70,7 +70,7 @@ async fn run(arguments: Arguments) -> Result<(), SampleError> {
     let warm = warm.elapsed();
 
     print_before(&crash);
-    print_after(&answer)?;
+    print_after(&crash, &answer)?;
     print_numbers(upload, first, warm);
     print_commands(client.addresses());
     Ok(())
@@ -152,7 +152,8 @@ fn print_before(crash: &Value) {
 }
 
 /// Shows the stack as it came back: inlined calls are marked, and share the address of the frame they are in.
-fn print_after(answer: &Value) -> Result<(), SampleError> {
+fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
+    let sent = frames(&crash["stacktraces"][0]);
     let frames = frames(&answer["stacktraces"][0]);
     if frames.is_empty() {
         return Err(SampleError::NoStack(answer.to_string()));
@@ -166,7 +167,9 @@ fn print_after(answer: &Value) -> Result<(), SampleError> {
         let index = &frame["original_index"];
         let is_inlined = frames.get(at + 1).is_some_and(|caller| !index.is_null() && caller["original_index"] == *index);
         let is_first = at == 0 || frames[at - 1]["original_index"] != *index;
-        let address = if is_first { text(frame, "instruction_addr") } else { "" };
+        // As it was sent: what comes back is the address of the call, one less.
+        let original = index.as_u64().and_then(|index| sent.get(usize::try_from(index).ok()?));
+        let address = if is_first { text(original.unwrap_or(frame), "instruction_addr") } else { "" };
         let function = match text(frame, "function") {
             "" => text(frame, "status"),
             name => name,

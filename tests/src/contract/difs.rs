@@ -25,9 +25,22 @@ pub async fn a_dif_is_read_in_exact_ranges(uploads: &dyn Uploads) {
         uploads.put(path, Bytes::from_static(b"0123456789")).await;
         let stat = uploads.reader().stat(&location).await.unwrap();
         assert_eq!(stat.size, 10);
-        assert!(!stat.etag.is_empty() && !stat.etag.contains('"'), "{stat:?}");
-        for (range, expected) in [(0..10, "0123456789"), (0..1, "0"), (3..7, "3456"), (9..10, "9"), (4..4, "")] {
-            let read = uploads.reader().read(&location, &stat.etag, range.clone()).await.unwrap();
+        assert!(
+            !stat.etag.is_empty() && !stat.etag.contains('"'),
+            "{stat:?}"
+        );
+        for (range, expected) in [
+            (0..10, "0123456789"),
+            (0..1, "0"),
+            (3..7, "3456"),
+            (9..10, "9"),
+            (4..4, ""),
+        ] {
+            let read = uploads
+                .reader()
+                .read(&location, &stat.etag, range.clone())
+                .await
+                .unwrap();
             assert_eq!(read, expected.as_bytes(), "{range:?}");
         }
     }
@@ -37,45 +50,93 @@ pub async fn a_dif_is_read_in_exact_ranges(uploads: &dyn Uploads) {
 pub async fn a_range_beyond_the_dif_is_a_fault(uploads: &dyn Uploads) {
     let location = Location::new("global/beyond/app.debug");
     for body in ["0123456789", ""] {
-        uploads.put(location.as_str(), Bytes::from_static(body.as_bytes())).await;
+        uploads
+            .put(location.as_str(), Bytes::from_static(body.as_bytes()))
+            .await;
         let stat = uploads.reader().stat(&location).await.unwrap();
         assert_eq!(stat.size, body.len() as u64);
         for range in [8..11, 10..11, 100..200] {
-            let error = uploads.reader().read(&location, &stat.etag, range.clone()).await.unwrap_err();
-            assert!(matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Bug), "{range:?}: {error:?}");
+            let error = uploads
+                .reader()
+                .read(&location, &stat.etag, range.clone())
+                .await
+                .unwrap_err();
+            assert!(
+                matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Bug),
+                "{range:?}: {error:?}"
+            );
         }
     }
 }
 
 /// A DIF that is not there is missing, and for that reason.
 pub async fn a_dif_that_is_not_there_is_missing(uploads: &dyn Uploads) {
-    uploads.put("global/absent/a/b", Bytes::from_static(b"x")).await;
+    uploads
+        .put("global/absent/a/b", Bytes::from_static(b"x"))
+        .await;
     for path in ["global/absent/a", "global/absent/a/b/c", "global/absent/"] {
         let location = Location::new(path);
         assert_missing(&uploads.reader().stat(&location).await.unwrap_err());
-        assert_missing(&uploads.reader().read(&location, "0123", 0..1).await.unwrap_err());
+        assert_missing(
+            &uploads
+                .reader()
+                .read(&location, "0123", 0..1)
+                .await
+                .unwrap_err(),
+        );
     }
 }
 
 /// A DIF that is overwritten while it is read is never read as a mixture; one that is removed is missing.
 pub async fn a_dif_that_changes_while_it_is_read_is_noticed(uploads: &dyn Uploads) {
     let location = Location::new("global/changing/app.debug");
-    uploads.put(location.as_str(), Bytes::from_static(b"old bytes")).await;
+    uploads
+        .put(location.as_str(), Bytes::from_static(b"old bytes"))
+        .await;
     let old = uploads.reader().stat(&location).await.unwrap();
-    assert_eq!(uploads.reader().read(&location, &old.etag, 0..3).await.unwrap(), &b"old"[..]);
+    assert_eq!(
+        uploads
+            .reader()
+            .read(&location, &old.etag, 0..3)
+            .await
+            .unwrap(),
+        &b"old"[..]
+    );
 
-    uploads.put(location.as_str(), Bytes::from_static(b"new bytes")).await;
-    let error = uploads.reader().read(&location, &old.etag, 3..9).await.unwrap_err();
+    uploads
+        .put(location.as_str(), Bytes::from_static(b"new bytes"))
+        .await;
+    let error = uploads
+        .reader()
+        .read(&location, &old.etag, 3..9)
+        .await
+        .unwrap_err();
     assert!(matches!(error, DifError::Changed), "{error:?}");
     let new = uploads.reader().stat(&location).await.unwrap();
     assert_ne!(new.etag, old.etag);
-    assert_eq!(uploads.reader().read(&location, &new.etag, 0..9).await.unwrap(), &b"new bytes"[..]);
+    assert_eq!(
+        uploads
+            .reader()
+            .read(&location, &new.etag, 0..9)
+            .await
+            .unwrap(),
+        &b"new bytes"[..]
+    );
 
     uploads.remove(location.as_str()).await;
-    assert_missing(&uploads.reader().read(&location, &new.etag, 0..3).await.unwrap_err());
+    assert_missing(
+        &uploads
+            .reader()
+            .read(&location, &new.etag, 0..3)
+            .await
+            .unwrap_err(),
+    );
     assert_missing(&uploads.reader().stat(&location).await.unwrap_err());
 }
 
 fn assert_missing(error: &DifError) {
-    assert!(matches!(error, DifError::Missing(missing) if missing.cause == Cause::NotFound), "{error:?}");
+    assert!(
+        matches!(error, DifError::Missing(missing) if missing.cause == Cause::NotFound),
+        "{error:?}"
+    );
 }

@@ -15,11 +15,23 @@ pub type Records = Arc<dyn RecordStore>;
 /// Every type of item comes back as it was written, with numbers and texts at their limits.
 pub async fn an_item_comes_back_as_it_was_written(records: &Records) {
     for (number, item) in items_of_every_type().into_iter().enumerate() {
-        let key = ItemKey { partition: "every-type".to_owned(), sort: format!("{number}") };
-        let stored = Stored { revision: revision(number as u64), item };
-        assert_eq!(records.replace(&key, None, &stored).await.unwrap(), Replaced::Done);
+        let key = ItemKey {
+            partition: "every-type".to_owned(),
+            sort: format!("{number}"),
+        };
+        let stored = Stored {
+            revision: revision(number as u64),
+            item,
+        };
+        assert_eq!(
+            records.replace(&key, None, &stored).await.unwrap(),
+            Replaced::Done
+        );
         for consistency in [Consistency::Strong, Consistency::Eventual] {
-            let loaded = records.load(std::slice::from_ref(&key), consistency).await.unwrap();
+            let loaded = records
+                .load(std::slice::from_ref(&key), consistency)
+                .await
+                .unwrap();
             assert_eq!(loaded, [Some(stored.clone())]);
         }
     }
@@ -30,8 +42,17 @@ pub async fn where_nothing_is_stored_nothing_is_found(records: &Records) {
     assert_eq!(records.load(&[], Consistency::Strong).await.unwrap(), []);
     assert_eq!(load(records, &key("nothing", 0)).await, None);
     assert_eq!(records.query("nothing").await.unwrap(), []);
-    assert_eq!(records.remove(&key("nothing", 0), &revision(1)).await.unwrap(), Removed::Done);
-    let replaced = records.replace(&key("nothing", 0), Some(&revision(1)), &stored(2)).await.unwrap();
+    assert_eq!(
+        records
+            .remove(&key("nothing", 0), &revision(1))
+            .await
+            .unwrap(),
+        Removed::Done
+    );
+    let replaced = records
+        .replace(&key("nothing", 0), Some(&revision(1)), &stored(2))
+        .await
+        .unwrap();
     assert_eq!(replaced, Replaced::Lost(None));
     assert_eq!(load(records, &key("nothing", 0)).await, None);
 }
@@ -39,33 +60,61 @@ pub async fn where_nothing_is_stored_nothing_is_found(records: &Records) {
 /// 250 keys, some of them repeated and some without an item, are answered in their order.
 pub async fn many_keys_are_answered_in_their_order(records: &Records) {
     let keys: Vec<ItemKey> = (0..180).map(|number| key("many", number)).collect();
-    let odd = keys.iter().enumerate().filter(|(number, _)| number % 2 == 1);
-    write_all(records, odd.map(|(number, key)| (key.clone(), stored(number as u64))).collect()).await;
+    let odd = keys
+        .iter()
+        .enumerate()
+        .filter(|(number, _)| number % 2 == 1);
+    write_all(
+        records,
+        odd.map(|(number, key)| (key.clone(), stored(number as u64)))
+            .collect(),
+    )
+    .await;
 
     let mut asked: Vec<usize> = (0..180).rev().collect();
     asked.extend((0..70).map(|number| number * 2 / 2));
     assert_eq!(asked.len(), 250);
     let asked_keys: Vec<ItemKey> = asked.iter().map(|number| keys[*number].clone()).collect();
-    let expected: Vec<_> = asked.iter().map(|number| (number % 2 == 1).then(|| stored(*number as u64))).collect();
+    let expected: Vec<_> = asked
+        .iter()
+        .map(|number| (number % 2 == 1).then(|| stored(*number as u64)))
+        .collect();
     for consistency in [Consistency::Strong, Consistency::Eventual] {
-        assert_eq!(records.load(&asked_keys, consistency).await.unwrap(), expected);
+        assert_eq!(
+            records.load(&asked_keys, consistency).await.unwrap(),
+            expected
+        );
     }
 }
 
 /// Items that no single answer holds (DynamoDB cuts answers at 16 MB) are all loaded.
 pub async fn more_than_one_answer_holds_is_loaded(records: &Records) {
-    let large: Vec<_> = (0..52).map(|number| (key("heavy", number), sized(number as u64, 330_000))).collect();
+    let large: Vec<_> = (0..52)
+        .map(|number| (key("heavy", number), sized(number as u64, 330_000)))
+        .collect();
     write_all(records, large.clone()).await;
-    let (keys, expected): (Vec<_>, Vec<_>) = large.into_iter().map(|(key, stored)| (key, Some(stored))).unzip();
-    assert!(records.load(&keys, Consistency::Strong).await.unwrap() == expected, "some items are missing or differ");
+    let (keys, expected): (Vec<_>, Vec<_>) = large
+        .into_iter()
+        .map(|(key, stored)| (key, Some(stored)))
+        .unzip();
+    assert!(
+        records.load(&keys, Consistency::Strong).await.unwrap() == expected,
+        "some items are missing or differ"
+    );
 }
 
 /// An item of 300 KB is stored; one that is too large is refused, and what was there stands.
 pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records) {
     let key = key("large", 0);
     let large = sized(1, 300_000);
-    assert_eq!(records.replace(&key, None, &large).await.unwrap(), Replaced::Done);
-    let error = records.replace(&key, Some(&large.revision), &sized(2, 500_000)).await.unwrap_err();
+    assert_eq!(
+        records.replace(&key, None, &large).await.unwrap(),
+        Replaced::Done
+    );
+    let error = records
+        .replace(&key, Some(&large.revision), &sized(2, 500_000))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Bug, "{error}");
     assert_eq!(load(records, &key).await, Some(large));
 }
@@ -73,23 +122,71 @@ pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records)
 /// A write succeeds on the revision that is stored and on no other; who loses is told what is stored.
 pub async fn a_write_must_name_the_revision_that_is_stored(records: &Records) {
     let key = key("revisions", 0);
-    assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.replace(&key, None, &stored(2)).await.unwrap(), Replaced::Lost(Some(stored(1))));
-    assert_eq!(records.replace(&key, Some(&revision(7)), &stored(2)).await.unwrap(), Replaced::Lost(Some(stored(1))));
-    assert_eq!(records.replace(&key, Some(&revision(1)), &stored(2)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.replace(&key, Some(&revision(1)), &stored(3)).await.unwrap(), Replaced::Lost(Some(stored(2))));
+    assert_eq!(
+        records.replace(&key, None, &stored(1)).await.unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records.replace(&key, None, &stored(2)).await.unwrap(),
+        Replaced::Lost(Some(stored(1)))
+    );
+    assert_eq!(
+        records
+            .replace(&key, Some(&revision(7)), &stored(2))
+            .await
+            .unwrap(),
+        Replaced::Lost(Some(stored(1)))
+    );
+    assert_eq!(
+        records
+            .replace(&key, Some(&revision(1)), &stored(2))
+            .await
+            .unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records
+            .replace(&key, Some(&revision(1)), &stored(3))
+            .await
+            .unwrap(),
+        Replaced::Lost(Some(stored(2)))
+    );
     assert_eq!(load(records, &key).await, Some(stored(2)));
 }
 
 /// A write that is repeated after it landed loses against itself, and its writer can tell.
 pub async fn a_repeated_write_is_shown_its_own_effect(records: &Records) {
     let key = key("repeated", 0);
-    assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Lost(Some(stored(1))));
-    assert_eq!(records.replace(&key, Some(&revision(1)), &stored(2)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.replace(&key, Some(&revision(1)), &stored(2)).await.unwrap(), Replaced::Lost(Some(stored(2))));
-    assert_eq!(records.remove(&key, &revision(2)).await.unwrap(), Removed::Done);
-    assert_eq!(records.remove(&key, &revision(2)).await.unwrap(), Removed::Done);
+    assert_eq!(
+        records.replace(&key, None, &stored(1)).await.unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records.replace(&key, None, &stored(1)).await.unwrap(),
+        Replaced::Lost(Some(stored(1)))
+    );
+    assert_eq!(
+        records
+            .replace(&key, Some(&revision(1)), &stored(2))
+            .await
+            .unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records
+            .replace(&key, Some(&revision(1)), &stored(2))
+            .await
+            .unwrap(),
+        Replaced::Lost(Some(stored(2)))
+    );
+    assert_eq!(
+        records.remove(&key, &revision(2)).await.unwrap(),
+        Removed::Done
+    );
+    assert_eq!(
+        records.remove(&key, &revision(2)).await.unwrap(),
+        Removed::Done
+    );
 }
 
 /// Of sixteen writers that name the same revision, exactly one wins, and the others are shown its item.
@@ -102,12 +199,27 @@ pub async fn of_racing_writers_one_wins(records: &Records) {
                 let next = stored(expected.map_or(1, |_| 100 + writer));
                 let expected = expected.map(revision);
                 // The first writers all write the same revision, so that the second race has one to name.
-                async move { records.replace(&key, expected.as_ref(), &next).await.unwrap() }
+                async move {
+                    records
+                        .replace(&key, expected.as_ref(), &next)
+                        .await
+                        .unwrap()
+                }
             })
             .await;
             let winner = load(records, &key).await;
-            assert_eq!(outcomes.iter().filter(|outcome| **outcome == Replaced::Done).count(), 1, "round {round}");
-            for outcome in outcomes.into_iter().filter(|outcome| *outcome != Replaced::Done) {
+            assert_eq!(
+                outcomes
+                    .iter()
+                    .filter(|outcome| **outcome == Replaced::Done)
+                    .count(),
+                1,
+                "round {round}"
+            );
+            for outcome in outcomes
+                .into_iter()
+                .filter(|outcome| *outcome != Replaced::Done)
+            {
                 assert_eq!(outcome, Replaced::Lost(winner.clone()), "round {round}");
             }
         }
@@ -118,13 +230,28 @@ pub async fn of_racing_writers_one_wins(records: &Records) {
 pub async fn a_writer_and_a_remover_do_not_both_win(records: &Records) {
     for round in 0..10 {
         let key = key("write-or-remove", round);
-        assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Done);
+        assert_eq!(
+            records.replace(&key, None, &stored(1)).await.unwrap(),
+            Replaced::Done
+        );
         let (writer, remover) = (records.clone(), records.clone());
         let (writers_key, removers_key) = (key.clone(), key.clone());
-        let write = tokio::spawn(async move { writer.replace(&writers_key, Some(&revision(1)), &stored(2)).await.unwrap() });
-        let remove = tokio::spawn(async move { remover.remove(&removers_key, &revision(1)).await.unwrap() });
-        match (write.await.unwrap(), remove.await.unwrap(), load(records, &key).await) {
-            (Replaced::Done, Removed::Lost(shown), Some(left)) => assert!(shown == stored(2) && left == stored(2)),
+        let write = tokio::spawn(async move {
+            writer
+                .replace(&writers_key, Some(&revision(1)), &stored(2))
+                .await
+                .unwrap()
+        });
+        let remove =
+            tokio::spawn(async move { remover.remove(&removers_key, &revision(1)).await.unwrap() });
+        match (
+            write.await.unwrap(),
+            remove.await.unwrap(),
+            load(records, &key).await,
+        ) {
+            (Replaced::Done, Removed::Lost(shown), Some(left)) => {
+                assert!(shown == stored(2) && left == stored(2))
+            }
             (Replaced::Lost(None), Removed::Done, None) => {}
             outcome => panic!("round {round}: {outcome:?}"),
         }
@@ -134,77 +261,173 @@ pub async fn a_writer_and_a_remover_do_not_both_win(records: &Records) {
 /// An item is removed at the revision named and at no other.
 pub async fn a_removal_must_name_the_revision_that_is_stored(records: &Records) {
     let key = key("removals", 0);
-    assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.remove(&key, &revision(7)).await.unwrap(), Removed::Lost(stored(1)));
+    assert_eq!(
+        records.replace(&key, None, &stored(1)).await.unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records.remove(&key, &revision(7)).await.unwrap(),
+        Removed::Lost(stored(1))
+    );
     assert_eq!(load(records, &key).await, Some(stored(1)));
-    assert_eq!(records.remove(&key, &revision(1)).await.unwrap(), Removed::Done);
+    assert_eq!(
+        records.remove(&key, &revision(1)).await.unwrap(),
+        Removed::Done
+    );
     assert_eq!(load(records, &key).await, None);
 }
 
 /// Who holds the revision of an item that was removed and made again meanwhile cannot write.
 pub async fn an_item_that_was_made_again_is_another_one(records: &Records) {
     let key = key("again", 0);
-    assert_eq!(records.replace(&key, None, &stored(1)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.remove(&key, &revision(1)).await.unwrap(), Removed::Done);
-    assert_eq!(records.replace(&key, None, &stored(2)).await.unwrap(), Replaced::Done);
-    assert_eq!(records.replace(&key, Some(&revision(1)), &stored(3)).await.unwrap(), Replaced::Lost(Some(stored(2))));
-    assert_eq!(records.remove(&key, &revision(1)).await.unwrap(), Removed::Lost(stored(2)));
+    assert_eq!(
+        records.replace(&key, None, &stored(1)).await.unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records.remove(&key, &revision(1)).await.unwrap(),
+        Removed::Done
+    );
+    assert_eq!(
+        records.replace(&key, None, &stored(2)).await.unwrap(),
+        Replaced::Done
+    );
+    assert_eq!(
+        records
+            .replace(&key, Some(&revision(1)), &stored(3))
+            .await
+            .unwrap(),
+        Replaced::Lost(Some(stored(2)))
+    );
+    assert_eq!(
+        records.remove(&key, &revision(1)).await.unwrap(),
+        Removed::Lost(stored(2))
+    );
 }
 
 /// The items of a partition come in the order of their sort keys, and all of them where they exceed one answer.
 pub async fn a_partition_is_listed_in_the_order_of_its_sort_keys(records: &Records) {
-    let sorts = ["dif#b", "symcache", "dif#a", "alias", "dif#", "Z", "cficache", "dif#ä"];
+    let sorts = [
+        "dif#b", "symcache", "dif#a", "alias", "dif#", "Z", "cficache", "dif#ä",
+    ];
     let items: Vec<_> = (0u64..)
         .zip(sorts)
         // DynamoDB cuts answers at 1 MB.
-        .map(|(number, sort)| (ItemKey { partition: "listed".to_owned(), sort: sort.to_owned() }, sized(number, 300_000)))
+        .map(|(number, sort)| {
+            (
+                ItemKey {
+                    partition: "listed".to_owned(),
+                    sort: sort.to_owned(),
+                },
+                sized(number, 300_000),
+            )
+        })
         .collect();
     write_all(records, items.clone()).await;
-    write_all(records, vec![(ItemKey { partition: "listed2".to_owned(), sort: "alias".to_owned() }, stored(1))]).await;
+    write_all(
+        records,
+        vec![(
+            ItemKey {
+                partition: "listed2".to_owned(),
+                sort: "alias".to_owned(),
+            },
+            stored(1),
+        )],
+    )
+    .await;
     let expected: BTreeMap<_, _> = items.into_iter().collect();
     let listed = records.query("listed").await.unwrap();
     let order: Vec<_> = listed.iter().map(|(key, _)| key.sort.as_str()).collect();
-    assert_eq!(order, expected.keys().map(|key| key.sort.as_str()).collect::<Vec<_>>());
+    assert_eq!(
+        order,
+        expected
+            .keys()
+            .map(|key| key.sort.as_str())
+            .collect::<Vec<_>>()
+    );
     assert!(listed.into_iter().eq(expected), "an item differs");
 }
 
 /// A walk over the pages meets each of 2,500 items once, and ends.
 pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
-    let items: BTreeMap<_, _> = (0..2500).map(|number| (key("pages", number), sized(number as u64, 900))).collect();
+    let items: BTreeMap<_, _> = (0..2500)
+        .map(|number| (key("pages", number), sized(number as u64, 900)))
+        .collect();
     write_all(records, items.clone().into_iter().collect()).await;
-    let (mut met, mut pages, mut cursor): (BTreeMap<_, _>, _, Option<Cursor>) = (BTreeMap::new(), 0, None);
+    let (mut met, mut pages, mut cursor): (BTreeMap<_, _>, _, Option<Cursor>) =
+        (BTreeMap::new(), 0, None);
     loop {
         let page = records.page(cursor.as_ref()).await.unwrap();
         pages += 1;
-        for (key, stored) in page.items.into_iter().filter(|(key, _)| key.partition.starts_with("pages-")) {
-            assert_eq!(met.insert(key.clone(), stored), None, "{key:?} was met twice");
+        for (key, stored) in page
+            .items
+            .into_iter()
+            .filter(|(key, _)| key.partition.starts_with("pages-"))
+        {
+            assert_eq!(
+                met.insert(key.clone(), stored),
+                None,
+                "{key:?} was met twice"
+            );
         }
         cursor = page.next;
         if cursor.is_none() {
             break;
         }
     }
-    assert!(met == items, "{} of {} items were met, or some differ", met.len(), items.len());
+    assert!(
+        met == items,
+        "{} of {} items were met, or some differ",
+        met.len(),
+        items.len()
+    );
     assert!(pages > 1, "the contract says nothing about a single page");
 }
 
 /// What a newer build wrote is told as such, and neither written nor removed, even by who knows its revision.
 ///
 /// The item has been put under this key at this revision by the store's own means.
-pub async fn what_a_newer_build_wrote_is_left_alone(records: &Records, key: &ItemKey, at: &Revision) {
-    let newer = load(records, key).await.expect("a newer item was put there");
-    assert!(matches!(newer.item, Item::Newer { schema: 2 }) && newer.revision == *at, "{newer:?}");
-    assert_eq!(records.replace(key, Some(at), &stored(1)).await.unwrap(), Replaced::Lost(Some(newer.clone())));
-    assert_eq!(records.replace(key, None, &stored(1)).await.unwrap(), Replaced::Lost(Some(newer.clone())));
-    assert_eq!(records.remove(key, at).await.unwrap(), Removed::Lost(newer.clone()));
-    let error = records.replace(&self::key("newer", 9), None, &newer).await.unwrap_err();
+pub async fn what_a_newer_build_wrote_is_left_alone(
+    records: &Records,
+    key: &ItemKey,
+    at: &Revision,
+) {
+    let newer = load(records, key)
+        .await
+        .expect("a newer item was put there");
+    assert!(
+        matches!(newer.item, Item::Newer { schema: 2 }) && newer.revision == *at,
+        "{newer:?}"
+    );
+    assert_eq!(
+        records.replace(key, Some(at), &stored(1)).await.unwrap(),
+        Replaced::Lost(Some(newer.clone()))
+    );
+    assert_eq!(
+        records.replace(key, None, &stored(1)).await.unwrap(),
+        Replaced::Lost(Some(newer.clone()))
+    );
+    assert_eq!(
+        records.remove(key, at).await.unwrap(),
+        Removed::Lost(newer.clone())
+    );
+    let error = records
+        .replace(&self::key("newer", 9), None, &newer)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Bug);
-    assert_eq!(records.query(&key.partition).await.unwrap(), [(key.clone(), newer)]);
+    assert_eq!(
+        records.query(&key.partition).await.unwrap(),
+        [(key.clone(), newer)]
+    );
 }
 
 /// Returns the key that the `number`-th item of a promise is stored under.
 fn key(promise: &str, number: usize) -> ItemKey {
-    ItemKey { partition: format!("{promise}-{number}"), sort: "upload".to_owned() }
+    ItemKey {
+        partition: format!("{promise}-{number}"),
+        sort: "upload".to_owned(),
+    }
 }
 
 fn revision(number: u64) -> Revision {
@@ -222,7 +445,10 @@ fn sized(number: u64, bytes: usize) -> Stored {
         "type": "upload", "key": format!("global/{number}"), "etag": "e", "sequencer": "00", "size": number,
         "state": "ignored", "reason": "r".repeat(bytes), "at": number,
     }));
-    Stored { revision: revision(number), item }
+    Stored {
+        revision: revision(number),
+        item,
+    }
 }
 
 fn item(json: Value) -> Item {
@@ -230,16 +456,26 @@ fn item(json: Value) -> Item {
 }
 
 async fn load(records: &Records, key: &ItemKey) -> Option<Stored> {
-    let mut loaded = records.load(std::slice::from_ref(key), Consistency::Strong).await.unwrap();
+    let mut loaded = records
+        .load(std::slice::from_ref(key), Consistency::Strong)
+        .await
+        .unwrap();
     assert_eq!(loaded.len(), 1);
     loaded.remove(0)
 }
 
 async fn write_all(records: &Records, items: Vec<(ItemKey, Stored)>) {
     let writes = items.into_iter().map(|(key, stored)| async move {
-        records.replace(&key, None, &stored).await.map(|replaced| assert_eq!(replaced, Replaced::Done))
+        records
+            .replace(&key, None, &stored)
+            .await
+            .map(|replaced| assert_eq!(replaced, Replaced::Done))
     });
-    futures::stream::iter(writes).buffer_unordered(16).try_collect::<()>().await.unwrap();
+    futures::stream::iter(writes)
+        .buffer_unordered(16)
+        .try_collect::<()>()
+        .await
+        .unwrap();
 }
 
 async fn race<T: Send + 'static, F>(writers: u64, write: impl Fn(u64) -> F) -> Vec<T>
@@ -254,10 +490,10 @@ where
 }
 
 fn items_of_every_type() -> Vec<Item> {
-    let module = json!({"scope": "größe 🦀", "source": "uploads", "module": "debug_id:\"x\"\n\u{7f}"});
+    let module =
+        json!({"scope": "größe 🦀", "source": "uploads", "module": "debug_id:\"x\"\n\u{7f}"});
     let dif = json!({"location": "global/../a//b c%20+ä\t", "etag": "9b2cf535f27731c974343645a3985328-3"});
-    let features =
-        json!({"has_debug_info": true, "has_unwind_info": false, "has_symbols": true, "has_sources": false, "srcsrv_vcs": ""});
+    let features = json!({"has_debug_info": true, "has_unwind_info": false, "has_symbols": true, "has_sources": false, "srcsrv_vcs": ""});
     let ready = json!({
         "version": u32::MAX, "quality": "fallback", "rank": 2, "features": features, "arch": "x86_64", "file_type": "pe",
         "blob": {"path": "derived/x", "bytes": u64::MAX, "checksum": u64::MAX, "index": {"offset": (1u64 << 53) + 1, "length": 0}},

@@ -37,7 +37,11 @@ impl Derivations {
 
     /// Lets every derivation take this long from now on.
     pub fn take(&self, time: Duration) {
-        *self.state.takes.lock().unwrap_or_else(PoisonError::into_inner) = time;
+        *self
+            .state
+            .takes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = time;
     }
 
     /// Lets the next derivations fail for a fault of ours.
@@ -46,11 +50,20 @@ impl Derivations {
     }
 
     fn takes(&self) -> Duration {
-        *self.state.takes.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .state
+            .takes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fails(&self) -> bool {
-        self.state.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.state
+            .failures
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            })
+            .is_ok()
     }
 }
 
@@ -67,10 +80,20 @@ impl Deriver for ObservedDeriver {
         self.inner.reserve(size)
     }
 
-    async fn open(&self, dif: Box<dyn Scratch>, partial: bool) -> Result<Box<dyn Parser>, ParseError> {
-        self.derivations.state.opened.fetch_add(1, Ordering::Relaxed);
+    async fn open(
+        &self,
+        dif: Box<dyn Scratch>,
+        partial: bool,
+    ) -> Result<Box<dyn Parser>, ParseError> {
+        self.derivations
+            .state
+            .opened
+            .fetch_add(1, Ordering::Relaxed);
         let inner = self.inner.open(dif, partial).await?;
-        Ok(Box::new(ObservedParser { inner, derivations: self.derivations.clone() }))
+        Ok(Box::new(ObservedParser {
+            inner,
+            derivations: self.derivations.clone(),
+        }))
     }
 }
 
@@ -86,12 +109,23 @@ impl Parser for ObservedParser {
         self.inner.inspect().await
     }
 
-    async fn derive(&mut self, object: usize, jobs: &[DeriveJob]) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
-        self.derivations.state.derived.fetch_add(jobs.len() as u64, Ordering::Relaxed);
+    async fn derive(
+        &mut self,
+        object: usize,
+        jobs: &[DeriveJob],
+    ) -> Result<Vec<Result<Derived, Missing>>, ParseError> {
+        self.derivations
+            .state
+            .derived
+            .fetch_add(jobs.len() as u64, Ordering::Relaxed);
         // The clock is paused: this takes no time but the world's.
         tokio::time::sleep(self.derivations.takes()).await;
         if self.derivations.fails() {
-            return Err(StoreError::new(StoreErrorKind::Transient, "starting a parser, on purpose,").into());
+            return Err(StoreError::new(
+                StoreErrorKind::Transient,
+                "starting a parser, on purpose,",
+            )
+            .into());
         }
         self.inner.derive(object, jobs).await
     }

@@ -85,7 +85,9 @@ fn folder() -> PathBuf {
 /// Returns the bytes of a fixture.
 pub fn fixture(path: &str) -> Bytes {
     let file = folder().join(path);
-    std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())).into()
+    std::fs::read(&file)
+        .unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+        .into()
 }
 
 /// Returns the text of a fixture.
@@ -95,7 +97,8 @@ pub fn fixture_text(path: &str) -> String {
 
 /// Returns what is known of every fixture.
 pub fn manifest() -> Vec<Fixture> {
-    serde_json::from_str(&fixture_text("manifest.json")).unwrap_or_else(|error| panic!("manifest.json: {error}"))
+    serde_json::from_str(&fixture_text("manifest.json"))
+        .unwrap_or_else(|error| panic!("manifest.json: {error}"))
 }
 
 /// Returns what a tool says.
@@ -105,5 +108,9 @@ pub fn oracle(path: &str) -> Oracle {
 
 /// Returns the names of the files that mean harm.
 pub fn hostile_files() -> Vec<String> {
-    manifest().into_iter().filter(|fixture| fixture.kind == "hostile").map(|fixture| fixture.file).collect()
+    manifest()
+        .into_iter()
+        .filter(|fixture| fixture.kind == "hostile")
+        .map(|fixture| fixture.file)
+        .collect()
 }

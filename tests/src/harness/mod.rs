@@ -10,6 +10,8 @@ mod summary;
 mod world;
 
 pub use deriver::Derivations;
-pub use fixtures::{Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle};
+pub use fixtures::{
+    Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,
+};
 pub use requests::{Crash, function_names, in_module, of_fixture, sample_crash};
 pub use world::{Delivery, World};

@@ -1,7 +1,7 @@
 //! Requests to symbolicate.
 
 use serde_json::{Value, json};
-use symdepot::api::symbolicator::{Completed, Request, parse_request};
+use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_request};
 
 use super::fixtures::{Fixture, fixture_text};
 
@@ -32,6 +32,8 @@ pub fn in_module(module: Value, addresses: &[u64]) -> Crash {
 }
 
 /// Returns a crash in the module that a fixture belongs to.
+///
+/// WASM modules have no place in an address space: as browsers do, their frames are counted from the start of the file.
 pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
     let kind = match fixture.format.as_deref() {
         Some("pdb" | "pe") => "pe",
@@ -39,13 +41,31 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
         Some(format) => format,
     };
     let module = json!({"type": kind, "debug_id": fixture.debug_id, "code_id": fixture.code_id});
-    in_module(module, addresses)
+    let mut crash = in_module(module, addresses);
+    if kind == "wasm" {
+        crash.modules[0].image_addr = Hex(0);
+        for (frame, address) in crash.stacktraces[0].frames.iter_mut().zip(addresses) {
+            (frame.addr_mode, frame.instruction_addr) = (AddrMode::Rel(0), Hex(*address));
+        }
+    }
+    crash
 }
 
 /// Returns the names of the functions in an answer, stack by stack, innermost first; `?` where there is none.
 pub fn function_names(completed: &Completed) -> Vec<String> {
-    let frames = completed.stacktraces.iter().flat_map(|stacktrace| &stacktrace.frames);
-    frames.map(|frame| frame.frame.function.clone().unwrap_or_else(|| "?".to_owned())).collect()
+    let frames = completed
+        .stacktraces
+        .iter()
+        .flat_map(|stacktrace| &stacktrace.frames);
+    frames
+        .map(|frame| {
+            frame
+                .frame
+                .function
+                .clone()
+                .unwrap_or_else(|| "?".to_owned())
+        })
+        .collect()
 }
 
 fn parse(body: &str) -> Crash {

@@ -14,14 +14,26 @@ pub(super) fn of(world: &World) -> String {
         .into_iter()
         .map(|(key, stored)| match stored.item {
             Item::Entry(entry) => line_of(&entry),
-            Item::Alias(alias) => format!("alias to {} in {}", alias.target.module, alias.target.scope),
+            Item::Alias(alias) => {
+                format!("alias to {} in {}", alias.target.module, alias.target.scope)
+            }
             Item::Dif(dif) => {
-                let refused = dif.refused.map(|missing| format!(" refused: {}", missing.detail)).unwrap_or_default();
+                let refused = dif
+                    .refused
+                    .map(|missing| format!(" refused: {}", missing.detail))
+                    .unwrap_or_default();
                 let module = &dif.module;
-                format!("dif {} for {} in {}{refused}", dif.dif.location, module.module, module.scope)
+                format!(
+                    "dif {} for {} in {}{refused}",
+                    dif.dif.location, module.module, module.scope
+                )
             }
             Item::Upload(upload) => {
-                let ids: Vec<String> = upload.objects.iter().map(|object| object.module.to_string()).collect();
+                let ids: Vec<String> = upload
+                    .objects
+                    .iter()
+                    .map(|object| object.module.to_string())
+                    .collect();
                 let state = match upload.state {
                     UploadState::Pending => "pending".to_owned(),
                     UploadState::Applied => "applied".to_owned(),
@@ -39,15 +51,34 @@ pub(super) fn of(world: &World) -> String {
 }
 
 fn line_of(entry: &Entry) -> String {
-    let mut line = format!("{} of {} in {}:", entry.kind(), entry.module().module, entry.module().scope);
+    let mut line = format!(
+        "{} of {} in {}:",
+        entry.kind(),
+        entry.module().module,
+        entry.module().scope
+    );
     for (name, state) in [("ready", entry.ready()), ("older", entry.older())] {
         if let Some(state) = state {
-            let made_from: Vec<&str> = state.made_from.iter().map(|dif| dif.location.as_str()).collect();
-            let _ = write!(line, " {name} v{} {:?} from {}", state.version, state.quality, made_from.join(", "));
+            let made_from: Vec<&str> = state
+                .made_from
+                .iter()
+                .map(|dif| dif.location.as_str())
+                .collect();
+            let _ = write!(
+                line,
+                " {name} v{} {:?} from {}",
+                state.version,
+                state.quality,
+                made_from.join(", ")
+            );
         }
     }
     if let Some(placeholder) = entry.missing() {
-        let _ = write!(line, " {:?}: {}", placeholder.missing.cause, placeholder.missing.detail);
+        let _ = write!(
+            line,
+            " {:?}: {}",
+            placeholder.missing.cause, placeholder.missing.detail
+        );
     }
     if entry.lease().is_some() {
         line.push_str(" leased");

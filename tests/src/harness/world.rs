@@ -1,5 +1,6 @@
 //! The world of a test: stores, lanes, clock, chance.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use symdepot::adapters::faulty::{Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyRecords};
-use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, SentMessage};
+use symdepot::adapters::memory::{
+    MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, SentMessage,
+};
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
 use symdepot::cache::{Entry, Item, ItemKey, Kind, ModuleKey, Policy, Upload, violations};
@@ -66,7 +69,11 @@ pub type Delivery = Result<(), Error>;
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n{}\n{}\n{}", self.records, self.caches, self.uploads, self.lanes)
+        write!(
+            f,
+            "{}\n{}\n{}\n{}",
+            self.records, self.caches, self.uploads, self.lanes
+        )
     }
 }
 
@@ -134,7 +141,10 @@ impl World {
         let mut world = self.clone();
         change(&mut world.settings);
         let settings = world.settings.clone();
-        let records = Arc::new(FaultyRecords::new(self.records.clone(), self.faults.clone()));
+        let records = Arc::new(FaultyRecords::new(
+            self.records.clone(),
+            self.faults.clone(),
+        ));
         let caches = Arc::new(FaultyBlobs::new(self.caches.clone(), self.faults.clone()));
         let lanes = Arc::new(FaultyLanes::new(self.lanes.clone(), self.faults.clone()));
         world.builder = Builder {
@@ -182,7 +192,12 @@ impl World {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&drawn.to_le_bytes());
         self.caches.set_now(self.now());
-        Invocation::new(format!("invocation {drawn}"), EPOCH + self.began.elapsed(), time, seed)
+        Invocation::new(
+            format!("invocation {drawn}"),
+            EPOCH + self.began.elapsed(),
+            time,
+            seed,
+        )
     }
 
     // An upload becomes derived caches.
@@ -201,19 +216,25 @@ impl World {
 
     fn event(&self, key: &str, change: UploadChange) -> UploadEvent {
         let sequencer = format!("{:018X}", self.drawn.fetch_add(1, Ordering::Relaxed));
-        UploadEvent { key: key.to_owned(), sequencer, change }
+        UploadEvent {
+            key: key.to_owned(),
+            sequencer,
+            change,
+        }
     }
 
     /// Delivers an event of the uploads bucket, once.
     pub async fn deliver(&self, event: &UploadEvent) -> Delivery {
         let invocation = self.invocation(DERIVE_TIME);
-        self.builder.upload(&invocation, event).await
+        Box::pin(self.builder.upload(&invocation, event)).await
     }
 
     /// Uploads a fixture, delivers the event and whatever comes of it; returns what became of the upload.
     pub async fn upload(&self, key: &str, path: &str) -> Upload {
         let event = self.put(key, fixture(path));
-        self.deliver(&event).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+        self.deliver(&event)
+            .await
+            .unwrap_or_else(|error| panic!("{key}: {error}"));
         self.settle().await;
         self.upload_item(key)
     }
@@ -221,7 +242,9 @@ impl World {
     /// Removes an upload, delivers the event and whatever comes of it.
     pub async fn remove(&self, key: &str) {
         let event = self.take_away(key);
-        self.deliver(&event).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+        self.deliver(&event)
+            .await
+            .unwrap_or_else(|error| panic!("{key}: {error}"));
         self.settle().await;
     }
 
@@ -233,7 +256,7 @@ impl World {
     /// Delivers a message of a lane, once, to a function that has only so much time.
     pub async fn serve_within(&self, message: &LaneMessage, time: Duration) -> Delivery {
         let invocation = self.invocation(time);
-        self.builder.serve(&invocation, message).await
+        Box::pin(self.builder.serve(&invocation, message)).await
     }
 
     /// Delivers everything that waits in the lanes, each at its time, until nothing does.
@@ -248,7 +271,9 @@ impl World {
             for SentMessage { message, delay } in waiting {
                 self.pass(delay.saturating_sub(passed)).await;
                 passed = passed.max(delay);
-                self.serve(&message).await.unwrap_or_else(|error| panic!("{message:?}: {error}"));
+                self.serve(&message)
+                    .await
+                    .unwrap_or_else(|error| panic!("{message:?}: {error}"));
             }
         }
         panic!("the lanes never become empty:\n{}", self.lanes);
@@ -257,12 +282,21 @@ impl World {
     /// Does something while `derive` serves whatever comes into the lanes, one message after the other.
     pub async fn with_derive_at_work<T>(&self, work: impl Future<Output = T>) -> T {
         let serving = async {
+            let mut waiting = VecDeque::new();
             loop {
-                for SentMessage { message, delay } in self.lanes.drain() {
+                waiting.extend(self.lanes.drain());
+                if let Some(SentMessage { message, delay }) = waiting.pop_front() {
                     tokio::time::sleep(delay).await;
-                    self.serve(&message).await.unwrap_or_else(|error| panic!("{message:?}: {error}"));
+                    if self.serve(&message).await.is_err() {
+                        // It comes again, as it would from a queue.
+                        waiting.push_back(SentMessage {
+                            message,
+                            delay: Duration::from_secs(1),
+                        });
+                    }
+                } else {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
         tokio::select! {
@@ -275,9 +309,14 @@ impl World {
     // A request becomes a response.
 
     /// Answers a request in a scope, waiting for a time.
-    pub async fn answer(&self, request: &Crash, scope: &Scope, wait: Duration) -> Result<Answer, Error> {
+    pub async fn answer(
+        &self,
+        request: &Crash,
+        scope: &Scope,
+        wait: Duration,
+    ) -> Result<Answer, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
-        self.symbolicator.answer(&invocation, request, scope, wait).await
+        Box::pin(self.symbolicator.answer(&invocation, request, scope, wait)).await
     }
 
     /// Answers a request in the global scope while `derive` is at work; it must be finished in the end.
@@ -287,7 +326,9 @@ impl World {
 
     /// Answers a request in a scope while `derive` is at work; it must be finished in the end.
     pub async fn symbolicate_for(&self, scope: &Scope, request: &Crash) -> Completed {
-        let answer = self.with_derive_at_work(self.answer(request, scope, Duration::from_secs(25))).await;
+        let answer = self
+            .with_derive_at_work(self.answer(request, scope, Duration::from_secs(25)))
+            .await;
         match answer {
             Ok(Answer::Completed(completed, _)) => *completed,
             other => panic!("not finished: {other:?}"),
@@ -317,14 +358,18 @@ impl World {
             caches: self.builder.caches.clone(),
             settings: self.settings.clone(),
         };
-        pruner.prune(&self.invocation(DERIVE_TIME), dry_run).await
+        Box::pin(pruner.prune(&self.invocation(DERIVE_TIME), dry_run)).await
     }
 
     // What is stored.
 
     /// Returns what became of an upload; there must be an item for it.
     pub fn upload_item(&self, key: &str) -> Upload {
-        match self.records.peek(&ItemKey::upload(&Location::new(key))).map(|stored| stored.item) {
+        match self
+            .records
+            .peek(&ItemKey::upload(&Location::new(key)))
+            .map(|stored| stored.item)
+        {
             Some(Item::Upload(upload)) => upload,
             other => panic!("{key}: {other:?}"),
         }
@@ -332,8 +377,18 @@ impl World {
 
     /// Returns every entry.
     pub fn entries(&self) -> Vec<Entry> {
-        let entry = |item| if let Item::Entry(entry) = item { Some(entry) } else { None };
-        self.records.items().into_iter().filter_map(|(_, stored)| entry(stored.item)).collect()
+        let entry = |item| {
+            if let Item::Entry(entry) = item {
+                Some(entry)
+            } else {
+                None
+            }
+        };
+        self.records
+            .items()
+            .into_iter()
+            .filter_map(|(_, stored)| entry(stored.item))
+            .collect()
     }
 
     /// Returns the entry of a kind of the module with this debug id, among the uploads of a scope.
@@ -347,14 +402,21 @@ impl World {
 
     /// Returns the key of the module with this debug id, among the uploads of a scope.
     pub fn module(&self, scope: &str, debug_id: &str) -> ModuleKey {
-        let id = debug_id.parse().unwrap_or_else(|error| panic!("{debug_id}: {error}"));
-        let scope = scope.parse().unwrap_or_else(|error| panic!("{scope}: {error}"));
+        let id = debug_id
+            .parse()
+            .unwrap_or_else(|error| panic!("{debug_id}: {error}"));
+        let scope = scope
+            .parse()
+            .unwrap_or_else(|error| panic!("{scope}: {error}"));
         ModuleKey::uploads(scope, &ModuleId::Debug(id))
     }
 
     /// Returns the number of calls to all stores and lanes so far.
     pub fn calls(&self) -> u64 {
-        self.records.calls().total() + self.caches.calls().total() + self.uploads.calls().total() + self.lanes.calls().total()
+        self.records.calls().total()
+            + self.caches.calls().total()
+            + self.uploads.calls().total()
+            + self.lanes.calls().total()
     }
 
     /// Returns what is stored, without what chance and time made of it: a line for each thing that matters.
@@ -365,7 +427,11 @@ impl World {
     /// Returns the paths of the blobs that no entry names.
     pub fn orphans(&self) -> Vec<String> {
         let named: Vec<String> = self.named_blobs();
-        let paths = self.caches.paths().into_iter().filter(|path| path.starts_with("derived/"));
+        let paths = self
+            .caches
+            .paths()
+            .into_iter()
+            .filter(|path| path.starts_with("derived/"));
         paths.filter(|path| !named.contains(path)).collect()
     }
 
@@ -383,7 +449,9 @@ impl World {
     fn named_blobs(&self) -> Vec<String> {
         let states = |entry: Entry| {
             let states = entry.ready().into_iter().chain(entry.older());
-            states.map(|ready| ready.blob.path.clone()).collect::<Vec<_>>()
+            states
+                .map(|ready| ready.blob.path.clone())
+                .collect::<Vec<_>>()
         };
         self.entries().into_iter().flat_map(states).collect()
     }

@@ -1,5 +1,6 @@
 //! What only the adapters to AWS promise.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use symdepot::domain::{Location, SourceKey};
 use symdepot::ports::{
     BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, StoreErrorKind,
 };
+use symdepot_tests::contract::{self, blobs::Blobs};
 
 use crate::backends::Aws;
 
@@ -41,42 +43,91 @@ on_aws!(
 
 async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
     let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
-    blobs.create("derived/ä b/1", Bytes::from_static(b"0123456789")).await.unwrap();
-    let url = blobs.presign("derived/ä b/1", Duration::from_secs(60)).await.unwrap();
+    blobs
+        .create("derived/ä b/1", Bytes::from_static(b"0123456789"))
+        .await
+        .unwrap();
+    let url = blobs
+        .presign("derived/ä b/1", Duration::from_secs(60))
+        .await
+        .unwrap();
     let http = reqwest::Client::new();
-    assert_eq!(http.get(&url).send().await.unwrap().bytes().await.unwrap(), &b"0123456789"[..]);
-    let part = http.get(&url).header("range", "bytes=2-4").send().await.unwrap();
+    assert_eq!(
+        http.get(&url).send().await.unwrap().bytes().await.unwrap(),
+        &b"0123456789"[..]
+    );
+    let part = http
+        .get(&url)
+        .header("range", "bytes=2-4")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(part.bytes().await.unwrap(), &b"234"[..]);
 
     let eight_days = Duration::from_secs(8 * 24 * 3600);
-    assert_eq!(blobs.presign("derived/x", eight_days).await.unwrap_err().kind(), StoreErrorKind::Bug);
+    assert_eq!(
+        blobs
+            .presign("derived/x", eight_days)
+            .await
+            .unwrap_err()
+            .kind(),
+        StoreErrorKind::Bug
+    );
 }
 
 async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws) {
     let blobs = S3Blobs::new(aws.clients.s3.clone(), "no-such-bucket");
     let body = Bytes::from_static(b"x");
-    assert_eq!(blobs.get("a", None).await.unwrap_err().kind(), StoreErrorKind::Bug);
-    assert_eq!(blobs.create("a", body).await.unwrap_err().kind(), StoreErrorKind::Bug);
-    assert_eq!(blobs.list("", None).await.unwrap_err().kind(), StoreErrorKind::Bug);
-    assert_eq!(blobs.delete("a").await.unwrap_err().kind(), StoreErrorKind::Bug);
+    assert_eq!(
+        blobs.get("a", None).await.unwrap_err().kind(),
+        StoreErrorKind::Bug
+    );
+    assert_eq!(
+        blobs.create("a", body).await.unwrap_err().kind(),
+        StoreErrorKind::Bug
+    );
+    assert_eq!(
+        blobs.list("", None).await.unwrap_err().kind(),
+        StoreErrorKind::Bug
+    );
+    assert_eq!(
+        blobs.delete("a").await.unwrap_err().kind(),
+        StoreErrorKind::Bug
+    );
 
     let difs = S3Difs::new(aws.clients.s3.clone(), "no-such-bucket");
     let location = Location::new("global/a");
-    for error in [difs.stat(&location).await.unwrap_err(), difs.read(&location, "e", 0..1).await.unwrap_err()] {
-        assert!(matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Bug), "{error:?}");
+    for error in [
+        difs.stat(&location).await.unwrap_err(),
+        difs.read(&location, "e", 0..1).await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Bug),
+            "{error:?}"
+        );
     }
 
     let records = DynamoRecords::new(aws.clients.dynamodb.clone(), "no-such-table");
-    let key = ItemKey { partition: "p".to_owned(), sort: "s".to_owned() };
+    let key = ItemKey {
+        partition: "p".to_owned(),
+        sort: "s".to_owned(),
+    };
     let error = records.load(&[key], Consistency::Strong).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Bug, "{error:?}");
-    assert_eq!(records.page(None).await.unwrap_err().kind(), StoreErrorKind::Bug);
+    assert_eq!(
+        records.page(None).await.unwrap_err().kind(),
+        StoreErrorKind::Bug
+    );
 }
 
 async fn a_message_waits_in_its_lane(aws: Aws) {
     let urls = aws.create_lanes().await;
     let lanes = SqsLanes::new(aws.clients.sqs.clone(), urls.clone());
-    for (lane, url) in [(Lane::Eager, &urls.eager), (Lane::Uploads, &urls.uploads), (Lane::Refresh, &urls.refresh)] {
+    for (lane, url) in [
+        (Lane::Eager, &urls.eager),
+        (Lane::Uploads, &urls.uploads),
+        (Lane::Refresh, &urls.refresh),
+    ] {
         let module = ModuleKey {
             scope: "größe \u{ffff}".parse().unwrap(),
             source: SourceKey::uploads(),
@@ -92,22 +143,54 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
         };
         lanes.send(&message, Duration::ZERO).await.unwrap();
         // Not to be seen while this test runs.
-        lanes.send(&message, Duration::from_secs(7200)).await.unwrap();
-        let received =
-            aws.clients.sqs.receive_message().queue_url(url).max_number_of_messages(10).send().await.unwrap();
-        let bodies: Vec<_> = received.messages().iter().filter_map(|message| message.body()).collect();
-        let [body] = bodies[..] else { panic!("{bodies:?}") };
+        lanes
+            .send(&message, Duration::from_secs(7200))
+            .await
+            .unwrap();
+        let received = aws
+            .clients
+            .sqs
+            .receive_message()
+            .queue_url(url)
+            .max_number_of_messages(10)
+            .send()
+            .await
+            .unwrap();
+        let bodies: Vec<_> = received
+            .messages()
+            .iter()
+            .filter_map(|message| message.body())
+            .collect();
+        let [body] = bodies[..] else {
+            panic!("{bodies:?}")
+        };
         assert_eq!(serde_json::from_str::<LaneMessage>(body).unwrap(), message);
     }
 }
 
 async fn a_blob_is_as_old_as_it_is(aws: Aws) {
     let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
-    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let now = || {
+        std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
     let before = now();
     blobs.create("a", Bytes::from_static(b"x")).await.unwrap();
     let listed = blobs.list("", None).await.unwrap();
-    assert!((before..=now()).contains(&listed.blobs[0].modified_at.as_secs()), "{listed:?}");
+    assert!(
+        (before..=now()).contains(&listed.blobs[0].modified_at.as_secs()),
+        "{listed:?}"
+    );
+}
+
+/// moto lets both of them win.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_racing_writers_of_a_large_blob_one_wins() {
+    let aws = Aws::on_the_local_stack().await;
+    let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
+    contract::blobs::of_racing_writers_of_a_large_blob_one_wins(&(Arc::new(blobs) as Blobs)).await;
 }
 
 /// moto does not encode keys when asked to.
@@ -120,7 +203,10 @@ async fn keys_that_xml_cannot_hold_are_listed() {
         blobs.create(key, Bytes::new()).await.unwrap();
     }
     let listed = blobs.list("", None).await.unwrap();
-    assert!(listed.blobs.iter().map(|blob| blob.path.as_str()).eq(keys), "{listed:?}");
+    assert!(
+        listed.blobs.iter().map(|blob| blob.path.as_str()).eq(keys),
+        "{listed:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,11 +215,27 @@ async fn who_may_not_read_is_denied_and_learns_nothing_of_absence() {
     let bucket = aws.create_bucket().await;
     let stranger = aws.local_s3("a wrong key").await;
     let blobs = S3Blobs::new(stranger.clone(), &bucket);
-    assert_eq!(blobs.get("a", None).await.unwrap_err().kind(), StoreErrorKind::Denied);
-    assert_eq!(blobs.create("a", Bytes::from_static(b"x")).await.unwrap_err().kind(), StoreErrorKind::Denied);
+    assert_eq!(
+        blobs.get("a", None).await.unwrap_err().kind(),
+        StoreErrorKind::Denied
+    );
+    assert_eq!(
+        blobs
+            .create("a", Bytes::from_static(b"x"))
+            .await
+            .unwrap_err()
+            .kind(),
+        StoreErrorKind::Denied
+    );
     let difs = S3Difs::new(stranger, &bucket);
     let location = Location::new("global/a");
-    for error in [difs.stat(&location).await.unwrap_err(), difs.read(&location, "e", 0..1).await.unwrap_err()] {
-        assert!(matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Denied), "{error:?}");
+    for error in [
+        difs.stat(&location).await.unwrap_err(),
+        difs.read(&location, "e", 0..1).await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Denied),
+            "{error:?}"
+        );
     }
 }

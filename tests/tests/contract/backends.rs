@@ -40,30 +40,46 @@ pub(crate) type Keep = Option<Aws>;
 /// Returns an empty store of records; `None` where the place is not there.
 pub(crate) async fn records(place: Place) -> Option<(Records, Keep)> {
     let Some(aws) = Aws::of(place).await else {
-        return matches!(place, Place::Memory).then(|| (Arc::new(MemoryRecords::new()) as Records, None));
+        return matches!(place, Place::Memory)
+            .then(|| (Arc::new(MemoryRecords::new()) as Records, None));
     };
     let table = aws.create_table().await;
-    Some((Arc::new(DynamoRecords::new(aws.clients.dynamodb.clone(), table)), Some(aws)))
+    Some((
+        Arc::new(DynamoRecords::new(aws.clients.dynamodb.clone(), table)),
+        Some(aws),
+    ))
 }
 
 /// Returns an empty store of blobs; `None` where the place is not there.
 pub(crate) async fn blobs(place: Place) -> Option<(Blobs, Keep)> {
     let Some(aws) = Aws::of(place).await else {
-        return matches!(place, Place::Memory).then(|| (Arc::new(MemoryBlobs::new()) as Blobs, None));
+        return matches!(place, Place::Memory)
+            .then(|| (Arc::new(MemoryBlobs::new()) as Blobs, None));
     };
     let bucket = aws.create_bucket().await;
-    Some((Arc::new(S3Blobs::new(aws.clients.s3.clone(), bucket)), Some(aws)))
+    Some((
+        Arc::new(S3Blobs::new(aws.clients.s3.clone(), bucket)),
+        Some(aws),
+    ))
 }
 
 /// Returns an empty source; `None` where the place is not there.
 pub(crate) async fn difs(place: Place) -> Option<(AnyUploads, Keep)> {
     let Some(aws) = Aws::of(place).await else {
-        return matches!(place, Place::Memory).then(|| (AnyUploads::Memory(MemoryDifs::new()), None));
+        return matches!(place, Place::Memory)
+            .then(|| (AnyUploads::Memory(MemoryDifs::new()), None));
     };
     let bucket = aws.create_bucket().await;
     let client = aws.clients.s3.clone();
     let difs = S3Difs::new(client.clone(), &bucket);
-    Some((AnyUploads::S3 { client, bucket, difs }, Some(aws)))
+    Some((
+        AnyUploads::S3 {
+            client,
+            bucket,
+            difs,
+        },
+        Some(aws),
+    ))
 }
 
 /// An AWS, or what stands in for it.
@@ -94,27 +110,58 @@ impl Aws {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let queues = Queues::new(database.clone());
-        let store = s3::Store::open(folder.path(), database, queues.clone(), Vec::new()).await.unwrap();
+        let store = s3::Store::open(folder.path(), database, queues.clone(), Vec::new())
+            .await
+            .unwrap();
         let tables = dynamodb::Tables::open(folder.path()).await.unwrap();
         let meter = Meter::default();
         let mut tasks = JoinSet::new();
         let (listener, s3_url) = listen().await;
-        tasks.spawn(s3::serve(listener, store, meter.clone(), std::future::pending()));
+        tasks.spawn(s3::serve(
+            listener,
+            store,
+            meter.clone(),
+            std::future::pending(),
+        ));
         let (listener, dynamodb_url) = listen().await;
-        tasks.spawn(dynamodb::serve(listener, tables, meter.clone(), std::future::pending()));
+        tasks.spawn(dynamodb::serve(
+            listener,
+            tables,
+            meter.clone(),
+            std::future::pending(),
+        ));
         let (listener, sqs_url) = listen().await;
-        tasks.spawn(sqs::serve(listener, queues.clone(), meter, std::future::pending()));
+        tasks.spawn(sqs::serve(
+            listener,
+            queues.clone(),
+            meter,
+            std::future::pending(),
+        ));
         let clients = Clients {
             s3: clients(&s3_url, LOCAL.secret_access_key).await.s3,
-            dynamodb: clients(&dynamodb_url, LOCAL.secret_access_key).await.dynamodb,
+            dynamodb: clients(&dynamodb_url, LOCAL.secret_access_key)
+                .await
+                .dynamodb,
             sqs: clients(&sqs_url, LOCAL.secret_access_key).await.sqs,
         };
-        Self { clients, local: Some(Local { queues, s3: s3_url, sqs: sqs_url, _tasks: tasks, _folder: folder }) }
+        Self {
+            clients,
+            local: Some(Local {
+                queues,
+                s3: s3_url,
+                sqs: sqs_url,
+                _tasks: tasks,
+                _folder: folder,
+            }),
+        }
     }
 
     pub(crate) async fn on_the_endpoint() -> Option<Self> {
         let url = std::env::var("SYMDEPOT_TEST_ENDPOINT").ok()?;
-        Some(Self { clients: clients(&url, LOCAL.secret_access_key).await, local: None })
+        Some(Self {
+            clients: clients(&url, LOCAL.secret_access_key).await,
+            local: None,
+        })
     }
 
     /// Returns a client of the local stack's S3 that signs with this secret.
@@ -125,13 +172,22 @@ impl Aws {
     /// Creates a table as `infra/template.yaml` has it.
     pub(crate) async fn create_table(&self) -> String {
         let name = unique("records");
-        let mut create =
-            self.clients.dynamodb.create_table().table_name(&name).billing_mode(BillingMode::PayPerRequest);
+        let mut create = self
+            .clients
+            .dynamodb
+            .create_table()
+            .table_name(&name)
+            .billing_mode(BillingMode::PayPerRequest);
         for (attribute, role) in [("partition", KeyType::Hash), ("sort", KeyType::Range)] {
-            let definition =
-                AttributeDefinition::builder().attribute_name(attribute).attribute_type(ScalarAttributeType::S);
-            let key = KeySchemaElement::builder().attribute_name(attribute).key_type(role);
-            create = create.attribute_definitions(definition.build().unwrap()).key_schema(key.build().unwrap());
+            let definition = AttributeDefinition::builder()
+                .attribute_name(attribute)
+                .attribute_type(ScalarAttributeType::S);
+            let key = KeySchemaElement::builder()
+                .attribute_name(attribute)
+                .key_type(role);
+            create = create
+                .attribute_definitions(definition.build().unwrap())
+                .key_schema(key.build().unwrap());
         }
         create.send().await.unwrap();
         name
@@ -139,7 +195,13 @@ impl Aws {
 
     pub(crate) async fn create_bucket(&self) -> String {
         let name = unique("bucket");
-        self.clients.s3.create_bucket().bucket(&name).send().await.unwrap();
+        self.clients
+            .s3
+            .create_bucket()
+            .bucket(&name)
+            .send()
+            .await
+            .unwrap();
         name
     }
 
@@ -154,13 +216,24 @@ impl Aws {
                     format!("{}/{}/{name}", local.sqs, local_stack::identity::ACCOUNT)
                 }
                 None => {
-                    let created = self.clients.sqs.create_queue().queue_name(&name).send().await.unwrap();
+                    let created = self
+                        .clients
+                        .sqs
+                        .create_queue()
+                        .queue_name(&name)
+                        .send()
+                        .await
+                        .unwrap();
                     created.queue_url.unwrap()
                 }
             });
         }
         let [eager, uploads, refresh] = urls.try_into().unwrap();
-        LaneUrls { eager, uploads, refresh }
+        LaneUrls {
+            eager,
+            uploads,
+            refresh,
+        }
     }
 }
 
@@ -168,7 +241,13 @@ impl Aws {
 pub(crate) async fn clients(url: &str, secret: &str) -> Clients {
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new(LOCAL.access_key_id, secret, None, None, "test"))
+        .credentials_provider(Credentials::new(
+            LOCAL.access_key_id,
+            secret,
+            None,
+            None,
+            "test",
+        ))
         .endpoint_url(url)
         .load()
         .await;
@@ -185,15 +264,21 @@ async fn listen() -> (TcpListener, String) {
 fn unique(name: &str) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let run = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let run = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_nanos();
     format!("{name}-{run}-{number}")
 }
 
 /// A source that tests can put DIFs into.
-#[expect(clippy::large_enum_variant, reason = "there is one of it")]
 pub(crate) enum AnyUploads {
     Memory(MemoryDifs),
-    S3 { client: aws_sdk_s3::Client, bucket: String, difs: S3Difs },
+    S3 {
+        client: aws_sdk_s3::Client,
+        bucket: String,
+        difs: S3Difs,
+    },
 }
 
 #[async_trait]
@@ -209,7 +294,14 @@ impl Uploads for AnyUploads {
         match self {
             Self::Memory(difs) => drop(difs.put(&Location::new(location), body)),
             Self::S3 { client, bucket, .. } => {
-                client.put_object().bucket(bucket).key(location).body(body.into()).send().await.unwrap();
+                client
+                    .put_object()
+                    .bucket(bucket)
+                    .key(location)
+                    .body(body.into())
+                    .send()
+                    .await
+                    .unwrap();
             }
         }
     }
@@ -218,7 +310,13 @@ impl Uploads for AnyUploads {
         match self {
             Self::Memory(difs) => difs.remove(&Location::new(location)),
             Self::S3 { client, bucket, .. } => {
-                client.delete_object().bucket(bucket).key(location).send().await.unwrap();
+                client
+                    .delete_object()
+                    .bucket(bucket)
+                    .key(location)
+                    .send()
+                    .await
+                    .unwrap();
             }
         }
     }

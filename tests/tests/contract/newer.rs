@@ -9,14 +9,22 @@ use symdepot_tests::contract::records::{Records, what_a_newer_build_wrote_is_lef
 use crate::backends::Aws;
 
 fn key() -> ItemKey {
-    ItemKey { partition: "newer".to_owned(), sort: "symcache".to_owned() }
+    ItemKey {
+        partition: "newer".to_owned(),
+        sort: "symcache".to_owned(),
+    }
 }
 
 #[tokio::test]
 async fn in_memory_what_a_newer_build_wrote_is_left_alone() {
     let records = std::sync::Arc::new(MemoryRecords::new());
     records.put_newer(&key(), Revision::from_random(5));
-    what_a_newer_build_wrote_is_left_alone(&(records as Records), &key(), &Revision::from_random(5)).await;
+    what_a_newer_build_wrote_is_left_alone(
+        &(records as Records),
+        &key(),
+        &Revision::from_random(5),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,9 +43,16 @@ async fn check(aws: Aws) {
     let table = aws.create_table().await;
     let text = |text: &str| AttributeValue::S(text.to_owned());
     let put = aws.clients.dynamodb.put_item().table_name(&table);
-    let put = put.item("partition", text("newer")).item("sort", text("symcache")).item("revision", text("0000000000000005"));
-    let put = put.item("schema", AttributeValue::N("2".to_owned())).item("type", text("wish")).item("kind", text("?"));
+    let put = put
+        .item("partition", text("newer"))
+        .item("sort", text("symcache"))
+        .item("revision", text("0000000000000005"));
+    let put = put
+        .item("schema", AttributeValue::N("2".to_owned()))
+        .item("type", text("wish"))
+        .item("kind", text("?"));
     put.send().await.unwrap();
-    let records: Records = std::sync::Arc::new(DynamoRecords::new(aws.clients.dynamodb.clone(), table));
+    let records: Records =
+        std::sync::Arc::new(DynamoRecords::new(aws.clients.dynamodb.clone(), table));
     what_a_newer_build_wrote_is_left_alone(&records, &key(), &Revision::from_random(5)).await;
 }

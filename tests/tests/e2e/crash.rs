@@ -24,16 +24,21 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
     let frames = answer["stacktraces"][0]["frames"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
     assert_eq!(answer["modules"][0]["debug_status"], "found", "{:#}", answer["modules"]);
     assert_eq!(frames.len(), expected.len(), "{frames:#?}");
+    let innermost = address(&expected[0]["instruction_addr"]);
     for (at, (frame, expected)) in frames.iter().zip(expected).enumerate() {
         assert_eq!(frame["status"], "symbolicated", "frame {at}");
-        assert_eq!(frame["instruction_addr"], expected["instruction_addr"], "frame {at}");
+        // What callers left is where they go on; what is looked up, and answered, is the call before.
+        let sent = address(&expected["instruction_addr"]);
+        let looked_up = if sent == innermost { sent } else { sent - 1 };
+        assert_eq!(address(&frame["instruction_addr"]), looked_up, "frame {at}");
         assert_eq!(frame["abs_path"], expected["file"], "frame {at}");
         assert_eq!(frame["lineno"], expected["line"], "frame {at}");
         let symbol = if expected["mangled"].is_string() { &expected["mangled"] } else { &expected["function"] };
         assert_eq!(frame["symbol"], *symbol, "frame {at}");
-        // gdb names functions without their parameters.
-        let (name, gdb) = (frame["function"].as_str().unwrap(), expected["gdb"].as_str().unwrap());
-        assert!(name.replace(' ', "").starts_with(&gdb.replace(' ', "")), "frame {at}: {name} is {gdb} in gdb");
+        // Demanglers do not agree on template arguments and parameters; the symbol tells them.
+        let gdb = expected["gdb"].as_str().unwrap();
+        let plain_name = gdb.split(['<', '(']).next().filter(|name| !name.ends_with("::")).unwrap_or(gdb);
+        assert!(frame["function"].as_str().unwrap().starts_with(plain_name), "frame {at}: {} is {gdb} in gdb", frame["function"]);
         // Inlined calls come from the frame of their caller, which is the next one that is not inlined.
         let is_inlined = frames.get(at + 1).is_some_and(|next| next["original_index"] == frame["original_index"]);
         assert_eq!(is_inlined, expected["inlined"].as_bool().unwrap_or(false), "frame {at}");
@@ -49,6 +54,11 @@ pub(crate) fn assert_nothing_found(answer: &Value, debug_status: &str) {
 
 /// Returns a crash of one module, with a frame at each of these addresses in it.
 pub(crate) fn of_module(mut module: Value, addresses: &[u64]) -> Value {
+    if module["type"] == "wasm" {
+        // It has no place in an address space; where it had one, addresses would be rounded to four bytes.
+        let frame = |address: &u64| json!({"instruction_addr": format!("{address:#x}"), "addr_mode": "rel:0"});
+        return json!({"modules": [module], "stacktraces": [{"frames": addresses.iter().map(frame).collect::<Vec<_>>()}]});
+    }
     module["image_addr"] = format!("{IMAGE:#x}").into();
     let frame = |address: &u64| json!({"instruction_addr": format!("{:#x}", IMAGE + address), "adjust_instruction_addr": false});
     json!({
@@ -82,13 +92,18 @@ impl Oracle {
             let line = |frame: &Value| Some((base_name(frame["file"].as_str()?), frame["line"].as_u64().filter(|line| *line > 0)?));
             let lines: Option<Vec<_>> = place["frames"].as_array().unwrap().iter().map(line).collect();
             if let Some(lines) = lines.filter(|lines| !lines.is_empty()) {
-                let address = place["address"].as_str().unwrap();
-                oracle.addresses.push(u64::from_str_radix(address.trim_start_matches("0x"), 16).unwrap());
+                oracle.addresses.push(address(&place["address"]));
                 oracle.lines.push(lines);
             }
         }
         assert!(oracle.addresses.len() > 20, "{name} says little: {}", oracle.addresses.len());
         oracle
+    }
+
+    /// The same, but only what it says of the innermost frame of each address.
+    pub(crate) fn innermost(mut self) -> Self {
+        self.lines.iter_mut().for_each(|lines| lines.truncate(1));
+        self
     }
 
     /// Panics unless an answer says the same of the frames that [`of_module`] makes of the addresses.
@@ -99,9 +114,13 @@ impl Oracle {
             let lines: Vec<(String, u64)> = mine
                 .map(|frame| (base_name(frame["abs_path"].as_str().unwrap_or_default()), frame["lineno"].as_u64().unwrap_or(0)))
                 .collect();
-            assert_eq!(lines, *expected, "at {:#x}", self.addresses[at]);
+            assert_eq!(lines.get(..expected.len()), Some(&**expected), "at {:#x}: {lines:?}", self.addresses[at]);
         }
     }
+}
+
+fn address(text: &Value) -> u64 {
+    u64::from_str_radix(text.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
 fn base_name(path: &str) -> String {

@@ -48,9 +48,8 @@ async fn a_sorted_tree_serves_as_it_is() {
         ("bundles/build-7".to_owned(), br#"{"name": "build-7", "timestamp": "2026-01-01T00:00:00Z", "debug_ids": []}"#.to_vec()),
     ];
     for (path, bytes) in tree {
-        running.client().upload(&format!("global/symbols/{path}"), bytes).await.unwrap();
+        running.upload(&format!("global/symbols/{path}"), bytes).await;
     }
-    running.idle().await;
 
     crash::assert_symbolicated(&running.client().completed("", &crash::sample()).await.unwrap());
     let oracle = Oracle::of("expected/elf-crash-arm64.debug.llvm-symbolizer.json");
@@ -166,7 +165,8 @@ async fn each_format_serves_crashes_of_its_own() {
     running.client().upload("global/Ledger.pdb", bytes_of("dotnet/Ledger.pdb")).await.unwrap();
     running.idle().await;
     for (_, kind, debug_id, oracle) in formats {
-        let oracle = Oracle::of(oracle);
+        // llvm-symbolizer is not sure of the lines of callers in a PDB.
+        let oracle = if kind == "pe" { Oracle::of(oracle).innermost() } else { Oracle::of(oracle) };
         let module = crash::module(kind, debug_id, None);
         oracle.assert_agrees(&running.client().completed("", &crash::of_module(module, &oracle.addresses)).await.unwrap());
     }

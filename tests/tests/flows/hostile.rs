@@ -19,11 +19,18 @@ async fn each_hostile_file_gets_an_answer() {
         let world = World::with(|settings| settings.scratch_bytes = 64 << 20);
         world.upload("global/file", &file).await;
         world.check();
-        assert_ne!(world.upload_item("global/file").state, UploadState::Pending, "{file}");
+        assert_ne!(
+            world.upload_item("global/file").state,
+            UploadState::Pending,
+            "{file}"
+        );
         assert_eq!(world.lanes.sent(), [], "{file}: nothing is tried again");
-        table.push_str(&format!("{file}\n  {}\n", world.summary().replace('\n', "\n  ")));
+        table.push_str(&format!(
+            "{file}\n  {}\n",
+            world.summary().replace('\n', "\n  ")
+        ));
     }
-    insta::assert_snapshot!("hostile files", table);
+    insta::assert_snapshot!("hostile_files", table);
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,7 +41,11 @@ async fn a_hostile_file_delivered_twice_is_not_derived_twice() {
         world.deliver(&event).await.unwrap();
         let (derived, before) = (world.derivations.derived(), world.summary());
         world.deliver(&event).await.unwrap();
-        assert_eq!((world.derivations.derived(), world.summary()), (derived, before), "{file}");
+        assert_eq!(
+            (world.derivations.derived(), world.summary()),
+            (derived, before),
+            "{file}"
+        );
     }
 }
 
@@ -48,7 +59,10 @@ async fn a_crash_in_a_hostile_file_gets_an_answer() {
             let debug_id = object.debug_id.map(|id| id.to_string());
             let module = json!({"type": "elf", "debug_id": debug_id, "code_id": object.code_id});
             let answer = world.symbolicate(&in_module(module, &addresses)).await;
-            assert!(answer.stacktraces[0].frames.len() >= addresses.len(), "{file}");
+            assert!(
+                answer.stacktraces[0].frames.len() >= addresses.len(),
+                "{file}"
+            );
         }
     }
 }

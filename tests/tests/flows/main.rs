@@ -1,12 +1,18 @@
 //! The three sentences on ports in memory: an upload becomes derived caches, a request becomes a response, a schedule
 //! removes what is no longer used.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test cannot do without is there, or the test fails"
+)]
+
 mod faults;
 mod hostile;
 mod oracles;
 mod pruning;
 mod regressions;
 mod requests;
+mod updates;
 mod uploads;
 
 /// The debug id of elf/crash, of its debug file, and of its Breakpad symbols.

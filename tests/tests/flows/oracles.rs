@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use symdepot::api::symbolicator::{Completed, CompletedFrame, FrameStatus};
 use symdepot_tests::harness::{
-    Fixture, Oracle, OracleFrame, World, fixture_text, in_module, manifest, of_fixture, oracle, sample_crash,
+    Fixture, Oracle, OracleFrame, World, fixture_text, in_module, manifest, of_fixture, oracle,
+    sample_crash,
 };
 
 /// What a tool knows, by `fixtures/README.md`.
@@ -18,8 +19,28 @@ enum Claim {
 }
 
 fn claim(tool: &str) -> Claim {
-    if tool == "eu-addr2line" { Claim::Innermost } else { Claim::Chain }
+    if tool == "eu-addr2line" {
+        Claim::Innermost
+    } else {
+        Claim::Chain
+    }
 }
+
+/// Addresses of elf/crash.debug at which addr2line 2.40 loses functions that were inlined in several pieces. At each of
+/// them llvm-symbolizer names the whole chain and eu-addr2line the same innermost line, as is checked.
+const LOST_BY_ADDR2LINE: [&str; 8] = [
+    "0x21ea", "0x23ac", "0x24d7", "0x25df", "0x2cc3", "0x2e31", "0x2fd9", "0x39f5",
+];
+
+/// Calls in a PDB that llvm-symbolizer 14 places a row too late, as `sources/game/scene.h` shows: file, address, the line
+/// that it says, and the line of the call.
+const LATE_IN_PDB: [(&str, &str, u32, u32); 5] = [
+    ("pe/x64/crash.pdb", "0x12f4", 28, 27),
+    ("pe/x64/crash.pdb", "0x1464", 28, 27),
+    ("pe/x86/crash.pdb", "0x1250", 28, 27),
+    ("pe/x86/crash.pdb", "0x137d", 28, 27),
+    ("pe/x86/crash.pdb", "0x1393", 29, 28),
+];
 
 /// What was compared, and where it differs.
 #[derive(Default)]
@@ -42,9 +63,19 @@ impl Comparison {
         self.differences.iter().map(class).collect()
     }
 
-    fn address(&mut self, place: &str, tool: &str, expected: &[OracleFrame], ours: &[&CompletedFrame]) {
-        let symbolicated = ours.iter().all(|frame| frame.status == FrameStatus::Symbolicated);
-        let Some(innermost) = expected.first() else { return };
+    fn address(
+        &mut self,
+        place: &str,
+        tool: &str,
+        expected: &[OracleFrame],
+        ours: &[&CompletedFrame],
+    ) {
+        let symbolicated = ours
+            .iter()
+            .all(|frame| frame.status == FrameStatus::Symbolicated);
+        let Some(innermost) = expected.first() else {
+            return;
+        };
         if !symbolicated {
             // The tool has no function there, or names the padding between two after the one before it.
             if innermost.function.is_some() && tool != "addr2line" {
@@ -60,8 +91,10 @@ impl Comparison {
             return;
         }
         if has_lines && expected.len() != ours.len() {
-            let functions: Vec<_> = ours.iter().map(|frame| frame.frame.function.clone()).collect();
-            self.differ("length of the chain", format!("{place}: {expected:?} is {functions:?}"));
+            self.differ(
+                "length of the chain",
+                format!("{place}: {} is {}", expected.len(), ours.len()),
+            );
             return;
         }
         for (expected, ours) in expected.iter().zip(ours) {
@@ -71,21 +104,36 @@ impl Comparison {
     }
 
     fn name(&mut self, place: &str, expected: &OracleFrame, ours: &CompletedFrame) {
-        let Some(function) = &expected.function else { return };
+        let Some(function) = &expected.function else {
+            return;
+        };
         self.names += 1;
         let symbol = ours.frame.symbol.as_deref().unwrap_or_default();
         let name = ours.frame.function.as_deref().unwrap_or_default();
         let same_symbol = [expected.mangled.as_deref(), Some(function)]
             .into_iter()
             .flatten()
-            .any(|mangled| without_clone_suffix(mangled).trim_start_matches('_') == without_clone_suffix(symbol).trim_start_matches('_'));
+            .any(|mangled| {
+                without_clone_suffix(mangled).trim_start_matches('_')
+                    == without_clone_suffix(symbol).trim_start_matches('_')
+            });
         if !same_symbol && bare(function) != bare(name) {
-            self.differ("name", format!("{place}: {function} is {name} ({symbol}); {} is {}", bare(function), bare(name)));
+            self.differ(
+                "name",
+                format!(
+                    "{place}: {function} is {name} ({symbol}); {} is {}",
+                    bare(function),
+                    bare(name)
+                ),
+            );
         }
     }
 
     fn line(&mut self, place: &str, expected: &OracleFrame, ours: &CompletedFrame) {
-        let (Some(file), Some(line)) = (&expected.file, expected.line.filter(|line| *line > 0)) else { return };
+        let (Some(file), Some(line)) = (&expected.file, expected.line.filter(|line| *line > 0))
+        else {
+            return;
+        };
         self.lines += 1;
         let file = file.rsplit(['/', '\\']).next();
         let ours = (ours.frame.filename.as_deref(), ours.frame.lineno);
@@ -97,16 +145,26 @@ impl Comparison {
 
 /// Removes what compilers append to the name of a function that they took apart.
 fn without_clone_suffix(name: &str) -> &str {
-    let end = [".isra.", ".part.", ".constprop.", ".cold", ".llvm.", " [clone", " (."]
-        .iter()
-        .filter_map(|suffix| name.find(suffix))
-        .min();
+    let end = [
+        ".isra.",
+        ".part.",
+        ".constprop.",
+        ".cold",
+        ".llvm.",
+        " [clone",
+        " (.",
+    ]
+    .iter()
+    .filter_map(|suffix| name.find(suffix))
+    .min();
     &name[..end.unwrap_or(name.len())]
 }
 
 /// Returns a name as all tools agree on it: no parameters, no type of what it returns, lambdas and anonymous namespaces in one spelling.
 fn bare(name: &str) -> String {
-    let mut name = without_clone_suffix(name).to_owned();
+    let mut name = without_clone_suffix(name)
+        .trim_end_matches(" const")
+        .to_owned();
     for (spelling, ours) in [
         ("(anonymous namespace)", "<anonymous>"),
         ("`anonymous namespace'", "<anonymous>"),
@@ -114,6 +172,8 @@ fn bare(name: &str) -> String {
         ("operator()", "operator<call>"),
         ("'lambda'", "<lambda>"),
         ("{lambda", "<lambda>{"),
+        ("(unsigned int)3", "3u"),
+        ("(unsigned int)16384", "16384u"),
         ("struct ", ""),
         ("class ", ""),
         ("enum ", ""),
@@ -137,7 +197,10 @@ fn bare(name: &str) -> String {
             _ if depths.0 > 0 => {}
             ' ' if depths.1 == 0 && !kept.ends_with("operator") && !kept.is_empty() => {
                 // What went before was the type that is returned, or what comes is `const` behind the parameters.
-                if name.contains('(') && kept.ends_with(|c: char| c != ':') && !kept.contains("::operator") {
+                if name.contains('(')
+                    && kept.ends_with(|c: char| c != ':')
+                    && !kept.contains("::operator")
+                {
                     kept.push(' ');
                 }
             }
@@ -153,33 +216,60 @@ fn bare(name: &str) -> String {
         }
     }
     let kept = kept.trim().trim_end_matches(" const").trim();
-    kept.rsplit(' ').next().unwrap_or(kept).trim_start_matches('_').to_owned()
+    kept.rsplit(' ')
+        .next()
+        .unwrap_or(kept)
+        .trim_start_matches('_')
+        .to_owned()
 }
 
 async fn compare(fixture: &Fixture, files: &[String], comparison: &mut Comparison) {
     for file in files {
         let Oracle { tool, frames } = oracle(file);
-        let addresses: Vec<u64> =
-            frames.iter().map(|at| u64::from_str_radix(at.address.trim_start_matches("0x"), 16).unwrap()).collect();
+        let addresses: Vec<u64> = frames
+            .iter()
+            .map(|at| u64::from_str_radix(at.address.trim_start_matches("0x"), 16).unwrap())
+            .collect();
         let world = World::new();
         world.upload("global/file", &fixture.file).await;
         let answer = world.symbolicate(&of_fixture(fixture, &addresses)).await;
-        for (index, at) in frames.iter().enumerate() {
+        for (index, mut at) in frames.into_iter().enumerate() {
             let ours = frames_of(&answer, index);
             // Nothing but an inlined endless loop: only the inlined call has a line, and the function is reported without it.
             let is_endless = at.frames.iter().any(|frame| {
-                matches!(frame.function.as_deref(), Some("__cxa_pure_virtual" | "_purecall"))
+                matches!(
+                    frame.function.as_deref(),
+                    Some("__cxa_pure_virtual" | "_purecall")
+                )
             });
             if fixture.file == "pe/x86/crash.pdb" && is_endless {
                 continue;
             }
-            comparison.address(&format!("{} {} ({tool})", fixture.file, at.address), &tool, &at.frames, &ours);
+            if tool == "addr2line" && LOST_BY_ADDR2LINE.contains(&at.address.as_str()) {
+                continue;
+            }
+            for (file, address, said, right) in LATE_IN_PDB {
+                if (fixture.file.as_str(), at.address.as_str()) == (file, address) {
+                    let caller = &mut at.frames[1];
+                    assert_eq!(caller.line.replace(right), Some(said));
+                }
+            }
+            comparison.address(
+                &format!("{} {} ({tool})", fixture.file, at.address),
+                &tool,
+                &at.frames,
+                &ours,
+            );
         }
     }
 }
 
 fn frames_of(answer: &Completed, index: usize) -> Vec<&CompletedFrame> {
-    answer.stacktraces[0].frames.iter().filter(|frame| frame.original_index == Some(index)).collect()
+    answer.stacktraces[0]
+        .frames
+        .iter()
+        .filter(|frame| frame.original_index == Some(index))
+        .collect()
 }
 
 /// Every fixture with an oracle, a slice of a fat file as a fixture of its own.
@@ -196,7 +286,9 @@ fn with_oracles() -> Vec<Fixture> {
         }
         fixtures.push(fixture);
     }
-    fixtures.retain(|fixture| !fixture.expected.is_empty() && fixture.format.as_deref() != Some("portablepdb"));
+    fixtures.retain(|fixture| {
+        !fixture.expected.is_empty() && fixture.format.as_deref() != Some("portablepdb")
+    });
     fixtures
 }
 
@@ -208,8 +300,27 @@ async fn every_name_file_and_line_is_what_other_tools_say() {
     for fixture in &fixtures {
         compare(fixture, &fixture.expected, &mut comparison).await;
     }
-    assert!(comparison.names > 2000 && comparison.lines > 2000, "{} names, {} lines", comparison.names, comparison.lines);
+    assert!(
+        comparison.names > 2000 && comparison.lines > 2000,
+        "{} names, {} lines",
+        comparison.names,
+        comparison.lines
+    );
     assert!(comparison.differences.is_empty(), "{}", comparison.report());
+}
+
+#[test]
+fn the_calls_that_a_tool_places_a_row_too_late_are_where_the_source_has_them() {
+    let source = fixture_text("sources/game/scene.h");
+    let line = |text: &str| source.lines().position(|line| line.contains(text)).unwrap() as u32 + 1;
+    let (dot, visit) = (line("if (dot("), line("visit(body);"));
+    for (file, address, said, right) in LATE_IN_PDB {
+        assert_eq!(
+            right,
+            if said == visit { dot } else { visit },
+            "{file} {address}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,30 +363,54 @@ async fn the_sample_crash_is_what_the_debugger_says() {
         })
         .collect();
     assert_eq!(ours, theirs);
-    for (frame, theirs) in answer.stacktraces[0].frames.iter().zip(expected["frames"].as_array().unwrap()) {
-        assert_eq!(bare(frame.frame.function.as_deref().unwrap()), bare(theirs["function"].as_str().unwrap()));
+    for (frame, theirs) in answer.stacktraces[0]
+        .frames
+        .iter()
+        .zip(expected["frames"].as_array().unwrap())
+    {
+        assert_eq!(
+            bare(frame.frame.function.as_deref().unwrap()),
+            bare(theirs["function"].as_str().unwrap())
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_line_of_a_dotnet_method_is_what_it_was_made_with() {
-    let expected: Value = serde_json::from_str(&fixture_text("expected/dotnet-Ledger.json")).unwrap();
+    let expected: Value =
+        serde_json::from_str(&fixture_text("expected/dotnet-Ledger.json")).unwrap();
     let expected = expected["frames"].as_array().unwrap();
     let world = World::new();
     world.upload("global/Ledger.pdb", "dotnet/Ledger.pdb").await;
-    let fixture = manifest().into_iter().find(|fixture| fixture.file == "dotnet/Ledger.pdb").unwrap();
-    let mut request = in_module(json!({"type": "pe_dotnet", "debug_id": fixture.debug_id, "image_addr": 0}), &[]);
+    let fixture = manifest()
+        .into_iter()
+        .find(|fixture| fixture.file == "dotnet/Ledger.pdb")
+        .unwrap();
+    let mut request = in_module(
+        json!({"type": "pe_dotnet", "debug_id": fixture.debug_id, "image_addr": 0}),
+        &[],
+    );
     for point in expected {
         let frame = json!({
             "addr_mode": "rel:0", "function_id": point["function_id"], "instruction_addr": point["il_offset"],
         });
-        request.stacktraces[0].frames.push(serde_json::from_value(frame).unwrap());
+        request.stacktraces[0]
+            .frames
+            .push(serde_json::from_value(frame).unwrap());
     }
     let answer = world.symbolicate(&request).await;
     let mut compared = 0;
-    for (index, point) in expected.iter().enumerate().filter(|(_, point)| !point["line"].is_null()) {
+    for (index, point) in expected
+        .iter()
+        .enumerate()
+        .filter(|(_, point)| !point["line"].is_null())
+    {
         let frame = &frames_of(&answer, index)[0].frame;
-        assert_eq!((json!(frame.abs_path), json!(frame.lineno)), (point["file"].clone(), point["line"].clone()), "{point}");
+        assert_eq!(
+            (json!(frame.abs_path), json!(frame.lineno)),
+            (point["file"].clone(), point["line"].clone()),
+            "{point}"
+        );
         compared += 1;
     }
     assert!(compared > 10, "{compared}");

@@ -24,7 +24,10 @@ pub(crate) async fn cold() -> World {
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
-    assert_eq!((world.entries(), world.caches.paths()), (Vec::new(), Vec::new()));
+    assert_eq!(
+        (world.entries(), world.caches.paths()),
+        (Vec::new(), Vec::new())
+    );
     world
 }
 
@@ -37,7 +40,10 @@ fn is_pending(answer: &Answer) -> bool {
 }
 
 fn unknown_module() -> symdepot_tests::harness::Crash {
-    in_module(json!({"type": "elf", "debug_id": "11111111-2222-3333-4444-555555555555"}), &[16])
+    in_module(
+        json!({"type": "elf", "debug_id": "11111111-2222-3333-4444-555555555555"}),
+        &[16],
+    )
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +53,11 @@ async fn the_sample_crash_comes_back_with_names() {
     let answer = world.symbolicate(&sample_crash()).await;
     insta::assert_snapshot!(function_names(&answer).join("\n"));
     assert_eq!(answer.modules[0].debug_status, ModuleStatus::Found);
-    assert_eq!(world.lanes.calls().total(), 0, "what is there is not asked for");
+    assert_eq!(
+        world.lanes.calls().total(),
+        0,
+        "what is there is not asked for"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +67,10 @@ async fn a_warm_request_makes_no_call_at_all() {
     world.symbolicate(&sample_crash()).await;
     let before = world.calls();
     for _ in 0..10 {
-        let answer = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
+        let answer = world
+            .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+            .await
+            .unwrap();
         assert!(!is_pending(&answer));
         world.pass(Duration::from_secs(2)).await;
     }
@@ -83,37 +96,68 @@ async fn many_requests_at_once_ask_once_and_derive_once() {
     assert_eq!(finished, [true; 20]);
     assert_eq!(world.lanes.calls().of("send"), 1);
     // One download, all caches.
-    assert_eq!((world.derivations.opened() - opened, world.derivations.derived() - derived), (1, 2));
+    assert_eq!(
+        (
+            world.derivations.opened() - opened,
+            world.derivations.derived() - derived
+        ),
+        (1, 2)
+    );
     world.check();
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_time_to_wait_a_request_is_pending_and_what_it_needs_is_asked_for() {
     let world = cold().await;
-    let answer = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
+    let answer = world
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await
+        .unwrap();
     assert!(is_pending(&answer));
     let sent = world.lanes.sent();
-    assert_eq!((sent.len(), sent[0].message.lane, sent[0].message.kinds.as_slice()), (1, Lane::Eager, [Kind::SymCache].as_slice()));
+    assert_eq!(
+        (
+            sent.len(),
+            sent[0].message.lane,
+            sent[0].message.kinds.as_slice()
+        ),
+        (1, Lane::Eager, [Kind::SymCache].as_slice())
+    );
     assert_eq!(sym_cache(&world).ask().unwrap().id, sent[0].message.ask);
     world.settle().await;
-    let answer = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
-    assert!(matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES));
+    let answer = world
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await
+        .unwrap();
+    assert!(
+        matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_no_longer_than_it_was_told() {
     let world = cold().await;
     let began = tokio::time::Instant::now();
-    let answer = world.answer(&sample_crash(), &Scope::Global, Duration::from_secs(7)).await.unwrap();
+    let answer = world
+        .answer(&sample_crash(), &Scope::Global, Duration::from_secs(7))
+        .await
+        .unwrap();
     assert!(is_pending(&answer));
-    assert_eq!(began.elapsed(), Duration::from_secs(7), "the clock is the test's: it stands unless somebody waits");
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_secs(7),
+        "the clock is the test's: it stands unless somebody waits"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_asks_again_when_its_message_is_lost() {
     let world = cold().await;
     for attempt in 1..=3 {
-        let answer = world.answer(&sample_crash(), &Scope::Global, Duration::from_secs(1)).await.unwrap();
+        let answer = world
+            .answer(&sample_crash(), &Scope::Global, Duration::from_secs(1))
+            .await
+            .unwrap();
         assert!(is_pending(&answer));
         assert_eq!(world.lanes.drain().len(), 1, "attempt {attempt}");
         world.pass(Duration::from_secs(30)).await;
@@ -126,7 +170,10 @@ async fn a_tenant_sees_its_own_then_the_global_and_nobody_sees_a_tenants() {
     let [acme, other] = ["acme", "other"].map(|name| Scope::Tenant(name.to_owned()));
     world.upload("acme/crash.debug", "elf/crash.debug").await;
     let named = async |scope: &Scope| {
-        let answer = world.another_instance().symbolicate_for(scope, &sample_crash()).await;
+        let answer = world
+            .another_instance()
+            .symbolicate_for(scope, &sample_crash())
+            .await;
         function_names(&answer).len() == FRAMES
     };
     assert!(named(&acme).await);
@@ -145,12 +192,23 @@ async fn of_equals_a_tenants_own_file_is_used_and_a_better_global_one_is_not_pas
         world.upload("acme/file", own).await;
         let mut request = sample_crash();
         request.options.dif_candidates = true;
-        let answer = world.symbolicate_for(&Scope::Tenant("acme".to_owned()), &request).await;
+        let answer = world
+            .symbolicate_for(&Scope::Tenant("acme".to_owned()), &request)
+            .await;
         answer.modules[0].candidates[0].location.to_string()
     };
-    assert_eq!(used_by_acme("breakpad/crash.sym", "elf/crash.debug").await, "acme/file");
-    assert_eq!(used_by_acme("elf/crash.debug", "elf/crash").await, "acme/file");
-    assert_eq!(used_by_acme("elf/crash", "elf/crash.debug").await, "global/file");
+    assert_eq!(
+        used_by_acme("breakpad/crash.sym", "elf/crash.debug").await,
+        "acme/file"
+    );
+    assert_eq!(
+        used_by_acme("elf/crash.debug", "elf/crash").await,
+        "acme/file"
+    );
+    assert_eq!(
+        used_by_acme("elf/crash", "elf/crash.debug").await,
+        "global/file"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,13 +217,18 @@ async fn a_module_with_only_a_code_id_is_found_by_its_alias() {
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let mut request = sample_crash();
     request.modules[0].debug_id = None;
-    assert_eq!(function_names(&world.symbolicate(&request).await).len(), FRAMES);
+    assert_eq!(
+        function_names(&world.symbolicate(&request).await).len(),
+        FRAMES
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_module_without_any_id_is_missing_and_asks_for_nothing() {
     let world = World::new();
-    let answer = world.symbolicate(&in_module(json!({"type": "elf"}), &[16])).await;
+    let answer = world
+        .symbolicate(&in_module(json!({"type": "elf"}), &[16]))
+        .await;
     assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
     assert_eq!((world.calls(), world.entries()), (0, Vec::new()));
 }
@@ -192,7 +255,10 @@ async fn a_blob_that_is_gone_is_reported_and_built_again() {
     assert_eq!(function_names(&answer).len(), FRAMES);
     let after = sym_cache(&world);
     assert_ne!(after.ready().unwrap().blob.path, before);
-    assert_eq!((after.suspect(), after.missing(), after.ask()), (None, None, None));
+    assert_eq!(
+        (after.suspect(), after.missing(), after.ask()),
+        (None, None, None)
+    );
     world.check();
 }
 
@@ -204,7 +270,12 @@ async fn a_blob_with_other_bytes_than_were_published_is_never_used_and_built_aga
     let good = world.caches.peek(&path).unwrap();
     let mut flipped = good.to_vec();
     flipped[good.len() / 2] ^= 1;
-    for bad in [flipped, good[..good.len() / 2].to_vec(), Vec::new(), b"not a cache".to_vec()] {
+    for bad in [
+        flipped,
+        good[..good.len() / 2].to_vec(),
+        Vec::new(),
+        b"not a cache".to_vec(),
+    ] {
         let path = sym_cache(&world).ready().unwrap().blob.path.clone();
         world.caches.overwrite(&path, bad);
         let answer = world.another_instance().symbolicate(&sample_crash()).await;
@@ -225,7 +296,10 @@ async fn a_store_that_fails_is_no_property_of_the_module() {
     assert_eq!(answer.modules[0].debug_status, ModuleStatus::Other);
     assert_eq!(world.records.items(), before, "nothing of it is remembered");
     world.faults.heal();
-    assert_eq!(function_names(&world.symbolicate(&sample_crash()).await).len(), FRAMES);
+    assert_eq!(
+        function_names(&world.symbolicate(&sample_crash()).await).len(),
+        FRAMES
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,8 +308,14 @@ async fn the_absence_of_a_file_is_remembered_for_an_hour() {
     let request = unknown_module();
     let sends = || world.lanes.calls().of("send");
     let answer = world.symbolicate(&request).await;
-    assert_eq!((answer.modules[0].debug_status, sends()), (ModuleStatus::Missing, 1));
-    assert_eq!(world.entries()[0].missing().unwrap().missing.cause, Cause::NotFound);
+    assert_eq!(
+        (answer.modules[0].debug_status, sends()),
+        (ModuleStatus::Missing, 1)
+    );
+    assert_eq!(
+        world.entries()[0].missing().unwrap().missing.cause,
+        Cause::NotFound
+    );
     world.pass(HOUR - Duration::from_secs(60)).await;
     world.symbolicate(&request).await;
     assert_eq!(sends(), 1);
@@ -253,8 +333,13 @@ async fn an_upload_heals_a_miss_at_once() {
     world.upload("global/crash.debug", "elf/crash.debug").await;
     // What an instance remembers of a miss is out of date after two seconds.
     world.pass(Duration::from_secs(2)).await;
-    let found = world.answer(&sample_crash(), &Scope::Global, Duration::ZERO).await.unwrap();
-    assert!(matches!(found, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES));
+    let found = world
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await
+        .unwrap();
+    assert!(
+        matches!(found, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,11 +380,19 @@ async fn a_request_is_kept_and_continued_by_any_instance_until_it_expires() {
     let acme = Scope::Tenant("acme".to_owned());
     let body = fixture_text("crash.json").into_bytes();
     let invocation = world.invocation(Duration::from_secs(29));
-    world.symbolicator().keep_request(&invocation, "1", &acme, &body).await.unwrap();
+    world
+        .symbolicator()
+        .keep_request(&invocation, "1", &acme, &body)
+        .await
+        .unwrap();
     let kept = async |id: &str| {
         let instance = world.another_instance();
         let invocation = instance.invocation(Duration::from_secs(29));
-        instance.symbolicator().kept_request(&invocation, id).await.unwrap()
+        instance
+            .symbolicator()
+            .kept_request(&invocation, id)
+            .await
+            .unwrap()
     };
     assert_eq!(kept("1").await, Some((acme, body)));
     assert_eq!(kept("2").await, None);
@@ -316,23 +409,50 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
     let invocation = world.invocation(Duration::from_secs(29));
     let check = async |id: &str, length: usize, blobs: &[String]| {
         let body = vec![b' '; length];
-        world.symbolicator().keep_request(&invocation, id, &Scope::Global, &body).await.unwrap();
+        world
+            .symbolicator()
+            .keep_request(&invocation, id, &Scope::Global, &body)
+            .await
+            .unwrap();
         assert_eq!(world.caches.paths(), blobs);
-        let kept = world.symbolicator().kept_request(&invocation, id).await.unwrap();
+        let kept = world
+            .symbolicator()
+            .kept_request(&invocation, id)
+            .await
+            .unwrap();
         assert_eq!(kept, Some((Scope::Global, body)));
     };
     check("small", 300 * 1024, &[]).await;
     check("large", 300 * 1024 + 1, &["requests/large".to_owned()]).await;
     // The blob may be gone before its item is.
     world.caches.lose("requests/large");
-    assert_eq!(world.symbolicator().kept_request(&invocation, "large").await.unwrap(), None);
+    assert_eq!(
+        world
+            .symbolicator()
+            .kept_request(&invocation, "large")
+            .await
+            .unwrap(),
+        None
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_became_of_an_upload_can_be_asked() {
     let world = World::new();
     world.upload("global/note.txt", "hostile/text.txt").await;
-    let explained = world.symbolicator().explain_upload("global/note.txt").await.unwrap().unwrap();
+    let explained = world
+        .symbolicator()
+        .explain_upload("global/note.txt")
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(explained, world.upload_item("global/note.txt"));
-    assert_eq!(world.symbolicator().explain_upload("global/other").await.unwrap(), None);
+    assert_eq!(
+        world
+            .symbolicator()
+            .explain_upload("global/other")
+            .await
+            .unwrap(),
+        None
+    );
 }

@@ -17,13 +17,17 @@ pub(super) async fn pause(failures: u32) {
 }
 
 fn ceiling(failures: u32) -> Duration {
-    FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+    FIRST
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(LONGEST)
 }
 
 /// Returns a random number in `0.0..=1.0`.
 fn fraction() -> f64 {
     // Without the system's random numbers there is still a pause.
-    SysRng.try_next_u32().map_or(0.5, |bits| f64::from(bits) / f64::from(u32::MAX))
+    SysRng
+        .try_next_u32()
+        .map_or(0.5, |bits| f64::from(bits) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]
@@ -32,13 +36,19 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_second_and_no_further() {
-        let ceilings: Vec<_> = (1..=8).map(|failures| ceiling(failures).as_millis()).collect();
+        let ceilings: Vec<_> = (1..=8)
+            .map(|failures| ceiling(failures).as_millis())
+            .collect();
         assert_eq!(ceilings, [25, 50, 100, 200, 400, 800, 1000, 1000]);
         assert_eq!(ceiling(u32::MAX), LONGEST);
     }
 
     #[test]
     fn a_fraction_is_between_nothing_and_one() {
-        assert!((0..100).map(|_| fraction()).all(|fraction| (0.0..=1.0).contains(&fraction)));
+        assert!(
+            (0..100)
+                .map(|_| fraction())
+                .all(|fraction| (0.0..=1.0).contains(&fraction))
+        );
     }
 }

@@ -52,7 +52,10 @@ pub struct S3Blobs {
 impl S3Blobs {
     /// Returns the blobs in this bucket.
     pub fn new(client: Client, bucket: impl Into<String>) -> Self {
-        Self { client, bucket: bucket.into() }
+        Self {
+            client,
+            bucket: bucket.into(),
+        }
     }
 
     fn context(&self, operation: &str, path: &str) -> String {
@@ -78,11 +81,20 @@ impl S3Blobs {
     }
 
     async fn create_in_parts(&self, path: &str, body: &Bytes) -> Result<Created, Attempt> {
-        let begun = self.client.create_multipart_upload().bucket(&self.bucket).key(path).send().await;
-        let begun = begun.map_err(|error| store_error(self.context("CreateMultipartUpload", path), &error))?;
+        let begun = self
+            .client
+            .create_multipart_upload()
+            .bucket(&self.bucket)
+            .key(path)
+            .send()
+            .await;
+        let begun = begun
+            .map_err(|error| store_error(self.context("CreateMultipartUpload", path), &error))?;
         let Some(upload) = begun.upload_id else {
             let context = self.context("CreateMultipartUpload", path);
-            return Err(StoreError::new(StoreErrorKind::Bug, context).caused_by("the answer has no upload id").into());
+            return Err(StoreError::new(StoreErrorKind::Bug, context)
+                .caused_by("the answer has no upload id")
+                .into());
         };
         let created = match self.send_parts(path, &upload, body).await {
             Ok(parts) => self.complete(path, &upload, parts).await,
@@ -94,7 +106,12 @@ impl S3Blobs {
         created
     }
 
-    async fn send_parts(&self, path: &str, upload: &str, body: &Bytes) -> Result<Vec<CompletedPart>, StoreError> {
+    async fn send_parts(
+        &self,
+        path: &str,
+        upload: &str,
+        body: &Bytes,
+    ) -> Result<Vec<CompletedPart>, StoreError> {
         let part_bytes = PART_BYTES.max(body.len().div_ceil(MAX_PARTS));
         let sends: Vec<_> = (0..body.len())
             .step_by(part_bytes)
@@ -104,10 +121,19 @@ impl S3Blobs {
                 self.send_part(path, upload, number, part)
             })
             .collect();
-        futures::stream::iter(sends).buffered(PARTS_IN_PARALLEL).try_collect().await
+        futures::stream::iter(sends)
+            .buffered(PARTS_IN_PARALLEL)
+            .try_collect()
+            .await
     }
 
-    async fn send_part(&self, path: &str, upload: &str, number: i32, part: Bytes) -> Result<CompletedPart, StoreError> {
+    async fn send_part(
+        &self,
+        path: &str,
+        upload: &str,
+        number: i32,
+        part: Bytes,
+    ) -> Result<CompletedPart, StoreError> {
         let sent = self
             .client
             .upload_part()
@@ -129,7 +155,12 @@ impl S3Blobs {
             .build())
     }
 
-    async fn complete(&self, path: &str, upload: &str, parts: Vec<CompletedPart>) -> Result<Created, Attempt> {
+    async fn complete(
+        &self,
+        path: &str,
+        upload: &str,
+        parts: Vec<CompletedPart>,
+    ) -> Result<Created, Attempt> {
         let sent = self
             .client
             .complete_multipart_upload()
@@ -137,7 +168,11 @@ impl S3Blobs {
             .key(path)
             .upload_id(upload)
             .if_none_match("*")
-            .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(parts)).build())
+            .multipart_upload(
+                CompletedMultipartUpload::builder()
+                    .set_parts(Some(parts))
+                    .build(),
+            )
             .customize()
             .config_override(patient())
             .send()
@@ -145,18 +180,34 @@ impl S3Blobs {
         match sent {
             Ok(_) => Ok(Created::New),
             // The SDK repeated what had landed, and the upload is no more.
-            Err(error) if error.code() == Some("NoSuchUpload") && self.exists(path).await? => Ok(Created::AlreadyThere),
+            Err(error) if error.code() == Some("NoSuchUpload") && self.exists(path).await? => {
+                Ok(Created::AlreadyThere)
+            }
             Err(error) => judge(&error, || self.context("CompleteMultipartUpload", path)),
         }
     }
 
     /// Gives back the room of the parts. Should this fail, the bucket's lifecycle rule does it later.
     async fn abort(&self, path: &str, upload: &str) {
-        let _ = self.client.abort_multipart_upload().bucket(&self.bucket).key(path).upload_id(upload).send().await;
+        let _ = self
+            .client
+            .abort_multipart_upload()
+            .bucket(&self.bucket)
+            .key(path)
+            .upload_id(upload)
+            .send()
+            .await;
     }
 
     async fn exists(&self, path: &str) -> Result<bool, StoreError> {
-        match self.client.head_object().bucket(&self.bucket).key(path).send().await {
+        match self
+            .client
+            .head_object()
+            .bucket(&self.bucket)
+            .key(path)
+            .send()
+            .await
+        {
             Ok(_) => Ok(true),
             Err(error) if status(&error) == Some(404) => Ok(false),
             Err(error) => Err(store_error(self.context("HeadObject", path), &error)),
@@ -166,18 +217,33 @@ impl S3Blobs {
 
 #[async_trait]
 impl BlobStore for S3Blobs {
-    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, StoreError> {
+    async fn get(
+        &self,
+        path: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Bytes>, StoreError> {
         let is_empty = range.as_ref().is_some_and(Range::is_empty);
         // A header cannot name an empty range: one byte tells as well whether there is a blob.
-        let range = range.map(|range| if is_empty { range.start..range.start.saturating_add(1) } else { range });
+        let range = range.map(|range| {
+            if is_empty {
+                range.start..range.start.saturating_add(1)
+            } else {
+                range
+            }
+        });
         match get_object(&self.client, &self.bucket, path, range.as_ref(), None).await? {
             Got::Bytes(_) if is_empty => Ok(Some(Bytes::new())),
             Got::Bytes(bytes) => Ok(Some(bytes)),
             Got::BeyondEnd => Ok(Some(Bytes::new())),
             Got::Absent => Ok(None),
             unexpected @ (Got::Changed | Got::Archived) => {
-                let cause = format!("the blob answers as {unexpected:?}; do not archive blobs by a lifecycle rule");
-                Err(StoreError::new(StoreErrorKind::Denied, self.context("GetObject", path)).caused_by(cause))
+                let cause = format!(
+                    "the blob answers as {unexpected:?}; do not archive blobs by a lifecycle rule"
+                );
+                Err(
+                    StoreError::new(StoreErrorKind::Denied, self.context("GetObject", path))
+                        .caused_by(cause),
+                )
             }
         }
     }
@@ -204,7 +270,14 @@ impl BlobStore for S3Blobs {
     }
 
     async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        match self.client.delete_object().bucket(&self.bucket).key(path).send().await {
+        match self
+            .client
+            .delete_object()
+            .bucket(&self.bucket)
+            .key(path)
+            .send()
+            .await
+        {
             Ok(_) => Ok(()),
             Err(error) if error.code() == Some("NoSuchKey") => Ok(()),
             Err(error) => Err(store_error(self.context("DeleteObject", path), &error)),
@@ -231,23 +304,43 @@ impl BlobStore for S3Blobs {
             let key = object.key.unwrap_or_default();
             let decoded = if is_encoded { decode(&key) } else { Ok(key) };
             blobs.push(BlobSummary {
-                path: decoded.map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?,
-                bytes: object.size.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default(),
+                path: decoded.map_err(|error| {
+                    StoreError::new(StoreErrorKind::Bug, context()).caused_by(error)
+                })?,
+                bytes: object
+                    .size
+                    .and_then(|bytes| u64::try_from(bytes).ok())
+                    .unwrap_or_default(),
                 etag: object.e_tag.as_deref().map(unquoted).unwrap_or_default(),
                 modified_at: Timestamp::from_secs(
-                    object.last_modified.and_then(|at| u64::try_from(at.secs()).ok()).unwrap_or_default(),
+                    object
+                        .last_modified
+                        .and_then(|at| u64::try_from(at.secs()).ok())
+                        .unwrap_or_default(),
                 ),
             });
         }
-        Ok(BlobPage { blobs, more: listed.is_truncated.unwrap_or_default() })
+        Ok(BlobPage {
+            blobs,
+            more: listed.is_truncated.unwrap_or_default(),
+        })
     }
 
     async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
         let context = || self.context("presigned GetObject", path);
         let lifetime = PresigningConfig::expires_in(lifetime)
             .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
-        let presigned = self.client.get_object().bucket(&self.bucket).key(path).presigned(lifetime).await;
-        Ok(presigned.map_err(|error| store_error(context(), &error))?.uri().to_owned())
+        let presigned = self
+            .client
+            .get_object()
+            .bucket(&self.bucket)
+            .key(path)
+            .presigned(lifetime)
+            .await;
+        Ok(presigned
+            .map_err(|error| store_error(context(), &error))?
+            .uri()
+            .to_owned())
     }
 }
 
@@ -277,11 +370,17 @@ where
 
 /// Decodes a key as `encoding-type=url` has it, where a space may be a plus sign.
 fn decode(key: &str) -> Result<String, Utf8Error> {
-    Ok(percent_decode_str(&key.replace('+', " ")).decode_utf8()?.into_owned())
+    Ok(percent_decode_str(&key.replace('+', " "))
+        .decode_utf8()?
+        .into_owned())
 }
 
 fn patient() -> aws_sdk_s3::config::Builder {
-    aws_sdk_s3::config::Builder::new().timeout_config(TimeoutConfig::builder().read_timeout(UPLOAD_TIMEOUT).build())
+    aws_sdk_s3::config::Builder::new().timeout_config(
+        TimeoutConfig::builder()
+            .read_timeout(UPLOAD_TIMEOUT)
+            .build(),
+    )
 }
 
 #[cfg(test)]
@@ -290,7 +389,10 @@ mod tests {
 
     #[test]
     fn a_key_is_decoded_as_s3_encodes_it() {
-        assert_eq!(decode("derived/a+b%20c%2Bd%25/%C3%A4%EF%BF%BF").unwrap(), "derived/a b c+d%/ä\u{ffff}");
+        assert_eq!(
+            decode("derived/a+b%20c%2Bd%25/%C3%A4%EF%BF%BF").unwrap(),
+            "derived/a b c+d%/ä\u{ffff}"
+        );
         assert!(decode("%ff").is_err());
     }
 }

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use aws_config::ecs::EcsCredentialsProvider;
-use aws_config::environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider};
+use aws_config::environment::{
+    EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider,
+};
 use aws_config::meta::credentials::CredentialsProviderChain;
 use aws_config::provider_config::ProviderConfig;
 use aws_config::retry::RetryConfig;
@@ -49,8 +51,16 @@ impl Clients {
     pub async fn from_env() -> Self {
         let http_client = http_client();
         let container = ProviderConfig::without_region().with_http_client(http_client.clone());
-        let credentials = CredentialsProviderChain::first_try("Environment", EnvironmentVariableCredentialsProvider::new())
-            .or_else("Container", EcsCredentialsProvider::builder().configure(&container).build());
+        let credentials = CredentialsProviderChain::first_try(
+            "Environment",
+            EnvironmentVariableCredentialsProvider::new(),
+        )
+        .or_else(
+            "Container",
+            EcsCredentialsProvider::builder()
+                .configure(&container)
+                .build(),
+        );
         let config = aws_config::defaults(BehaviorVersion::latest())
             .http_client(http_client)
             .region(EnvironmentVariableRegionProvider::new())
@@ -90,16 +100,30 @@ impl Clients {
 }
 
 fn http_client() -> aws_sdk_s3::config::SharedHttpClient {
-    HttpClientBuilder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
+    HttpClientBuilder::new()
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https()
 }
 
 fn timeouts(read: Duration) -> TimeoutConfig {
-    TimeoutConfig::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(read).build()
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(read)
+        .build()
 }
 
 /// Tells whether S3 is somewhere else than in AWS: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` is set.
 fn has_s3_endpoint(config: &SdkConfig) -> bool {
-    let key = ServiceConfigKey::builder().service_id("S3").env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
-    let of_service = || config.service_config().zip(key.ok()).and_then(|(settings, key)| settings.load_config(key));
+    let key = ServiceConfigKey::builder()
+        .service_id("S3")
+        .env("AWS_ENDPOINT_URL")
+        .profile("endpoint_url")
+        .build();
+    let of_service = || {
+        config
+            .service_config()
+            .zip(key.ok())
+            .and_then(|(settings, key)| settings.load_config(key))
+    };
     config.endpoint_url().is_some() || of_service().is_some()
 }

@@ -21,7 +21,10 @@ pub struct S3Difs {
 impl S3Difs {
     /// Returns the DIFs in this bucket.
     pub fn new(client: Client, bucket: impl Into<String>) -> Self {
-        Self { client, bucket: bucket.into() }
+        Self {
+            client,
+            bucket: bucket.into(),
+        }
     }
 
     fn context(&self, operation: &str, location: &Location) -> String {
@@ -34,7 +37,9 @@ impl S3Difs {
             Ok(_) => DifError::Missing(gone(location)),
             Err(error) if status(&error) == Some(404) => {
                 let cause = format!("there is no bucket {}", self.bucket);
-                StoreError::new(StoreErrorKind::Bug, self.context("HeadObject", location)).caused_by(cause).into()
+                StoreError::new(StoreErrorKind::Bug, self.context("HeadObject", location))
+                    .caused_by(cause)
+                    .into()
             }
             Err(error) => store_error(format!("S3 HeadBucket of {}", self.bucket), &error).into(),
         }
@@ -44,41 +49,75 @@ impl S3Difs {
 #[async_trait]
 impl DifReader for S3Difs {
     async fn stat(&self, location: &Location) -> Result<DifStat, DifError> {
-        let head = match self.client.head_object().bucket(&self.bucket).key(location.as_str()).send().await {
+        let head = match self
+            .client
+            .head_object()
+            .bucket(&self.bucket)
+            .key(location.as_str())
+            .send()
+            .await
+        {
             Ok(head) => head,
             Err(error) if status(&error) == Some(404) => return Err(self.absent(location).await),
-            Err(error) => return Err(store_error(self.context("HeadObject", location), &error).into()),
+            Err(error) => {
+                return Err(store_error(self.context("HeadObject", location), &error).into());
+            }
         };
         match (head.e_tag, head.content_length.map(u64::try_from)) {
-            (Some(etag), Some(Ok(size))) => Ok(DifStat { etag: unquoted(&etag), size }),
+            (Some(etag), Some(Ok(size))) => Ok(DifStat {
+                etag: unquoted(&etag),
+                size,
+            }),
             _ => {
-                let error = StoreError::new(StoreErrorKind::Bug, self.context("HeadObject", location));
+                let error =
+                    StoreError::new(StoreErrorKind::Bug, self.context("HeadObject", location));
                 Err(error.caused_by("the answer lacks etag or length").into())
             }
         }
     }
 
-    async fn read(&self, location: &Location, etag: &str, range: Range<u64>) -> Result<Bytes, DifError> {
+    async fn read(
+        &self,
+        location: &Location,
+        etag: &str,
+        range: Range<u64>,
+    ) -> Result<Bytes, DifError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
-        match get_object(&self.client, &self.bucket, location.as_str(), Some(&range), Some(etag)).await? {
+        match get_object(
+            &self.client,
+            &self.bucket,
+            location.as_str(),
+            Some(&range),
+            Some(etag),
+        )
+        .await?
+        {
             Got::Bytes(bytes) if bytes.len() as u64 == range.end - range.start => Ok(bytes),
             Got::Bytes(_) | Got::BeyondEnd => {
-                let error = StoreError::new(StoreErrorKind::Bug, self.context("GetObject", location));
-                Err(error.caused_by(format!("the range {range:?} ends beyond the file")).into())
+                let error =
+                    StoreError::new(StoreErrorKind::Bug, self.context("GetObject", location));
+                Err(error
+                    .caused_by(format!("the range {range:?} ends beyond the file"))
+                    .into())
             }
             Got::Changed => Err(DifError::Changed),
             Got::Absent => Err(DifError::Missing(gone(location))),
             // The one refusal that is certain to be about this file and not about our permissions.
             Got::Archived => Err(DifError::Missing(Missing::new(
                 Cause::PermissionDenied,
-                format!("{location} is in an archive; restore it to a storage class that can be read at once"),
+                format!(
+                    "{location} is in an archive; restore it to a storage class that can be read at once"
+                ),
             ))),
         }
     }
 }
 
 fn gone(location: &Location) -> Missing {
-    Missing::new(Cause::NotFound, format!("{location} is not in the uploads bucket"))
+    Missing::new(
+        Cause::NotFound,
+        format!("{location} is not in the uploads bucket"),
+    )
 }

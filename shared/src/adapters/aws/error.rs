@@ -17,15 +17,21 @@ where
 
 /// Returns the HTTP status of the answer, if there was one.
 pub(super) fn status<E>(error: &SdkError<E>) -> Option<u16> {
-    error.raw_response().map(|response| response.status().as_u16())
+    error
+        .raw_response()
+        .map(|response| response.status().as_u16())
 }
 
 fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> StoreErrorKind {
     match error {
-        SdkError::ServiceError(refused) => kind_of_answer(refused.err().code(), refused.raw().status().as_u16()),
+        SdkError::ServiceError(refused) => {
+            kind_of_answer(refused.err().code(), refused.raw().status().as_u16())
+        }
         SdkError::TimeoutError(_) | SdkError::ResponseError(_) => StoreErrorKind::Transient,
         // Credentials are looked for while a request is dispatched.
-        SdkError::DispatchFailure(_) if chain(error).contains("redentials") => StoreErrorKind::Denied,
+        SdkError::DispatchFailure(_) if chain(error).contains("redentials") => {
+            StoreErrorKind::Denied
+        }
         SdkError::DispatchFailure(failure) if failure.is_user() => StoreErrorKind::Bug,
         SdkError::DispatchFailure(_) => StoreErrorKind::Transient,
         _ => StoreErrorKind::Bug,
@@ -77,14 +83,22 @@ fn kind_of_answer(code: Option<&str>, status: u16) -> StoreErrorKind {
 
 /// Says what happened on one line: the service's code, message and request id, or else the chain of causes.
 fn describe<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> String {
-    let SdkError::ServiceError(refused) = error else { return chain(error) };
+    let SdkError::ServiceError(refused) = error else {
+        return chain(error);
+    };
     let says = match refused.err().code() {
-        Some(code) => format!("{code}: {}", refused.err().message().unwrap_or("no message")),
+        Some(code) => format!(
+            "{code}: {}",
+            refused.err().message().unwrap_or("no message")
+        ),
         // An answer that is neither what was asked for nor an error: the cause tells what was wrong with it.
         None => chain(refused.err()),
     };
     let request = error.request_id().unwrap_or("unknown");
-    format!("{says} (status {}, request {request})", refused.raw().status().as_u16())
+    format!(
+        "{says} (status {}, request {request})",
+        refused.raw().status().as_u16()
+    )
 }
 
 fn chain(error: &(dyn Error + 'static)) -> String {
@@ -106,7 +120,11 @@ mod tests {
     fn an_answer_says_what_the_caller_does_next() {
         use StoreErrorKind::{Bug, Denied, Transient};
         for (code, status, kind) in [
-            (Some("ProvisionedThroughputExceededException"), 400, Transient),
+            (
+                Some("ProvisionedThroughputExceededException"),
+                400,
+                Transient,
+            ),
             (Some("ThrottlingException"), 400, Transient),
             (Some("KmsThrottled"), 400, Transient),
             (Some("SlowDown"), 503, Transient),

@@ -69,7 +69,9 @@ pub(super) async fn get_object(
             Err(error) => {
                 failures += 1;
                 if failures == BODY_ATTEMPTS {
-                    return Err(StoreError::new(StoreErrorKind::Transient, context()).caused_by(error));
+                    return Err(
+                        StoreError::new(StoreErrorKind::Transient, context()).caused_by(error)
+                    );
                 }
             }
         }
@@ -91,11 +93,17 @@ pub(super) fn unquoted(etag: &str) -> String {
 fn header(range: &Range<u64>) -> String {
     // Lengths are signed in S3's own model, and some servers refuse larger numbers.
     let capped = |offset: u64| offset.min(i64::MAX as u64);
-    format!("bytes={}-{}", capped(range.start), capped(range.end.saturating_sub(1)))
+    format!(
+        "bytes={}-{}",
+        capped(range.start),
+        capped(range.end.saturating_sub(1))
+    )
 }
 
 async fn collect(mut body: ByteStream, announced: Option<i64>) -> Result<Bytes, ByteStreamError> {
-    let announced = announced.and_then(|length| usize::try_from(length).ok()).unwrap_or_default();
+    let announced = announced
+        .and_then(|length| usize::try_from(length).ok())
+        .unwrap_or_default();
     let mut bytes = BytesMut::with_capacity(announced.min(MAX_RESERVED));
     while let Some(chunk) = body.try_next().await? {
         bytes.extend_from_slice(&chunk);
@@ -115,7 +123,10 @@ mod tests {
 
     #[test]
     fn quotes_around_an_etag_come_and_go() {
-        assert_eq!(unquoted(&quoted("9b2cf535f27731c974343645a3985328-3")), "9b2cf535f27731c974343645a3985328-3");
+        assert_eq!(
+            unquoted(&quoted("9b2cf535f27731c974343645a3985328-3")),
+            "9b2cf535f27731c974343645a3985328-3"
+        );
         assert_eq!(unquoted("bare"), "bare");
     }
 }

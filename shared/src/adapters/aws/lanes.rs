@@ -61,19 +61,25 @@ impl Lanes for SqsLanes {
             .message_group_id(group(&message.module))
             .send()
             .await;
-        sent.map(drop).map_err(|error| store_error(context(), &error))
+        sent.map(drop)
+            .map_err(|error| store_error(context(), &error))
     }
 }
 
 /// Returns whole seconds, never fewer than asked for unless more than SQS allows.
 fn delay_seconds(delay: Duration) -> i32 {
-    let seconds = delay.as_secs().saturating_add(u64::from(delay.subsec_nanos() > 0));
+    let seconds = delay
+        .as_secs()
+        .saturating_add(u64::from(delay.subsec_nanos() > 0));
     i32::try_from(seconds.min(MAX_DELAY_SECONDS)).unwrap_or_default()
 }
 
 /// Names the group of a module's messages, in characters that SQS allows.
 fn group(module: &ModuleKey) -> String {
-    let hash = Sha256::digest(format!("scope: {}\nsource: {}\n", module.scope, module.source));
+    let hash = Sha256::digest(format!(
+        "scope: {}\nsource: {}\n",
+        module.scope, module.source
+    ));
     format!("{hash:x}")[..32].to_owned()
 }
 
@@ -118,7 +124,10 @@ mod tests {
     fn a_message_survives_in_characters_that_sqs_allows() {
         let message = message("größe \u{ffff} 🦀", "debug_id:\"quoted\" \u{7} \\u0041");
         let body = ascii(&serde_json::to_string(&message).unwrap());
-        assert!(body.bytes().all(|byte| (0x20..0x7f).contains(&byte)), "{body}");
+        assert!(
+            body.bytes().all(|byte| (0x20..0x7f).contains(&byte)),
+            "{body}"
+        );
         assert_eq!(serde_json::from_str::<LaneMessage>(&body).unwrap(), message);
     }
 

@@ -31,30 +31,66 @@ const RESERVED: [&str; 4] = [PARTITION, SORT, REVISION, SCHEMA_NUMBER];
 
 /// Returns an item's attributes.
 pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, StoreError> {
-    let bug = |cause: String| StoreError::new(StoreErrorKind::Bug, context("writing", key)).caused_by(cause);
+    let bug = |cause: String| {
+        StoreError::new(StoreErrorKind::Bug, context("writing", key)).caused_by(cause)
+    };
     if let Item::Newer { schema } = stored.item {
-        return Err(bug(format!("it has schema {schema}, which only a newer build may write")));
+        return Err(bug(format!(
+            "it has schema {schema}, which only a newer build may write"
+        )));
     }
-    let mut attributes: Attributes = to_item(&stored.item).map_err(|error| bug(error.to_string()))?;
-    if let Some(name) = RESERVED.into_iter().find(|name| attributes.contains_key(*name)) {
-        return Err(bug(format!("its field {name} has the name of one of the store's own attributes; rename it")));
+    let mut attributes: Attributes =
+        to_item(&stored.item).map_err(|error| bug(error.to_string()))?;
+    if let Some(name) = RESERVED
+        .into_iter()
+        .find(|name| attributes.contains_key(*name))
+    {
+        return Err(bug(format!(
+            "its field {name} has the name of one of the store's own attributes; rename it"
+        )));
     }
-    attributes.insert(PARTITION.to_owned(), AttributeValue::S(key.partition.clone()));
+    attributes.insert(
+        PARTITION.to_owned(),
+        AttributeValue::S(key.partition.clone()),
+    );
     attributes.insert(SORT.to_owned(), AttributeValue::S(key.sort.clone()));
-    attributes.insert(REVISION.to_owned(), AttributeValue::S(stored.revision.as_str().to_owned()));
-    attributes.insert(SCHEMA_NUMBER.to_owned(), AttributeValue::N(SCHEMA.to_string()));
-    let expires_at = stored.item.expires_at().map(|at| AttributeValue::N(at.as_secs().to_string()));
+    attributes.insert(
+        REVISION.to_owned(),
+        AttributeValue::S(stored.revision.as_str().to_owned()),
+    );
+    attributes.insert(
+        SCHEMA_NUMBER.to_owned(),
+        AttributeValue::N(SCHEMA.to_string()),
+    );
+    let expires_at = stored
+        .item
+        .expires_at()
+        .map(|at| AttributeValue::N(at.as_secs().to_string()));
     if attributes.get(EXPIRES_AT) != expires_at.as_ref() {
-        return Err(bug(format!("its field {EXPIRES_AT} is not when the store may forget it; rename it")));
+        return Err(bug(format!(
+            "its field {EXPIRES_AT} is not when the store may forget it; rename it"
+        )));
     }
     Ok(attributes)
 }
 
 /// Returns the key that a record is stored under.
 pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
-    let text = |name: &str| attributes.get(name).and_then(|value| value.as_s().ok()).cloned();
-    let key = text(PARTITION).zip(text(SORT)).map(|(partition, sort)| ItemKey { partition, sort });
-    key.ok_or_else(|| StoreError::new(StoreErrorKind::Corrupt, "DynamoDB item without a key that is text"))
+    let text = |name: &str| {
+        attributes
+            .get(name)
+            .and_then(|value| value.as_s().ok())
+            .cloned()
+    };
+    let key = text(PARTITION)
+        .zip(text(SORT))
+        .map(|(partition, sort)| ItemKey { partition, sort });
+    key.ok_or_else(|| {
+        StoreError::new(
+            StoreErrorKind::Corrupt,
+            "DynamoDB item without a key that is text",
+        )
+    })
 }
 
 /// Returns what a record holds.
@@ -62,17 +98,29 @@ pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
 /// One of a newer schema is [`Item::Newer`]; one that cannot be parsed is [`StoreErrorKind::Corrupt`].
 pub(super) fn read(mut attributes: Attributes) -> Result<(ItemKey, Stored), StoreError> {
     let key = key(&attributes)?;
-    let corrupt = |cause: String| StoreError::new(StoreErrorKind::Corrupt, context("reading", &key)).caused_by(cause);
+    let corrupt = |cause: String| {
+        StoreError::new(StoreErrorKind::Corrupt, context("reading", &key)).caused_by(cause)
+    };
     let schema: u32 = match attributes.remove(SCHEMA_NUMBER) {
-        Some(number) => from_attribute_value(number).map_err(|error| corrupt(format!("its schema: {error}")))?,
+        Some(number) => {
+            from_attribute_value(number).map_err(|error| corrupt(format!("its schema: {error}")))?
+        }
         None => return Err(corrupt("it has no schema".to_owned())),
     };
     let revision: Revision = match attributes.remove(REVISION) {
-        Some(text) => from_attribute_value(text).map_err(|error| corrupt(format!("its revision: {error}")))?,
+        Some(text) => {
+            from_attribute_value(text).map_err(|error| corrupt(format!("its revision: {error}")))?
+        }
         None => return Err(corrupt("it has no revision".to_owned())),
     };
     if schema > SCHEMA {
-        return Ok((key, Stored { revision, item: Item::Newer { schema } }));
+        return Ok((
+            key,
+            Stored {
+                revision,
+                item: Item::Newer { schema },
+            },
+        ));
     }
     attributes.retain(|name, _| !RESERVED.contains(&name.as_str()));
     match from_item(attributes) {
@@ -107,7 +155,12 @@ mod tests {
     }
 
     fn attributes(value: &Value) -> Attributes {
-        value.as_object().unwrap().iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
+        value
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| (name.clone(), attribute(value)))
+            .collect()
     }
 
     fn golden() -> Attributes {
@@ -117,30 +170,50 @@ mod tests {
     #[test]
     fn an_entry_that_was_stored_once_can_be_read_for_ever() {
         let (key, stored) = read(golden()).unwrap();
-        let Item::Entry(entry) = &stored.item else { panic!("{stored:?}") };
+        let Item::Entry(entry) = &stored.item else {
+            panic!("{stored:?}")
+        };
         assert_eq!(stored.item.key(), Some(key));
-        assert_eq!(stored.revision, Revision::from_random(0x0123_4567_89ab_cdef));
+        assert_eq!(
+            stored.revision,
+            Revision::from_random(0x0123_4567_89ab_cdef)
+        );
         let ready = entry.ready().unwrap();
         assert_eq!(ready.blob.checksum, u64::MAX);
-        assert_eq!(ready.made_from[0].location.as_str(), "global/größe/app.debug");
-        assert_eq!(entry.missing().unwrap().missing.cause, crate::domain::Cause::TooLarge { limit: 1 << 33 });
-        assert_eq!(entry.lease().unwrap().holder, "8476a536-e9f4-11e8-9739-2dfe598c3fcd");
+        assert_eq!(
+            ready.made_from[0].location.as_str(),
+            "global/größe/app.debug"
+        );
+        assert_eq!(
+            entry.missing().unwrap().missing.cause,
+            crate::domain::Cause::TooLarge { limit: 1 << 33 }
+        );
+        assert_eq!(
+            entry.lease().unwrap().holder,
+            "8476a536-e9f4-11e8-9739-2dfe598c3fcd"
+        );
         assert_eq!(entry.candidates().len(), 2);
     }
 
     #[test]
     fn what_was_written_once_is_written_still() {
         let (key, stored) = read(golden()).unwrap();
-        let (written, golden) = (AttributeValue::M(write(&key, &stored).unwrap()), AttributeValue::M(golden()));
-        assert!(contains(&written, &golden), "{written:#?}\ndoes not contain\n{golden:#?}");
+        let (written, golden) = (
+            AttributeValue::M(write(&key, &stored).unwrap()),
+            AttributeValue::M(golden()),
+        );
+        assert!(
+            contains(&written, &golden),
+            "{written:#?}\ndoes not contain\n{golden:#?}"
+        );
     }
 
     /// Tells whether all of `old` is in `new`, which may have further fields.
     fn contains(new: &AttributeValue, old: &AttributeValue) -> bool {
         match (new, old) {
-            (AttributeValue::M(new), AttributeValue::M(old)) => {
-                old.iter().all(|(name, old)| new.get(name).is_some_and(|new| contains(new, old)))
-            }
+            (AttributeValue::M(new), AttributeValue::M(old)) => old
+                .iter()
+                .all(|(name, old)| new.get(name).is_some_and(|new| contains(new, old))),
             (AttributeValue::L(new), AttributeValue::L(old)) => {
                 new.len() == old.len() && new.iter().zip(old).all(|(new, old)| contains(new, old))
             }
@@ -151,11 +224,17 @@ mod tests {
     #[test]
     fn an_item_of_a_newer_schema_is_not_looked_at_and_not_written() {
         let mut newer = golden();
-        newer.insert(SCHEMA_NUMBER.to_owned(), AttributeValue::N((SCHEMA + 1).to_string()));
+        newer.insert(
+            SCHEMA_NUMBER.to_owned(),
+            AttributeValue::N((SCHEMA + 1).to_string()),
+        );
         newer.insert("kind".to_owned(), AttributeValue::Bool(true));
         let (key, stored) = read(newer).unwrap();
         assert_eq!(stored.item, Item::Newer { schema: SCHEMA + 1 });
-        assert_eq!(write(&key, &stored).unwrap_err().kind(), StoreErrorKind::Bug);
+        assert_eq!(
+            write(&key, &stored).unwrap_err().kind(),
+            StoreErrorKind::Bug
+        );
     }
 
     #[test]
@@ -177,7 +256,9 @@ mod tests {
             };
             let error = read(spoilt).unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name} {value:?}");
-            assert!(error.to_string().contains("a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b symcache"));
+            assert!(error.to_string().contains(
+                "a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b symcache"
+            ));
         }
     }
 
@@ -186,28 +267,50 @@ mod tests {
         let key = ItemKey::request("1");
         let written = |item: Value| {
             let item = serde_json::from_value(item).unwrap();
-            write(&key, &Stored { revision: Revision::from_random(1), item }).unwrap()
+            write(
+                &key,
+                &Stored {
+                    revision: Revision::from_random(1),
+                    item,
+                },
+            )
+            .unwrap()
         };
         let request = json!({"type": "request", "id": "1", "scope": "global", "body": {"inline": "{}"}, "expires_at": 1_700_000_000});
-        assert_eq!(written(request)[EXPIRES_AT], AttributeValue::N("1700000000".to_owned()));
+        assert_eq!(
+            written(request)[EXPIRES_AT],
+            AttributeValue::N("1700000000".to_owned())
+        );
         let upload = json!({"type": "upload", "key": "global/a", "etag": "e", "sequencer": "0", "size": 1, "state": "pending", "at": 5});
         assert_eq!(written(upload).get(EXPIRES_AT), None);
     }
 
     fn text() -> BoxedStrategy<String> {
-        collection::vec(any::<char>(), 0..12).prop_map(|characters| characters.into_iter().collect()).boxed()
+        collection::vec(any::<char>(), 0..12)
+            .prop_map(|characters| characters.into_iter().collect())
+            .boxed()
     }
 
     fn number() -> BoxedStrategy<u64> {
-        prop_oneof![any::<u64>(), Just(u64::MAX), Just(i64::MAX as u64 + 1), Just(0)].boxed()
+        prop_oneof![
+            any::<u64>(),
+            Just(u64::MAX),
+            Just(i64::MAX as u64 + 1),
+            Just(0)
+        ]
+        .boxed()
     }
 
     fn module() -> BoxedStrategy<Value> {
-        text().prop_map(|module| json!({"scope": "acme", "source": "uploads", "module": module})).boxed()
+        text()
+            .prop_map(|module| json!({"scope": "acme", "source": "uploads", "module": module}))
+            .boxed()
     }
 
     fn dif() -> BoxedStrategy<Value> {
-        (text(), text()).prop_map(|(location, etag)| json!({"location": location, "etag": etag})).boxed()
+        (text(), text())
+            .prop_map(|(location, etag)| json!({"location": location, "etag": etag}))
+            .boxed()
     }
 
     fn features() -> BoxedStrategy<Value> {
@@ -222,7 +325,9 @@ mod tests {
             Just(json!({"cause": "crashed"})),
             number().prop_map(|limit| json!({"cause": "too_large", "limit": limit})),
         ];
-        (cause, text()).prop_map(|(cause, detail)| json!({"cause": cause, "detail": detail})).boxed()
+        (cause, text())
+            .prop_map(|(cause, detail)| json!({"cause": cause, "detail": detail}))
+            .boxed()
     }
 
     fn ready() -> BoxedStrategy<Value> {
@@ -295,12 +400,16 @@ mod tests {
         let dif = (module(), dif(), number(), features(), option::of(missing())).prop_map(|(module, dif, size, features, refused)| {
             json!({"type": "dif", "module": module, "dif": dif, "size": size, "file_type": "wasm_debug", "features": features, "refused": refused})
         });
-        let body = prop_oneof![text().prop_map(|json| json!({"inline": json})), text().prop_map(|path| json!({"blob": path}))];
+        let body = prop_oneof![
+            text().prop_map(|json| json!({"inline": json})),
+            text().prop_map(|path| json!({"blob": path}))
+        ];
         let request = (text(), body, number()).prop_map(|(id, body, expires_at)| {
             json!({"type": "request", "id": id, "scope": "acme", "body": body, "expires_at": expires_at})
         });
         let json = prop_oneof![entry(), upload(), alias, dif, request];
-        json.prop_map(|json| serde_json::from_value(json).unwrap()).boxed()
+        json.prop_map(|json| serde_json::from_value(json).unwrap())
+            .boxed()
     }
 
     proptest! {

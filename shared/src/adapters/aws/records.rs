@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
-use aws_sdk_dynamodb::types::{AttributeValue, KeysAndAttributes, ReturnValuesOnConditionCheckFailure};
+use aws_sdk_dynamodb::types::{
+    AttributeValue, KeysAndAttributes, ReturnValuesOnConditionCheckFailure,
+};
 use futures::stream::{StreamExt, TryStreamExt};
 
 use super::backoff::pause;
@@ -30,7 +32,8 @@ const FRUITLESS_ROUNDS: u32 = 6;
 
 const IS_ABSENT: &str = "attribute_not_exists(#partition)";
 const IS_EXPECTED: &str = "#revision = :expected AND #schema <= :schema";
-const IS_EXPECTED_OR_ABSENT: &str = "attribute_not_exists(#partition) OR (#revision = :expected AND #schema <= :schema)";
+const IS_EXPECTED_OR_ABSENT: &str =
+    "attribute_not_exists(#partition) OR (#revision = :expected AND #schema <= :schema)";
 
 /// Records in a table of DynamoDB.
 #[derive(Clone, Debug)]
@@ -42,16 +45,32 @@ pub struct DynamoRecords {
 impl DynamoRecords {
     /// Returns the records in this table, whose primary key is `partition` and `sort`, both text.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
-        Self { client, table: table.into() }
+        Self {
+            client,
+            table: table.into(),
+        }
     }
 
     fn context(&self, operation: &str, key: &ItemKey) -> String {
-        format!("DynamoDB {operation} of {} {} in {}", key.partition, key.sort, self.table)
+        format!(
+            "DynamoDB {operation} of {} {} in {}",
+            key.partition, key.sort, self.table
+        )
     }
 
     /// Loads up to [`BATCH_KEYS`] different keys.
-    async fn load_batch(&self, keys: Vec<ItemKey>, consistency: Consistency) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
-        let context = || format!("DynamoDB BatchGetItem of {} keys in {}", keys.len(), self.table);
+    async fn load_batch(
+        &self,
+        keys: Vec<ItemKey>,
+        consistency: Consistency,
+    ) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+        let context = || {
+            format!(
+                "DynamoDB BatchGetItem of {} keys in {}",
+                keys.len(),
+                self.table
+            )
+        };
         let mut wanted: Vec<Attributes> = keys.iter().map(key_attributes).collect();
         let mut found = Vec::new();
         let mut fruitless = 0;
@@ -60,7 +79,9 @@ impl DynamoRecords {
                 .set_keys(Some(wanted))
                 .consistent_read(consistency == Consistency::Strong)
                 .build()
-                .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
+                .map_err(|error| {
+                    StoreError::new(StoreErrorKind::Bug, context()).caused_by(error)
+                })?;
             let answer = self
                 .client
                 .batch_get_item()
@@ -68,18 +89,29 @@ impl DynamoRecords {
                 .send()
                 .await
                 .map_err(|error| store_error(context(), &error))?;
-            let items: Vec<Attributes> = answer.responses.into_iter().flat_map(HashMap::into_values).flatten().collect();
+            let items: Vec<Attributes> = answer
+                .responses
+                .into_iter()
+                .flat_map(HashMap::into_values)
+                .flatten()
+                .collect();
             fruitless = if items.is_empty() { fruitless + 1 } else { 0 };
             for item in items {
                 found.push(record_item::read(item)?);
             }
-            let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
+            let left = answer
+                .unprocessed_keys
+                .into_iter()
+                .flat_map(HashMap::into_values);
             wanted = left.flat_map(|left| left.keys).collect();
             if wanted.is_empty() {
                 return Ok(found);
             }
             if fruitless == FRUITLESS_ROUNDS {
-                let cause = format!("{} keys were left out {fruitless} times: the table is throttled", wanted.len());
+                let cause = format!(
+                    "{} keys were left out {fruitless} times: the table is throttled",
+                    wanted.len()
+                );
                 return Err(StoreError::new(StoreErrorKind::Transient, context()).caused_by(cause));
             }
             // Keys are left out by throttling, and where the answer would exceed 16 MB: then there is progress.
@@ -92,12 +124,25 @@ impl DynamoRecords {
 
 #[async_trait]
 impl RecordStore for DynamoRecords {
-    async fn load(&self, keys: &[ItemKey], consistency: Consistency) -> Result<Vec<Option<Stored>>, StoreError> {
-        let different: Vec<ItemKey> = keys.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
-        let batches: Vec<_> =
-            different.chunks(BATCH_KEYS).map(|batch| self.load_batch(batch.to_vec(), consistency)).collect();
-        let found: Vec<_> =
-            futures::stream::iter(batches).buffer_unordered(BATCHES_IN_PARALLEL).try_collect().await?;
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError> {
+        let different: Vec<ItemKey> = keys
+            .iter()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .cloned()
+            .collect();
+        let batches: Vec<_> = different
+            .chunks(BATCH_KEYS)
+            .map(|batch| self.load_batch(batch.to_vec(), consistency))
+            .collect();
+        let found: Vec<_> = futures::stream::iter(batches)
+            .buffer_unordered(BATCHES_IN_PARALLEL)
+            .try_collect()
+            .await?;
         let found: HashMap<ItemKey, Stored> = found.into_iter().flatten().collect();
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
@@ -117,7 +162,12 @@ impl RecordStore for DynamoRecords {
                 .set_exclusive_start_key(start)
                 .send()
                 .await
-                .map_err(|error| store_error(format!("DynamoDB Query of {partition} in {}", self.table), &error))?;
+                .map_err(|error| {
+                    store_error(
+                        format!("DynamoDB Query of {partition} in {}", self.table),
+                        &error,
+                    )
+                })?;
             for item in answer.items.unwrap_or_default() {
                 found.push(record_item::read(item)?);
             }
@@ -128,7 +178,12 @@ impl RecordStore for DynamoRecords {
         }
     }
 
-    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError> {
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, StoreError> {
         let put = self
             .client
             .put_item()
@@ -136,18 +191,25 @@ impl RecordStore for DynamoRecords {
             .set_item(Some(record_item::write(key, next)?))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let put = match expected {
-            None => put.condition_expression(IS_ABSENT).expression_attribute_names("#partition", PARTITION),
+            None => put
+                .condition_expression(IS_ABSENT)
+                .expression_attribute_names("#partition", PARTITION),
             Some(revision) => put
                 .condition_expression(IS_EXPECTED)
                 .expression_attribute_names("#revision", REVISION)
                 .expression_attribute_names("#schema", SCHEMA_NUMBER)
-                .expression_attribute_values(":expected", AttributeValue::S(revision.as_str().to_owned()))
+                .expression_attribute_values(
+                    ":expected",
+                    AttributeValue::S(revision.as_str().to_owned()),
+                )
                 .expression_attribute_values(":schema", AttributeValue::N(SCHEMA.to_string())),
         };
         match put.send().await {
             Ok(_) => Ok(Replaced::Done),
             Err(error) => match error.as_service_error() {
-                Some(PutItemError::ConditionalCheckFailedException(lost)) => Ok(Replaced::Lost(stored(lost.item.clone())?)),
+                Some(PutItemError::ConditionalCheckFailedException(lost)) => {
+                    Ok(Replaced::Lost(stored(lost.item.clone())?))
+                }
                 _ => Err(store_error(self.context("PutItem", key), &error)),
             },
         }
@@ -163,7 +225,10 @@ impl RecordStore for DynamoRecords {
             .expression_attribute_names("#partition", PARTITION)
             .expression_attribute_names("#revision", REVISION)
             .expression_attribute_names("#schema", SCHEMA_NUMBER)
-            .expression_attribute_values(":expected", AttributeValue::S(expected.as_str().to_owned()))
+            .expression_attribute_values(
+                ":expected",
+                AttributeValue::S(expected.as_str().to_owned()),
+            )
             .expression_attribute_values(":schema", AttributeValue::N(SCHEMA.to_string()))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let error = match delete.send().await {
@@ -171,14 +236,16 @@ impl RecordStore for DynamoRecords {
             Err(error) => error,
         };
         let context = || self.context("DeleteItem", key);
-        let Some(DeleteItemError::ConditionalCheckFailedException(lost)) = error.as_service_error() else {
+        let Some(DeleteItemError::ConditionalCheckFailedException(lost)) = error.as_service_error()
+        else {
             return Err(store_error(context(), &error));
         };
         match stored(lost.item.clone())? {
             Some(stored) => Ok(Removed::Lost(stored)),
             None => {
                 let error = StoreError::new(StoreErrorKind::Bug, context());
-                Err(error.caused_by("the condition failed and the answer does not say what is stored"))
+                Err(error
+                    .caused_by("the condition failed and the answer does not say what is stored"))
             }
         }
     }
@@ -193,10 +260,22 @@ impl RecordStore for DynamoRecords {
             .send()
             .await
             .map_err(|error| store_error(format!("DynamoDB Scan of {}", self.table), &error))?;
-        let items = answer.items.unwrap_or_default().into_iter().map(record_item::read);
+        // One item that cannot be read must not keep a walk from all the others: it is passed over, and told.
+        let readable = |item| match record_item::read(item) {
+            Ok(read) => Some(read),
+            Err(error) => {
+                tracing::error!(%error, "passed over an item");
+                None
+            }
+        };
         Ok(Page {
-            items: items.collect::<Result<_, _>>()?,
-            next: answer.last_evaluated_key.as_ref().map(record_item::key).transpose()?.map(Cursor),
+            items: answer.items.unwrap_or_default().into_iter().filter_map(readable).collect(),
+            next: answer
+                .last_evaluated_key
+                .as_ref()
+                .map(record_item::key)
+                .transpose()?
+                .map(Cursor),
         })
     }
 }

@@ -50,7 +50,10 @@ impl MemoryBlobs {
     /// Puts bytes there, whatever was there before: what no flow does, and a broken disk may.
     pub fn overwrite(&self, path: &str, body: impl Into<Bytes>) {
         let mut state = self.lock();
-        let blob = Blob { body: body.into(), modified_at: state.now };
+        let blob = Blob {
+            body: body.into(),
+            modified_at: state.now,
+        };
         state.blobs.insert(path.to_owned(), blob);
     }
 
@@ -92,7 +95,11 @@ impl MemoryBlobs {
 
 #[async_trait]
 impl BlobStore for MemoryBlobs {
-    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, StoreError> {
+    async fn get(
+        &self,
+        path: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Bytes>, StoreError> {
         let state = self.call("get");
         Ok(state.blobs.get(path).map(|blob| match range {
             Some(range) => slice(&blob.body, &range),
@@ -105,7 +112,10 @@ impl BlobStore for MemoryBlobs {
         if state.blobs.contains_key(path) {
             return Ok(Created::AlreadyThere);
         }
-        let blob = Blob { body, modified_at: state.now };
+        let blob = Blob {
+            body,
+            modified_at: state.now,
+        };
         state.blobs.insert(path.to_owned(), blob);
         Ok(Created::New)
     }
@@ -132,18 +142,28 @@ impl BlobStore for MemoryBlobs {
                 modified_at: blob.modified_at,
             });
         let blobs = under.by_ref().take(PAGE_BLOBS).collect();
-        Ok(BlobPage { blobs, more: under.next().is_some() })
+        Ok(BlobPage {
+            blobs,
+            more: under.next().is_some(),
+        })
     }
 
     async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
         drop(self.call("presign"));
-        Ok(format!("memory://blobs/{path}?seconds={}", lifetime.as_secs()))
+        Ok(format!(
+            "memory://blobs/{path}?seconds={}",
+            lifetime.as_secs()
+        ))
     }
 }
 
 /// Cuts a range to what there is.
 fn slice(body: &Bytes, range: &Range<u64>) -> Bytes {
-    let clamp = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(body.len());
+    let clamp = |offset: u64| {
+        usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(body.len())
+    };
     let (start, end) = (clamp(range.start), clamp(range.end));
     body.slice(start..end.max(start))
 }
@@ -156,6 +176,9 @@ pub(super) fn etag(body: &[u8]) -> String {
 impl fmt::Display for MemoryBlobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        state.blobs.iter().try_for_each(|(path, blob)| writeln!(f, "{path} ({} bytes)", blob.body.len()))
+        state
+            .blobs
+            .iter()
+            .try_for_each(|(path, blob)| writeln!(f, "{path} ({} bytes)", blob.body.len()))
     }
 }

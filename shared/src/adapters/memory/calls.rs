@@ -25,6 +25,8 @@ impl Calls {
 
 impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(operation, count)| writeln!(f, "{operation}: {count}"))
+        self.0
+            .iter()
+            .try_for_each(|(operation, count)| writeln!(f, "{operation}: {count}"))
     }
 }

@@ -63,7 +63,10 @@ impl MemoryDifs {
         state.calls.count(operation);
         let found = state.difs.get(location).cloned();
         found.ok_or_else(|| {
-            DifError::Missing(Missing::new(Cause::NotFound, format!("{location} is not in the source")))
+            DifError::Missing(Missing::new(
+                Cause::NotFound,
+                format!("{location} is not in the source"),
+            ))
         })
     }
 }
@@ -72,10 +75,18 @@ impl MemoryDifs {
 impl DifReader for MemoryDifs {
     async fn stat(&self, location: &Location) -> Result<DifStat, DifError> {
         let body = self.find("stat", location)?;
-        Ok(DifStat { etag: etag(&body), size: body.len() as u64 })
+        Ok(DifStat {
+            etag: etag(&body),
+            size: body.len() as u64,
+        })
     }
 
-    async fn read(&self, location: &Location, expected: &str, range: Range<u64>) -> Result<Bytes, DifError> {
+    async fn read(
+        &self,
+        location: &Location,
+        expected: &str,
+        range: Range<u64>,
+    ) -> Result<Bytes, DifError> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -83,12 +94,16 @@ impl DifReader for MemoryDifs {
         if etag(&body) != expected {
             return Err(DifError::Changed);
         }
-        let bounds = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let bounds = usize::try_from(range.start)
+            .ok()
+            .zip(usize::try_from(range.end).ok());
         match bounds.filter(|(_, end)| *end <= body.len()) {
             Some((start, end)) => Ok(body.slice(start..end)),
             None => {
                 let error = StoreError::new(StoreErrorKind::Bug, format!("reading {location}"));
-                Err(error.caused_by(format!("the range {range:?} ends beyond the file")).into())
+                Err(error
+                    .caused_by(format!("the range {range:?} ends beyond the file"))
+                    .into())
             }
         }
     }

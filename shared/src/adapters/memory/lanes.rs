@@ -66,19 +66,41 @@ impl Lanes for MemoryLanes {
     async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.calls.count("send");
-        state.sent.push(SentMessage { message: message.clone(), delay });
+        state.sent.push(SentMessage {
+            message: message.clone(),
+            delay,
+        });
         Ok(())
     }
 }
 
 impl fmt::Display for MemoryLanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lock().sent.iter().try_for_each(|SentMessage { message, delay }| {
-            let kinds: Vec<_> = message.kinds.iter().map(|kind| kind.as_str()).collect();
-            let module = &message.module;
-            write!(f, "{:?}: {} of {} in {} for {}", message.lane, kinds.join(", "), module.module, module.source, module.scope)?;
-            write!(f, ", ask {}, converter {}", message.ask, message.min_converter.0)?;
-            if delay.is_zero() { writeln!(f) } else { writeln!(f, ", after {} s", delay.as_secs()) }
-        })
+        self.lock()
+            .sent
+            .iter()
+            .try_for_each(|SentMessage { message, delay }| {
+                let kinds: Vec<_> = message.kinds.iter().map(|kind| kind.as_str()).collect();
+                let module = &message.module;
+                write!(
+                    f,
+                    "{:?}: {} of {} in {} for {}",
+                    message.lane,
+                    kinds.join(", "),
+                    module.module,
+                    module.source,
+                    module.scope
+                )?;
+                write!(
+                    f,
+                    ", ask {}, converter {}",
+                    message.ask, message.min_converter.0
+                )?;
+                if delay.is_zero() {
+                    writeln!(f)
+                } else {
+                    writeln!(f, ", after {} s", delay.as_secs())
+                }
+            })
     }
 }

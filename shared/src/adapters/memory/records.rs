@@ -40,7 +40,9 @@ impl MemoryRecords {
     /// Puts an item of a newer build there, whatever was there before.
     pub fn put_newer(&self, key: &ItemKey, revision: Revision) {
         let item = Item::Newer { schema: SCHEMA + 1 };
-        self.lock().items.insert(key.clone(), Stored { revision, item });
+        self.lock()
+            .items
+            .insert(key.clone(), Stored { revision, item });
     }
 
     /// Returns what is stored under a key; counts as no call.
@@ -50,7 +52,11 @@ impl MemoryRecords {
 
     /// Returns everything that is stored, in the order of the keys; counts as no call.
     pub fn items(&self) -> Vec<(ItemKey, Stored)> {
-        self.lock().items.iter().map(|(key, stored)| (key.clone(), stored.clone())).collect()
+        self.lock()
+            .items
+            .iter()
+            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .collect()
     }
 
     /// Returns the whole state as readable text.
@@ -76,18 +82,35 @@ impl MemoryRecords {
 
 #[async_trait]
 impl RecordStore for MemoryRecords {
-    async fn load(&self, keys: &[ItemKey], _: Consistency) -> Result<Vec<Option<Stored>>, StoreError> {
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        _: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError> {
         let state = self.call("load");
-        Ok(keys.iter().map(|key| state.items.get(key).cloned()).collect())
+        Ok(keys
+            .iter()
+            .map(|key| state.items.get(key).cloned())
+            .collect())
     }
 
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
         let state = self.call("query");
-        let items = state.items.iter().filter(|(key, _)| key.partition == partition);
-        Ok(items.map(|(key, stored)| (key.clone(), stored.clone())).collect())
+        let items = state
+            .items
+            .iter()
+            .filter(|(key, _)| key.partition == partition);
+        Ok(items
+            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .collect())
     }
 
-    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError> {
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, StoreError> {
         let mut state = self.call("replace");
         check(key, &next.item)?;
         let present = state.items.get(key);
@@ -118,9 +141,15 @@ impl RecordStore for MemoryRecords {
         let state = self.call("page");
         let behind = |key: &ItemKey| after.is_none_or(|Cursor(after)| key > after);
         let mut items = state.items.iter().filter(|(key, _)| behind(key));
-        let page: Vec<_> =
-            items.by_ref().take(PAGE_ITEMS).map(|(key, stored)| (key.clone(), stored.clone())).collect();
-        let next = items.next().and(page.last()).map(|(key, _)| Cursor(key.clone()));
+        let page: Vec<_> = items
+            .by_ref()
+            .take(PAGE_ITEMS)
+            .map(|(key, stored)| (key.clone(), stored.clone()))
+            .collect();
+        let next = items
+            .next()
+            .and(page.last())
+            .map(|(key, _)| Cursor(key.clone()));
         Ok(Page { items: page, next })
     }
 }
@@ -136,7 +165,10 @@ fn check(key: &ItemKey, item: &Item) -> Result<(), StoreError> {
     };
     match serde_json::to_vec(item) {
         Ok(json) if json.len() <= MAX_ITEM_BYTES => Ok(()),
-        Ok(json) => bug(format!("it has {} bytes, {MAX_ITEM_BYTES} are allowed", json.len())),
+        Ok(json) => bug(format!(
+            "it has {} bytes, {MAX_ITEM_BYTES} are allowed",
+            json.len()
+        )),
         // What a newer build wrote cannot be written again.
         Err(error) => bug(error.to_string()),
     }
@@ -149,7 +181,11 @@ impl fmt::Display for MemoryRecords {
             writeln!(f, "{partition} {}", key.sort)?;
             match &stored.item {
                 Item::Newer { schema } => writeln!(f, "  schema: {schema}")?,
-                item => write_lines(f, "  ", &serde_json::to_value(item).map_err(|_| fmt::Error)?)?,
+                item => write_lines(
+                    f,
+                    "  ",
+                    &serde_json::to_value(item).map_err(|_| fmt::Error)?,
+                )?,
             }
         }
         Ok(())
@@ -171,9 +207,21 @@ mod tests {
             body: RequestBody::Inline("{}\n".to_owned()),
             expires_at: Timestamp::from_secs(3600),
         };
-        let stored = Stored { revision: Revision::from_random(1), item: Item::Request(request) };
-        records.replace(&ItemKey::request("1"), None, &stored).await.unwrap();
-        records.put_newer(&ItemKey { partition: "ffffffffffff".to_owned(), sort: "x".to_owned() }, Revision::from_random(2));
+        let stored = Stored {
+            revision: Revision::from_random(1),
+            item: Item::Request(request),
+        };
+        records
+            .replace(&ItemKey::request("1"), None, &stored)
+            .await
+            .unwrap();
+        records.put_newer(
+            &ItemKey {
+                partition: "ffffffffffff".to_owned(),
+                sort: "x".to_owned(),
+            },
+            Revision::from_random(2),
+        );
         insta::assert_snapshot!(records.state(), @r#"
         90d2fd16 request
           body.inline: "{}\n"
@@ -184,6 +232,9 @@ mod tests {
         ffffffff x
           schema: 2
         "#);
-        assert_eq!((records.calls().of("replace"), records.calls().total()), (1, 1));
+        assert_eq!(
+            (records.calls().of("replace"), records.calls().total()),
+            (1, 1)
+        );
     }
 }

@@ -9,7 +9,12 @@ pub(super) fn write_lines(f: &mut fmt::Formatter<'_>, indent: &str, value: &Valu
     write_at(f, indent, &mut String::new(), value)
 }
 
-fn write_at(f: &mut fmt::Formatter<'_>, indent: &str, path: &mut String, value: &Value) -> fmt::Result {
+fn write_at(
+    f: &mut fmt::Formatter<'_>,
+    indent: &str,
+    path: &mut String,
+    value: &Value,
+) -> fmt::Result {
     let length = path.len();
     match value {
         Value::Object(fields) if !fields.is_empty() => {

@@ -16,6 +16,13 @@ use super::wire::{self, Answer, ChildLimits, Command};
 /// What is kept of what a process says last.
 const LAST_WORDS_BYTES: usize = 4096;
 
+/// Its whole environment. The kinds of a large object peak one after the other: what one gave back, the other can use
+/// only if they share an arena that shrinks. They hardly ever allocate at the same moment.
+const ALLOCATOR_SETTINGS: [(&str, &str); 2] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_TRIM_THRESHOLD_", "1048576"),
+];
+
 /// A child process. Killed when dropped.
 #[derive(Debug)]
 pub(super) struct ParserProcess {
@@ -53,8 +60,8 @@ impl ParserProcess {
         let mut command = std::process::Command::new(executable);
         command
             .arg(wire::COMMAND)
-            .arg(serde_json::to_string(&limits)?)
-            .env_clear();
+            .arg(serde_json::to_string(&limits)?);
+        command.env_clear().envs(ALLOCATOR_SETTINGS);
         let mappings = vec![
             FdMapping {
                 parent_fd: dif.try_clone()?.into(),

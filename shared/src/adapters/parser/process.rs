@@ -113,9 +113,13 @@ impl Parser for ProcessParser {
             return Ok(inspected.inspection.clone());
         }
         let inspected = self.ask_what_there_is().await;
+        if inspected.is_err() {
+            // What was unpacked until then is no longer counted: it must not stay either. The file has no name, so that
+            // nothing depends on whether this succeeds but space.
+            let _ = self.unpacked.set_len(0);
+        }
         if let Err(ParseError::Missing(missing)) = &inspected {
             self.failed = Some(missing.clone());
-            self.room = None;
         }
         inspected
     }

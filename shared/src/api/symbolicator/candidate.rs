@@ -67,16 +67,28 @@ pub enum Derivation {
 
 impl From<&domain::Candidate> for Candidate {
     fn from(candidate: &domain::Candidate) -> Self {
-        let domain::Candidate { source, location, download, size: _, duration_ms: _ } = candidate;
+        let domain::Candidate {
+            source,
+            location,
+            download,
+            size: _,
+            duration_ms: _,
+        } = candidate;
         Self {
             source: source.clone(),
             location: location.clone(),
             download: match download {
-                domain::Download::Ok { features } => Download::Ok { features: features.clone() },
+                domain::Download::Ok { features } => Download::Ok {
+                    features: features.clone(),
+                },
                 domain::Download::Malformed => Download::Malformed,
-                domain::Download::NoPerm { details } => Download::NoPerm { details: details.clone() },
+                domain::Download::NoPerm { details } => Download::NoPerm {
+                    details: details.clone(),
+                },
                 domain::Download::NotFound => Download::NotFound,
-                domain::Download::Error { details } => Download::Error { details: details.clone() },
+                domain::Download::Error { details } => Download::Error {
+                    details: details.clone(),
+                },
             },
             unwind: None,
             debug: None,
@@ -93,11 +105,16 @@ mod tests {
         let candidate = domain::Candidate {
             source: SourceKey::uploads(),
             location: Location::new("global/app.debug"),
-            download: domain::Download::NoPerm { details: "access denied".to_owned() },
+            download: domain::Download::NoPerm {
+                details: "access denied".to_owned(),
+            },
             size: Some(7),
             duration_ms: Some(8),
         };
-        let wire = Candidate { debug: Some(Derivation::Malformed { details: None }), ..Candidate::from(&candidate) };
+        let wire = Candidate {
+            debug: Some(Derivation::Malformed { details: None }),
+            ..Candidate::from(&candidate)
+        };
         insta::assert_json_snapshot!(wire, @r#"
         {
           "source": "uploads",

@@ -78,6 +78,9 @@ impl RequestError {
             RequestError::Schema { path, cause } => vec![format!("{path}: {cause}")],
             RequestError::TooLarge { .. } => Vec::new(),
         };
-        ErrorBody { detail: self.to_string(), causes }
+        ErrorBody {
+            detail: self.to_string(),
+            causes,
+        }
     }
 }

@@ -126,7 +126,9 @@ pub enum AddrMode {
 pub struct InvalidAddrMode;
 
 /// How a stack walker came by a frame, the least trusted first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameTrust {
     /// Unknown.
@@ -172,7 +174,10 @@ impl FromStr for AddrMode {
         if !index.bytes().all(|digit| digit.is_ascii_digit()) {
             return Err(InvalidAddrMode);
         }
-        index.parse().map(AddrMode::Rel).map_err(|_| InvalidAddrMode)
+        index
+            .parse()
+            .map(AddrMode::Rel)
+            .map_err(|_| InvalidAddrMode)
     }
 }
 

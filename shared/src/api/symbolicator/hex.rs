@@ -61,7 +61,9 @@ impl<'de> Deserialize<'de> for Hex {
             }
 
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<Hex, E> {
-                u64::try_from(value).map(Hex).map_err(|_| E::invalid_value(Unexpected::Signed(value), &self))
+                u64::try_from(value)
+                    .map(Hex)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(value), &self))
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Hex, E> {
@@ -83,7 +85,19 @@ mod tests {
     #[test]
     fn what_is_no_number_of_64_bits_is_refused() {
         let check = |json: &str| assert!(serde_json::from_str::<Hex>(json).is_err(), "{json}");
-        for json in [r#""""#, r#""0x""#, r#""+1""#, r#""0x+1""#, r#""-1""#, "-1", "1.5", "1e400", r#""ff""#, "null", "[]"] {
+        for json in [
+            r#""""#,
+            r#""0x""#,
+            r#""+1""#,
+            r#""0x+1""#,
+            r#""-1""#,
+            "-1",
+            "1.5",
+            "1e400",
+            r#""ff""#,
+            "null",
+            "[]",
+        ] {
             check(json);
         }
         check(r#""0x10000000000000000""#);
@@ -96,6 +110,9 @@ mod tests {
         let json = serde_json::to_string(&largest).unwrap();
         assert_eq!(json, r#""0xffffffffffffffff""#);
         assert_eq!(serde_json::from_str::<Hex>(&json).unwrap(), largest);
-        assert_eq!(serde_json::from_str::<Hex>("18446744073709551615").unwrap(), largest);
+        assert_eq!(
+            serde_json::from_str::<Hex>("18446744073709551615").unwrap(),
+            largest
+        );
     }
 }

@@ -14,13 +14,21 @@ pub struct Module {
     #[serde(rename = "type", deserialize_with = "object_type")]
     pub object_type: ObjectType,
     /// Identity of the code file.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "code_id")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "code_id"
+    )]
     pub code_id: Option<CodeId>,
     /// Name of the code file, path included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_file: Option<String>,
     /// Identity of the debug file.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "debug_id")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "debug_id"
+    )]
     pub debug_id: Option<DebugId>,
     /// Name of the debug file, path included.
     #[serde(default, skip_serializing_if = "Option::is_none")]

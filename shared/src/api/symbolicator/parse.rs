@@ -27,19 +27,27 @@ pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
 fn explain(body: &[u8]) -> RequestError {
     // What is malformed further down counts more than what is wrong before it.
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
-        return RequestError::Syntax { cause: error.to_string() };
+        return RequestError::Syntax {
+            cause: error.to_string(),
+        };
     }
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, Request>(&mut deserializer) {
-        Ok(_) => RequestError::Schema { path: String::new(), cause: "a request is an object".to_owned() },
+        Ok(_) => RequestError::Schema {
+            path: String::new(),
+            cause: "a request is an object".to_owned(),
+        },
         Err(error) => {
             let path = error.path().to_string();
             let cause = error.into_inner();
             match cause.classify() {
-                Category::Data => {
-                    RequestError::Schema { path: if path == "." { String::new() } else { path }, cause: cause.to_string() }
-                }
-                Category::Syntax | Category::Eof | Category::Io => RequestError::Syntax { cause: cause.to_string() },
+                Category::Data => RequestError::Schema {
+                    path: if path == "." { String::new() } else { path },
+                    cause: cause.to_string(),
+                },
+                Category::Syntax | Category::Eof | Category::Io => RequestError::Syntax {
+                    cause: cause.to_string(),
+                },
             }
         }
     }
@@ -47,10 +55,23 @@ fn explain(body: &[u8]) -> RequestError {
 
 /// Holds a request against the limits on numbers.
 fn check_limits(request: &Request) -> Result<(), RequestError> {
-    let frames = request.stacktraces.iter().map(|stacktrace| stacktrace.frames.len()).sum();
-    let registers = request.stacktraces.iter().map(|stacktrace| stacktrace.registers.len()).max().unwrap_or_default();
+    let frames = request
+        .stacktraces
+        .iter()
+        .map(|stacktrace| stacktrace.frames.len())
+        .sum();
+    let registers = request
+        .stacktraces
+        .iter()
+        .map(|stacktrace| stacktrace.registers.len())
+        .max()
+        .unwrap_or_default();
     for (what, count, limit) in [
-        ("stack traces", request.stacktraces.len(), limits::STACKTRACES),
+        (
+            "stack traces",
+            request.stacktraces.len(),
+            limits::STACKTRACES,
+        ),
         ("frames", frames, limits::FRAMES),
         ("modules", request.modules.len(), limits::MODULES),
         ("registers of one stack trace", registers, limits::REGISTERS),
@@ -111,7 +132,9 @@ mod tests {
         module["code_id"] = json!("abcd");
         module["debug_id"] = json!("502fc0a5-1ec1-3e47-9998-684fa139dca7-a");
         module["image_addr"] = json!("0x1000");
-        want.as_object_mut().unwrap().retain(|field, _| field != "unknown" && field != "scraping");
+        want.as_object_mut()
+            .unwrap()
+            .retain(|field, _| field != "unknown" && field != "scraping");
         assert_eq!(serde_json::to_value(&request).unwrap(), want);
         assert_eq!(parse_request(want.to_string().as_bytes()).unwrap(), request);
     }
@@ -131,47 +154,87 @@ mod tests {
         check("debug_id", json!(""), None);
         check("debug_id", json!("no id"), None);
         check("debug_id", json!(null), None);
-        check("debug_id", json!("0c1033f78632492e91c6c314b72e1920e60b819d"), Some("0c1033f7-8632-492e-91c6-c314b72e1920-e60b819d"));
+        check(
+            "debug_id",
+            json!("0c1033f78632492e91c6c314b72e1920e60b819d"),
+            Some("0c1033f7-8632-492e-91c6-c314b72e1920-e60b819d"),
+        );
         check("type", json!("elf"), Some("elf"));
     }
 
     #[test]
     fn a_type_that_nobody_knows_is_unknown() {
-        let request = parse_request(br#"{"modules": [{"type": "coff"}, {"type": "pe_dotnet"}]}"#).unwrap();
-        assert_eq!(serde_json::to_value(&request.modules).unwrap(), json!([
-            {"type": "unknown", "image_addr": "0x0"}, {"type": "pe_dotnet", "image_addr": "0x0"}
-        ]));
+        let request =
+            parse_request(br#"{"modules": [{"type": "coff"}, {"type": "pe_dotnet"}]}"#).unwrap();
+        assert_eq!(
+            serde_json::to_value(&request.modules).unwrap(),
+            json!([
+                {"type": "unknown", "image_addr": "0x0"}, {"type": "pe_dotnet", "image_addr": "0x0"}
+            ])
+        );
     }
 
     #[test]
     fn what_is_no_json_is_a_bad_request() {
         for body in [
-            "", " ", "{", "nul", "{}{}", "{'a': 1}", r#"{"signal": 01}"#, "\u{feff}{}", r#"{"modules": 5, "#,
+            "",
+            " ",
+            "{",
+            "nul",
+            "{}{}",
+            "{'a': 1}",
+            r#"{"signal": 01}"#,
+            "\u{feff}{}",
+            r#"{"modules": 5, "#,
             r#"{"stacktraces": [{"frames": [{"instruction_addr": "x"}]}"#,
         ] {
             let error = parse_request(body.as_bytes()).unwrap_err();
-            assert_eq!((error.status(), error.body().causes.len()), (400, 1), "{body:?}: {error:?}");
+            assert_eq!(
+                (error.status(), error.body().causes.len()),
+                (400, 1),
+                "{body:?}: {error:?}"
+            );
         }
-        assert_eq!(parse_request(b"{\"platform\": \"\xff\"}").unwrap_err().status(), 400);
+        assert_eq!(
+            parse_request(b"{\"platform\": \"\xff\"}")
+                .unwrap_err()
+                .status(),
+            400
+        );
     }
 
     #[test]
     fn what_is_json_and_no_request_names_the_field() {
-        let check = |body: &str, path: &str, cause: &str| {
-            match parse_request(body.as_bytes()).unwrap_err() {
-                RequestError::Schema { path: found, cause: found_cause } => {
-                    assert_eq!(found, path, "{body}");
-                    assert!(found_cause.contains(cause), "{body}: {found_cause}");
-                }
-                error => panic!("{body}: {error:?}"),
+        let check = |body: &str, path: &str, cause: &str| match parse_request(body.as_bytes())
+            .unwrap_err()
+        {
+            RequestError::Schema {
+                path: found,
+                cause: found_cause,
+            } => {
+                assert_eq!(found, path, "{body}");
+                assert!(found_cause.contains(cause), "{body}: {found_cause}");
             }
+            error => panic!("{body}: {error:?}"),
         };
         check("[]", "", "a request is an object");
         check("null", "", "invalid type: null");
         check(r#""text""#, "", "invalid type: string");
-        check(r#"{"stacktraces": {}}"#, "stacktraces", "expected a sequence");
-        check(r#"{"stacktraces": [{}]}"#, "stacktraces[0]", "missing field `frames`");
-        check(r#"{"stacktraces": [{"frames": [{}]}]}"#, "stacktraces[0].frames[0]", "missing field `instruction_addr`");
+        check(
+            r#"{"stacktraces": {}}"#,
+            "stacktraces",
+            "expected a sequence",
+        );
+        check(
+            r#"{"stacktraces": [{}]}"#,
+            "stacktraces[0]",
+            "missing field `frames`",
+        );
+        check(
+            r#"{"stacktraces": [{"frames": [{}]}]}"#,
+            "stacktraces[0].frames[0]",
+            "missing field `instruction_addr`",
+        );
         check(
             r#"{"stacktraces": [{"frames": [{"instruction_addr": 1}, {"instruction_addr": "0xg"}]}]}"#,
             "stacktraces[0].frames[1].instruction_addr",
@@ -182,36 +245,93 @@ mod tests {
             "stacktraces[0].frames[0].addr_mode",
             "an address mode is",
         );
-        check(r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "trust": "blind"}]}]}"#, "stacktraces[0].frames[0].trust", "unknown variant");
-        check(r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "lang": "latin"}]}]}"#, "stacktraces[0].frames[0].lang", "language");
-        check(r#"{"stacktraces": [{"frames": [], "registers": {"rip": -1}}]}"#, "stacktraces[0].registers.rip", "a number of 64 bits");
+        check(
+            r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "trust": "blind"}]}]}"#,
+            "stacktraces[0].frames[0].trust",
+            "unknown variant",
+        );
+        check(
+            r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "lang": "latin"}]}]}"#,
+            "stacktraces[0].frames[0].lang",
+            "language",
+        );
+        check(
+            r#"{"stacktraces": [{"frames": [], "registers": {"rip": -1}}]}"#,
+            "stacktraces[0].registers.rip",
+            "a number of 64 bits",
+        );
         check(r#"{"modules": [{}]}"#, "modules[0]", "missing field `type`");
         check(r#"{"signal": -1}"#, "signal", "invalid value");
-        check(r#"{"sources": [{"id": "a"}]}"#, "sources[0]", "missing field `type`");
-        check(r#"{"options": {"frame_order": "random"}}"#, "options.frame_order", "unknown variant");
+        check(
+            r#"{"sources": [{"id": "a"}]}"#,
+            "sources[0]",
+            "missing field `type`",
+        );
+        check(
+            r#"{"options": {"frame_order": "random"}}"#,
+            "options.frame_order",
+            "unknown variant",
+        );
         check(r#"{"signal": 1, "signal": 2}"#, "", "duplicate field");
     }
 
     #[test]
     fn what_is_malformed_further_down_counts_more_than_a_wrong_field() {
-        assert_eq!(parse_request(br#"{"signal": -1, "modules": ["#).unwrap_err().status(), 400);
-        assert_eq!(parse_request(br#"{"signal": -1, "modules": []}"#).unwrap_err().status(), 422);
+        assert_eq!(
+            parse_request(br#"{"signal": -1, "modules": ["#)
+                .unwrap_err()
+                .status(),
+            400
+        );
+        assert_eq!(
+            parse_request(br#"{"signal": -1, "modules": []}"#)
+                .unwrap_err()
+                .status(),
+            422
+        );
     }
 
     #[test]
     fn a_number_over_its_limit_is_too_large() {
         let check = |body: Value, what: &str, limit: usize| {
             let error = parse_request(body.to_string().as_bytes()).unwrap_err();
-            assert_eq!((error.status(), error.to_string().contains(what)), (413, true), "{error}");
+            assert_eq!(
+                (error.status(), error.to_string().contains(what)),
+                (413, true),
+                "{error}"
+            );
             assert!(error.to_string().contains(&limit.to_string()), "{error}");
         };
         let frames = |count: usize| json!({"frames": vec![json!({"instruction_addr": 0}); count]});
-        check(json!({"stacktraces": vec![frames(0); limits::STACKTRACES + 1]}), "stack traces", limits::STACKTRACES);
-        check(json!({"stacktraces": [frames(limits::FRAMES), frames(1)]}), "frames", limits::FRAMES);
-        check(json!({"modules": vec![json!({"type": "elf"}); limits::MODULES + 1]}), "modules", limits::MODULES);
-        let registers: serde_json::Map<_, _> = (0..=limits::REGISTERS).map(|index| (index.to_string(), json!(0))).collect();
-        check(json!({"stacktraces": [{"frames": [], "registers": registers}]}), "registers", limits::REGISTERS);
-        parse_request(json!({"stacktraces": [frames(limits::FRAMES)]}).to_string().as_bytes()).unwrap();
+        check(
+            json!({"stacktraces": vec![frames(0); limits::STACKTRACES + 1]}),
+            "stack traces",
+            limits::STACKTRACES,
+        );
+        check(
+            json!({"stacktraces": [frames(limits::FRAMES), frames(1)]}),
+            "frames",
+            limits::FRAMES,
+        );
+        check(
+            json!({"modules": vec![json!({"type": "elf"}); limits::MODULES + 1]}),
+            "modules",
+            limits::MODULES,
+        );
+        let registers: serde_json::Map<_, _> = (0..=limits::REGISTERS)
+            .map(|index| (index.to_string(), json!(0)))
+            .collect();
+        check(
+            json!({"stacktraces": [{"frames": [], "registers": registers}]}),
+            "registers",
+            limits::REGISTERS,
+        );
+        parse_request(
+            json!({"stacktraces": [frames(limits::FRAMES)]})
+                .to_string()
+                .as_bytes(),
+        )
+        .unwrap();
     }
 
     /// Any JSON, made of the fields of requests more often than of others.
@@ -226,8 +346,26 @@ mod tests {
         ];
         let field = prop_oneof![
             prop::sample::select(vec![
-                "stacktraces", "frames", "modules", "options", "sources", "signal", "registers", "type", "id", "instruction_addr",
-                "addr_mode", "image_addr", "image_size", "code_id", "debug_id", "trust", "lang", "vars", "pre_context", "frame_order",
+                "stacktraces",
+                "frames",
+                "modules",
+                "options",
+                "sources",
+                "signal",
+                "registers",
+                "type",
+                "id",
+                "instruction_addr",
+                "addr_mode",
+                "image_addr",
+                "image_size",
+                "code_id",
+                "debug_id",
+                "trust",
+                "lang",
+                "vars",
+                "pre_context",
+                "frame_order",
             ])
             .prop_map(str::to_owned),
             ".{0,4}",
@@ -235,7 +373,8 @@ mod tests {
         leaf.prop_recursive(6, 64, 8, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-                prop::collection::btree_map(field.clone(), inner, 0..6).prop_map(|object| object.into_iter().collect()),
+                prop::collection::btree_map(field.clone(), inner, 0..6)
+                    .prop_map(|object| object.into_iter().collect()),
             ]
         })
     }

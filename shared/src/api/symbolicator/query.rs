@@ -41,13 +41,21 @@ impl Query {
                 "timeout" => {
                     let value = decode(value)?;
                     // `parse` takes a plus sign, which is no digit.
-                    let seconds = if value.starts_with('+') { None } else { value.parse().ok() };
-                    let seconds = seconds.ok_or_else(|| error(format!("timeout: {value:?} is no number of seconds")))?;
+                    let seconds = if value.starts_with('+') {
+                        None
+                    } else {
+                        value.parse().ok()
+                    };
+                    let seconds = seconds.ok_or_else(|| {
+                        error(format!("timeout: {value:?} is no number of seconds"))
+                    })?;
                     timeout.replace(Duration::from_secs(seconds)).is_some()
                 }
                 "scope" => {
                     let value = decode(value)?.parse::<Scope>();
-                    scope.replace(value.map_err(|cause| error(format!("scope: {cause}")))?).is_some()
+                    scope
+                        .replace(value.map_err(|cause| error(format!("scope: {cause}")))?)
+                        .is_some()
                 }
                 _ => false,
             };
@@ -55,7 +63,10 @@ impl Query {
                 return Err(error(format!("{name}: is there twice")));
             }
         }
-        Ok(Self { timeout, scope: scope.unwrap_or_default() })
+        Ok(Self {
+            timeout,
+            scope: scope.unwrap_or_default(),
+        })
     }
 }
 
@@ -64,7 +75,9 @@ fn decode(text: &str) -> Result<String, RequestError> {
     let spaced = text.replace('+', " ");
     match percent_decode_str(&spaced).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned()),
-        Err(_) => Err(RequestError::Query { cause: format!("{text:?} is not UTF-8") }),
+        Err(_) => Err(RequestError::Query {
+            cause: format!("{text:?} is not UTF-8"),
+        }),
     }
 }
 
@@ -76,20 +89,39 @@ mod tests {
     fn a_query_says_how_long_and_for_whom() {
         let check = |query: &str, timeout: Option<u64>, scope: &str| {
             let parsed = Query::parse(query).unwrap();
-            assert_eq!((parsed.timeout, parsed.scope.as_str()), (timeout.map(Duration::from_secs), scope), "{query}");
+            assert_eq!(
+                (parsed.timeout, parsed.scope.as_str()),
+                (timeout.map(Duration::from_secs), scope),
+                "{query}"
+            );
         };
         check("", None, "global");
         check("timeout=0", Some(0), "global");
         check("&scope=acme&other=1&flag", None, "acme");
-        check("time%6fut=18446744073709551615&scope=a%2Bb+c", Some(u64::MAX), "a+b c");
+        check(
+            "time%6fut=18446744073709551615&scope=a%2Bb+c",
+            Some(u64::MAX),
+            "a+b c",
+        );
         check("scope=global", None, "global");
     }
 
     #[test]
     fn a_query_that_makes_no_sense_is_a_bad_request() {
         for query in [
-            "timeout=soon", "timeout=", "timeout", "timeout=-1", "timeout=%2B1", "timeout=1.5", "timeout=18446744073709551616",
-            "timeout=1&timeout=2", "scope=", "scope=a%2Fb", "scope=a%0a", "scope=%ff", "scope=a&scope=a",
+            "timeout=soon",
+            "timeout=",
+            "timeout",
+            "timeout=-1",
+            "timeout=%2B1",
+            "timeout=1.5",
+            "timeout=18446744073709551616",
+            "timeout=1&timeout=2",
+            "scope=",
+            "scope=a%2Fb",
+            "scope=a%0a",
+            "scope=%ff",
+            "scope=a&scope=a",
         ] {
             let error = Query::parse(query).unwrap_err();
             assert_eq!(error.status(), 400, "{query}");

@@ -23,6 +23,10 @@ pub const RETRY_AFTER_SECONDS: u64 = 30;
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one answer at a time, and nearly all are completed"
+)]
 pub enum Response {
     /// It is not finished.
     Pending {
@@ -47,7 +51,10 @@ pub enum Response {
 impl Response {
     /// Returns that the request with this id is not finished.
     pub fn pending(request_id: Uuid) -> Self {
-        Response::Pending { request_id, retry_after: RETRY_AFTER_SECONDS }
+        Response::Pending {
+            request_id,
+            retry_after: RETRY_AFTER_SECONDS,
+        }
     }
 }
 

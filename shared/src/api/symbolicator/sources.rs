@@ -49,14 +49,19 @@ impl Sources {
         };
         let mut selected = Vec::with_capacity(listed.len());
         for (index, source) in listed.iter().enumerate() {
-            let error = |cause| RequestError::Schema { path: format!("sources[{index}]"), cause };
+            let error = |cause| RequestError::Schema {
+                path: format!("sources[{index}]"),
+                cause,
+            };
             match source {
                 SourceRef::Named(id) => match configured.iter().find(|key| key.as_str() == id) {
                     Some(key) if selected.contains(key) => {}
                     Some(key) => selected.push(key.clone()),
                     None => {
                         let known: Vec<_> = configured.iter().map(SourceKey::as_str).collect();
-                        return Err(error(format!("no source {id:?} is configured; there are {known:?}")));
+                        return Err(error(format!(
+                            "no source {id:?} is configured; there are {known:?}"
+                        )));
                     }
                 },
                 SourceRef::Defined { id, source_type } => {
@@ -111,7 +116,8 @@ impl<'de> Deserialize<'de> for SourceRef {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SourceRef, A::Error> {
-                let Definition { id, source_type } = Definition::deserialize(MapAccessDeserializer::new(map))?;
+                let Definition { id, source_type } =
+                    Definition::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(SourceRef::Defined { id, source_type })
             }
         }
@@ -135,7 +141,13 @@ mod tests {
         check("null", &uploads);
         check("[]", &[]);
         check(r#"["uploads"]"#, &uploads);
-        assert_eq!(serde_json::from_str::<Sources>(r#"["uploads","uploads"]"#).unwrap().select(&uploads).unwrap(), uploads);
+        assert_eq!(
+            serde_json::from_str::<Sources>(r#"["uploads","uploads"]"#)
+                .unwrap()
+                .select(&uploads)
+                .unwrap(),
+            uploads
+        );
     }
 
     #[test]
@@ -146,8 +158,14 @@ mod tests {
             assert_eq!(error.status(), 422);
             assert!(error.body().causes[0].contains(want), "{error:?}");
         };
-        check(r#"["uploads", "microsoft"]"#, r#"sources[1]: no source "microsoft" is configured; there are ["uploads"]"#);
-        check(r#"[{"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#, "ALLOW_REQUEST_SOURCES");
+        check(
+            r#"["uploads", "microsoft"]"#,
+            r#"sources[1]: no source "microsoft" is configured; there are ["uploads"]"#,
+        );
+        check(
+            r#"[{"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#,
+            "ALLOW_REQUEST_SOURCES",
+        );
     }
 
     #[test]

@@ -26,13 +26,20 @@ pub(in crate::cache) fn after(seconds: u64) -> Timestamp {
 
 pub(in crate::cache) fn entry() -> Entry {
     let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
-    Entry::new(ModuleKey::uploads(Scope::Global, &id), Kind::SymCache, BEGIN)
+    Entry::new(
+        ModuleKey::uploads(Scope::Global, &id),
+        Kind::SymCache,
+        BEGIN,
+    )
 }
 
 /// Returns an entry of another source than the uploads, which does not announce its changes.
 pub(in crate::cache) fn entry_of_a_silent_source() -> Entry {
     let source = serde_json::from_value("a-symbol-server".into()).unwrap();
-    let module = ModuleKey { source, ..entry().module().clone() };
+    let module = ModuleKey {
+        source,
+        ..entry().module().clone()
+    };
     Entry::new(module, Kind::SymCache, BEGIN)
 }
 
@@ -41,21 +48,38 @@ pub(in crate::cache) fn token(number: u128) -> Token {
 }
 
 pub(in crate::cache) fn dif(name: &str) -> DifRef {
-    DifRef { location: Location::new(format!("global/{name}")), etag: "1".to_owned() }
+    DifRef {
+        location: Location::new(format!("global/{name}")),
+        etag: "1".to_owned(),
+    }
 }
 
 /// Returns what the build with this token made of a DIF.
-pub(in crate::cache) fn state(entry: &Entry, build: u128, version: u32, offer: Offer, made_from: &DifRef) -> Ready {
+pub(in crate::cache) fn state(
+    entry: &Entry,
+    build: u128,
+    version: u32,
+    offer: Offer,
+    made_from: &DifRef,
+) -> Ready {
     let features = Features {
         has_debug_info: offer == Offer::Debug,
         has_symbols: offer != Offer::Nothing,
         ..Features::default()
     };
     let rank = Rank::of(&features, Purpose::Debug);
-    let path = entry.module().entry(entry.kind()).blob(entry.kind(), version, &token(build));
+    let path = entry
+        .module()
+        .entry(entry.kind())
+        .blob(entry.kind(), version, &token(build));
     Ready {
         version,
-        blob: BlobRef { path, bytes: 10, checksum: 1, index: None },
+        blob: BlobRef {
+            path,
+            bytes: 10,
+            checksum: 1,
+            index: None,
+        },
         quality: rank.quality(),
         rank,
         features,
@@ -68,28 +92,50 @@ pub(in crate::cache) fn state(entry: &Entry, build: u128, version: u32, offer: O
 }
 
 pub(in crate::cache) fn ask(id: u128, lane: Lane) -> Change {
-    Change::Ask { id: token(id), lane }
+    Change::Ask {
+        id: token(id),
+        lane,
+    }
 }
 
 pub(in crate::cache) fn take(build: u128) -> Change {
-    Change::TakeLease { holder: format!("request {build}"), token: token(build), deadline: NEVER }
+    Change::TakeLease {
+        holder: format!("request {build}"),
+        token: token(build),
+        deadline: NEVER,
+    }
 }
 
 /// Returns the publication of what a build made, which looked at these DIFs.
 pub(in crate::cache) fn publish(build: u128, ready: Ready, considered: &[DifRef]) -> Change {
-    Change::Publish { token: token(build), ready: Box::new(ready), seen: seen(considered) }
+    Change::Publish {
+        token: token(build),
+        ready: Box::new(ready),
+        seen: seen(considered),
+    }
 }
 
 pub(in crate::cache) fn fail(build: u128, cause: Cause, considered: &[DifRef]) -> Change {
-    Change::Fail { token: token(build), missing: Missing::new(cause, "no good"), seen: seen(considered) }
+    Change::Fail {
+        token: token(build),
+        missing: Missing::new(cause, "no good"),
+        seen: seen(considered),
+    }
 }
 
 pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
-    Seen { considered: considered.to_vec(), candidates: Vec::new() }
+    Seen {
+        considered: considered.to_vec(),
+        candidates: Vec::new(),
+    }
 }
 
 /// Applies a change some seconds after the beginning.
-pub(in crate::cache) fn applied(entry: &Entry, change: &Change, seconds: u64) -> Result<Entry, Refused> {
+pub(in crate::cache) fn applied(
+    entry: &Entry,
+    change: &Change,
+    seconds: u64,
+) -> Result<Entry, Refused> {
     match apply(entry, change, after(seconds), &Policy::default())? {
         Applied::Changed(next) => Ok(next),
         Applied::Retired => panic!("{change:?} retired the entry"),
@@ -98,12 +144,17 @@ pub(in crate::cache) fn applied(entry: &Entry, change: &Change, seconds: u64) ->
 
 /// Applies a change that must apply.
 pub(in crate::cache) fn then(entry: &Entry, change: &Change, seconds: u64) -> Entry {
-    applied(entry, change, seconds).unwrap_or_else(|refused| panic!("{change:?} was refused: {refused:?}"))
+    applied(entry, change, seconds)
+        .unwrap_or_else(|refused| panic!("{change:?} was refused: {refused:?}"))
 }
 
 /// Returns an entry that has this state, built right at the beginning.
 pub(in crate::cache) fn built(version: u32, offer: Offer, made_from: &DifRef) -> Entry {
     let entry = then(&entry(), &take(1), 0);
     let ready = state(&entry, 1, version, offer, made_from);
-    then(&entry, &publish(1, ready, std::slice::from_ref(made_from)), 0)
+    then(
+        &entry,
+        &publish(1, ready, std::slice::from_ref(made_from)),
+        0,
+    )
 }

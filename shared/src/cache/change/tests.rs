@@ -15,27 +15,44 @@ fn path(ready: Option<&Ready>) -> Option<&str> {
 }
 
 fn extend(build: u128, deadline: Timestamp) -> Change {
-    Change::Extend { token: token(build), deadline }
+    Change::Extend {
+        token: token(build),
+        deadline,
+    }
 }
 
 fn release(build: u128) -> Change {
-    Change::Release { token: token(build) }
+    Change::Release {
+        token: token(build),
+    }
 }
 
 fn invalidate(name: &str, mark: u128) -> Change {
-    Change::Invalidate { dif: dif(name), mark: token(mark) }
+    Change::Invalidate {
+        dif: dif(name),
+        mark: token(mark),
+    }
 }
 
 fn revoke(name: &str, mark: u128) -> Change {
-    Change::Revoke { dif: dif(name), mark: token(mark) }
+    Change::Revoke {
+        dif: dif(name),
+        mark: token(mark),
+    }
 }
 
 fn suspect(entry: &Entry, id: u128) -> Change {
-    Change::Suspect { blob: entry.ready().unwrap().blob.path.clone(), id: token(id) }
+    Change::Suspect {
+        blob: entry.ready().unwrap().blob.path.clone(),
+        id: token(id),
+    }
 }
 
 fn confirm_loss(entry: &Entry, id: u128) -> Change {
-    Change::ConfirmLoss { blob: entry.ready().unwrap().blob.path.clone(), id: token(id) }
+    Change::ConfirmLoss {
+        blob: entry.ready().unwrap().blob.path.clone(),
+        id: token(id),
+    }
 }
 
 fn retire(entry: &Entry, seconds: u64) -> Result<Applied, Refused> {
@@ -46,11 +63,23 @@ fn retire(entry: &Entry, seconds: u64) -> Result<Applied, Refused> {
 
 #[test]
 fn an_ask_stands_as_long_as_its_message_may_be_under_way() {
-    for (lane, lifetime) in [(Lane::Eager, 30), (Lane::Uploads, 600), (Lane::Refresh, 6 * HOUR)] {
+    for (lane, lifetime) in [
+        (Lane::Eager, 30),
+        (Lane::Uploads, 600),
+        (Lane::Refresh, 6 * HOUR),
+    ] {
         let asked = then(&entry(), &ask(1, lane), 0);
-        assert_eq!(applied(&asked, &ask(2, lane), lifetime - 1), Err(Refused::Asked), "{lane:?}");
+        assert_eq!(
+            applied(&asked, &ask(2, lane), lifetime - 1),
+            Err(Refused::Asked),
+            "{lane:?}"
+        );
         let again = then(&asked, &ask(2, lane), lifetime);
-        assert_eq!((&again.ask().unwrap().id, again.ask().unwrap().at), (&token(2), after(lifetime)), "{lane:?}");
+        assert_eq!(
+            (&again.ask().unwrap().id, again.ask().unwrap().at),
+            (&token(2), after(lifetime)),
+            "{lane:?}"
+        );
     }
 }
 
@@ -58,13 +87,27 @@ fn an_ask_stands_as_long_as_its_message_may_be_under_way() {
 fn an_eager_ask_overrides_the_others_and_nothing_overrides_an_eager_one() {
     for lane in [Lane::Uploads, Lane::Refresh] {
         let asked = then(&entry(), &ask(1, lane), 0);
-        assert_eq!(then(&asked, &ask(2, Lane::Eager), 1).ask().unwrap().lane, Lane::Eager, "{lane:?}");
+        assert_eq!(
+            then(&asked, &ask(2, Lane::Eager), 1).ask().unwrap().lane,
+            Lane::Eager,
+            "{lane:?}"
+        );
         let eager = then(&entry(), &ask(1, Lane::Eager), 0);
-        assert_eq!(applied(&eager, &ask(2, lane), 1), Err(Refused::Asked), "{lane:?}");
+        assert_eq!(
+            applied(&eager, &ask(2, lane), 1),
+            Err(Refused::Asked),
+            "{lane:?}"
+        );
     }
     let uploads = then(&entry(), &ask(1, Lane::Uploads), 0);
-    assert_eq!(applied(&uploads, &ask(2, Lane::Refresh), 1), Err(Refused::Asked));
-    assert_eq!(applied(&uploads, &ask(2, Lane::Uploads), 1), Err(Refused::Asked));
+    assert_eq!(
+        applied(&uploads, &ask(2, Lane::Refresh), 1),
+        Err(Refused::Asked)
+    );
+    assert_eq!(
+        applied(&uploads, &ask(2, Lane::Uploads), 1),
+        Err(Refused::Asked)
+    );
 }
 
 // TakeLease
@@ -79,16 +122,29 @@ fn one_holder_at_a_time_has_the_lease_and_for_a_minute_at_most() {
 
 #[test]
 fn a_lease_ends_with_its_holder_but_never_before_it_began() {
-    let take = |deadline| Change::TakeLease { holder: "1".to_owned(), token: token(1), deadline };
-    assert_eq!(then(&entry(), &take(after(20)), 0).lease().unwrap().until, after(20));
+    let take = |deadline| Change::TakeLease {
+        holder: "1".to_owned(),
+        token: token(1),
+        deadline,
+    };
+    assert_eq!(
+        then(&entry(), &take(after(20)), 0).lease().unwrap().until,
+        after(20)
+    );
     // The clock of the holder's own deadline may be behind.
-    assert_eq!(then(&entry(), &take(after(20)), 100).lease().unwrap().until, after(101));
+    assert_eq!(
+        then(&entry(), &take(after(20)), 100).lease().unwrap().until,
+        after(101)
+    );
 }
 
 #[test]
 fn a_lease_remembers_the_mark_that_its_build_will_see() {
     let marked = then(&entry(), &invalidate("a", 7), 0);
-    assert_eq!(then(&marked, &take(1), 1).lease().unwrap().dirty, Some(token(7)));
+    assert_eq!(
+        then(&marked, &take(1), 1).lease().unwrap().dirty,
+        Some(token(7))
+    );
 }
 
 #[test]
@@ -100,8 +156,17 @@ fn an_attempt_is_counted_before_the_work_and_the_fourth_gives_up() {
     }
     let given_up = then(&entry, &take(4), 240);
     let placeholder = given_up.missing().unwrap();
-    assert_eq!(placeholder.missing, Missing::new(Cause::Crashed, "3 attempts to derive it ended without a word"));
-    assert_eq!((given_up.lease(), given_up.ask(), given_up.attempts()), (None, None, 0));
+    assert_eq!(
+        placeholder.missing,
+        Missing::new(
+            Cause::Crashed,
+            "3 attempts to derive it ended without a word"
+        )
+    );
+    assert_eq!(
+        (given_up.lease(), given_up.ask(), given_up.attempts()),
+        (None, None, 0)
+    );
     assert!(placeholder.retry_at >= after(240 + DAY));
 }
 
@@ -121,7 +186,10 @@ fn a_resting_entry_gives_no_lease_until_it_has_rested() {
     let resting = then(&then(&entry(), &take(1), 0), &release(1), 10);
     let until = after(12);
     assert_eq!(resting.not_before(), Some(until));
-    assert_eq!(applied(&resting, &take(2), 11), Err(Refused::Resting { until }));
+    assert_eq!(
+        applied(&resting, &take(2), 11),
+        Err(Refused::Resting { until })
+    );
     assert!(applied(&resting, &take(2), 12).is_ok());
 }
 
@@ -130,42 +198,92 @@ fn a_resting_entry_gives_no_lease_until_it_has_rested() {
 #[test]
 fn only_the_holder_extends_a_lease_and_only_while_it_lives() {
     let leased = then(&entry(), &take(1), 0);
-    assert_eq!(then(&leased, &extend(1, after(1000)), 20).lease().unwrap().until, after(80));
-    assert_eq!(applied(&leased, &extend(2, after(1000)), 20), Err(Refused::LeaseLost));
-    assert_eq!(applied(&leased, &extend(1, after(1000)), 60), Err(Refused::LeaseLost));
-    assert_eq!(applied(&entry(), &extend(1, after(1000)), 0), Err(Refused::LeaseLost));
+    assert_eq!(
+        then(&leased, &extend(1, after(1000)), 20)
+            .lease()
+            .unwrap()
+            .until,
+        after(80)
+    );
+    assert_eq!(
+        applied(&leased, &extend(2, after(1000)), 20),
+        Err(Refused::LeaseLost)
+    );
+    assert_eq!(
+        applied(&leased, &extend(1, after(1000)), 60),
+        Err(Refused::LeaseLost)
+    );
+    assert_eq!(
+        applied(&entry(), &extend(1, after(1000)), 0),
+        Err(Refused::LeaseLost)
+    );
 }
 
 #[test]
 fn extending_never_shortens_a_lease() {
     let leased = then(&entry(), &take(1), 0);
-    assert_eq!(then(&leased, &extend(1, after(30)), 20).lease().unwrap().until, after(60));
+    assert_eq!(
+        then(&leased, &extend(1, after(30)), 20)
+            .lease()
+            .unwrap()
+            .until,
+        after(60)
+    );
 }
 
 // Publish
 
 #[test]
 fn what_is_published_is_ready_and_ends_lease_ask_placeholder_and_attempts() {
-    let failed = then(&then(&entry(), &take(1), 0), &fail(1, Cause::NotFound, &[]), 1);
+    let failed = then(
+        &then(&entry(), &take(1), 0),
+        &fail(1, Cause::NotFound, &[]),
+        1,
+    );
     let asked = then(&failed, &ask(2, Lane::Eager), HOUR * 2);
     let leased = then(&asked, &take(2), HOUR * 2);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("a"));
-    let published = then(&leased, &publish(2, ready.clone(), &[dif("a"), dif("b")]), HOUR * 2 + 1);
+    let published = then(
+        &leased,
+        &publish(2, ready.clone(), &[dif("a"), dif("b")]),
+        HOUR * 2 + 1,
+    );
     assert_eq!(published.ready(), Some(&ready));
-    assert_eq!((published.lease(), published.ask(), published.missing(), published.attempts()), (None, None, None, 0));
+    assert_eq!(
+        (
+            published.lease(),
+            published.ask(),
+            published.missing(),
+            published.attempts()
+        ),
+        (None, None, None, 0)
+    );
     assert_eq!(published.considered(), [dif("a"), dif("b")]);
-    assert_eq!(published.last_used_at(), after(HOUR * 2 + 1), "what is made for somebody counts as used");
+    assert_eq!(
+        published.last_used_at(),
+        after(HOUR * 2 + 1),
+        "what is made for somebody counts as used"
+    );
 }
 
 #[test]
 fn a_lease_that_ran_out_or_was_taken_by_another_publishes_nothing() {
     let leased = then(&entry(), &take(1), 0);
     let ready = state(&leased, 1, 1, Offer::Debug, &dif("a"));
-    assert_eq!(applied(&leased, &publish(1, ready.clone(), &[]), 60), Err(Refused::LeaseLost));
+    assert_eq!(
+        applied(&leased, &publish(1, ready.clone(), &[]), 60),
+        Err(Refused::LeaseLost)
+    );
     let taken = then(&leased, &take(2), 60);
-    assert_eq!(applied(&taken, &publish(1, ready.clone(), &[]), 61), Err(Refused::LeaseLost));
+    assert_eq!(
+        applied(&taken, &publish(1, ready.clone(), &[]), 61),
+        Err(Refused::LeaseLost)
+    );
     let revoked = then(&leased, &revoke("a", 9), 1);
-    assert_eq!(applied(&revoked, &publish(1, ready, &[]), 2), Err(Refused::LeaseLost));
+    assert_eq!(
+        applied(&revoked, &publish(1, ready, &[]), 2),
+        Err(Refused::LeaseLost)
+    );
 }
 
 #[test]
@@ -173,11 +291,22 @@ fn at_the_same_version_an_equal_or_better_state_replaces_and_a_worse_one_does_no
     let check = |first: Offer, second: Offer, replaces: bool| {
         let leased = then(&built(1, first, &dif("a")), &take(2), 10);
         let ready = state(&leased, 2, 1, second, &dif("b"));
-        let published = then(&leased, &publish(2, ready.clone(), &[dif("a"), dif("b")]), 11);
-        assert_eq!(published.ready() == Some(&ready), replaces, "{second:?} over {first:?}");
+        let published = then(
+            &leased,
+            &publish(2, ready.clone(), &[dif("a"), dif("b")]),
+            11,
+        );
+        assert_eq!(
+            published.ready() == Some(&ready),
+            replaces,
+            "{second:?} over {first:?}"
+        );
         assert_eq!(published.older(), None);
         // Refused for rank, the build has ended all the same.
-        assert_eq!((published.lease(), published.ask(), published.attempts()), (None, None, 0));
+        assert_eq!(
+            (published.lease(), published.ask(), published.attempts()),
+            (None, None, 0)
+        );
         assert_eq!(published.considered(), [dif("a"), dif("b")]);
     };
     check(Offer::Debug, Offer::Debug, true);
@@ -193,7 +322,10 @@ fn a_higher_version_replaces_and_what_was_ready_stays_for_the_older_build() {
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 2, Offer::Debug, &dif("a"));
     let published = then(&leased, &publish(2, ready.clone(), &[dif("a")]), 11);
-    assert_eq!((published.ready(), published.older()), (Some(&ready), before.ready()));
+    assert_eq!(
+        (published.ready(), published.older()),
+        (Some(&ready), before.ready())
+    );
 }
 
 #[test]
@@ -201,10 +333,17 @@ fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_gone() {
     let before = built(1, Offer::Debug, &dif("better"));
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 2, Offer::Symbols, &dif("worse"));
-    let kept = then(&leased, &publish(2, ready.clone(), &[dif("better"), dif("worse")]), 11);
+    let kept = then(
+        &leased,
+        &publish(2, ready.clone(), &[dif("better"), dif("worse")]),
+        11,
+    );
     assert_eq!((kept.ready(), kept.older()), (before.ready(), None));
     let replaced = then(&leased, &publish(2, ready.clone(), &[dif("worse")]), 11);
-    assert_eq!((replaced.ready(), replaced.older()), (Some(&ready), before.ready()));
+    assert_eq!(
+        (replaced.ready(), replaced.older()),
+        (Some(&ready), before.ready())
+    );
 }
 
 #[test]
@@ -213,7 +352,10 @@ fn a_lower_version_replaces_nothing_and_stands_beside() {
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("b"));
     let published = then(&leased, &publish(2, ready.clone(), &[dif("b")]), 11);
-    assert_eq!((published.ready(), published.older()), (before.ready(), Some(&ready)));
+    assert_eq!(
+        (published.ready(), published.older()),
+        (before.ready(), Some(&ready))
+    );
 }
 
 #[test]
@@ -222,13 +364,33 @@ fn what_is_left_of_a_lower_version_is_kept_beside_what_is_published_never_above_
     let first = built(1, Offer::Debug, &dif("a"));
     let leased = then(&first, &take(2), 10);
     let newer = state(&leased, 2, 2, Offer::Debug, &dif("b"));
-    let left = then(&then(&leased, &publish(2, newer, &[dif("a"), dif("b")]), 11), &revoke("b", 9), 12);
-    assert_eq!((left.ready(), path(left.older())), (None, path(first.ready())));
+    let left = then(
+        &then(&leased, &publish(2, newer, &[dif("a"), dif("b")]), 11),
+        &revoke("b", 9),
+        12,
+    );
+    assert_eq!(
+        (left.ready(), path(left.older())),
+        (None, path(first.ready()))
+    );
     let publish = |version: u32| {
         let leased = then(&left, &take(3), 20);
-        then(&leased, &publish(3, state(&leased, 3, version, Offer::Debug, &dif("a")), &[dif("a")]), 21)
+        then(
+            &leased,
+            &publish(
+                3,
+                state(&leased, 3, version, Offer::Debug, &dif("a")),
+                &[dif("a")],
+            ),
+            21,
+        )
     };
-    let versions = |entry: &Entry| (entry.ready().unwrap().version, entry.older().map(|older| older.version));
+    let versions = |entry: &Entry| {
+        (
+            entry.ready().unwrap().version,
+            entry.older().map(|older| older.version),
+        )
+    };
     assert_eq!(versions(&publish(2)), (2, Some(1)));
     assert_eq!(versions(&publish(1)), (1, None));
     assert_eq!(versions(&publish(0)), (1, Some(0)));
@@ -245,7 +407,10 @@ fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
     // The next build has seen it.
     let leased = then(&published, &take(2), 4);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("b"));
-    assert_eq!(then(&leased, &publish(2, ready, &[dif("a"), dif("b")]), 5).ask(), None);
+    assert_eq!(
+        then(&leased, &publish(2, ready, &[dif("a"), dif("b")]), 5).ask(),
+        None
+    );
 }
 
 // Fail
@@ -254,10 +419,17 @@ fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
 fn a_failure_is_noted_beside_what_is_ready_and_ends_lease_ask_and_attempts() {
     let before = built(1, Offer::Symbols, &dif("a"));
     let leased = then(&then(&before, &ask(1, Lane::Refresh), 5), &take(2), 10);
-    let failed = then(&leased, &fail(2, Cause::Malformed, &[dif("a"), dif("b")]), 11);
+    let failed = then(
+        &leased,
+        &fail(2, Cause::Malformed, &[dif("a"), dif("b")]),
+        11,
+    );
     assert_eq!(failed.ready(), before.ready());
     assert_eq!(failed.missing().unwrap().missing.cause, Cause::Malformed);
-    assert_eq!((failed.lease(), failed.ask(), failed.attempts()), (None, None, 0));
+    assert_eq!(
+        (failed.lease(), failed.ask(), failed.attempts()),
+        (None, None, 0)
+    );
     assert_eq!(failed.considered(), [dif("a"), dif("b")]);
 }
 
@@ -266,15 +438,24 @@ fn a_failure_that_cannot_have_seen_what_arrived_gives_the_lease_back() {
     let leased = then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 1);
     let marked = then(&leased, &invalidate("b", 7), 2);
     let failed = then(&marked, &fail(1, Cause::Malformed, &[dif("a")]), 3);
-    assert_eq!((failed.missing(), failed.lease(), failed.attempts()), (None, None, 0));
+    assert_eq!(
+        (failed.missing(), failed.lease(), failed.attempts()),
+        (None, None, 0)
+    );
     assert!(failed.ask().is_some() && failed.considered().is_empty());
 }
 
 #[test]
 fn only_the_holder_fails_a_build() {
     let leased = then(&entry(), &take(1), 0);
-    assert_eq!(applied(&leased, &fail(2, Cause::Malformed, &[]), 1), Err(Refused::LeaseLost));
-    assert_eq!(applied(&leased, &fail(1, Cause::Malformed, &[]), 60), Err(Refused::LeaseLost));
+    assert_eq!(
+        applied(&leased, &fail(2, Cause::Malformed, &[]), 1),
+        Err(Refused::LeaseLost)
+    );
+    assert_eq!(
+        applied(&leased, &fail(1, Cause::Malformed, &[]), 60),
+        Err(Refused::LeaseLost)
+    );
 }
 
 #[test]
@@ -282,9 +463,16 @@ fn each_cause_is_remembered_for_its_own_time_with_up_to_a_tenth_of_jitter() {
     let check = |cause: Cause, wait: u64| {
         // The token is the jitter: none, and as much as there is.
         for (build, most) in [(1, wait), (u128::MAX, wait + wait / 10)] {
-            let failed = then(&then(&entry(), &take(build), 0), &fail(build, cause, &[]), 1);
+            let failed = then(
+                &then(&entry(), &take(build), 0),
+                &fail(build, cause, &[]),
+                1,
+            );
             let retry_at = failed.missing().unwrap().retry_at;
-            assert!((after(1 + wait)..=after(1 + most)).contains(&retry_at), "{cause:?}: {retry_at}");
+            assert!(
+                (after(1 + wait)..=after(1 + most)).contains(&retry_at),
+                "{cause:?}: {retry_at}"
+            );
             assert_eq!(build == 1, retry_at == after(1 + wait), "{cause:?}");
         }
     };
@@ -304,14 +492,27 @@ fn a_source_that_fails_again_and_again_is_asked_less_and_less_up_to_hourly() {
     let mut waits = Vec::new();
     let mut now = 0;
     for _ in 0..8 {
-        entry = then(&then(&entry, &take(1), now), &fail(1, Cause::DownloadFailed, &[]), now);
-        let wait = entry.missing().unwrap().retry_at.since(after(now)).as_secs();
+        entry = then(
+            &then(&entry, &take(1), now),
+            &fail(1, Cause::DownloadFailed, &[]),
+            now,
+        );
+        let wait = entry
+            .missing()
+            .unwrap()
+            .retry_at
+            .since(after(now))
+            .as_secs();
         waits.push(wait);
         now += wait;
     }
     assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
     // Another cause begins anew.
-    let other = then(&then(&entry, &take(1), now), &fail(1, Cause::Timeout, &[]), now);
+    let other = then(
+        &then(&entry, &take(1), now),
+        &fail(1, Cause::Timeout, &[]),
+        now,
+    );
     assert_eq!(other.missing().unwrap().retry_at, after(now + 60));
 }
 
@@ -338,32 +539,59 @@ fn an_entry_rests_longer_each_time_its_build_is_given_back() {
     }
     assert_eq!(rests, [2, 4, 8, 16, 32, 64, 64, 64]);
     let leased = then(&entry, &take(1), now);
-    let published = then(&leased, &publish(1, state(&leased, 1, 1, Offer::Debug, &dif("a")), &[]), now);
+    let published = then(
+        &leased,
+        &publish(1, state(&leased, 1, 1, Offer::Debug, &dif("a")), &[]),
+        now,
+    );
     assert_eq!(published.not_before(), None);
     let again = then(&then(&published, &take(2), now), &release(2), now);
-    assert_eq!(again.not_before(), Some(after(now + 2)), "a build that came through makes a new beginning");
+    assert_eq!(
+        again.not_before(),
+        Some(after(now + 2)),
+        "a build that came through makes a new beginning"
+    );
 }
 
 // Touch
 
 #[test]
 fn a_use_is_noted_at_most_hourly_and_only_of_what_is_ready() {
-    assert_eq!(applied(&entry(), &Change::Touch, 2 * HOUR), Err(Refused::Nothing));
+    assert_eq!(
+        applied(&entry(), &Change::Touch, 2 * HOUR),
+        Err(Refused::Nothing)
+    );
     let ready = built(1, Offer::Debug, &dif("a"));
-    assert_eq!(applied(&ready, &Change::Touch, HOUR - 1), Err(Refused::TooSoon));
+    assert_eq!(
+        applied(&ready, &Change::Touch, HOUR - 1),
+        Err(Refused::TooSoon)
+    );
     let touched = then(&ready, &Change::Touch, HOUR);
     assert_eq!(touched.last_used_at(), after(HOUR));
-    assert_eq!(applied(&touched, &Change::Touch, HOUR + 1), Err(Refused::TooSoon));
+    assert_eq!(
+        applied(&touched, &Change::Touch, HOUR + 1),
+        Err(Refused::TooSoon)
+    );
 }
 
 // Invalidate
 
 #[test]
 fn a_dif_that_arrives_marks_the_entry_forgets_its_failures_and_asks() {
-    let failed = then(&then(&entry(), &take(1), 0), &fail(1, Cause::NotFound, &[]), 1);
+    let failed = then(
+        &then(&entry(), &take(1), 0),
+        &fail(1, Cause::NotFound, &[]),
+        1,
+    );
     let marked = then(&failed, &invalidate("a", 7), 2);
-    assert_eq!((marked.dirty(), marked.missing(), marked.attempts()), (Some(&token(7)), None, 0));
-    assert_eq!((&marked.ask().unwrap().id, marked.ask().unwrap().lane), (&token(7), Lane::Uploads));
+    assert_eq!(
+        (marked.dirty(), marked.missing(), marked.attempts()),
+        (Some(&token(7)), None, 0)
+    );
+    assert_eq!(
+        (&marked.ask().unwrap().id, marked.ask().unwrap().lane),
+        (&token(7), Lane::Uploads)
+    );
 
     let resting = then(&then(&entry(), &take(1), 0), &release(1), 1);
     assert_eq!(then(&resting, &invalidate("a", 7), 1).not_before(), None);
@@ -374,20 +602,43 @@ fn a_dif_that_arrives_leaves_lease_and_ready_state_and_a_standing_ask() {
     let ready = built(1, Offer::Symbols, &dif("a"));
     let leased = then(&then(&ready, &ask(1, Lane::Eager), 1), &take(2), 2);
     let marked = then(&leased, &invalidate("b", 7), 3);
-    assert_eq!((marked.lease(), marked.ready(), marked.ask()), (leased.lease(), leased.ready(), leased.ask()));
+    assert_eq!(
+        (marked.lease(), marked.ready(), marked.ask()),
+        (leased.lease(), leased.ready(), leased.ask())
+    );
     assert_eq!(marked.dirty(), Some(&token(7)));
 }
 
 #[test]
 fn a_dif_that_the_last_build_knew_marks_nothing() {
     let ready = built(1, Offer::Debug, &dif("a"));
-    assert_eq!(applied(&ready, &invalidate("a", 7), 1), Err(Refused::Considered));
-    let failed = then(&then(&entry(), &take(1), 0), &fail(1, Cause::Malformed, &[dif("b")]), 1);
-    assert_eq!(applied(&failed, &invalidate("b", 7), 2), Err(Refused::Considered));
+    assert_eq!(
+        applied(&ready, &invalidate("a", 7), 1),
+        Err(Refused::Considered)
+    );
+    let failed = then(
+        &then(&entry(), &take(1), 0),
+        &fail(1, Cause::Malformed, &[dif("b")]),
+        1,
+    );
+    assert_eq!(
+        applied(&failed, &invalidate("b", 7), 2),
+        Err(Refused::Considered)
+    );
     // Other bytes at the same place are another DIF.
     let mut other = dif("a");
     other.etag = "2".to_owned();
-    assert!(applied(&ready, &Change::Invalidate { dif: other, mark: token(7) }, 1).is_ok());
+    assert!(
+        applied(
+            &ready,
+            &Change::Invalidate {
+                dif: other,
+                mark: token(7)
+            },
+            1
+        )
+        .is_ok()
+    );
 }
 
 // Revoke
@@ -397,11 +648,24 @@ fn a_removal_takes_away_every_state_made_from_the_dif_and_the_lease_with_it() {
     let older = built(1, Offer::Debug, &dif("a"));
     let leased = then(&older, &take(2), 1);
     let newer = state(&leased, 2, 2, Offer::Debug, &dif("a"));
-    let both = then(&then(&leased, &publish(2, newer, &[dif("a"), dif("b")]), 2), &take(3), 3);
+    let both = then(
+        &then(&leased, &publish(2, newer, &[dif("a"), dif("b")]), 2),
+        &take(3),
+        3,
+    );
     let revoked = then(&both, &revoke("a", 7), 4);
-    assert_eq!((revoked.ready(), revoked.older(), revoked.lease()), (None, None, None));
-    assert_eq!((revoked.considered(), revoked.attempts()), ([dif("b")].as_slice(), 0));
-    assert_eq!((revoked.dirty(), &revoked.ask().unwrap().id), (Some(&token(7)), &token(7)));
+    assert_eq!(
+        (revoked.ready(), revoked.older(), revoked.lease()),
+        (None, None, None)
+    );
+    assert_eq!(
+        (revoked.considered(), revoked.attempts()),
+        ([dif("b")].as_slice(), 0)
+    );
+    assert_eq!(
+        (revoked.dirty(), &revoked.ask().unwrap().id),
+        (Some(&token(7)), &token(7))
+    );
 }
 
 #[test]
@@ -420,19 +684,32 @@ fn a_blob_that_cannot_be_read_is_noted_and_asked_for_and_its_state_stays() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let suspected = then(&ready, &suspect(&ready, 5), 10);
     assert_eq!(suspected.suspect().unwrap().at, after(10));
-    assert_eq!((&suspected.ask().unwrap().id, suspected.ask().unwrap().lane), (&token(5), Lane::Eager));
+    assert_eq!(
+        (&suspected.ask().unwrap().id, suspected.ask().unwrap().lane),
+        (&token(5), Lane::Eager)
+    );
     assert_eq!(suspected.ready(), ready.ready());
-    let other = Change::Suspect { blob: "derived/other".to_owned(), id: token(5) };
+    let other = Change::Suspect {
+        blob: "derived/other".to_owned(),
+        id: token(5),
+    };
     assert_eq!(applied(&ready, &other, 10), Err(Refused::Nothing));
 }
 
 #[test]
 fn a_loss_that_is_confirmed_takes_the_state_away_and_asks() {
     let ready = built(1, Offer::Debug, &dif("a"));
-    let lost = then(&then(&ready, &suspect(&ready, 5), 10), &confirm_loss(&ready, 6), 40);
+    let lost = then(
+        &then(&ready, &suspect(&ready, 5), 10),
+        &confirm_loss(&ready, 6),
+        40,
+    );
     assert_eq!((lost.ready(), lost.suspect()), (None, None));
     assert!(lost.ask().is_some() && lost.missing().is_none());
-    assert_eq!(applied(&lost, &confirm_loss(&ready, 6), 41), Err(Refused::Nothing));
+    assert_eq!(
+        applied(&lost, &confirm_loss(&ready, 6), 41),
+        Err(Refused::Nothing)
+    );
 }
 
 #[test]
@@ -440,7 +717,15 @@ fn a_blob_lost_twice_within_an_hour_is_a_passing_failure_and_not_asked_for() {
     let lose_again = |seconds: u64| {
         let ready = built(1, Offer::Debug, &dif("a"));
         let leased = then(&then(&ready, &confirm_loss(&ready, 6), 10), &take(2), 10);
-        let again = then(&leased, &publish(2, state(&leased, 2, 1, Offer::Debug, &dif("a")), &[dif("a")]), 11);
+        let again = then(
+            &leased,
+            &publish(
+                2,
+                state(&leased, 2, 1, Offer::Debug, &dif("a")),
+                &[dif("a")],
+            ),
+            11,
+        );
         then(&again, &confirm_loss(&again, 7), seconds)
     };
     let soon = lose_again(10 + HOUR - 1);
@@ -454,7 +739,15 @@ fn a_blob_lost_twice_within_an_hour_is_a_passing_failure_and_not_asked_for() {
 fn what_was_published_since_is_no_suspect() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let leased = then(&then(&ready, &suspect(&ready, 5), 10), &take(2), 11);
-    let rebuilt = then(&leased, &publish(2, state(&leased, 2, 1, Offer::Debug, &dif("a")), &[dif("a")]), 12);
+    let rebuilt = then(
+        &leased,
+        &publish(
+            2,
+            state(&leased, 2, 1, Offer::Debug, &dif("a")),
+            &[dif("a")],
+        ),
+        12,
+    );
     assert_eq!(rebuilt.suspect(), None);
 }
 
@@ -463,20 +756,36 @@ fn what_was_published_since_is_no_suspect() {
 #[test]
 fn a_lease_is_cleared_only_when_it_is_dead() {
     let leased = then(&entry(), &take(1), 0);
-    assert_eq!(applied(&leased, &Change::ClearLease, 59), Err(Refused::Nothing));
+    assert_eq!(
+        applied(&leased, &Change::ClearLease, 59),
+        Err(Refused::Nothing)
+    );
     let cleared = then(&leased, &Change::ClearLease, 60);
-    assert_eq!((cleared.lease(), cleared.attempts()), (None, 1), "its holder vanished all the same");
-    assert_eq!(applied(&entry(), &Change::ClearLease, 60), Err(Refused::Nothing));
+    assert_eq!(
+        (cleared.lease(), cleared.attempts()),
+        (None, 1),
+        "its holder vanished all the same"
+    );
+    assert_eq!(
+        applied(&entry(), &Change::ClearLease, 60),
+        Err(Refused::Nothing)
+    );
 }
 
 #[test]
 fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
     let older = built(1, Offer::Debug, &dif("a"));
-    assert_eq!(applied(&older, &Change::DropOlder, 10 * DAY), Err(Refused::Nothing));
+    assert_eq!(
+        applied(&older, &Change::DropOlder, 10 * DAY),
+        Err(Refused::Nothing)
+    );
     let leased = then(&older, &take(2), 1);
     let newer = state(&leased, 2, 2, Offer::Debug, &dif("a"));
     let both = then(&leased, &publish(2, newer, &[dif("a")]), 2);
-    assert_eq!(applied(&both, &Change::DropOlder, DAY - 1), Err(Refused::Nothing));
+    assert_eq!(
+        applied(&both, &Change::DropOlder, DAY - 1),
+        Err(Refused::Nothing)
+    );
     let dropped = then(&both, &Change::DropOlder, DAY);
     assert_eq!((dropped.older(), dropped.ready()), (None, both.ready()));
 }
@@ -493,7 +802,11 @@ fn a_cache_is_retired_when_nobody_used_it_for_seven_days() {
 
 #[test]
 fn a_placeholder_is_retired_a_day_after_its_retry_time_and_an_empty_entry_after_a_day() {
-    let failed = then(&then(&entry(), &take(1), 0), &fail(1, Cause::NotFound, &[]), 0);
+    let failed = then(
+        &then(&entry(), &take(1), 0),
+        &fail(1, Cause::NotFound, &[]),
+        0,
+    );
     assert_eq!(retire(&failed, HOUR + DAY - 1), Err(Refused::InUse));
     assert_eq!(retire(&failed, HOUR + DAY), Ok(Applied::Retired));
     assert_eq!(retire(&entry(), DAY - 1), Err(Refused::InUse));
@@ -527,14 +840,24 @@ fn each_change_is_known_by_its_effect_and_not_before_it() {
     };
     check(&ready, &ask(3, Lane::Eager));
     check(&ready, &take(2));
-    check(&leased, &publish(2, state(&leased, 2, 1, Offer::Debug, &dif("a")), &[dif("a")]));
+    check(
+        &leased,
+        &publish(
+            2,
+            state(&leased, 2, 1, Offer::Debug, &dif("a")),
+            &[dif("a")],
+        ),
+    );
     check(&leased, &fail(2, Cause::Malformed, &[dif("a")]));
     check(&leased, &release(2));
     check(&ready, &invalidate("b", 7));
     check(&ready, &suspect(&ready, 5));
     // These take away what a touch needs.
     for change in [revoke("a", 7), confirm_loss(&ready, 6)] {
-        assert!(!change.has_effect(&ready) && change.has_effect(&then(&ready, &change, 2)), "{change:?}");
+        assert!(
+            !change.has_effect(&ready) && change.has_effect(&then(&ready, &change, 2)),
+            "{change:?}"
+        );
     }
 }
 
@@ -543,7 +866,10 @@ fn a_change_whose_effect_cannot_be_told_is_refused_when_it_is_applied_again() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let touched = then(&ready, &Change::Touch, HOUR);
     assert!(!Change::Touch.has_effect(&touched));
-    assert_eq!(applied(&touched, &Change::Touch, HOUR), Err(Refused::TooSoon));
+    assert_eq!(
+        applied(&touched, &Change::Touch, HOUR),
+        Err(Refused::TooSoon)
+    );
     // Extending twice is extending once.
     let leased = then(&ready, &take(2), 1);
     let once = then(&leased, &extend(2, after(1000)), 20);

@@ -1,0 +1,246 @@
+//! The one loop that changes records: read, apply, compare and swap.
+
+use std::time::Duration;
+
+use symdepot::adapters::faulty::{FaultyRecords, How, Operation};
+use symdepot::cache::{
+    Alias, Change, Item, ItemKey, Kind, Lane, ModuleKey, Refused, Revision, Stored,
+};
+use symdepot::flows::{Invocation, Update, Updated};
+use symdepot::ports::{RecordStore, StoreErrorKind};
+use symdepot_tests::harness::World;
+
+use crate::CRASH;
+
+struct Bench {
+    world: World,
+    records: FaultyRecords,
+    invocation: Invocation,
+    module: ModuleKey,
+}
+
+fn bench() -> Bench {
+    let world = World::new();
+    let records = FaultyRecords::new(world.records.clone(), world.faults.clone());
+    let (invocation, module) = (
+        world.invocation(Duration::from_secs(60)),
+        world.module("global", CRASH),
+    );
+    Bench {
+        world,
+        records,
+        invocation,
+        module,
+    }
+}
+
+impl Bench {
+    fn update(&self) -> Update<'_> {
+        Update {
+            records: &self.records,
+            policy: &self.world.settings.policy,
+            invocation: &self.invocation,
+        }
+    }
+
+    fn ask(&self) -> Change {
+        Change::Ask {
+            id: self.invocation.token(),
+            lane: Lane::Eager,
+        }
+    }
+
+    fn alias(&self, module: &str) -> Item {
+        Item::Alias(Alias {
+            target: ModuleKey {
+                module: module.to_owned(),
+                ..self.module.clone()
+            },
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_begins_an_entry_makes_one() {
+    let bench = bench();
+    let refused = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &Change::Touch)
+        .await
+        .unwrap();
+    assert_eq!(refused, Updated::Refused(Refused::Nothing, None));
+    let retired = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &Change::Retire)
+        .await
+        .unwrap();
+    assert_eq!(retired, Updated::Refused(Refused::Nothing, None));
+    assert_eq!(bench.world.records.items(), []);
+    let asked = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .await
+        .unwrap();
+    assert!(matches!(asked, Updated::Done(entry) if entry.ask().is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_for_now_is_tried_again_a_few_times() {
+    for (failures, succeeds) in [(1, true), (3, true), (4, false)] {
+        let bench = bench();
+        for nth in 1..=failures {
+            bench
+                .world
+                .faults
+                .fail(Operation::Replace, nth, How::Before);
+        }
+        let updated = bench
+            .update()
+            .entry(&bench.module, Kind::SymCache, &bench.ask())
+            .await;
+        assert_eq!(updated.is_ok(), succeeds, "{failures}");
+        assert_eq!(
+            bench.world.records.items().len(),
+            usize::from(succeeds),
+            "{failures}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_denied_is_not_tried_again() {
+    let bench = bench();
+    bench.world.faults.fail(Operation::Replace, 1, How::Denied);
+    let error = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.kind(), bench.world.faults.calls(Operation::Replace)),
+        (StoreErrorKind::Denied, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_race_is_run_again_on_what_the_winner_wrote() {
+    let bench = bench();
+    let winner = bench.world.clone();
+    bench
+        .world
+        .faults
+        .interrupt(Operation::Replace, 1, move || async move {
+            let invocation = winner.invocation(Duration::from_secs(60));
+            let update = Update {
+                records: &*winner.records,
+                policy: &winner.settings.policy,
+                invocation: &invocation,
+            };
+            let ask = Change::Ask {
+                id: invocation.token(),
+                lane: Lane::Eager,
+            };
+            update
+                .entry(&winner.module("global", CRASH), Kind::SymCache, &ask)
+                .await
+                .unwrap();
+        });
+    let updated = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .await
+        .unwrap();
+    assert!(matches!(updated, Updated::Refused(Refused::Asked, Some(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_of_a_newer_build_is_never_touched() {
+    let bench = bench();
+    let key = bench.module.entry(Kind::SymCache);
+    bench
+        .world
+        .records
+        .put_newer(&key, Revision::from_random(1));
+    let before = bench.world.records.items();
+    let updated = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .await
+        .unwrap();
+    assert_eq!(updated, Updated::Refused(Refused::InUse, None));
+    assert!(
+        !bench
+            .update()
+            .put(&key, bench.alias("a"), |_| false)
+            .await
+            .unwrap()
+    );
+    assert_eq!(bench.world.records.items(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_item_at_the_place_of_an_entry_is_corrupt() {
+    let bench = bench();
+    let key = bench.module.entry(Kind::SymCache);
+    let stored = Stored {
+        revision: Revision::from_random(1),
+        item: bench.alias("a"),
+    };
+    bench.records.replace(&key, None, &stored).await.unwrap();
+    let error = bench
+        .update()
+        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_is_put_once_and_kept_where_the_caller_says_so() {
+    let bench = bench();
+    let key = ItemKey::request("1");
+    let put = async |module: &str, keep: bool| {
+        bench
+            .update()
+            .put(&key, bench.alias(module), |_| keep)
+            .await
+            .unwrap()
+    };
+    assert!(put("a", true).await, "there is nothing to keep");
+    let first = bench.world.records.peek(&key);
+    assert!(
+        put("a", true).await,
+        "what is there already counts as written"
+    );
+    assert_eq!(bench.world.records.peek(&key), first);
+    assert!(!put("b", true).await);
+    assert_eq!(bench.world.records.peek(&key), first);
+    assert!(put("b", false).await);
+    assert_eq!(
+        bench.world.records.peek(&key).unwrap().item,
+        bench.alias("b")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_is_removed_only_while_it_is_what_was_meant() {
+    let bench = bench();
+    let key = ItemKey::request("1");
+    let remove = async |module: &str| {
+        let meant = bench.alias(module);
+        bench
+            .update()
+            .remove(&key, |item| *item == meant)
+            .await
+            .unwrap();
+        bench.world.records.peek(&key).is_some()
+    };
+    bench
+        .update()
+        .put(&key, bench.alias("a"), |_| false)
+        .await
+        .unwrap();
+    assert!(remove("b").await);
+    assert!(!remove("a").await);
+    assert!(!remove("a").await, "removing what is gone changes nothing");
+}

@@ -1,0 +1,83 @@
+//! Fixtures: each is described, and together they are small.
+
+use crate::project::{Problems, files, read, root};
+
+const FOLDER: &str = "tests/fixtures/";
+
+/// The most bytes of all fixtures.
+const MOST_BYTES: u64 = 3 << 20;
+
+/// What says how fixtures are made and what they must give: described as a whole.
+const DESCRIBED_AS_A_WHOLE: [&str; 6] = [
+    "README.md",
+    "build.sh",
+    "manifest.json",
+    "sources/",
+    "tools/",
+    "expected/",
+];
+
+/// Returns the first cells of the tables in the fixtures' page.
+fn described() -> Vec<String> {
+    let page = read("tests/fixtures/README.md").unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows
+        .filter_map(|row| row.split(" | ").next())
+        .map(str::to_owned);
+    cells.filter(|cell| cell != "File").collect()
+}
+
+#[test]
+fn every_fixture_has_its_line_and_every_line_its_fixture() {
+    let mut problems = Problems::default();
+    let described = described();
+    let fixtures: Vec<String> = files()
+        .iter()
+        .filter_map(|file| file.strip_prefix(FOLDER))
+        .map(str::to_owned)
+        .collect();
+    for fixture in &fixtures {
+        let as_a_whole = DESCRIBED_AS_A_WHOLE
+            .iter()
+            .any(|part| fixture.starts_with(part));
+        // A bundle is a folder.
+        let has_line = described
+            .iter()
+            .any(|cell| fixture == cell || fixture.starts_with(&format!("{cell}/")));
+        if !as_a_whole && !has_line {
+            problems.add(
+                format!("{FOLDER}{fixture}"),
+                "is not described",
+                "add a line to tests/fixtures/README.md: what it is, how it is made",
+            );
+        }
+    }
+    for cell in described
+        .iter()
+        .filter(|cell| !root().join(FOLDER).join(cell).exists())
+    {
+        problems.add(
+            "tests/fixtures/README.md",
+            format!("describes {cell}, which is not there"),
+            "run tests/fixtures/build.sh, or remove the line",
+        );
+    }
+    problems.report();
+}
+
+#[test]
+fn the_fixtures_are_small_together() {
+    let fixtures = files().into_iter().filter(|file| file.starts_with(FOLDER));
+    let bytes: u64 = fixtures
+        .map(|file| {
+            root()
+                .join(file)
+                .metadata()
+                .map_or(0, |metadata| metadata.len())
+        })
+        .sum();
+    assert!(
+        bytes < MOST_BYTES,
+        "{FOLDER}: {bytes} bytes are more than {MOST_BYTES}: make a smaller program"
+    );
+}

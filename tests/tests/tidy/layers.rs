@@ -1,0 +1,352 @@
+//! The table of layers in ARCHITECTURE.md, as data.
+
+use crate::project::{Problems, code, read, sources};
+
+/// A layer of the crate: its folder, and the layers it may use.
+struct Layer {
+    name: &'static str,
+    may_use: &'static [&'static str],
+}
+
+const CRATE: &str = "shared/src";
+
+const LAYERS: [Layer; 9] = [
+    Layer {
+        name: "domain",
+        may_use: &[],
+    },
+    Layer {
+        name: "api",
+        may_use: &["domain"],
+    },
+    Layer {
+        name: "cache",
+        may_use: &["domain"],
+    },
+    Layer {
+        name: "debuginfo",
+        may_use: &["domain", "cache"],
+    },
+    Layer {
+        name: "symbolicate",
+        may_use: &["domain", "api", "cache", "debuginfo"],
+    },
+    Layer {
+        name: "ports",
+        may_use: &["domain", "cache"],
+    },
+    Layer {
+        name: "flows",
+        may_use: &[
+            "domain",
+            "api",
+            "cache",
+            "debuginfo",
+            "symbolicate",
+            "ports",
+        ],
+    },
+    Layer {
+        name: "adapters",
+        may_use: &["domain", "cache", "ports"],
+    },
+    Layer {
+        name: "runtime",
+        may_use: &[
+            "domain",
+            "api",
+            "cache",
+            "debuginfo",
+            "symbolicate",
+            "ports",
+            "flows",
+            "adapters",
+        ],
+    },
+];
+
+/// What the functions may name of the crate.
+const FUNCTIONS_MAY_USE: [&str; 3] = ["runtime", "flows", "api"];
+
+/// What may be used beyond the table: where, what, why.
+const EXCEPTIONS: [(&str, &str, &str); 4] = [
+    (
+        "shared/src/adapters/parser/",
+        "crate::debuginfo",
+        "the parser of the tests parses in its own process",
+    ),
+    (
+        "functions/derive/src/",
+        "symdepot::ports::LaneMessage",
+        "the messages of the lanes are read at the edge",
+    ),
+    (
+        "functions/symbolicate/src/",
+        "symdepot::domain::Scope",
+        "`?scope=` is read at the edge",
+    ),
+    (
+        "functions/derive/tests/",
+        "symdepot::",
+        "the parser's process is tested with the program that it is",
+    ),
+];
+
+/// What `symbolicate` may use of `cache`: the name of a kind, and nothing of how things are stored.
+const KIND_ONLY: &str = "crate::cache::Kind";
+
+const NO_ASYNC: [&str; 5] = ["domain", "api", "cache", "debuginfo", "symbolicate"];
+
+const REMEDY: &str = "move the code to a layer that may use it, or pass the value in; see the table in ARCHITECTURE.md";
+
+fn is_exception(file: &str, text: &str) -> bool {
+    EXCEPTIONS
+        .iter()
+        .any(|(place, what, _)| file.starts_with(place) && text.contains(what))
+}
+
+/// Returns the modules of the crate that a line names after `prefix`.
+fn named<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut names = Vec::new();
+    for (at, _) in text.match_indices(prefix) {
+        if text[..at].ends_with(is_name) {
+            continue;
+        }
+        let rest = &text[at + prefix.len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            // The heads of a group; the groups inside belong to a head.
+            let mut depth = 0;
+            let mut head = 0;
+            for (end, c) in group.char_indices() {
+                match c {
+                    '{' => depth += 1,
+                    '}' if depth > 0 => depth -= 1,
+                    ',' | '}' if depth == 0 => {
+                        names.push(group[head..end].trim());
+                        head = end + 1;
+                    }
+                    _ => {}
+                }
+            }
+            let last = group[head.min(group.len())..].trim();
+            names.extend((depth == 0 && !last.contains('}')).then_some(last));
+        } else {
+            names.push(rest);
+        }
+    }
+    let name = |text: &'a str| text.split(|c| !is_name(c)).next().unwrap_or_default();
+    names
+        .into_iter()
+        .map(name)
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+#[test]
+fn a_layer_uses_only_what_the_table_allows() {
+    let mut problems = Problems::default();
+    for layer in &LAYERS {
+        for file in sources(&format!("{CRATE}/{}/", layer.name)) {
+            for line in code(&file) {
+                for name in named(&line.text, "crate::") {
+                    let is_layer = LAYERS.iter().any(|layer| layer.name == name);
+                    let allowed = name == layer.name || layer.may_use.contains(&name);
+                    if is_layer && !allowed && !is_exception(&file, &line.text) {
+                        let rule = format!("`{}` may not use `{name}`: {}", layer.name, line.text);
+                        problems.add(format!("{file}:{}", line.number), rule, REMEDY);
+                    }
+                }
+                if layer.name == "symbolicate"
+                    && line.text.contains("crate::cache")
+                    && !line.text.contains(KIND_ONLY)
+                {
+                    let rule = format!(
+                        "`symbolicate` may use of `cache` only `Kind`: {}",
+                        line.text
+                    );
+                    problems.add(format!("{file}:{}", line.number), rule, REMEDY);
+                }
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn every_module_of_the_crate_is_in_the_table() {
+    let text = read("shared/src/lib.rs").unwrap();
+    let modules: Vec<&str> = text
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("pub mod ")
+                .and_then(|rest| rest.strip_suffix(';'))
+        })
+        .collect();
+    let mut layers: Vec<&str> = LAYERS.iter().map(|layer| layer.name).collect();
+    layers.sort_unstable();
+    assert_eq!(
+        modules, layers,
+        "shared/src/lib.rs: a module is a layer: add it here and to ARCHITECTURE.md"
+    );
+    let architecture = read("ARCHITECTURE.md").unwrap();
+    for layer in layers {
+        let row = format!("| `{layer}` |");
+        assert!(
+            architecture.contains(&row),
+            "ARCHITECTURE.md: the table of layers lacks a row `{row}`"
+        );
+    }
+}
+
+#[test]
+fn functions_know_flows_and_no_stores() {
+    let mut problems = Problems::default();
+    for file in sources("functions/") {
+        for line in code(&file) {
+            for name in named(&line.text, "symdepot::") {
+                if !FUNCTIONS_MAY_USE.contains(&name) && !is_exception(&file, &line.text) {
+                    let rule = format!("a function may not use `{name}`: {}", line.text);
+                    problems.add(
+                        format!("{file}:{}", line.number),
+                        rule,
+                        "do it in `flows` or `runtime`",
+                    );
+                }
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn the_local_stack_knows_nothing_of_the_crate() {
+    let mut problems = Problems::default();
+    let remedy = "speak AWS's protocol: what shares the crate's code shares its bugs";
+    for file in sources("infra/local/") {
+        for line in code(&file)
+            .iter()
+            .filter(|line| !named(&line.text, "symdepot::").is_empty())
+        {
+            problems.add(
+                format!("{file}:{}", line.number),
+                format!("uses the crate: {}", line.text),
+                remedy,
+            );
+        }
+    }
+    let manifest = read("infra/local/Cargo.toml").unwrap();
+    for line in manifest
+        .lines()
+        .filter(|line| line.starts_with("symdepot.") || line.starts_with("symdepot ="))
+    {
+        problems.add(
+            "infra/local/Cargo.toml",
+            format!("depends on the crate: {line}"),
+            remedy,
+        );
+    }
+    problems.report();
+}
+
+#[test]
+fn decisions_are_pure() {
+    let mut problems = Problems::default();
+    for layer in NO_ASYNC {
+        for file in sources(&format!("{CRATE}/{layer}/")) {
+            for line in code(&file) {
+                let words = line
+                    .text
+                    .split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                if words.clone().any(|word| word == "async") || line.text.contains(".await") {
+                    let rule = format!("`{layer}` has no `async`: {}", line.text);
+                    problems.add(
+                        format!("{file}:{}", line.number),
+                        rule,
+                        "fetch in `flows`, decide on values here",
+                    );
+                }
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn the_core_builds_without_the_aws_sdk() {
+    let mut problems = Problems::default();
+    let may = |file: &str| {
+        file.starts_with("shared/src/adapters/aws/") || file.starts_with("shared/src/runtime/")
+    };
+    for file in sources(CRATE).into_iter().filter(|file| !may(file)) {
+        for line in code(&file) {
+            let names = line
+                .text
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            for name in names.filter(|name| name.starts_with("aws_") || name.starts_with("lambda_"))
+            {
+                let rule = format!("uses `{name}`");
+                problems.add(
+                    format!("{file}:{}", line.number),
+                    rule,
+                    "put it into adapters/aws or runtime, behind a port",
+                );
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn names_are_read_off_paths_and_groups() {
+    assert_eq!(
+        named("use crate::cache::{Kind, Entry};", "crate::"),
+        ["cache"]
+    );
+    assert_eq!(
+        named(
+            "use crate::{api::{self, limits}, domain, ports::Lanes};",
+            "crate::"
+        ),
+        ["api", "domain", "ports"]
+    );
+    assert_eq!(
+        named("let x: crate::a::B = crate::c(my_crate::d);", "crate::"),
+        ["a", "c"]
+    );
+    assert_eq!(named("use crate::{", "crate::"), Vec::<&str>::new());
+}
+
+#[test]
+fn groups_over_several_lines_are_not_hidden_from_the_table() {
+    let mut problems = Problems::default();
+    for file in sources(CRATE) {
+        for line in code(&file) {
+            if ["use crate::{", "use symdepot::{"]
+                .iter()
+                .any(|start| line.text == *start)
+            {
+                let rule = "a group of layers over several lines cannot be read by this test";
+                problems.add(
+                    format!("{file}:{}", line.number),
+                    rule,
+                    "write one `use` a layer",
+                );
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn every_exception_is_still_needed() {
+    for (place, what, why) in EXCEPTIONS {
+        let used = sources(place)
+            .iter()
+            .any(|file| code(file).iter().any(|line| line.text.contains(what)));
+        assert!(
+            used,
+            "{place} does not use {what} any more ({why}): remove the exception"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! Settings: what the code reads is what the template sets, and what the documents explain.
+
+use std::collections::BTreeSet;
+
+use crate::project::{code, read};
+
+/// Returns the variables that `runtime/config.rs` reads through its checks. `TMPDIR` is Lambda's own, and read beside them.
+fn read_by_the_code() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let lines = code("shared/src/runtime/config.rs")
+        .into_iter()
+        .take_while(|line| line.text != "#[cfg(test)]");
+    // Calls may be broken into lines.
+    let text: String = lines.map(|line| line.text).collect();
+    for reading in ["env.text(\"", "env.number(\"", "env.seconds(\""] {
+        for (at, _) in text.match_indices(reading) {
+            let rest = &text[at + reading.len()..];
+            names.extend(rest.split('"').next().map(str::to_owned));
+        }
+    }
+    assert!(
+        names.len() > 10,
+        "shared/src/runtime/config.rs: found only {names:?}"
+    );
+    names
+}
+
+/// Returns the variables that the template sets for every function.
+fn set_by_the_template() -> BTreeSet<String> {
+    let text = read("infra/template.yaml").unwrap();
+    let mut names = BTreeSet::new();
+    let globals = text
+        .lines()
+        .skip_while(|line| !line.starts_with("Globals:"))
+        .skip(1);
+    let mut depth = None;
+    for line in globals.take_while(|line| line.starts_with(' ') || line.trim().is_empty()) {
+        let indent = line.len() - line.trim_start().len();
+        match depth {
+            None if line.trim() == "Variables:" => depth = Some(indent),
+            Some(variables) if indent > variables && !line.trim_start().starts_with('#') => {
+                names.extend(line.trim().split(':').next().map(str::to_owned));
+            }
+            Some(variables) if indent <= variables && !line.trim().is_empty() => break,
+            _ => {}
+        }
+    }
+    names
+}
+
+#[test]
+fn the_template_sets_every_variable_that_the_code_reads_and_no_other() {
+    let (read, set) = (read_by_the_code(), set_by_the_template());
+    let missing: Vec<_> = read.difference(&set).collect();
+    let unread: Vec<_> = set.difference(&read).collect();
+    assert!(
+        missing.is_empty(),
+        "infra/template.yaml: Globals.Function.Environment lacks {missing:?}, which shared/src/runtime/config.rs reads: set them"
+    );
+    assert!(
+        unread.is_empty(),
+        "infra/template.yaml: Globals.Function.Environment sets {unread:?}, which shared/src/runtime/config.rs does not read: remove them"
+    );
+}
+
+#[test]
+fn every_setting_is_explained() {
+    let text = read("docs/settings.md").unwrap();
+    for name in read_by_the_code() {
+        assert!(
+            text.contains(&format!("`{name}`")),
+            "docs/settings.md: lacks `{name}`: say what it does, its unit and its default"
+        );
+    }
+}

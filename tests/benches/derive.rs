@@ -3,6 +3,8 @@
 //! `SYMDEPOT_BENCH_DIF` names a debug file of your own, beside the sample program's. The parser process needs
 //! `SYMDEPOT_BINARIES`; `make bench-real` does the same with large files, each plain run in a process of its own.
 
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
+
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -26,22 +28,33 @@ fn all_caches(criterion: &mut Criterion) {
 }
 
 fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
-    let bytes = Bytes::from(std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    let bytes = Bytes::from(
+        std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+    );
     let runtime = Runtime::new().unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let mut group = criterion.benchmark_group(format!("derive {name}"));
     if bytes.len() > 10_000_000 {
         group.sample_size(10);
     }
-    group.bench_function("plain symbolic", |bencher| bencher.iter(|| plain::derive(path).unwrap()));
+    group.bench_function("plain symbolic", |bencher| {
+        bencher.iter(|| plain::derive(path).unwrap())
+    });
     let ours = InProcessDeriver::new(MEMORY);
     group.bench_function("ours, in this process", |bencher| {
         bencher.iter(|| runtime.block_on(derive(&ours, &bytes)));
     });
     match Binaries::from_env() {
         Ok(binaries) => {
-            let limits = ParserLimits { memory_bytes: MEMORY, cpu_seconds: 900 };
-            let ours = ProcessDeriver::new(binaries.get("derive"), limits, ScratchSpace::new(folder.path(), MEMORY));
+            let limits = ParserLimits {
+                memory_bytes: MEMORY,
+                cpu_seconds: 900,
+            };
+            let ours = ProcessDeriver::new(
+                binaries.get("derive"),
+                limits,
+                ScratchSpace::new(folder.path(), MEMORY),
+            );
             group.bench_function("ours, in a parser process", |bencher| {
                 bencher.iter(|| runtime.block_on(derive(&ours, &bytes)));
             });
@@ -58,10 +71,19 @@ async fn derive(deriver: &dyn Deriver, bytes: &Bytes) -> usize {
     let mut parser = deriver.open(dif, false).await.unwrap();
     let mut derived = 0;
     for (index, object) in parser.inspect().await.unwrap().objects.iter().enumerate() {
-        let job = |kind: &Kind| DeriveJob { kind: *kind, rank: Rank::of(&object.features, kind.purpose()) };
-        let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type).iter().map(job).collect();
+        let job = |kind: &Kind| DeriveJob {
+            kind: *kind,
+            rank: Rank::of(&object.features, kind.purpose()),
+        };
+        let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type)
+            .iter()
+            .map(job)
+            .collect();
         let answers = parser.derive(index, &jobs).await.unwrap();
-        derived += answers.into_iter().map(|answer| answer.unwrap().blob.len()).sum::<usize>();
+        derived += answers
+            .into_iter()
+            .map(|answer| answer.unwrap().blob.len())
+            .sum::<usize>();
     }
     derived
 }

@@ -2,6 +2,8 @@
 //!
 //! `SYMDEPOT_BENCH_DIF` names a debug file of your own to look up in, beside the sample program's.
 
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
+
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
@@ -28,25 +30,36 @@ fn thirty_frames(criterion: &mut Criterion) {
 fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
     let view = ByteView::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let object = Object::parse(&view).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let raw = plain::symcache(&object).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let raw =
+        plain::symcache(&object).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let body = body(&object);
-    criterion.bench_function(&format!("30 frames, {name}, SymCache of {} kB", raw.len() / 1000), |bencher| {
-        bencher.iter(|| {
-            // As the handler does it: the header of the cache is parsed for each request.
-            let request = parse_request(black_box(&body)).unwrap();
-            let cache = LookupCache::Sym(SymCache::parse(&raw).unwrap());
-            let found = ModuleOutcome::Found { cache, features: Features::default(), considered: Considered::default() };
-            let (completed, stats) = symbolicate(&request, &plan(&request), &[found]);
-            assert_eq!(stats.frames.symbolicated, FRAMES);
-            serde_json::to_vec(&Response::Completed(completed)).unwrap()
-        });
-    });
+    criterion.bench_function(
+        &format!("30 frames, {name}, SymCache of {} kB", raw.len() / 1000),
+        |bencher| {
+            bencher.iter(|| {
+                // As the handler does it: the header of the cache is parsed for each request.
+                let request = parse_request(black_box(&body)).unwrap();
+                let cache = LookupCache::Sym(SymCache::parse(&raw).unwrap());
+                let found = ModuleOutcome::Found {
+                    cache,
+                    features: Features::default(),
+                    considered: Considered::default(),
+                };
+                let (completed, stats) = symbolicate(&request, &plan(&request), &[found]);
+                assert_eq!(stats.frames.symbolicated, FRAMES);
+                serde_json::to_vec(&Response::Completed(completed)).unwrap()
+            });
+        },
+    );
 }
 
 /// Returns a request with frames in the middle of functions that are far apart.
 fn body(object: &Object<'_>) -> Vec<u8> {
-    let mut functions: Vec<u64> =
-        object.symbols().filter(|symbol| symbol.size > 0).map(|symbol| symbol.address + symbol.size / 2).collect();
+    let mut functions: Vec<u64> = object
+        .symbols()
+        .filter(|symbol| symbol.size > 0)
+        .map(|symbol| symbol.address + symbol.size / 2)
+        .collect();
     functions.sort_unstable();
     let frame = |number: usize| {
         let address = IMAGE + functions[number * functions.len() / FRAMES];

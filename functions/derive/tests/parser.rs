@@ -1,5 +1,7 @@
 //! The parser process, as `derive` starts it: what comes of good files, and who survives bad ones.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{Missing, ObjectMeta};
 
-/// What is where in a DIF. Made by [`super::unpack`], completed by [`super::inspect`].
+/// What is where in a DIF. Made by [`super::unpack()`], completed by [`super::inspect()`].
 ///
 /// Whoever holds it, the DIF and what was unpacked can derive, also in another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

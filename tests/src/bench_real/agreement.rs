@@ -1,8 +1,12 @@
 //! How far the answers of the stack agree with those of `eu-addr2line`.
 //!
 //! Names agree if they are equal after clone suffixes are removed and both are demangled alike, or if they are aliases: names
-//! of the symbol table for the function at that address. Lines agree if base name and line of the innermost frame are equal.
-//! What does not agree is sorted into classes, by what can be seen from outside.
+//! of the symbol table for the function at that address. One case of the latter is counted apart: functions that nobody
+//! outside their file can call have no linkage name in their debug information, and the tool names them without scope and
+//! parameters; ours is then the name that the symbol table has at that address.
+//!
+//! Lines agree if base name and line of the innermost frame are equal. What does not agree is sorted into classes, by what
+//! can be seen from outside.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +45,7 @@ struct OurFrame {
 enum Verdict {
     Equal,
     Alias,
+    Unqualified,
     BothNothing,
     Differs(&'static str),
 }
@@ -56,28 +61,67 @@ pub async fn of_program(
     seed: u64,
     report: &mut Report,
 ) -> Result<(), BenchError> {
-    say("agreement", &format!("{count} random addresses in functions of {}, with eu-addr2line", program.name));
+    say(
+        "agreement",
+        &format!(
+            "{count} random addresses in functions of {}, with eu-addr2line",
+            program.name
+        ),
+    );
     let addresses = program.addresses(count, seed);
     let ours = symbolicate(client, program, &addresses, seed).await?;
-    let linked: Vec<u64> = addresses.iter().map(|address| address + program.load_address).collect();
+    let linked: Vec<u64> = addresses
+        .iter()
+        .map(|address| address + program.load_address)
+        .collect();
     let theirs = oracle::ask(&program.debug, &linked)?;
 
     let mut names = Tally::default();
     let mut lines = Tally::default();
     for ((address, ours), theirs) in addresses.iter().zip(&ours).zip(&theirs) {
         let verdict = compare_names(program, *address, ours, theirs);
-        names.count(verdict, || example(*address, &our_names(ours), &their_names(theirs)));
+        names.count(verdict, || {
+            example(*address, &our_names(ours), &their_names(theirs))
+        });
         let verdict = compare_lines(ours, theirs);
-        lines.count(verdict, || example(*address, &our_lines(ours), &their_lines(theirs)));
+        lines.count(verdict, || {
+            example(*address, &our_lines(ours), &their_lines(theirs))
+        });
     }
     let group = format!("Agreement on {}", program.name);
     let percent = names.agreed_percent();
-    report.add(&group, Row::new("function names", format!("{percent:.1} %")).target("≥ 99 %", percent >= 99.0));
-    report.add(&group, Row::new("of these by an alias in the symbol table", names.of(Verdict::Alias).to_string()));
-    report.add(&group, Row::new("file and line of the innermost frame", format!("{:.1} %", lines.agreed_percent())));
+    report.add(
+        &group,
+        Row::new("function names", format!("{percent:.1} %")).target("≥ 99 %", percent >= 99.0),
+    );
+    report.add(
+        &group,
+        Row::new(
+            "of these by an alias in the symbol table",
+            names.of(Verdict::Alias).to_string(),
+        ),
+    );
+    let unqualified = names.of(Verdict::Unqualified).to_string();
+    report.add(
+        &group,
+        Row::new(
+            "of these without scope and parameters in eu-addr2line",
+            unqualified,
+        ),
+    );
+    report.add(
+        &group,
+        Row::new(
+            "file and line of the innermost frame",
+            format!("{:.1} %", lines.agreed_percent()),
+        ),
+    );
     for (what, tally) in [("name", &names), ("line", &lines)] {
         for (class, (count, examples)) in &tally.differing {
-            report.add(&group, Row::new(format!("{what}: {class}"), count.to_string()));
+            report.add(
+                &group,
+                Row::new(format!("{what}: {class}"), count.to_string()),
+            );
             for example in examples {
                 detail(&format!("    {example}"));
             }
@@ -87,22 +131,36 @@ pub async fn of_program(
 }
 
 /// Sends the addresses in requests of 30 to 100 frames.
-async fn symbolicate(client: &Client, program: &Program, addresses: &[u64], seed: u64) -> Result<Vec<Ours>, BenchError> {
+async fn symbolicate(
+    client: &Client,
+    program: &Program,
+    addresses: &[u64],
+    seed: u64,
+) -> Result<Vec<Ours>, BenchError> {
     let mut chance = StdRng::seed_from_u64(seed);
     let mut all = Vec::with_capacity(addresses.len());
     let mut left = addresses;
     while !left.is_empty() {
         let (batch, rest) = left.split_at(left.len().min(chance.random_range(30..=100)));
         left = rest;
-        let answer = client.completed("timeout=25", &request(program, batch)).await?;
-        let frames = answer["stacktraces"][0]["frames"].as_array().cloned().unwrap_or_default();
+        let answer = client
+            .completed("timeout=25", &request(program, batch))
+            .await?;
+        let frames = answer["stacktraces"][0]["frames"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let mut batch = vec![Ours::default(); batch.len()];
         for frame in &frames {
-            let index = frame["original_index"].as_u64().and_then(|index| usize::try_from(index).ok());
-            let ours = index.and_then(|index| batch.get_mut(index)).ok_or_else(|| BenchError::Answer {
-                what: "a frame of the answer",
-                found: frame.to_string(),
-            })?;
+            let index = frame["original_index"]
+                .as_u64()
+                .and_then(|index| usize::try_from(index).ok());
+            let ours = index
+                .and_then(|index| batch.get_mut(index))
+                .ok_or_else(|| BenchError::Answer {
+                    what: "a frame of the answer",
+                    found: frame.to_string(),
+                })?;
             ours.frames.push(our_frame(frame));
         }
         all.append(&mut batch);
@@ -126,15 +184,32 @@ pub(super) fn request(program: &Program, addresses: &[u64]) -> Value {
 }
 
 fn our_frame(frame: &Value) -> OurFrame {
-    let symbol = frame["symbol"].as_str().or(frame["function"].as_str()).map(str::to_owned);
-    let file = frame["abs_path"].as_str().or(frame["filename"].as_str()).map(|path| base_name(path).to_owned());
+    let symbol = frame["symbol"]
+        .as_str()
+        .or(frame["function"].as_str())
+        .map(str::to_owned);
+    let file = frame["abs_path"]
+        .as_str()
+        .or(frame["filename"].as_str())
+        .map(|path| base_name(path).to_owned());
     let line = frame["lineno"].as_u64().filter(|line| *line > 0);
-    OurFrame { symbol, line: file.zip(line) }
+    OurFrame {
+        symbol,
+        line: file.zip(line),
+    }
 }
 
 fn compare_names(program: &Program, address: u64, ours: &Ours, theirs: &Said) -> Verdict {
-    let our_chain: Vec<String> = ours.frames.iter().filter_map(|frame| frame.symbol.as_deref().map(normalized)).collect();
-    let their_chain: Vec<String> = theirs.frames.iter().filter_map(|frame| frame.function.as_deref().map(normalized)).collect();
+    let our_chain: Vec<String> = ours
+        .frames
+        .iter()
+        .filter_map(|frame| frame.symbol.as_deref().map(normalized))
+        .collect();
+    let their_chain: Vec<String> = theirs
+        .frames
+        .iter()
+        .filter_map(|frame| frame.function.as_deref().map(normalized))
+        .collect();
     let (our_name, their_name) = match (our_chain.first(), their_chain.first()) {
         (None, None) => return Verdict::BothNothing,
         (None, Some(_)) => return Verdict::Differs("only eu-addr2line has one"),
@@ -148,9 +223,13 @@ fn compare_names(program: &Program, address: u64, ours: &Ours, theirs: &Said) ->
     if aliases.contains(our_name) && aliases.contains(their_name) {
         return Verdict::Alias;
     }
-    Verdict::Differs(if bare(our_name) == bare(their_name) {
-        "eu-addr2line leaves out scope or parameters"
-    } else if our_chain.contains(their_name) {
+    if aliases.contains(our_name)
+        && is_unqualified(their_name)
+        && bare(our_name) == bare(their_name)
+    {
+        return Verdict::Unqualified;
+    }
+    Verdict::Differs(if our_chain.contains(their_name) {
         "eu-addr2line leaves out the innermost inlined call"
     } else if their_chain.contains(our_name) {
         "we leave out the innermost inlined call"
@@ -175,15 +254,25 @@ fn compare_lines(ours: &Ours, theirs: &Said) -> Verdict {
     if ours_first == theirs_first {
         return Verdict::Equal;
     }
-    Verdict::Differs(if ours.frames.iter().any(|frame| frame.line.as_ref() == Some(&theirs_first)) {
-        "eu-addr2line's is that of an outer frame of ours"
-    } else if theirs.frames.iter().any(|frame| frame.line.as_ref() == Some(&ours_first)) {
-        "ours is that of an outer frame of eu-addr2line's"
-    } else if ours_first.0 == theirs_first.0 {
-        "another line of the same file"
-    } else {
-        "another file"
-    })
+    Verdict::Differs(
+        if ours
+            .frames
+            .iter()
+            .any(|frame| frame.line.as_ref() == Some(&theirs_first))
+        {
+            "eu-addr2line's is that of an outer frame of ours"
+        } else if theirs
+            .frames
+            .iter()
+            .any(|frame| frame.line.as_ref() == Some(&ours_first))
+        {
+            "ours is that of an outer frame of eu-addr2line's"
+        } else if ours_first.0 == theirs_first.0 {
+            "another line of the same file"
+        } else {
+            "another file"
+        },
+    )
 }
 
 /// Returns a name without what compilers append to clones, demangled.
@@ -197,11 +286,24 @@ fn normalized(name: &str) -> String {
 
 /// Removes `.isra.0`, `.part.1`, `.constprop.2`, `.cold`, `.lto_priv.3`, `.localalias`, however many there are.
 fn without_clone_suffix(name: &str) -> &str {
-    const SUFFIXES: [&str; 8] = ["isra", "part", "constprop", "cold", "lto_priv", "localalias", "llvm", "clone"];
+    const SUFFIXES: [&str; 8] = [
+        "isra",
+        "part",
+        "constprop",
+        "cold",
+        "lto_priv",
+        "localalias",
+        "llvm",
+        "clone",
+    ];
     let mut name = name;
     while let Some((rest, last)) = name.rsplit_once('.') {
         let is_number = !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit());
-        let numbered = || rest.rsplit_once('.').filter(|(_, word)| SUFFIXES.contains(word)).map(|(rest, _)| rest);
+        let numbered = || {
+            rest.rsplit_once('.')
+                .filter(|(_, word)| SUFFIXES.contains(word))
+                .map(|(rest, _)| rest)
+        };
         name = match is_number {
             true => match numbered() {
                 Some(rest) => rest,
@@ -214,11 +316,53 @@ fn without_clone_suffix(name: &str) -> &str {
     name
 }
 
+/// Tells whether a name has neither scope nor parameters; it may have template arguments.
+fn is_unqualified(name: &str) -> bool {
+    let plain = name.split('<').next().unwrap_or(name);
+    !plain.contains("::") && !plain.contains('(')
+}
+
 /// Returns the last part of a demangled name, without parameters and template arguments.
 fn bare(name: &str) -> &str {
-    let end = name.find(['(', '<']).filter(|at| *at > 0).unwrap_or(name.len());
-    let name = name.get(..end).unwrap_or(name);
-    name.rsplit("::").next().unwrap_or(name)
+    let mut depth = 0_usize;
+    let mut start = 0;
+    let bytes = name.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'<' | b'(' if at == start => depth += 1, // of (anonymous namespace), or {lambda} and the like
+            b'(' | b'<' if depth == 0 => {
+                // Behind the arguments the name goes on, or it does not.
+                let rest = name.get(at..).unwrap_or_default();
+                if !goes_on(rest) {
+                    return name.get(start..at).unwrap_or(name);
+                }
+                depth += 1;
+            }
+            b'(' | b'<' => depth += 1,
+            b')' | b'>' => depth = depth.saturating_sub(1),
+            b':' if depth == 0 && bytes.get(at + 1) != Some(&b':') => start = at + 1,
+            _ => {}
+        }
+    }
+    name.get(start..).unwrap_or(name)
+}
+
+/// Tells whether a name goes on with another part behind what these brackets hold.
+fn goes_on(brackets: &str) -> bool {
+    let mut depth = 0_usize;
+    for (at, byte) in brackets.bytes().enumerate() {
+        match byte {
+            b'(' | b'<' => depth += 1,
+            b')' | b'>' => depth = depth.saturating_sub(1),
+            b':' if depth == 0 => {
+                return brackets
+                    .get(at + 1..)
+                    .is_some_and(|rest| rest.starts_with(':'));
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 #[derive(Debug, Default)]
@@ -257,31 +401,56 @@ fn example(address: u64, ours: &str, theirs: &str) -> String {
 }
 
 fn our_names(ours: &Ours) -> String {
-    joined(ours.frames.iter().map(|frame| frame.symbol.as_deref().map(normalized)))
+    joined(
+        ours.frames
+            .iter()
+            .map(|frame| frame.symbol.as_deref().map(normalized)),
+    )
 }
 
 fn their_names(theirs: &Said) -> String {
-    joined(theirs.frames.iter().map(|frame| frame.function.as_deref().map(normalized)))
+    joined(
+        theirs
+            .frames
+            .iter()
+            .map(|frame| frame.function.as_deref().map(normalized)),
+    )
 }
 
 fn our_lines(ours: &Ours) -> String {
-    joined(ours.frames.iter().map(|frame| frame.line.as_ref().map(|(file, line)| format!("{file}:{line}"))))
+    joined(ours.frames.iter().map(|frame| {
+        frame
+            .line
+            .as_ref()
+            .map(|(file, line)| format!("{file}:{line}"))
+    }))
 }
 
 fn their_lines(theirs: &Said) -> String {
-    joined(theirs.frames.iter().map(|frame| frame.line.as_ref().map(|(file, line)| format!("{file}:{line}"))))
+    joined(theirs.frames.iter().map(|frame| {
+        frame
+            .line
+            .as_ref()
+            .map(|(file, line)| format!("{file}:{line}"))
+    }))
 }
 
 /// Joins what is said of frames, innermost first, each cut to what fits a line.
 fn joined(parts: impl Iterator<Item = Option<String>>) -> String {
     const LONGEST: usize = 90;
     let cut = |part: Option<String>| match part {
-        Some(part) if part.chars().count() > LONGEST => part.chars().take(LONGEST).chain(['…']).collect(),
+        Some(part) if part.chars().count() > LONGEST => {
+            part.chars().take(LONGEST).chain(['…']).collect()
+        }
         Some(part) => part,
         None => "–".to_owned(),
     };
     let parts: Vec<String> = parts.map(cut).take(4).collect();
-    if parts.is_empty() { "–".to_owned() } else { parts.join(" < ") }
+    if parts.is_empty() {
+        "–".to_owned()
+    } else {
+        parts.join(" < ")
+    }
 }
 
 #[cfg(test)]
@@ -302,7 +471,12 @@ mod tests {
 
     #[test]
     fn a_bare_name_has_neither_scope_nor_parameters() {
-        assert_eq!(bare("a::b<int>::c(int, a::d)"), "b");
+        assert_eq!(bare("a::b<int, c::d<e> >::c(int, a::d) const"), "c");
+        assert_eq!(
+            bare("(anonymous namespace)::play(std::vector<a::b>)"),
+            "play"
+        );
+        assert_eq!(bare("a::b<int>"), "b");
         assert_eq!(bare("a::b(int)"), "b");
         assert_eq!(bare("b"), "b");
     }

@@ -17,7 +17,10 @@ use super::{BenchError, PATIENCE, percentile};
 use crate::stack::{Binaries, LocalStack, Process};
 
 /// More than any file here needs.
-const LIMITS: ParserLimits = ParserLimits { memory_bytes: 16 << 30, cpu_seconds: 900 };
+const LIMITS: ParserLimits = ParserLimits {
+    memory_bytes: 16 << 30,
+    cpu_seconds: 900,
+};
 
 /// How much a file is handed over at a time.
 const PIECE: usize = 8 << 20;
@@ -45,27 +48,59 @@ pub async fn against_plain(
         our_runs.push(ours(binaries, path).await?);
     }
     let median = |seconds: Vec<f64>| percentile(&seconds, 50);
-    let plain_time = median(plain_runs.iter().map(|(_, took)| took.as_secs_f64()).collect());
-    let plain_peak = median(plain_runs.iter().map(|(work, _)| work.peak_bytes as f64).collect());
+    let plain_time = median(
+        plain_runs
+            .iter()
+            .map(|(_, took)| took.as_secs_f64())
+            .collect(),
+    );
+    let plain_peak = median(
+        plain_runs
+            .iter()
+            .map(|(work, _)| work.peak_bytes as f64)
+            .collect(),
+    );
     let our_time = median(our_runs.iter().map(|run| run.took.as_secs_f64()).collect());
     let our_peak = median(our_runs.iter().map(|run| run.peak_bytes as f64).collect());
-    let work = plain_runs.first().map(|(work, _)| *work).unwrap_or_default();
+    let work = plain_runs
+        .first()
+        .map(|(work, _)| *work)
+        .unwrap_or_default();
 
     let group = format!("Deriving {name}");
-    let Work { symcache, cficache, .. } = work;
-    let shrinks = |sizes: plain::Sizes| {
-        format!("{} → {}", bytes(sizes.raw), bytes(sizes.compressed))
-    };
+    let Work {
+        symcache, cficache, ..
+    } = work;
+    let shrinks =
+        |sizes: plain::Sizes| format!("{} → {}", bytes(sizes.raw), bytes(sizes.compressed));
     report.add(&group, Row::new("SymCache, raw → zstd", shrinks(symcache)));
     report.add(&group, Row::new("CFI cache, raw → zstd", shrinks(cficache)));
-    report.add(&group, Row::new("plain symbolic, one process", format!("{plain_time:.2} s")));
-    report.add(&group, Row::new("our parser process", format!("{our_time:.2} s")));
+    report.add(
+        &group,
+        Row::new("plain symbolic, one process", format!("{plain_time:.2} s")),
+    );
+    report.add(
+        &group,
+        Row::new("our parser process", format!("{our_time:.2} s")),
+    );
     let time = our_time / plain_time;
-    report.add(&group, Row::new("time, ours to plain", ratio(time)).target("≤ 1.1 ×", time <= 1.1));
-    report.add(&group, Row::new("peak memory, plain", bytes(plain_peak as u64)));
-    report.add(&group, Row::new("peak memory, our parser process", bytes(our_peak as u64)));
+    report.add(
+        &group,
+        Row::new("time, ours to plain", ratio(time)).target("≤ 1.1 ×", time <= 1.1),
+    );
+    report.add(
+        &group,
+        Row::new("peak memory, plain", bytes(plain_peak as u64)),
+    );
+    report.add(
+        &group,
+        Row::new("peak memory, our parser process", bytes(our_peak as u64)),
+    );
     let memory = our_peak / plain_peak;
-    report.add(&group, Row::new("peak memory, ours to plain", ratio(memory)).target("≤ 1.15 ×", memory <= 1.15));
+    report.add(
+        &group,
+        Row::new("peak memory, ours to plain", ratio(memory)).target("≤ 1.15 ×", memory <= 1.15),
+    );
     Ok(())
 }
 
@@ -75,11 +110,17 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let data = std::fs::read(path).map_err(BenchError::file(path))?;
     let size = data.len() as u64;
-    let deriver = ProcessDeriver::new(binaries.get("derive"), LIMITS, ScratchSpace::new(folder, 4 * size + (1 << 30)));
+    let deriver = ProcessDeriver::new(
+        binaries.get("derive"),
+        LIMITS,
+        ScratchSpace::new(folder, 4 * size + (1 << 30)),
+    );
     let mut dif = deriver.reserve(size)?;
     let data = bytes::Bytes::from(data);
     for at in (0..data.len()).step_by(PIECE) {
-        dif.write_at(at as u64, data.slice(at..data.len().min(at + PIECE))).await.map_err(ParseError::from)?;
+        dif.write_at(at as u64, data.slice(at..data.len().min(at + PIECE)))
+            .await
+            .map_err(ParseError::from)?;
     }
     drop(data);
 
@@ -87,16 +128,33 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     let mut session = deriver.open(dif, false).await?;
     let inspection = session.inspect().await?;
     for (index, object) in inspection.objects.iter().enumerate() {
-        let job = |kind: &Kind| DeriveJob { kind: *kind, rank: Rank::of(&object.features, kind.purpose()) };
-        let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type).iter().map(job).collect();
+        let job = |kind: &Kind| DeriveJob {
+            kind: *kind,
+            rank: Rank::of(&object.features, kind.purpose()),
+        };
+        let jobs: Vec<DeriveJob> = Kind::derived_from(object.file_type)
+            .iter()
+            .map(job)
+            .collect();
         for answer in session.derive(index, &jobs).await? {
-            answer.map_err(|missing| BenchError::Dif { path: path.to_owned(), reason: missing.detail })?;
+            answer.map_err(|missing| BenchError::Dif {
+                path: path.to_owned(),
+                reason: missing.detail,
+            })?;
         }
     }
     let took = began.elapsed();
-    let is_parser = |process: &&Process| process.arguments.get(1).is_some_and(|argument| argument == parser::COMMAND);
+    let is_parser = |process: &&Process| {
+        process
+            .arguments
+            .get(1)
+            .is_some_and(|argument| argument == parser::COMMAND)
+    };
     let family = Process::tree(std::process::id());
-    let peak_bytes = family.iter().find(is_parser).map_or(0, |process| process.memory().1);
+    let peak_bytes = family
+        .iter()
+        .find(is_parser)
+        .map_or(0, |process| process.memory().1);
     Ok(Ours { took, peak_bytes })
 }
 
@@ -122,19 +180,54 @@ pub async fn through_the_stack(
     let ready = began.elapsed();
     let explained = client.explain(&key).await?;
     if explained.body["state"] != "applied" {
-        return Err(BenchError::Answer { what: "what became of an upload", found: explained.text });
+        return Err(BenchError::Answer {
+            what: "what became of an upload",
+            found: explained.text,
+        });
     }
     let stats = client.stats().await?;
     let derive = stats.function("derive");
     let group = format!("Uploading {}", program.name);
-    report.add(&group, Row::new("the upload", format!("{:.2} s", uploaded.as_secs_f64())));
-    report.add(&group, Row::new("from its begin until crashes are symbolicated", format!("{:.2} s", ready.as_secs_f64())));
-    report.add(&group, Row::new("the function: fetch, derive, publish", format!("{:.2} s", derive.duration_ms.max / 1000.0)));
-    report.add(&group, Row::new("peak memory of function and parser together", bytes(derive.max_rss)));
-    report.add(&group, Row::new("AWS calls of the function", stats.aws_calls().to_string()));
-    for (path, size) in client.blobs().await?.iter().filter(|blob| !before.contains(blob)) {
+    report.add(
+        &group,
+        Row::new("the upload", format!("{:.2} s", uploaded.as_secs_f64())),
+    );
+    report.add(
+        &group,
+        Row::new(
+            "from its begin until crashes are symbolicated",
+            format!("{:.2} s", ready.as_secs_f64()),
+        ),
+    );
+    report.add(
+        &group,
+        Row::new(
+            "the function: fetch, derive, publish",
+            format!("{:.2} s", derive.duration_ms.max / 1000.0),
+        ),
+    );
+    report.add(
+        &group,
+        Row::new(
+            "peak memory of function and parser together",
+            bytes(derive.max_rss),
+        ),
+    );
+    report.add(
+        &group,
+        Row::new("AWS calls of the function", stats.aws_calls().to_string()),
+    );
+    for (path, size) in client
+        .blobs()
+        .await?
+        .iter()
+        .filter(|blob| !before.contains(blob))
+    {
         let kind = path.split('/').nth(1).unwrap_or_default();
-        report.add(&group, Row::new(format!("blob of the {kind}"), bytes(*size)));
+        report.add(
+            &group,
+            Row::new(format!("blob of the {kind}"), bytes(*size)),
+        );
     }
     Ok(())
 }

@@ -147,7 +147,10 @@ impl BenchError {
 pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     let binaries = Binaries::from_env()?;
     packages::check_tools()?;
-    let cache = arguments.cache.clone().unwrap_or_else(|| checkout().join("target/bench-real"));
+    let cache = arguments
+        .cache
+        .clone()
+        .unwrap_or_else(|| checkout().join("target/bench-real"));
     let mut report = Report::default();
     report.environment = report::environment();
 
@@ -159,22 +162,52 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         programs.push((Program::read(source.name, &files.debug)?, files));
     }
 
-    say("deriving", &format!("our parser process against one plain process, {} times each", arguments.runs));
+    say(
+        "deriving",
+        &format!(
+            "our parser process against one plain process, {} times each",
+            arguments.runs
+        ),
+    );
     for (program, files) in &programs {
-        deriving::against_plain(&binaries, &program.name, &files.debug, arguments.runs, &mut report).await?;
+        deriving::against_plain(
+            &binaries,
+            &program.name,
+            &files.debug,
+            arguments.runs,
+            &mut report,
+        )
+        .await?;
     }
     if let Some((program, files)) = programs.last() {
-        deriving::against_plain(&binaries, &format!("{} (program)", program.name), &files.program, arguments.runs, &mut report).await?;
+        deriving::against_plain(
+            &binaries,
+            &format!("{} (program)", program.name),
+            &files.program,
+            arguments.runs,
+            &mut report,
+        )
+        .await?;
     }
 
     let folder = tempfile::TempDir::new_in(&cache).map_err(BenchError::file(&cache))?;
     let stack = LocalStack::start(Options::new(binaries.clone(), folder.path())).await?;
-    say("the stack", &format!("{} on an empty folder", stack.client().addresses().gateway));
+    say(
+        "the stack",
+        &format!("{} on an empty folder", stack.client().addresses().gateway),
+    );
     for (program, files) in &programs {
         deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
     }
     for (program, _) in &programs {
-        agreement::of_program(stack.client(), program, arguments.addresses, arguments.seed, &mut report).await?;
+        agreement::of_program(
+            stack.client(),
+            program,
+            arguments.addresses,
+            arguments.seed,
+            &mut report,
+        )
+        .await?;
     }
     if let Some((program, _)) = programs.last() {
         latency::measure(&stack, program, arguments, &mut report).await?;
@@ -198,5 +231,8 @@ pub(crate) fn detail(text: &str) {
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0.0)
+    sorted
+        .get((sorted.len() * percent).div_ceil(100).saturating_sub(1))
+        .copied()
+        .unwrap_or(0.0)
 }

@@ -27,9 +27,15 @@ pub struct Frame {
 /// # Errors
 /// It cannot be run, or says something else than expected.
 pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
-    let failed = |source| BenchError::Tool { tool: "eu-addr2line".to_owned(), source };
+    let failed = |source| BenchError::Tool {
+        tool: "eu-addr2line".to_owned(),
+        source,
+    };
     let mut questions = tempfile::tempfile().map_err(failed)?;
-    let text: String = addresses.iter().map(|address| format!("{address:#x}\n")).collect();
+    let text: String = addresses
+        .iter()
+        .map(|address| format!("{address:#x}\n"))
+        .collect();
     questions.write_all(text.as_bytes()).map_err(failed)?;
     std::io::Seek::rewind(&mut questions).map_err(failed)?;
     let output = Command::new("eu-addr2line")
@@ -43,7 +49,12 @@ pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
     if !output.status.success() || said.len() != addresses.len() {
         return Err(BenchError::Answer {
             what: "what eu-addr2line says",
-            found: format!("{} answers to {} addresses; {}", said.len(), addresses.len(), String::from_utf8_lossy(&output.stderr)),
+            found: format!(
+                "{} answers to {} addresses; {}",
+                said.len(),
+                addresses.len(),
+                String::from_utf8_lossy(&output.stderr)
+            ),
         });
     }
     Ok(said)
@@ -60,7 +71,10 @@ fn parse(text: &str) -> Vec<Said> {
         }
         let place = lines.next().unwrap_or_default();
         if let Some(said) = all.last_mut() {
-            said.frames.push(Frame { function: function(line), line: place_of(place) });
+            said.frames.push(Frame {
+                function: function(line),
+                line: place_of(place),
+            });
         }
     }
     all
@@ -78,7 +92,10 @@ fn place_of(place: &str) -> Option<(String, u64)> {
     let number = |text: &str| text.parse::<u64>().ok();
     let (rest, last) = place.rsplit_once(':')?;
     let last = number(last)?;
-    let (file, line) = match rest.rsplit_once(':').and_then(|(file, line)| Some((file, number(line)?))) {
+    let (file, line) = match rest
+        .rsplit_once(':')
+        .and_then(|(file, line)| Some((file, number(line)?)))
+    {
         Some((file, line)) => (file, line),
         None => (rest, last),
     };
@@ -104,7 +121,13 @@ mod tests {
             function: function.map(str::to_owned),
             line: line.map(|(file, line)| (file.to_owned(), line)),
         };
-        assert_eq!(said[0].frames, [frame(Some("_ZN1aD4Ev"), Some(("b.h", 1070))), frame(Some("_Z1cv"), Some(("c.cc", 688)))]);
+        assert_eq!(
+            said[0].frames,
+            [
+                frame(Some("_ZN1aD4Ev"), Some(("b.h", 1070))),
+                frame(Some("_Z1cv"), Some(("c.cc", 688)))
+            ]
+        );
         assert_eq!(said[1].frames, [frame(Some("_fini"), None)]);
         assert_eq!(said[2].frames, [frame(None, None)]);
     }

@@ -24,8 +24,18 @@ pub struct Source {
 
 /// The programs: C with assembler and many aliases, and C++ with many inlined calls.
 pub const SOURCES: [Source; 2] = [
-    Source { name: "libc", package: "libc6", debug_package: "libc6-dbg", path: "/libc.so.6" },
-    Source { name: "ceph-osd", package: "ceph-osd", debug_package: "ceph-osd-dbg", path: "/bin/ceph-osd" },
+    Source {
+        name: "libc",
+        package: "libc6",
+        debug_package: "libc6-dbg",
+        path: "/libc.so.6",
+    },
+    Source {
+        name: "ceph-osd",
+        package: "ceph-osd",
+        debug_package: "ceph-osd-dbg",
+        path: "/bin/ceph-osd",
+    },
 ];
 
 /// The files of a program.
@@ -44,9 +54,18 @@ pub struct Files {
 /// # Errors
 /// [`BenchError::MissingTool`].
 pub fn check_tools() -> Result<(), BenchError> {
-    let tools = [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("tar", "tar"), ("eu-addr2line", "elfutils")];
+    let tools = [
+        ("apt-get", "apt"),
+        ("dpkg-deb", "dpkg"),
+        ("tar", "tar"),
+        ("eu-addr2line", "elfutils"),
+    ];
     for (tool, package) in tools {
-        let tried = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let tried = Command::new(tool)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         if tried.is_err() {
             return Err(BenchError::MissingTool { tool, package });
         }
@@ -71,10 +90,26 @@ pub fn files(cache: &Path, source: Source) -> Result<Files, BenchError> {
     let debug = cache.join(format!("{version}.{}.debug", source.name));
     if !debug.is_file() {
         let id = build_id(&program)?;
-        let wanted = format!("/.build-id/{}/{}.debug", id.get(..2).unwrap_or_default(), id.get(2..).unwrap_or_default());
-        unpack(&debug_package, &wanted, |path| path.ends_with(&wanted), &debug)?;
+        let wanted = format!(
+            "/.build-id/{}/{}.debug",
+            id.get(..2).unwrap_or_default(),
+            id.get(2..).unwrap_or_default()
+        );
+        unpack(
+            &debug_package,
+            &wanted,
+            |path| path.ends_with(&wanted),
+            &debug,
+        )?;
     }
-    Ok(Files { version: version.replace("_amd64", "").replace("_arm64", "").replace('_', " "), program, debug })
+    Ok(Files {
+        version: version
+            .replace("_amd64", "")
+            .replace("_arm64", "")
+            .replace('_', " "),
+        program,
+        debug,
+    })
 }
 
 /// Downloads a package, unless it is there.
@@ -84,9 +119,17 @@ fn download(cache: &Path, package: &str) -> Result<PathBuf, BenchError> {
     }
     detail(&format!("apt-get download {package}"));
     let hint = "; are there package lists (apt-get update), and does this Debian have the package?";
-    run(Command::new("apt-get").arg("download").arg(package).current_dir(cache), hint)?;
-    downloaded(cache, package)?
-        .ok_or_else(|| BenchError::NotInPackage { package: package.to_owned(), wanted: "file after its download".to_owned() })
+    run(
+        Command::new("apt-get")
+            .arg("download")
+            .arg(package)
+            .current_dir(cache),
+        hint,
+    )?;
+    downloaded(cache, package)?.ok_or_else(|| BenchError::NotInPackage {
+        package: package.to_owned(),
+        wanted: "file after its download".to_owned(),
+    })
 }
 
 fn downloaded(cache: &Path, package: &str) -> Result<Option<PathBuf>, BenchError> {
@@ -105,31 +148,61 @@ fn downloaded(cache: &Path, package: &str) -> Result<Option<PathBuf>, BenchError
 }
 
 /// Unpacks one file of a package: the others may be gigabytes.
-fn unpack(package: &Path, wanted: &str, is_it: impl Fn(&str) -> bool, to: &Path) -> Result<(), BenchError> {
-    let listing = run(Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package).pipe_to(&mut Command::new("tar").arg("-t"))?, "")?;
-    let path = listing.lines().find(|path| is_it(path)).ok_or_else(|| BenchError::NotInPackage {
-        package: package.display().to_string(),
-        wanted: wanted.to_owned(),
-    })?;
+fn unpack(
+    package: &Path,
+    wanted: &str,
+    is_it: impl Fn(&str) -> bool,
+    to: &Path,
+) -> Result<(), BenchError> {
+    let mut tar = Command::new("tar");
+    tar.arg("-t");
+    let listing = run(
+        Command::new("dpkg-deb")
+            .arg("--fsys-tarfile")
+            .arg(package)
+            .pipe_to(&mut tar)?,
+        "",
+    )?;
+    let path =
+        listing
+            .lines()
+            .find(|path| is_it(path))
+            .ok_or_else(|| BenchError::NotInPackage {
+                package: package.display().to_string(),
+                wanted: wanted.to_owned(),
+            })?;
     detail(&format!("unpacking {path}"));
     let part = to.with_extension("part");
     let file = File::create(&part).map_err(BenchError::file(&part))?;
     let mut tar = Command::new("tar");
     tar.arg("-xO").arg(path);
-    let tar = Command::new("dpkg-deb").arg("--fsys-tarfile").arg(package).pipe_to(&mut tar)?.stdout(file);
+    let tar = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .pipe_to(&mut tar)?
+        .stdout(file);
     run_to_end(tar, "")?;
     std::fs::rename(&part, to).map_err(BenchError::file(to))
 }
 
 fn build_id(program: &Path) -> Result<String, BenchError> {
-    let unreadable = |reason: String| BenchError::Dif { path: program.to_owned(), reason };
+    let unreadable = |reason: String| BenchError::Dif {
+        path: program.to_owned(),
+        reason,
+    };
     let view = ByteView::open(program).map_err(BenchError::file(program))?;
     let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
-    object.code_id().map(|id| id.to_string()).ok_or_else(|| unreadable("it has no build id".to_owned()))
+    object
+        .code_id()
+        .map(|id| id.to_string())
+        .ok_or_else(|| unreadable("it has no build id".to_owned()))
 }
 
 fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// One command behind another.
@@ -140,7 +213,10 @@ trait PipeTo {
 
 impl PipeTo for Command {
     fn pipe_to<'a>(&mut self, other: &'a mut Command) -> Result<&'a mut Command, BenchError> {
-        let tool = |source| BenchError::Tool { tool: self.get_program().to_string_lossy().into_owned(), source };
+        let tool = |source| BenchError::Tool {
+            tool: self.get_program().to_string_lossy().into_owned(),
+            source,
+        };
         let mut first = Command::new(self.get_program());
         first.args(self.get_args()).stdout(Stdio::piped());
         let mut first = first.spawn().map_err(tool)?;
@@ -159,11 +235,24 @@ fn run(command: &mut Command, hint: &'static str) -> Result<String, BenchError> 
 
 fn run_to_end(command: &mut Command, hint: &'static str) -> Result<String, BenchError> {
     let tool = command.get_program().to_string_lossy().into_owned();
-    let child = command.stderr(Stdio::piped()).spawn().map_err(|source| BenchError::Tool { tool: tool.clone(), source })?;
-    let output = child.wait_with_output().map_err(|source| BenchError::Tool { tool, source })?;
+    let child = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| BenchError::Tool {
+            tool: tool.clone(),
+            source,
+        })?;
+    let output = child
+        .wait_with_output()
+        .map_err(|source| BenchError::Tool { tool, source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(BenchError::ToolFailed { command: format!("{command:?}"), status: output.status, said, hint })
+    Err(BenchError::ToolFailed {
+        command: format!("{command:?}"),
+        status: output.status,
+        said,
+        hint,
+    })
 }

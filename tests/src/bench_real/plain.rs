@@ -42,14 +42,23 @@ pub struct Sizes {
 /// [`BenchError::Dif`] where `symbolic` fails.
 pub fn derive(path: &Path) -> Result<Work, BenchError> {
     let began = Instant::now();
-    let unreadable = |reason: String| BenchError::Dif { path: path.to_owned(), reason };
+    let unreadable = |reason: String| BenchError::Dif {
+        path: path.to_owned(),
+        reason,
+    };
     let view = ByteView::open(path).map_err(BenchError::file(path))?;
     let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
-    let symcache = compressed(&symcache(&object).map_err(unreadable)?).map_err(BenchError::file(path))?;
+    let symcache =
+        compressed(&symcache(&object).map_err(unreadable)?).map_err(BenchError::file(path))?;
     let cfi = CfiCache::from_object(&object).map_err(|error| unreadable(error.to_string()))?;
     let cficache = compressed(cfi.as_slice()).map_err(BenchError::file(path))?;
     let seconds = began.elapsed().as_secs_f64();
-    Ok(Work { seconds, peak_bytes: own_peak(), symcache, cficache })
+    Ok(Work {
+        seconds,
+        peak_bytes: own_peak(),
+        symcache,
+        cficache,
+    })
 }
 
 /// Returns the SymCache of an object.
@@ -58,9 +67,13 @@ pub fn derive(path: &Path) -> Result<Work, BenchError> {
 /// What `symbolic` says is wrong.
 pub fn symcache(object: &Object<'_>) -> Result<Vec<u8>, String> {
     let mut converter = SymCacheConverter::new();
-    converter.process_object(object).map_err(|error| error.to_string())?;
+    converter
+        .process_object(object)
+        .map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    converter.serialize(&mut bytes).map_err(|error| error.to_string())?;
+    converter
+        .serialize(&mut bytes)
+        .map_err(|error| error.to_string())?;
     Ok(bytes)
 }
 
@@ -70,9 +83,16 @@ pub fn symcache(object: &Object<'_>) -> Result<Vec<u8>, String> {
 /// # Errors
 /// It cannot be started, or fails.
 pub fn in_own_process(path: &Path) -> Result<(Work, Duration), BenchError> {
-    let failed = |source| BenchError::Tool { tool: "this program".to_owned(), source };
+    let failed = |source| BenchError::Tool {
+        tool: "this program".to_owned(),
+        source,
+    };
     let began = Instant::now();
-    let output = std::process::Command::new(std::env::current_exe().map_err(failed)?).arg("plain").arg(path).output().map_err(failed)?;
+    let output = std::process::Command::new(std::env::current_exe().map_err(failed)?)
+        .arg("plain")
+        .arg(path)
+        .output()
+        .map_err(failed)?;
     let took = began.elapsed();
     let work = serde_json::from_slice(&output.stdout).map_err(|error| BenchError::Answer {
         what: "what the plain process says",
@@ -83,13 +103,17 @@ pub fn in_own_process(path: &Path) -> Result<(Work, Duration), BenchError> {
 
 fn compressed(raw: &[u8]) -> std::io::Result<Sizes> {
     let compressed = zstd::bulk::compress(raw, ZSTD_LEVEL)?;
-    Ok(Sizes { raw: raw.len() as u64, compressed: compressed.len() as u64 })
+    Ok(Sizes {
+        raw: raw.len() as u64,
+        compressed: compressed.len() as u64,
+    })
 }
 
 /// Source: `man 5 proc_pid_status`, VmHWM.
 fn own_peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let kilobytes =
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }

@@ -39,7 +39,10 @@ impl Program {
     /// # Errors
     /// [`BenchError::Dif`] where it has no ids or no functions.
     pub fn read(name: &str, debug: &Path) -> Result<Self, BenchError> {
-        let unreadable = |reason: String| BenchError::Dif { path: debug.to_owned(), reason };
+        let unreadable = |reason: String| BenchError::Dif {
+            path: debug.to_owned(),
+            reason,
+        };
         let view = ByteView::open(debug).map_err(BenchError::file(debug))?;
         let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
         let mut functions: BTreeMap<u64, Function> = BTreeMap::new();
@@ -55,7 +58,10 @@ impl Program {
             name: name.to_owned(),
             debug: debug.to_owned(),
             debug_id: object.debug_id().to_string(),
-            code_id: object.code_id().map(|id| id.to_string()).unwrap_or_default(),
+            code_id: object
+                .code_id()
+                .map(|id| id.to_string())
+                .unwrap_or_default(),
             load_address: object.load_address(),
             functions,
         })
@@ -63,7 +69,11 @@ impl Program {
 
     /// Returns addresses in functions, each byte of a function as likely as any other, in no order.
     pub fn addresses(&self, count: usize, seed: u64) -> Vec<u64> {
-        let total: u64 = self.functions.iter().map(|(start, function)| function.end - start).sum();
+        let total: u64 = self
+            .functions
+            .iter()
+            .map(|(start, function)| function.end - start)
+            .sum();
         let mut chance = StdRng::seed_from_u64(seed);
         let at_offset = |mut offset: u64| {
             for (start, function) in &self.functions {
@@ -75,7 +85,9 @@ impl Program {
             }
             0
         };
-        (0..count).map(|_| at_offset(chance.random_range(0..total))).collect()
+        (0..count)
+            .map(|_| at_offset(chance.random_range(0..total)))
+            .collect()
     }
 
     /// Returns every name that the symbol table has for the function at an address.

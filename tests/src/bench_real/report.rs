@@ -29,7 +29,11 @@ pub struct Row {
 impl Row {
     /// A number without a target.
     pub fn new(what: impl Into<String>, value: impl Into<String>) -> Self {
-        Self { what: what.into(), value: value.into(), target: None }
+        Self {
+            what: what.into(),
+            value: value.into(),
+            target: None,
+        }
     }
 
     /// Adds what the number should be, and whether it is.
@@ -51,14 +55,21 @@ impl Report {
         anstream::println!("  {:<58} {:>18}  {verdict}", row.what, row.value);
         match self.groups.iter_mut().find(|known| known.title == group) {
             Some(known) => known.rows.push(row),
-            None => self.groups.push(Group { title: group.to_owned(), rows: vec![row] }),
+            None => self.groups.push(Group {
+                title: group.to_owned(),
+                rows: vec![row],
+            }),
         }
     }
 
     /// Returns how many numbers miss their targets, of how many that have one.
     pub fn missed(&self) -> (usize, usize) {
-        let targets: Vec<bool> =
-            self.groups.iter().flat_map(|group| &group.rows).filter_map(|row| row.target.as_ref().map(|(_, met)| *met)).collect();
+        let targets: Vec<bool> = self
+            .groups
+            .iter()
+            .flat_map(|group| &group.rows)
+            .filter_map(|row| row.target.as_ref().map(|(_, met)| *met))
+            .collect();
         (targets.iter().filter(|met| !**met).count(), targets.len())
     }
 
@@ -66,10 +77,18 @@ impl Report {
     pub fn print(&self) {
         let title = Style::new().bold();
         let dim = Style::new().dimmed();
-        anstream::println!("\n{title}All numbers{title:#} {dim}{}{dim:#}", self.environment.join(", "));
+        anstream::println!(
+            "\n{title}All numbers{title:#} {dim}{}{dim:#}",
+            self.environment.join(", ")
+        );
         for group in &self.groups {
             anstream::println!("\n  {title}{}{title:#}", group.title);
-            for Row { what, value, target } in &group.rows {
+            for Row {
+                what,
+                value,
+                target,
+            } in &group.rows
+            {
                 let verdict = match target {
                     Some((target, met)) => format!("{dim}{target:<12}{dim:#} {}", coloured(*met)),
                     None => String::new(),
@@ -85,8 +104,17 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text = format!("{}.\n", self.environment.join(", "));
         for group in &self.groups {
-            let _ = write!(text, "\n| {} | | Target | |\n|---|---:|---:|---|\n", group.title);
-            for Row { what, value, target } in &group.rows {
+            let _ = write!(
+                text,
+                "\n| {} | | Target | |\n|---|---:|---:|---|\n",
+                group.title
+            );
+            for Row {
+                what,
+                value,
+                target,
+            } in &group.rows
+            {
                 let (target, met) = match target {
                     Some((target, true)) => (target.as_str(), "ok"),
                     Some((target, false)) => (target.as_str(), "**missed**"),
@@ -111,12 +139,19 @@ fn coloured(met: bool) -> String {
 pub fn environment() -> Vec<String> {
     let field = |path: &str, name: &str, separator: char| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(separator).map(str::to_owned));
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix(name)?
+                .trim_start()
+                .strip_prefix(separator)
+                .map(str::to_owned)
+        });
         line.map(|value| value.trim().trim_matches('"').to_owned())
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let processor = field("/proc/cpuinfo", "model name", ':').unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-    let system = field("/etc/os-release", "PRETTY_NAME", '=').unwrap_or_else(|| std::env::consts::OS.to_owned());
+    let processor = field("/proc/cpuinfo", "model name", ':')
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let system = field("/etc/os-release", "PRETTY_NAME", '=')
+        .unwrap_or_else(|| std::env::consts::OS.to_owned());
     vec![format!("{cores} cores of {processor}"), system]
 }
 
@@ -131,7 +166,11 @@ pub fn bytes(bytes: u64) -> String {
 
 /// Writes milliseconds.
 pub fn milliseconds(value: f64) -> String {
-    if value < 10.0 { format!("{value:.2} ms") } else { format!("{value:.0} ms") }
+    if value < 10.0 {
+        format!("{value:.2} ms")
+    } else {
+        format!("{value:.0} ms")
+    }
 }
 
 /// Writes a ratio.

@@ -15,24 +15,37 @@ const MOST_BYTES: u64 = 15_000_000;
 ///
 /// # Errors
 /// A function does not answer.
-pub async fn measure(stack: &LocalStack, binaries: &Binaries, starts: usize, report: &mut Report) -> Result<(), BenchError> {
+pub async fn measure(
+    stack: &LocalStack,
+    binaries: &Binaries,
+    starts: usize,
+    report: &mut Report,
+) -> Result<(), BenchError> {
     say("starts", &format!("{starts} cold starts of each function"));
     let client = stack.client();
     client.clear_stats().await?;
     for number in 0..starts.max(1) {
         client.end_functions().await?;
         let request = client.request(Method::GET, "/healthcheck");
-        client.send("the health check", request).await?.expect(200, "the health check")?;
+        client
+            .send("the health check", request)
+            .await?
+            .expect(200, "the health check")?;
         client.prune(true).await?;
         // An upload that is done with at once.
-        client.upload(&format!("global/bench/nothing-{number}"), Vec::new()).await?;
+        client
+            .upload(&format!("global/bench/nothing-{number}"), Vec::new())
+            .await?;
         client.idle(PATIENCE).await?;
     }
     let stats = client.stats().await?;
     let group = "Functions";
     for name in ["symbolicate", "derive", "prune"] {
         let init = stats.function(name).init_ms;
-        let row = Row::new(format!("{name}: start to first event, p50"), milliseconds(init.p50));
+        let row = Row::new(
+            format!("{name}: start to first event, p50"),
+            milliseconds(init.p50),
+        );
         report.add(group, row.target("≤ 20 ms", init.p50 <= 20.0));
     }
     for name in ["symbolicate", "derive", "prune"] {
@@ -42,8 +55,15 @@ pub async fn measure(stack: &LocalStack, binaries: &Binaries, starts: usize, rep
                 report.add(group, row.target("≤ 15 MB", size <= MOST_BYTES));
             }
             None => {
-                let size = std::fs::metadata(binaries.get(name)).map_or(0, |metadata| metadata.len());
-                report.add(group, Row::new(format!("{name}: size, not stripped (`make build` makes it lean)"), bytes(size)));
+                let size =
+                    std::fs::metadata(binaries.get(name)).map_or(0, |metadata| metadata.len());
+                report.add(
+                    group,
+                    Row::new(
+                        format!("{name}: size, not stripped (`make build` makes it lean)"),
+                        bytes(size),
+                    ),
+                );
             }
         }
     }
@@ -52,6 +72,14 @@ pub async fn measure(stack: &LocalStack, binaries: &Binaries, starts: usize, rep
 
 /// Returns the binary that is deployed, relative to the checkout, and its size.
 fn lean(name: &str) -> Option<(PathBuf, u64)> {
-    let paths = [format!("target/lean/{name}"), format!("target/lambda/{name}/bootstrap")];
-    paths.iter().find_map(|path| Some((PathBuf::from(path), std::fs::metadata(checkout().join(path)).ok()?.len())))
+    let paths = [
+        format!("target/lean/{name}"),
+        format!("target/lambda/{name}/bootstrap"),
+    ];
+    paths.iter().find_map(|path| {
+        Some((
+            PathBuf::from(path),
+            std::fs::metadata(checkout().join(path)).ok()?.len(),
+        ))
+    })
 }

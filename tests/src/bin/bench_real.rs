@@ -45,19 +45,31 @@ fn main() -> ExitCode {
 
 fn plainly(file: &std::path::Path) -> Result<(), BenchError> {
     let work = plain::derive(file)?;
-    let json = serde_json::to_string(&work)
-        .map_err(|error| BenchError::Answer { what: "the work that was done", found: error.to_string() })?;
+    let json = serde_json::to_string(&work).map_err(|error| BenchError::Answer {
+        what: "the work that was done",
+        found: error.to_string(),
+    })?;
     anstream::println!("{json}");
     Ok(())
 }
 
 fn measure(arguments: &Arguments) -> Result<(), BenchError> {
-    let failed = |source| BenchError::Tool { tool: "this program".to_owned(), source };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(failed)?;
+    let failed = |source| BenchError::Tool {
+        tool: "this program".to_owned(),
+        source,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(failed)?;
     let report = runtime.block_on(bench_real::run(arguments))?;
     report.print();
     if let Some(path) = &arguments.markdown {
-        std::fs::write(path, report.markdown()).map_err(|source| BenchError::File { path: path.clone(), source })?;
+        std::fs::write(path, report.markdown()).map_err(|source| BenchError::File {
+            path: path.clone(),
+            source,
+        })?;
     }
     Ok(())
 }

@@ -25,6 +25,9 @@ struct Arguments {
     /// The stack.json in the data folder of the stack
     #[arg(long, default_value = ".data/stack.json")]
     stack: PathBuf,
+    /// The process of the stack, where it was started just now: a file that another one left behind is not read
+    #[arg(long)]
+    pid: Option<u32>,
     /// How long to wait for the stack
     #[arg(long, default_value_t = 60)]
     wait_seconds: u64,
@@ -39,7 +42,10 @@ enum SampleError {
     #[error("{} says where a stack was, but nothing answers at {gateway} any more; start it with `make run`", path.display())]
     Stale { path: PathBuf, gateway: String },
     #[error("cannot read {}: {source}; run this in the checkout", path.display())]
-    Fixture { path: PathBuf, source: std::io::Error },
+    Fixture {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{KEY} was uploaded, and became {state}; `curl {explain}` tells more")]
     NotApplied { state: String, explain: String },
     #[error("the answer has no stack trace: {0}")]
@@ -80,21 +86,33 @@ async fn run(arguments: Arguments) -> Result<(), SampleError> {
 async fn connect(arguments: &Arguments) -> Result<Client, SampleError> {
     let path = &arguments.stack;
     let mut said = false;
-    let ready = until("the start of the stack", Duration::from_secs(arguments.wait_seconds.max(1)), async || {
-        let addresses = Addresses::read(path).ok();
-        if addresses.is_none() && !said {
-            anstream::eprintln!("{DIM}waiting for the stack …{DIM:#}");
-            said = true;
-        }
-        addresses
-    });
+    let ready = until(
+        "the start of the stack",
+        Duration::from_secs(arguments.wait_seconds.max(1)),
+        async || {
+            let started_now =
+                |addresses: &Addresses| arguments.pid.is_none_or(|pid| pid == addresses.pid);
+            let addresses = Addresses::read(path).ok().filter(started_now);
+            if addresses.is_none() && !said {
+                anstream::eprintln!("{DIM}waiting for the stack …{DIM:#}");
+                said = true;
+            }
+            addresses
+        },
+    );
     let Ok(addresses) = ready.await else {
-        return Err(SampleError::NotUp { path: path.clone(), waited: arguments.wait_seconds.max(1) });
+        return Err(SampleError::NotUp {
+            path: path.clone(),
+            waited: arguments.wait_seconds.max(1),
+        });
     };
     let gateway = addresses.gateway.clone();
     let client = Client::new(addresses)?;
     // A stack that was killed leaves the file behind.
-    client.stats().await.map_err(|_| SampleError::Stale { path: path.clone(), gateway })?;
+    client.stats().await.map_err(|_| SampleError::Stale {
+        path: path.clone(),
+        gateway,
+    })?;
     Ok(client)
 }
 
@@ -103,11 +121,25 @@ async fn upload(client: &Client) -> Result<Option<Duration>, SampleError> {
     let path = fixture("elf/crash.debug");
     let uploaded = client.etag(KEY).await?;
     let explained = client.explain(KEY).await?;
-    let same = |name: &str| explained.body.get(name).and_then(Value::as_str).map(|text| text.trim_matches('"').to_owned());
-    if uploaded.is_some() && uploaded == same("etag") && same("state").as_deref() == Some("applied") && is_same(&path, uploaded.as_deref())? {
+    let same = |name: &str| {
+        explained
+            .body
+            .get(name)
+            .and_then(Value::as_str)
+            .map(|text| text.trim_matches('"').to_owned())
+    };
+    if uploaded.is_some()
+        && uploaded == same("etag")
+        && same("state").as_deref() == Some("applied")
+        && is_same(&path, uploaded.as_deref())?
+    {
         return Ok(None);
     }
-    anstream::eprintln!("{DIM}uploading {} to s3://{}/{KEY} …{DIM:#}", shown(&path), client.addresses().uploads());
+    anstream::eprintln!(
+        "{DIM}uploading {} to s3://{}/{KEY} …{DIM:#}",
+        shown(&path),
+        client.addresses().uploads()
+    );
     let began = Instant::now();
     client.upload_file(KEY, &path).await?;
     client.idle(Duration::from_secs(60)).await?;
@@ -117,8 +149,16 @@ async fn upload(client: &Client) -> Result<Option<Duration>, SampleError> {
         Some("applied") => Ok(Some(took)),
         state => {
             let reason = explained.body.get("reason").and_then(Value::as_str);
-            let state = [state, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
-            let state = if state.is_empty() { "nothing".to_owned() } else { state };
+            let state = [state, reason]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(": ");
+            let state = if state.is_empty() {
+                "nothing".to_owned()
+            } else {
+                state
+            };
             let explain = format!("{}/explain?key={KEY}", client.addresses().gateway);
             Err(SampleError::NotApplied { state, explain })
         }
@@ -127,13 +167,19 @@ async fn upload(client: &Client) -> Result<Option<Duration>, SampleError> {
 
 /// Tells whether an upload has the bytes of a file: the etag of an upload in one piece is its MD5.
 fn is_same(path: &Path, etag: Option<&str>) -> Result<bool, SampleError> {
-    let bytes = std::fs::read(path).map_err(|source| SampleError::Fixture { path: path.to_owned(), source })?;
+    let bytes = std::fs::read(path).map_err(|source| SampleError::Fixture {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok(etag == Some(&format!("{:x}", <md5::Md5 as md5::Digest>::digest(&bytes))))
 }
 
 fn read_json(name: &str) -> Result<Value, SampleError> {
     let path = fixture(name);
-    let unreadable = |source| SampleError::Fixture { path: path.clone(), source };
+    let unreadable = |source| SampleError::Fixture {
+        path: path.clone(),
+        source,
+    };
     let bytes = std::fs::read(&path).map_err(unreadable)?;
     serde_json::from_slice(&bytes).map_err(|error| unreadable(error.into()))
 }
@@ -143,11 +189,16 @@ fn print_before(crash: &Value) {
     let module = &crash["modules"][0];
     let name = base_name(text(module, "code_file"));
     let base = number(module, "image_addr");
-    anstream::println!("\n{TITLE}Before{TITLE:#} {DIM}what the process left: signal {}, addresses{DIM:#}\n", crash["signal"]);
+    anstream::println!(
+        "\n{TITLE}Before{TITLE:#} {DIM}what the process left: signal {}, addresses{DIM:#}\n",
+        crash["signal"]
+    );
     for (number, frame) in frames(&crash["stacktraces"][0]).iter().enumerate() {
         let address = text(frame, "instruction_addr");
         let offset = self::number(frame, "instruction_addr").saturating_sub(base);
-        anstream::println!("  {DIM}#{number:<2}{DIM:#} {ADDRESS}{address}{ADDRESS:#} {DIM}{name}+0x{offset:x}{DIM:#}");
+        anstream::println!(
+            "  {DIM}#{number:<2}{DIM:#} {ADDRESS}{address}{ADDRESS:#} {DIM}{name}+0x{offset:x}{DIM:#}"
+        );
     }
 }
 
@@ -159,23 +210,43 @@ fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
         return Err(SampleError::NoStack(answer.to_string()));
     }
     let places: Vec<String> = frames.iter().map(place).collect();
-    let width = places.iter().map(|place| place.chars().count()).max().unwrap_or_default();
-    let status = answer["modules"][0]["debug_status"].as_str().unwrap_or_default();
-    anstream::println!("\n{TITLE}After{TITLE:#} {DIM}what its debug file says of them: {status}{DIM:#}\n");
+    let width = places
+        .iter()
+        .map(|place| place.chars().count())
+        .max()
+        .unwrap_or_default();
+    let status = answer["modules"][0]["debug_status"]
+        .as_str()
+        .unwrap_or_default();
+    anstream::println!(
+        "\n{TITLE}After{TITLE:#} {DIM}what its debug file says of them: {status}{DIM:#}\n"
+    );
     let mut number = 0;
     for (at, (frame, place)) in frames.iter().zip(&places).enumerate() {
         let index = &frame["original_index"];
-        let is_inlined = frames.get(at + 1).is_some_and(|caller| !index.is_null() && caller["original_index"] == *index);
+        let is_inlined = frames
+            .get(at + 1)
+            .is_some_and(|caller| !index.is_null() && caller["original_index"] == *index);
         let is_first = at == 0 || frames[at - 1]["original_index"] != *index;
         // As it was sent: what comes back is the address of the call, one less.
-        let original = index.as_u64().and_then(|index| sent.get(usize::try_from(index).ok()?));
-        let address = if is_first { text(original.unwrap_or(frame), "instruction_addr") } else { "" };
+        let original = index
+            .as_u64()
+            .and_then(|index| sent.get(usize::try_from(index).ok()?));
+        let address = if is_first {
+            text(original.unwrap_or(frame), "instruction_addr")
+        } else {
+            ""
+        };
         let function = match text(frame, "function") {
             "" => text(frame, "status"),
             name => name,
         };
         let mark = if is_inlined { "inlined" } else { "" };
-        let shown = if is_first { format!("#{number:<2}") } else { "   ".to_owned() };
+        let shown = if is_first {
+            format!("#{number:<2}")
+        } else {
+            "   ".to_owned()
+        };
         number += usize::from(is_first);
         anstream::println!(
             "  {DIM}{shown}{DIM:#} {ADDRESS}{address:<14}{ADDRESS:#} {PLACE}{place:<width$}{PLACE:#} {DIM}{mark:<7}{DIM:#} {FUNCTION}{function}{FUNCTION:#}"
@@ -186,7 +257,8 @@ fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
 
 fn print_numbers(upload: Option<Duration>, first: Duration, warm: Duration) {
     anstream::println!();
-    let line = |what: &str, value: String| anstream::println!("  {DIM}{what:<34}{DIM:#} {value:>9}");
+    let line =
+        |what: &str, value: String| anstream::println!("  {DIM}{what:<34}{DIM:#} {value:>9}");
     match upload {
         Some(took) => line("uploaded, read and derived in", milliseconds(took)),
         None => line("uploaded", "before".to_owned()),
@@ -199,8 +271,13 @@ fn print_commands(addresses: &Addresses) {
     let Addresses { gateway, s3, .. } = addresses;
     let crash = shown(&fixture("crash.json"));
     anstream::println!("\n{TITLE}Try{TITLE:#}\n");
-    let show = |what: &str, command: &str| anstream::println!("  {DIM}# {what}{DIM:#}\n  {COMMAND}{command}{COMMAND:#}\n");
-    show("the same crash once more", &format!("curl -s {gateway}/symbolicate -d @{crash}"));
+    let show = |what: &str, command: &str| {
+        anstream::println!("  {DIM}# {what}{DIM:#}\n  {COMMAND}{command}{COMMAND:#}\n")
+    };
+    show(
+        "the same crash once more",
+        &format!("curl -s {gateway}/symbolicate -d @{crash}"),
+    );
     show(
         "a debug file of yours: ELF, Mach-O and dSYM, PE, PDB, Breakpad, WASM, as they are or in zip, gz, zst, cab",
         &format!(
@@ -208,19 +285,31 @@ fn print_commands(addresses: &Addresses) {
             addresses.uploads()
         ),
     );
-    show("what became of it", &format!("curl -s '{gateway}/explain?key=global/app.debug'"));
-    show("what all this cost: calls, bytes, times", &format!("curl -s {gateway}/_local/stats"));
+    show(
+        "what became of it",
+        &format!("curl -s '{gateway}/explain?key=global/app.debug'"),
+    );
+    show(
+        "what all this cost: calls, bytes, times",
+        &format!("curl -s {gateway}/_local/stats"),
+    );
 }
 
 /// Returns a path as it is written in this folder, where the checkout is this folder.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().ok();
-    let relative = here.filter(|here| *here == checkout()).and_then(|here| path.strip_prefix(here).ok());
+    let relative = here
+        .filter(|here| *here == checkout())
+        .and_then(|here| path.strip_prefix(here).ok());
     relative.unwrap_or(path).display().to_string()
 }
 
 fn place(frame: &Value) -> String {
-    match (text(frame, "filename"), text(frame, "abs_path"), frame["lineno"].as_u64()) {
+    match (
+        text(frame, "filename"),
+        text(frame, "abs_path"),
+        frame["lineno"].as_u64(),
+    ) {
         ("", "", _) => String::new(),
         ("", path, line) => format!("{}:{}", base_name(path), line.unwrap_or(0)),
         (name, _, line) => format!("{}:{}", base_name(name), line.unwrap_or(0)),
@@ -228,7 +317,10 @@ fn place(frame: &Value) -> String {
 }
 
 fn frames(stacktrace: &Value) -> &[Value] {
-    stacktrace["frames"].as_array().map(Vec::as_slice).unwrap_or_default()
+    stacktrace["frames"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {

@@ -32,8 +32,14 @@ impl Addresses {
     /// # Errors
     /// [`StackError::File`] where there is none, [`StackError::Addresses`] where it is another one.
     pub fn read(path: &Path) -> Result<Self, StackError> {
-        let json = std::fs::read(path).map_err(|source| StackError::File { path: path.to_owned(), source })?;
-        serde_json::from_slice(&json).map_err(|source| StackError::Addresses { path: path.to_owned(), source })
+        let json = std::fs::read(path).map_err(|source| StackError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        serde_json::from_slice(&json).map_err(|source| StackError::Addresses {
+            path: path.to_owned(),
+            source,
+        })
     }
 
     /// Returns the bucket that debug files are copied to.

@@ -19,7 +19,9 @@ impl Binaries {
     /// # Errors
     /// [`StackError::NoBinaries`] where it is not set, [`StackError::MissingBinary`] where one is not there.
     pub fn from_env() -> Result<Self, StackError> {
-        let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).ok_or(StackError::NoBinaries)?;
+        let named = std::env::var_os(VARIABLE)
+            .filter(|value| !value.is_empty())
+            .ok_or(StackError::NoBinaries)?;
         let named = PathBuf::from(named);
         let here = named.is_dir().then(|| named.clone());
         Self::in_folder(&here.unwrap_or_else(|| checkout().join(&named)))
@@ -30,7 +32,9 @@ impl Binaries {
     /// # Errors
     /// [`StackError::MissingBinary`] where one is not there.
     pub fn in_folder(folder: &Path) -> Result<Self, StackError> {
-        let binaries = Self { folder: folder.canonicalize().unwrap_or_else(|_| folder.to_owned()) };
+        let binaries = Self {
+            folder: folder.canonicalize().unwrap_or_else(|_| folder.to_owned()),
+        };
         for name in ["local-stack", "symbolicate", "derive", "prune"] {
             let path = binaries.get(name);
             if !path.is_file() {

@@ -42,16 +42,30 @@ impl Client {
             source: source.into(),
         };
         // Whatever proxy this machine uses does not know our loopback ports.
-        let http = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().map_err(unusable)?;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .tcp_nodelay(true)
+            .build()
+            .map_err(unusable)?;
         let config = aws_sdk_s3::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(aws_smithy_http_client::Builder::new().build_http())
-            .credentials_provider(Credentials::new("local", "local", None, None, "local stack"))
+            .credentials_provider(Credentials::new(
+                "local",
+                "local",
+                None,
+                None,
+                "local stack",
+            ))
             .region(Region::from_static("us-east-1"))
             .endpoint_url(addresses.s3.clone())
             .force_path_style(true)
             .build();
-        Ok(Self { s3: aws_sdk_s3::Client::from_conf(config), http, addresses })
+        Ok(Self {
+            s3: aws_sdk_s3::Client::from_conf(config),
+            http,
+            addresses,
+        })
     }
 
     /// Returns where the stack is.
@@ -76,12 +90,21 @@ impl Client {
             path: path.to_owned(),
             source: std::io::Error::other(source),
         };
-        self.put(key, ByteStream::from_path(path).await.map_err(unreadable)?).await
+        self.put(key, ByteStream::from_path(path).await.map_err(unreadable)?)
+            .await
     }
 
     async fn put(&self, key: &str, body: ByteStream) -> Result<(), StackError> {
-        let put = self.s3.put_object().bucket(self.addresses.uploads()).key(key).body(body).send().await;
-        put.map(drop).map_err(|error| self.s3_error("PutObject", key, &error))
+        let put = self
+            .s3
+            .put_object()
+            .bucket(self.addresses.uploads())
+            .key(key)
+            .body(body)
+            .send()
+            .await;
+        put.map(drop)
+            .map_err(|error| self.s3_error("PutObject", key, &error))
     }
 
     /// Removes an upload.
@@ -89,8 +112,16 @@ impl Client {
     /// # Errors
     /// [`StackError::S3`].
     pub async fn remove(&self, key: &str) -> Result<(), StackError> {
-        let removed = self.s3.delete_object().bucket(self.addresses.uploads()).key(key).send().await;
-        removed.map(drop).map_err(|error| self.s3_error("DeleteObject", key, &error))
+        let removed = self
+            .s3
+            .delete_object()
+            .bucket(self.addresses.uploads())
+            .key(key)
+            .send()
+            .await;
+        removed
+            .map(drop)
+            .map_err(|error| self.s3_error("DeleteObject", key, &error))
     }
 
     /// Returns the etag of an upload, without quotes; `None` where there is none.
@@ -98,9 +129,22 @@ impl Client {
     /// # Errors
     /// [`StackError::S3`].
     pub async fn etag(&self, key: &str) -> Result<Option<String>, StackError> {
-        match self.s3.head_object().bucket(self.addresses.uploads()).key(key).send().await {
+        match self
+            .s3
+            .head_object()
+            .bucket(self.addresses.uploads())
+            .key(key)
+            .send()
+            .await
+        {
             Ok(head) => Ok(head.e_tag().map(|etag| etag.trim_matches('"').to_owned())),
-            Err(error) if error.as_service_error().is_some_and(|error| error.is_not_found()) => Ok(None),
+            Err(error)
+                if error
+                    .as_service_error()
+                    .is_some_and(|error| error.is_not_found()) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(self.s3_error("HeadObject", key, &error)),
         }
     }
@@ -110,12 +154,23 @@ impl Client {
     /// # Errors
     /// [`StackError::S3`].
     pub async fn blobs(&self) -> Result<Vec<(String, u64)>, StackError> {
-        let mut pages = self.s3.list_objects_v2().bucket(self.addresses.caches()).into_paginator().send();
+        let mut pages = self
+            .s3
+            .list_objects_v2()
+            .bucket(self.addresses.caches())
+            .into_paginator()
+            .send();
         let mut blobs = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(|error| self.s3_error("ListObjectsV2", "", &error))?;
             let named = page.contents().iter().filter_map(|object| {
-                Some((object.key()?.to_owned(), object.size().and_then(|size| size.try_into().ok()).unwrap_or(0)))
+                Some((
+                    object.key()?.to_owned(),
+                    object
+                        .size()
+                        .and_then(|size| size.try_into().ok())
+                        .unwrap_or(0),
+                ))
             });
             blobs.extend(named);
         }
@@ -127,13 +182,28 @@ impl Client {
     /// # Errors
     /// [`StackError::S3`].
     pub async fn blob(&self, path: &str) -> Result<Vec<u8>, StackError> {
-        let got = self.s3.get_object().bucket(self.addresses.caches()).key(path).send().await;
+        let got = self
+            .s3
+            .get_object()
+            .bucket(self.addresses.caches())
+            .key(path)
+            .send()
+            .await;
         let got = got.map_err(|error| self.s3_error("GetObject", path, &error))?;
-        let bytes = got.body.collect().await.map_err(|error| self.s3_error("GetObject", path, &error))?;
+        let bytes = got
+            .body
+            .collect()
+            .await
+            .map_err(|error| self.s3_error("GetObject", path, &error))?;
         Ok(bytes.to_vec())
     }
 
-    fn s3_error(&self, operation: &'static str, key: &str, error: &dyn std::error::Error) -> StackError {
+    fn s3_error(
+        &self,
+        operation: &'static str,
+        key: &str,
+        error: &dyn std::error::Error,
+    ) -> StackError {
         StackError::S3 {
             operation,
             bucket: self.addresses.uploads().to_owned(),
@@ -144,14 +214,19 @@ impl Client {
 
     /// Begins a request to the HTTP API.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.addresses.gateway))
+        self.http
+            .request(method, format!("{}{path}", self.addresses.gateway))
     }
 
     /// Sends a request, and reads the whole answer.
     ///
     /// # Errors
     /// [`StackError::Unanswered`]. An answer that is an error is an answer.
-    pub async fn send(&self, what: &'static str, request: RequestBuilder) -> Result<Reply, StackError> {
+    pub async fn send(
+        &self,
+        what: &'static str,
+        request: RequestBuilder,
+    ) -> Result<Reply, StackError> {
         let unanswered = |source: reqwest::Error| StackError::Unanswered {
             what,
             url: self.addresses.gateway.clone(),
@@ -169,7 +244,12 @@ impl Client {
     /// # Errors
     /// [`StackError::Unanswered`].
     pub async fn symbolicate(&self, query: &str, crash: &Value) -> Result<Reply, StackError> {
-        self.send("a crash", self.request(Method::POST, &with_query("/symbolicate", query)).json(crash)).await
+        self.send(
+            "a crash",
+            self.request(Method::POST, &with_query("/symbolicate", query))
+                .json(crash),
+        )
+        .await
     }
 
     /// Sends a crash, and expects that it is completed.
@@ -177,10 +257,17 @@ impl Client {
     /// # Errors
     /// [`StackError::Refused`] for every other answer.
     pub async fn completed(&self, query: &str, crash: &Value) -> Result<Value, StackError> {
-        let reply = self.symbolicate(query, crash).await?.expect(200, "a crash")?;
+        let reply = self
+            .symbolicate(query, crash)
+            .await?
+            .expect(200, "a crash")?;
         match reply.body.get("status").and_then(Value::as_str) {
             Some("completed") => Ok(reply.body),
-            _ => Err(StackError::Refused { what: "a crash".to_owned(), status: 200, body: reply.text }),
+            _ => Err(StackError::Refused {
+                what: "a crash".to_owned(),
+                status: 200,
+                body: reply.text,
+            }),
         }
     }
 
@@ -199,7 +286,13 @@ impl Client {
     /// [`StackError::Refused`] if there is, after `patience`.
     pub async fn idle(&self, patience: Duration) -> Result<(), StackError> {
         let path = format!("/_local/idle?timeout={}", patience.as_secs_f64());
-        self.send("whether the stack is idle", self.request(Method::GET, &path)).await?.expect(200, "waiting until the stack is idle").map(drop)
+        self.send(
+            "whether the stack is idle",
+            self.request(Method::GET, &path),
+        )
+        .await?
+        .expect(200, "waiting until the stack is idle")
+        .map(drop)
     }
 
     /// Returns what the stack has counted.
@@ -207,7 +300,10 @@ impl Client {
     /// # Errors
     /// [`StackError::Refused`] where the counts cannot be read.
     pub async fn stats(&self) -> Result<Stats, StackError> {
-        let reply = self.send("the counts", self.request(Method::GET, "/_local/stats")).await?.expect(200, "the counts")?;
+        let reply = self
+            .send("the counts", self.request(Method::GET, "/_local/stats"))
+            .await?
+            .expect(200, "the counts")?;
         serde_json::from_str(&reply.text).map_err(|error| StackError::Refused {
             what: "the counts".to_owned(),
             status: reply.status,
@@ -221,7 +317,10 @@ impl Client {
     /// [`StackError::Refused`].
     pub async fn clear_stats(&self) -> Result<(), StackError> {
         let request = self.request(Method::DELETE, "/_local/stats");
-        self.send("clearing the counts", request).await?.expect(200, "clearing the counts").map(drop)
+        self.send("clearing the counts", request)
+            .await?
+            .expect(200, "clearing the counts")
+            .map(drop)
     }
 
     /// Ends all function processes: the next invocations are cold.
@@ -230,7 +329,10 @@ impl Client {
     /// [`StackError::Refused`].
     pub async fn end_functions(&self) -> Result<(), StackError> {
         let request = self.request(Method::DELETE, "/_local/functions");
-        self.send("ending the functions", request).await?.expect(200, "ending the functions").map(drop)
+        self.send("ending the functions", request)
+            .await?
+            .expect(200, "ending the functions")
+            .map(drop)
     }
 
     /// Runs the schedule now, and returns its report.
@@ -239,7 +341,11 @@ impl Client {
     /// [`StackError::Refused`].
     pub async fn prune(&self, dry_run: bool) -> Result<Value, StackError> {
         let request = self.request(Method::POST, &format!("/_local/prune?dry_run={dry_run}"));
-        Ok(self.send("the schedule", request).await?.expect(200, "the schedule")?.body)
+        Ok(self
+            .send("the schedule", request)
+            .await?
+            .expect(200, "the schedule")?
+            .body)
     }
 }
 
@@ -251,17 +357,33 @@ impl Reply {
     pub fn expect(self, status: u16, what: &str) -> Result<Self, StackError> {
         match self.status == status {
             true => Ok(self),
-            false => Err(StackError::Refused { what: what.to_owned(), status: self.status, body: self.text }),
+            false => Err(StackError::Refused {
+                what: what.to_owned(),
+                status: self.status,
+                body: self.text,
+            }),
         }
     }
 }
 
 fn with_query(path: &str, query: &str) -> String {
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+    if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    }
 }
 
 /// Encodes a key for the query of a URL.
 fn encoded(key: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
-    key.bytes().map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+    key.bytes()
+        .map(|byte| {
+            if plain(&byte) {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
 }

@@ -22,20 +22,28 @@ pub struct Options {
 impl Options {
     /// A stack of these binaries that keeps its data and its log in this folder.
     pub fn new(binaries: Binaries, folder: impl Into<PathBuf>) -> Self {
-        Self { binaries, folder: folder.into(), arguments: Vec::new() }
+        Self {
+            binaries,
+            folder: folder.into(),
+            arguments: Vec::new(),
+        }
     }
 
     /// Sets a variable of all functions, instead of the template's.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        self.arguments.extend(["--override".to_owned(), format!("{name}={value}")]);
+        self.arguments
+            .extend(["--override".to_owned(), format!("{name}={value}")]);
         self
     }
 
     /// Sets the timeout of a function in seconds, instead of the template's.
     #[must_use]
     pub fn timeout(mut self, function: &str, seconds: u64) -> Self {
-        self.arguments.extend(["--override-timeout".to_owned(), format!("{function}={seconds}")]);
+        self.arguments.extend([
+            "--override-timeout".to_owned(),
+            format!("{function}={seconds}"),
+        ]);
         self
     }
 
@@ -54,8 +62,15 @@ impl Options {
     /// [`StackError::File`] where the log cannot be written.
     pub fn command(&self) -> Result<Command, StackError> {
         let path = self.log();
-        let unusable = |source| StackError::File { path: path.clone(), source };
-        let log = File::options().create(true).append(true).open(&path).map_err(unusable)?;
+        let unusable = |source| StackError::File {
+            path: path.clone(),
+            source,
+        };
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(unusable)?;
         let mut command = Command::new(self.binaries.get("local-stack"));
         command
             .arg("--template")
@@ -89,17 +104,37 @@ impl LocalStack {
     /// [`StackError::Ended`] with the end of its log where it does not start.
     pub async fn start(options: Options) -> Result<Self, StackError> {
         let path = options.data().join("stack.json");
-        let mut child =
-            options.command()?.spawn().map_err(|source| StackError::File { path: options.binaries.get("local-stack"), source })?;
+        let mut child = options
+            .command()?
+            .spawn()
+            .map_err(|source| StackError::File {
+                path: options.binaries.get("local-stack"),
+                source,
+            })?;
         let pid = child.id();
         // A file that an earlier stack left, because it was killed, has another process in it.
-        let ready = until("the start of the stack", PATIENCE, async || match child.try_wait() {
-            Ok(Some(status)) => Some(Err(StackError::Ended { status, log: last_lines(&options.log()) })),
-            Ok(None) => Addresses::read(&path).ok().filter(|addresses| Some(addresses.pid) == pid).map(Ok),
-            Err(source) => Some(Err(StackError::File { path: path.clone(), source })),
+        let ready = until("the start of the stack", PATIENCE, async || {
+            match child.try_wait() {
+                Ok(Some(status)) => Some(Err(StackError::Ended {
+                    status,
+                    log: last_lines(&options.log()),
+                })),
+                Ok(None) => Addresses::read(&path)
+                    .ok()
+                    .filter(|addresses| Some(addresses.pid) == pid)
+                    .map(Ok),
+                Err(source) => Some(Err(StackError::File {
+                    path: path.clone(),
+                    source,
+                })),
+            }
         });
         let addresses = ready.await??;
-        Ok(Self { client: Client::new(addresses)?, options, child })
+        Ok(Self {
+            client: Client::new(addresses)?,
+            options,
+            child,
+        })
     }
 
     /// Returns its client.
@@ -123,7 +158,10 @@ impl LocalStack {
     /// [`StackError::File`] where it cannot be killed.
     pub async fn kill(&mut self) -> Result<Vec<Process>, StackError> {
         let processes = self.processes();
-        let failed = |source| StackError::File { path: PathBuf::from("/proc"), source };
+        let failed = |source| StackError::File {
+            path: PathBuf::from("/proc"),
+            source,
+        };
         self.child.kill().await.map_err(failed)?;
         Ok(processes)
     }
@@ -143,23 +181,44 @@ impl LocalStack {
     /// # Errors
     /// [`StackError::TooLate`] where it does not end.
     pub async fn stop(mut self) -> Result<(), StackError> {
-        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)) {
+        if let Some(pid) = self
+            .child
+            .id()
+            .and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?))
+        {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
         }
-        let late = |_| StackError::TooLate { what: "the end of the stack".to_owned(), after: PATIENCE };
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await.map_err(late)?;
-        ended.map(drop).map_err(|source| StackError::File { path: PathBuf::from("/proc"), source })
+        let late = |_| StackError::TooLate {
+            what: "the end of the stack".to_owned(),
+            after: PATIENCE,
+        };
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .map_err(late)?;
+        ended.map(drop).map_err(|source| StackError::File {
+            path: PathBuf::from("/proc"),
+            source,
+        })
     }
 
     /// Returns what a function has logged so far.
     pub fn log_of(&self, function: &str) -> String {
-        let path = self.options.data().join("logs").join(format!("{function}.log"));
+        let path = self
+            .options
+            .data()
+            .join("logs")
+            .join(format!("{function}.log"));
         std::fs::read_to_string(path).unwrap_or_default()
     }
 }
 
 fn last_lines(path: &Path) -> String {
-    let log = std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let log = std::fs::read(path)
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
-    lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default().join("\n")
+    lines
+        .get(lines.len().saturating_sub(LOG_LINES)..)
+        .unwrap_or_default()
+        .join("\n")
 }

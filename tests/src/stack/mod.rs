@@ -30,7 +30,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     /// Nobody says where the binaries are.
-    #[error("SYMDEPOT_BINARIES is not set: it names the folder with the binaries; `make test` builds them and sets it")]
+    #[error(
+        "SYMDEPOT_BINARIES is not set: it names the folder with the binaries; `make test` builds them and sets it"
+    )]
     NoBinaries,
     /// A binary is not there.
     #[error("there is no {}: `make test` builds it", .0.display())]
@@ -105,7 +107,11 @@ pub enum StackError {
 ///
 /// # Errors
 /// [`StackError::TooLate`] that says `what`.
-pub async fn until<T>(what: &str, patience: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> Result<T, StackError> {
+pub async fn until<T>(
+    what: &str,
+    patience: Duration,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Result<T, StackError> {
     let looking = async {
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -116,12 +122,18 @@ pub async fn until<T>(what: &str, patience: Duration, mut look: impl AsyncFnMut(
             }
         }
     };
-    let late = |_| StackError::TooLate { what: what.to_owned(), after: patience };
+    let late = |_| StackError::TooLate {
+        what: what.to_owned(),
+        after: patience,
+    };
     tokio::time::timeout(patience, looking).await.map_err(late)
 }
 
 /// Returns an error with everything that caused it.
-#[expect(clippy::borrowed_box, reason = "thiserror hands over a reference to the field")]
+#[expect(
+    clippy::borrowed_box,
+    reason = "thiserror hands over a reference to the field"
+)]
 fn chain(error: &Box<dyn std::error::Error + Send + Sync>) -> String {
     let error: &dyn std::error::Error = &**error;
     let causes = std::iter::successors(error.source(), |cause| cause.source());

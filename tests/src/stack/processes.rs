@@ -30,7 +30,12 @@ impl Process {
         let mut members: BTreeSet<i32> = i32::try_from(pid).into_iter().collect();
         loop {
             let before = members.len();
-            members.extend(all.iter().filter(|(_, stat)| members.contains(&stat.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>());
+            members.extend(
+                all.iter()
+                    .filter(|(_, stat)| members.contains(&stat.parent))
+                    .map(|(pid, _)| *pid)
+                    .collect::<Vec<_>>(),
+            );
             if members.len() == before {
                 break;
             }
@@ -38,7 +43,11 @@ impl Process {
         let is_member = |(pid, stat): &&(i32, Stat)| members.contains(pid) && stat.state != 'Z';
         all.iter()
             .filter(is_member)
-            .map(|(pid, stat)| Self { pid: *pid, arguments: arguments(*pid), started: stat.started })
+            .map(|(pid, stat)| Self {
+                pid: *pid,
+                arguments: arguments(*pid),
+                started: stat.started,
+            })
             .collect()
     }
 
@@ -50,20 +59,27 @@ impl Process {
 
     /// Tells whether it is still there; one that ended and that nobody has asked about is not.
     pub fn is_alive(&self) -> bool {
-        stat(self.pid).is_some_and(|stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X'))
+        stat(self.pid)
+            .is_some_and(|stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X'))
     }
 
     /// Returns the CPU time that it has used.
     pub fn cpu_time(&self) -> Duration {
         let per_second = rustix::param::clock_ticks_per_second().max(1);
-        let ticks = stat(self.pid).filter(|stat| stat.started == self.started).map_or(0, |stat| stat.ticks);
+        let ticks = stat(self.pid)
+            .filter(|stat| stat.started == self.started)
+            .map_or(0, |stat| stat.ticks);
         Duration::from_millis(ticks * 1000 / per_second)
     }
 
     /// Returns its present and its largest memory in bytes.
     pub fn memory(&self) -> (u64, u64) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
-        (kilobytes(&status, "VmRSS:") * 1024, kilobytes(&status, "VmHWM:") * 1024)
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        (
+            kilobytes(&status, "VmRSS:") * 1024,
+            kilobytes(&status, "VmHWM:") * 1024,
+        )
     }
 
     /// Ends it at once, as `kill -9` does; nothing happens if it is gone.
@@ -83,7 +99,10 @@ fn pids() -> impl Iterator<Item = i32> {
 
 fn arguments(pid: i32) -> Vec<String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).filter(|part| !part.is_empty()).map(|part| String::from_utf8_lossy(part).into_owned()).collect()
+    line.split(|byte| *byte == 0)
+        .filter(|part| !part.is_empty())
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect()
 }
 
 /// Source: `man 5 proc_pid_stat`. The name of the program stands in brackets and may have anything in it.
@@ -101,5 +120,6 @@ fn stat(pid: i32) -> Option<Stat> {
 
 fn kilobytes(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
+        .unwrap_or(0)
 }

@@ -62,12 +62,19 @@ pub struct QueueCounts {
 impl Stats {
     /// Returns how many calls of AWS services the functions made in all.
     pub fn aws_calls(&self) -> u64 {
-        self.aws.values().flat_map(BTreeMap::values).map(|operation| operation.calls).sum()
+        self.aws
+            .values()
+            .flat_map(BTreeMap::values)
+            .map(|operation| operation.calls)
+            .sum()
     }
 
     /// Returns how many calls of one operation the functions made.
     pub fn calls(&self, service: &str, operation: &str) -> u64 {
-        self.aws.get(service).and_then(|operations| operations.get(operation)).map_or(0, |operation| operation.calls)
+        self.aws
+            .get(service)
+            .and_then(|operations| operations.get(operation))
+            .map_or(0, |operation| operation.calls)
     }
 
     /// Returns the counts of one function.

@@ -21,8 +21,14 @@ pub(crate) fn sample_module() -> Value {
 pub(crate) fn assert_symbolicated(answer: &Value) {
     let expected = json_of("crash.expected.json");
     let expected = expected["frames"].as_array().unwrap();
-    let frames = answer["stacktraces"][0]["frames"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
-    assert_eq!(answer["modules"][0]["debug_status"], "found", "{:#}", answer["modules"]);
+    let frames = answer["stacktraces"][0]["frames"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{answer:#}"));
+    assert_eq!(
+        answer["modules"][0]["debug_status"], "found",
+        "{:#}",
+        answer["modules"]
+    );
     assert_eq!(frames.len(), expected.len(), "{frames:#?}");
     let innermost = address(&expected[0]["instruction_addr"]);
     for (at, (frame, expected)) in frames.iter().zip(expected).enumerate() {
@@ -33,23 +39,49 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
         assert_eq!(address(&frame["instruction_addr"]), looked_up, "frame {at}");
         assert_eq!(frame["abs_path"], expected["file"], "frame {at}");
         assert_eq!(frame["lineno"], expected["line"], "frame {at}");
-        let symbol = if expected["mangled"].is_string() { &expected["mangled"] } else { &expected["function"] };
+        let symbol = if expected["mangled"].is_string() {
+            &expected["mangled"]
+        } else {
+            &expected["function"]
+        };
         assert_eq!(frame["symbol"], *symbol, "frame {at}");
         // Demanglers do not agree on template arguments and parameters; the symbol tells them.
         let gdb = expected["gdb"].as_str().unwrap();
-        let plain_name = gdb.split(['<', '(']).next().filter(|name| !name.ends_with("::")).unwrap_or(gdb);
-        assert!(frame["function"].as_str().unwrap().starts_with(plain_name), "frame {at}: {} is {gdb} in gdb", frame["function"]);
+        let plain_name = gdb
+            .split(['<', '('])
+            .next()
+            .filter(|name| !name.ends_with("::"))
+            .unwrap_or(gdb);
+        assert!(
+            frame["function"].as_str().unwrap().starts_with(plain_name),
+            "frame {at}: {} is {gdb} in gdb",
+            frame["function"]
+        );
         // Inlined calls come from the frame of their caller, which is the next one that is not inlined.
-        let is_inlined = frames.get(at + 1).is_some_and(|next| next["original_index"] == frame["original_index"]);
-        assert_eq!(is_inlined, expected["inlined"].as_bool().unwrap_or(false), "frame {at}");
+        let is_inlined = frames
+            .get(at + 1)
+            .is_some_and(|next| next["original_index"] == frame["original_index"]);
+        assert_eq!(
+            is_inlined,
+            expected["inlined"].as_bool().unwrap_or(false),
+            "frame {at}"
+        );
     }
 }
 
 /// Panics unless an answer says this of its one module, and nothing of its frames.
 pub(crate) fn assert_nothing_found(answer: &Value, debug_status: &str) {
-    assert_eq!(answer["modules"][0]["debug_status"], debug_status, "{answer:#}");
+    assert_eq!(
+        answer["modules"][0]["debug_status"], debug_status,
+        "{answer:#}"
+    );
     let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
-    assert!(frames.iter().all(|frame| frame["function"].is_null() && frame["lineno"].is_null()), "{frames:#?}");
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame["function"].is_null() && frame["lineno"].is_null()),
+        "{frames:#?}"
+    );
 }
 
 /// Returns a crash of one module, with a frame at each of these addresses in it.
@@ -87,16 +119,33 @@ impl Oracle {
     /// Reads what a tool said of a fixture; only addresses whose every frame has a line.
     pub(crate) fn of(name: &str) -> Self {
         let said = json_of(name);
-        let mut oracle = Self { addresses: Vec::new(), lines: Vec::new() };
+        let mut oracle = Self {
+            addresses: Vec::new(),
+            lines: Vec::new(),
+        };
         for place in said["frames"].as_array().unwrap() {
-            let line = |frame: &Value| Some((base_name(frame["file"].as_str()?), frame["line"].as_u64().filter(|line| *line > 0)?));
-            let lines: Option<Vec<_>> = place["frames"].as_array().unwrap().iter().map(line).collect();
+            let line = |frame: &Value| {
+                Some((
+                    base_name(frame["file"].as_str()?),
+                    frame["line"].as_u64().filter(|line| *line > 0)?,
+                ))
+            };
+            let lines: Option<Vec<_>> = place["frames"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(line)
+                .collect();
             if let Some(lines) = lines.filter(|lines| !lines.is_empty()) {
                 oracle.addresses.push(address(&place["address"]));
                 oracle.lines.push(lines);
             }
         }
-        assert!(oracle.addresses.len() > 20, "{name} says little: {}", oracle.addresses.len());
+        assert!(
+            oracle.addresses.len() > 20,
+            "{name} says little: {}",
+            oracle.addresses.len()
+        );
         oracle
     }
 
@@ -108,13 +157,25 @@ impl Oracle {
 
     /// Panics unless an answer says the same of the frames that [`of_module`] makes of the addresses.
     pub(crate) fn assert_agrees(&self, answer: &Value) {
-        let frames = answer["stacktraces"][0]["frames"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
+        let frames = answer["stacktraces"][0]["frames"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{answer:#}"));
         for (at, expected) in self.lines.iter().enumerate() {
             let mine = frames.iter().filter(|frame| frame["original_index"] == at);
             let lines: Vec<(String, u64)> = mine
-                .map(|frame| (base_name(frame["abs_path"].as_str().unwrap_or_default()), frame["lineno"].as_u64().unwrap_or(0)))
+                .map(|frame| {
+                    (
+                        base_name(frame["abs_path"].as_str().unwrap_or_default()),
+                        frame["lineno"].as_u64().unwrap_or(0),
+                    )
+                })
                 .collect();
-            assert_eq!(lines.get(..expected.len()), Some(&**expected), "at {:#x}: {lines:?}", self.addresses[at]);
+            assert_eq!(
+                lines.get(..expected.len()),
+                Some(&**expected),
+                "at {:#x}: {lines:?}",
+                self.addresses[at]
+            );
         }
     }
 }

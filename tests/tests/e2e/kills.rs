@@ -29,10 +29,18 @@ impl Program {
         let path = Binaries::from_env().unwrap().get(name);
         let view = ByteView::open(&path).unwrap();
         let object = Object::parse(&view).unwrap();
-        let main = object.symbols().find(|symbol| symbol.name() == Some("main")).unwrap().address;
+        let main = object
+            .symbols()
+            .find(|symbol| symbol.name() == Some("main"))
+            .unwrap()
+            .address;
         let key = format!("global/programs/{name}");
         client.upload_file(&key, &path).await.unwrap();
-        Self { key, debug_id: object.debug_id().to_string(), main }
+        Self {
+            key,
+            debug_id: object.debug_id().to_string(),
+            main,
+        }
     }
 
     /// Panics unless it was applied, and crashes in it are symbolicated.
@@ -41,30 +49,56 @@ impl Program {
         assert_eq!(state, "applied", "{upload:#}");
         let request = crash::of_module(crash::module("elf", &self.debug_id, None), &[self.main]);
         let answer = running.client().completed("", &request).await.unwrap();
-        assert_eq!(answer["stacktraces"][0]["frames"][0]["function"], "main", "{answer:#}");
+        assert_eq!(
+            answer["stacktraces"][0]["frames"][0]["function"], "main",
+            "{answer:#}"
+        );
     }
 }
 
 #[tokio::test]
 async fn nothing_is_lost_when_the_stack_is_killed_in_the_middle_of_deriving() {
-    let mut running = Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
-    running.upload("global/crash.debug", bytes_of("elf/crash.debug")).await;
+    let mut running =
+        Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
+    running
+        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
+        .await;
     let program = Program::upload(running.client(), "local-stack").await;
     parser_at_work(&running.stack, Duration::from_millis(50)).await;
 
     let processes = running.stack.kill().await.unwrap();
-    assert!(processes.iter().any(is_parser) && processes.iter().any(is_derive), "{processes:#?}");
-    let gone = until("the end of its processes", PATIENCE, async || processes.iter().all(|process| !process.is_alive()).then_some(()));
+    assert!(
+        processes.iter().any(is_parser) && processes.iter().any(is_derive),
+        "{processes:#?}"
+    );
+    let gone = until("the end of its processes", PATIENCE, async || {
+        processes
+            .iter()
+            .all(|process| !process.is_alive())
+            .then_some(())
+    });
     if let Err(error) = gone.await {
-        let left: Vec<&Process> = processes.iter().filter(|process| process.is_alive()).collect();
+        let left: Vec<&Process> = processes
+            .iter()
+            .filter(|process| process.is_alive())
+            .collect();
         panic!("{error}: {left:#?}");
     }
 
     let Running { stack, folder } = running;
-    let running = Running { stack: stack.restart().await.unwrap(), folder };
+    let running = Running {
+        stack: stack.restart().await.unwrap(),
+        folder,
+    };
     running.idle().await;
     program.assert_serves(&running).await;
-    crash::assert_symbolicated(&running.client().completed("", &crash::sample()).await.unwrap());
+    crash::assert_symbolicated(
+        &running
+            .client()
+            .completed("", &crash::sample())
+            .await
+            .unwrap(),
+    );
     assert_eq!(running.client().stats().await.unwrap().dead_letters(), 0);
 }
 
@@ -86,13 +120,23 @@ async fn a_message_comes_back_when_its_function_is_killed() {
             break;
         }
     }
-    until("the end of the parsers", PATIENCE, async || killed.iter().all(|process| !process.is_alive()).then_some(())).await.unwrap();
+    until("the end of the parsers", PATIENCE, async || {
+        killed
+            .iter()
+            .all(|process| !process.is_alive())
+            .then_some(())
+    })
+    .await
+    .unwrap();
     running.idle().await;
     for program in &programs {
         program.assert_serves(&running).await;
     }
     let stats = running.client().stats().await.unwrap();
-    assert!(stats.function("derive").errors >= programs.len() as u64, "{stats:#?}");
+    assert!(
+        stats.function("derive").errors >= programs.len() as u64,
+        "{stats:#?}"
+    );
     assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
 }
 
@@ -116,12 +160,20 @@ async fn parser_at_work(stack: &LocalStack, worked: Duration) -> (Process, Proce
 }
 
 /// The same, but for those known already.
-async fn parser_at_work_but(stack: &LocalStack, worked: Duration, known: &[Process]) -> (Process, Process) {
+async fn parser_at_work_but(
+    stack: &LocalStack,
+    worked: Duration,
+    known: &[Process],
+) -> (Process, Process) {
     let found = until("the work of a parser", PATIENCE, async || {
         for derive in stack.processes().into_iter().filter(is_derive) {
             let family = Process::tree(derive.pid.unsigned_abs());
-            let parser = family.into_iter().find(|process| is_parser(process) && process.cpu_time() >= worked);
-            if let Some(parser) = parser.filter(|parser| !known.contains(parser) && !known.contains(&derive)) {
+            let parser = family
+                .into_iter()
+                .find(|process| is_parser(process) && process.cpu_time() >= worked);
+            if let Some(parser) =
+                parser.filter(|parser| !known.contains(parser) && !known.contains(&derive))
+            {
                 return Some((parser, derive));
             }
         }
@@ -135,5 +187,8 @@ fn is_derive(process: &Process) -> bool {
 }
 
 fn is_parser(process: &Process) -> bool {
-    process.arguments.get(1).is_some_and(|argument| argument == parser::COMMAND)
+    process
+        .arguments
+        .get(1)
+        .is_some_and(|argument| argument == parser::COMMAND)
 }

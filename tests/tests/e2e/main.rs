@@ -39,7 +39,9 @@ impl Running {
             Ok(binaries) => settings(Options::new(binaries, folder.path())),
             Err(error) => panic!("{error}"),
         };
-        let stack = LocalStack::start(options).await.unwrap_or_else(|error| panic!("{error}"));
+        let stack = LocalStack::start(options)
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
         Self { stack, folder }
     }
 
@@ -59,8 +61,17 @@ impl Running {
 
     /// Returns what became of an upload: its state, and all that is said of it.
     async fn state_of(&self, key: &str) -> (String, serde_json::Value) {
-        let reply = self.client().explain(key).await.unwrap().expect(200, key).unwrap();
-        (reply.body["state"].as_str().unwrap_or_default().to_owned(), reply.body)
+        let reply = self
+            .client()
+            .explain(key)
+            .await
+            .unwrap()
+            .expect(200, key)
+            .unwrap();
+        (
+            reply.body["state"].as_str().unwrap_or_default().to_owned(),
+            reply.body,
+        )
     }
 }
 

@@ -25,7 +25,12 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     let value: Value = serde_json::from_str(body)?;
     if value.get("Records").is_some() {
         let event: S3Event = serde_json::from_value(value)?;
-        return Ok(event.records.iter().filter_map(upload).map(Work::Upload).collect());
+        return Ok(event
+            .records
+            .iter()
+            .filter_map(upload)
+            .map(Work::Upload)
+            .collect());
     }
     if value.get("Event").and_then(Value::as_str) == Some("s3:TestEvent") {
         return Ok(Vec::new());
@@ -45,7 +50,11 @@ fn upload(record: &S3EventRecord) -> Option<UploadEvent> {
     let object = &record.s3.object;
     let key = object.key.as_deref()?.replace('+', " ");
     let key = percent_decode_str(&key).decode_utf8().ok()?.into_owned();
-    Some(UploadEvent { key, sequencer: object.sequencer.clone().unwrap_or_default(), change })
+    Some(UploadEvent {
+        key,
+        sequencer: object.sequencer.clone().unwrap_or_default(),
+        change,
+    })
 }
 
 #[cfg(test)]
@@ -70,15 +79,23 @@ mod tests {
             [Work::Upload(upload)] => upload.change,
             other => panic!("{other:?}"),
         };
-        assert_eq!(change(include_str!("../../../infra/events/upload-created.json")), UploadChange::Created);
-        assert_eq!(change(include_str!("../../../infra/events/upload-removed.json")), UploadChange::Removed);
+        assert_eq!(
+            change(include_str!("../../../infra/events/upload-created.json")),
+            UploadChange::Created
+        );
+        assert_eq!(
+            change(include_str!("../../../infra/events/upload-removed.json")),
+            UploadChange::Removed
+        );
     }
 
     #[test]
     fn a_key_is_decoded_as_a_form_is() {
         let body = r#"{"Records":[{"eventName":"ObjectCreated:Put","eventTime":"2026-01-01T00:00:00Z",
             "s3":{"object":{"key":"global/a+b%2Bc%C3%A4.debug","sequencer":"00"}}}]}"#;
-        let Work::Upload(upload) = &read(body).unwrap()[0] else { panic!() };
+        let Work::Upload(upload) = &read(body).unwrap()[0] else {
+            panic!()
+        };
         assert_eq!(upload.key, "global/a b+cä.debug");
     }
 

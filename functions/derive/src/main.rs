@@ -11,7 +11,10 @@ use symdepot::runtime::{self, App};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == runtime::parser::COMMAND) {
+    if arguments
+        .next()
+        .is_some_and(|first| first == runtime::parser::COMMAND)
+    {
         return runtime::parser::main(arguments);
     }
     match serve() {

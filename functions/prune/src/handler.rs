@@ -5,7 +5,11 @@ use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
 
 /// Removes what is no longer used; an event that says `"dry_run": true` has it counted only.
-pub(crate) async fn handle(pruner: &Pruner, invocation: Invocation, event: Value) -> Result<Report, Error> {
+pub(crate) async fn handle(
+    pruner: &Pruner,
+    invocation: Invocation,
+    event: Value,
+) -> Result<Report, Error> {
     let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
     tracing::info!(report = %serde_json::to_string(&report).unwrap_or_default(), "pruned");
     Ok(report)
@@ -15,7 +19,9 @@ pub(crate) async fn handle(pruner: &Pruner, invocation: Invocation, event: Value
 fn is_dry_run(event: &Value) -> bool {
     let says_so = |value: &Value| value.get("dry_run").and_then(Value::as_bool) == Some(true);
     let detail = event.get("detail");
-    let parsed = detail.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    let parsed = detail
+        .and_then(Value::as_str)
+        .and_then(|text| serde_json::from_str(text).ok());
     says_so(event) || detail.is_some_and(says_so) || parsed.as_ref().is_some_and(says_so)
 }
 
@@ -25,9 +31,14 @@ mod tests {
 
     #[test]
     fn only_an_event_that_says_so_is_a_dry_run() {
-        let scheduled: Value = serde_json::from_str(include_str!("../../../infra/events/schedule.json")).unwrap();
+        let scheduled: Value =
+            serde_json::from_str(include_str!("../../../infra/events/schedule.json")).unwrap();
         assert!(!is_dry_run(&scheduled));
-        for dry in [r#"{"dry_run": true}"#, r#"{"detail": {"dry_run": true}}"#, r#"{"detail": "{\"dry_run\": true}"}"#] {
+        for dry in [
+            r#"{"dry_run": true}"#,
+            r#"{"detail": {"dry_run": true}}"#,
+            r#"{"detail": "{\"dry_run\": true}"}"#,
+        ] {
             assert!(is_dry_run(&serde_json::from_str(dry).unwrap()), "{dry}");
         }
         assert!(!is_dry_run(&serde_json::json!({"dry_run": "true"})));

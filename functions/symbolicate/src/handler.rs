@@ -59,13 +59,28 @@ async fn symbolicate(
     body: Body,
 ) -> Result<Response, Failure> {
     let query = Query::parse(&query.unwrap_or_default())?;
-    let too_large = RequestError::TooLarge { what: "bytes", limit: limits::BODY_BYTES };
-    let body = axum::body::to_bytes(body, limits::BODY_BYTES).await.map_err(|_| too_large)?;
+    let too_large = RequestError::TooLarge {
+        what: "bytes",
+        limit: limits::BODY_BYTES,
+    };
+    let body = axum::body::to_bytes(body, limits::BODY_BYTES)
+        .await
+        .map_err(|_| too_large)?;
     let id = Uuid::parse_str(invocation.token().as_str()).unwrap_or_default();
-    match answer(&symbolicator, &invocation, &query.scope, query.timeout, &body).await? {
+    match answer(
+        &symbolicator,
+        &invocation,
+        &query.scope,
+        query.timeout,
+        &body,
+    )
+    .await?
+    {
         Some(response) => Ok(response),
         None => {
-            symbolicator.keep_request(&invocation, &id.to_string(), &query.scope, &body).await?;
+            symbolicator
+                .keep_request(&invocation, &id.to_string(), &query.scope, &body)
+                .await?;
             Ok(Json(api::Response::pending(id)).into_response())
         }
     }
@@ -78,9 +93,17 @@ async fn continue_request(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
     let query = Query::parse(&query.unwrap_or_default())?;
-    let unknown = || Failure::new(StatusCode::NOT_FOUND, "no request has this id, or it has expired: send it again");
+    let unknown = || {
+        Failure::new(
+            StatusCode::NOT_FOUND,
+            "no request has this id, or it has expired: send it again",
+        )
+    };
     let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
-    let (scope, body) = symbolicator.kept_request(&invocation, &id.to_string()).await?.ok_or_else(unknown)?;
+    let (scope, body) = symbolicator
+        .kept_request(&invocation, &id.to_string())
+        .await?
+        .ok_or_else(unknown)?;
     let answer = answer(&symbolicator, &invocation, &scope, query.timeout, &body).await?;
     Ok(answer.unwrap_or_else(|| Json(api::Response::pending(id)).into_response()))
 }
@@ -95,19 +118,25 @@ async fn answer(
 ) -> Result<Option<Response>, Failure> {
     let request = api::parse_request(body)?;
     let wait = symbolicator.wait(invocation, timeout);
-    match symbolicator.answer(invocation, &request, scope, wait).await? {
+    match symbolicator
+        .answer(invocation, &request, scope, wait)
+        .await?
+    {
         Answer::Pending => {
             tracing::info!(waited_ms = invocation.elapsed().as_millis(), "pending");
             Ok(None)
         }
         Answer::Completed(completed, stats) => {
-            let body = serde_json::to_vec(&api::Response::Completed(*completed)).map_err(Failure::internal)?;
+            let body = serde_json::to_vec(&api::Response::Completed(*completed))
+                .map_err(Failure::internal)?;
             tracing::info!(
                 ?stats,
                 handler_us = invocation.elapsed().as_micros(),
                 "completed"
             );
-            Ok(Some(([(header::CONTENT_TYPE, "application/json")], body).into_response()))
+            Ok(Some(
+                ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+            ))
         }
     }
 }
@@ -130,18 +159,26 @@ async fn explain(
         Some(upload) => Ok(Json(upload).into_response()),
         None => Err(Failure::new(
             StatusCode::NOT_FOUND,
-            format!("no event of {key:?} was seen yet: is the key right, and does it begin with its scope (global/…)?"),
+            format!(
+                "no event of {key:?} was seen yet: is the key right, and does it begin with its scope (global/…)?"
+            ),
         )),
     }
 }
 
 async fn no_such_route(uri: Uri) -> Failure {
     let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /healthcheck";
-    Failure::new(StatusCode::NOT_FOUND, format!("there is no {}; there are {routes}", uri.path()))
+    Failure::new(
+        StatusCode::NOT_FOUND,
+        format!("there is no {}; there are {routes}", uri.path()),
+    )
 }
 
 async fn no_such_method(method: Method, uri: Uri) -> Failure {
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not answer {method}", uri.path()))
+    Failure::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{} does not answer {method}", uri.path()),
+    )
 }
 
 /// An answer that is an error: a status, and a JSON body that says what happened.
@@ -153,7 +190,13 @@ struct Failure {
 
 impl Failure {
     fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, body: ErrorBody { detail: detail.into(), causes: Vec::new() } }
+        Self {
+            status,
+            body: ErrorBody {
+                detail: detail.into(),
+                causes: Vec::new(),
+            },
+        }
     }
 
     fn internal(error: impl std::error::Error) -> Self {
@@ -164,15 +207,23 @@ impl Failure {
 impl From<RequestError> for Failure {
     fn from(error: RequestError) -> Self {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        Self { status, body: error.body() }
+        Self {
+            status,
+            body: error.body(),
+        }
     }
 }
 
 impl From<flows::Error> for Failure {
     fn from(error: flows::Error) -> Self {
-        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-        let body = ErrorBody { detail: error.to_string(), causes: causes.map(ToString::to_string).collect() };
+        let status =
+            StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let causes =
+            std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        let body = ErrorBody {
+            detail: error.to_string(),
+            causes: causes.map(ToString::to_string).collect(),
+        };
         if status.is_server_error() {
             tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "a request failed");
         }

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use super::{Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Ready, Suspect, Token};
+use super::{
+    Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Ready, Suspect, Token,
+};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
 
 /// Something that may happen to an entry.
@@ -110,7 +112,10 @@ impl Seen {
 
 /// What an entry becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "nearly every change keeps the entry")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every change keeps the entry"
+)]
 pub enum Applied {
     /// This.
     Changed(Entry),
@@ -143,11 +148,20 @@ pub enum Refused {
 }
 
 /// Applies a change to an entry: what it becomes, or why the change does not apply.
-pub fn apply(entry: &Entry, change: &Change, now: Timestamp, policy: &Policy) -> Result<Applied, Refused> {
+pub fn apply(
+    entry: &Entry,
+    change: &Change,
+    now: Timestamp,
+    policy: &Policy,
+) -> Result<Applied, Refused> {
     let mut next = entry.clone();
     match change {
         Change::Ask { id, lane } => ask(&mut next, id, *lane, now)?,
-        Change::TakeLease { holder, token, deadline } => {
+        Change::TakeLease {
+            holder,
+            token,
+            deadline,
+        } => {
             take_lease(&mut next, holder, token, *deadline, now, policy)?;
         }
         Change::Extend { token, deadline } => {
@@ -161,7 +175,11 @@ pub fn apply(entry: &Entry, change: &Change, now: Timestamp, policy: &Policy) ->
             next.missing = None;
             settle_ask(&mut next, &lease);
         }
-        Change::Fail { token, missing, seen } => {
+        Change::Fail {
+            token,
+            missing,
+            seen,
+        } => {
             let lease = own_lease(&mut next, token, now)?.clone();
             if next.dirty == lease.dirty {
                 next.missing = Some(placeholder(entry, missing, token, now, policy));
@@ -202,7 +220,10 @@ pub fn apply(entry: &Entry, change: &Change, now: Timestamp, policy: &Policy) ->
             if !states(entry).any(|ready| ready.blob.path == *blob) {
                 return Err(Refused::Nothing);
             }
-            next.suspect = Some(Suspect { blob: blob.clone(), at: now });
+            next.suspect = Some(Suspect {
+                blob: blob.clone(),
+                at: now,
+            });
             let _ = ask(&mut next, id, Lane::Eager, now);
         }
         Change::ConfirmLoss { blob, id } => confirm_loss(&mut next, blob, id, now, policy)?,
@@ -219,7 +240,10 @@ pub fn apply(entry: &Entry, change: &Change, now: Timestamp, policy: &Policy) ->
             next.older = None;
         }
         Change::Retire => {
-            return if retires_at(entry, policy) <= now && entry.live_lease(now).is_none() && !ask_stands(entry, now) {
+            return if retires_at(entry, policy) <= now
+                && entry.live_lease(now).is_none()
+                && !ask_stands(entry, now)
+            {
                 Ok(Applied::Retired)
             } else {
                 Err(Refused::InUse)
@@ -235,22 +259,44 @@ impl Change {
     /// The answer to a write may be lost, and a client may repeat a write that landed: then the stored entry, not
     /// the answer, tells whether it happened.
     pub fn has_effect(&self, entry: &Entry) -> bool {
-        let leased_by = |token: &Token| entry.lease.as_ref().is_some_and(|lease| lease.token == *token);
+        let leased_by = |token: &Token| {
+            entry
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.token == *token)
+        };
         let asked_by = |id: &Token| entry.ask.as_ref().is_some_and(|ask| ask.id == *id);
         match self {
             Change::Ask { id, .. } => asked_by(id),
             Change::TakeLease { token, .. } => leased_by(token),
             Change::Extend { token, deadline } => {
-                leased_by(token) && entry.lease.as_ref().is_some_and(|lease| lease.until >= *deadline)
+                leased_by(token)
+                    && entry
+                        .lease
+                        .as_ref()
+                        .is_some_and(|lease| lease.until >= *deadline)
             }
-            Change::Publish { ready, .. } => states(entry).any(|state| state.blob.path == ready.blob.path),
+            Change::Publish { ready, .. } => {
+                states(entry).any(|state| state.blob.path == ready.blob.path)
+            }
             Change::Release { token } => !leased_by(token),
             Change::Fail { token, missing, .. } => {
-                !leased_by(token) && entry.missing.as_ref().is_some_and(|placeholder| placeholder.missing == *missing)
+                !leased_by(token)
+                    && entry
+                        .missing
+                        .as_ref()
+                        .is_some_and(|placeholder| placeholder.missing == *missing)
             }
-            Change::Invalidate { mark, .. } | Change::Revoke { mark, .. } => entry.dirty.as_ref() == Some(mark),
-            Change::Suspect { blob, .. } => entry.suspect.as_ref().is_some_and(|suspect| suspect.blob == *blob),
-            Change::ConfirmLoss { blob, .. } => !states(entry).any(|ready| ready.blob.path == *blob),
+            Change::Invalidate { mark, .. } | Change::Revoke { mark, .. } => {
+                entry.dirty.as_ref() == Some(mark)
+            }
+            Change::Suspect { blob, .. } => entry
+                .suspect
+                .as_ref()
+                .is_some_and(|suspect| suspect.blob == *blob),
+            Change::ConfirmLoss { blob, .. } => {
+                !states(entry).any(|ready| ready.blob.path == *blob)
+            }
             Change::Touch | Change::ClearLease | Change::DropOlder | Change::Retire => false,
         }
     }
@@ -259,9 +305,10 @@ impl Change {
 /// Returns when an entry has been unused for too long.
 pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
     match (&entry.ready, &entry.missing) {
-        (None, Some(placeholder)) => {
-            entry.last_used_at.max(placeholder.retry_at).plus(Policy::PLACEHOLDER_MAX_UNUSED)
-        }
+        (None, Some(placeholder)) => entry
+            .last_used_at
+            .max(placeholder.retry_at)
+            .plus(Policy::PLACEHOLDER_MAX_UNUSED),
         (None, None) => entry.last_used_at.plus(Policy::PLACEHOLDER_MAX_UNUSED),
         (Some(_), _) => entry.last_used_at.plus(policy.derived_max_unused),
     }
@@ -269,15 +316,23 @@ pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
 
 /// Tells whether an ask stands: one whose message is not taken for lost.
 pub(super) fn ask_stands(entry: &Entry, now: Timestamp) -> bool {
-    entry.ask.as_ref().is_some_and(|ask| now.since(ask.at) < Policy::ask_lifetime(ask.lane))
+    entry
+        .ask
+        .as_ref()
+        .is_some_and(|ask| now.since(ask.at) < Policy::ask_lifetime(ask.lane))
 }
 
 fn ask(next: &mut Entry, id: &Token, lane: Lane, now: Timestamp) -> Result<(), Refused> {
-    let overrides = lane == Lane::Eager && next.ask.as_ref().is_some_and(|ask| ask.lane != Lane::Eager);
+    let overrides =
+        lane == Lane::Eager && next.ask.as_ref().is_some_and(|ask| ask.lane != Lane::Eager);
     if ask_stands(next, now) && !overrides {
         return Err(Refused::Asked);
     }
-    next.ask = Some(Ask { id: id.clone(), lane, at: now });
+    next.ask = Some(Ask {
+        id: id.clone(),
+        lane,
+        at: now,
+    });
     Ok(())
 }
 
@@ -296,7 +351,13 @@ fn take_lease(
         return Err(Refused::Resting { until });
     }
     if next.attempts >= policy.max_attempts {
-        let crashed = Missing::new(Cause::Crashed, format!("{} attempts to derive it ended without a word", next.attempts));
+        let crashed = Missing::new(
+            Cause::Crashed,
+            format!(
+                "{} attempts to derive it ended without a word",
+                next.attempts
+            ),
+        );
         next.missing = Some(placeholder(next, &crashed, token, now, policy));
         next.lease = None;
         next.ask = None;
@@ -315,11 +376,20 @@ fn take_lease(
 
 /// A lease ends with its holder at the latest, but always after it began: a deadline may lie behind us.
 fn lease_end(deadline: Timestamp, now: Timestamp) -> Timestamp {
-    deadline.min(now.plus(LEASE_LENGTH)).max(now.plus(Duration::from_secs(1)))
+    deadline
+        .min(now.plus(LEASE_LENGTH))
+        .max(now.plus(Duration::from_secs(1)))
 }
 
-fn own_lease<'a>(next: &'a mut Entry, token: &Token, now: Timestamp) -> Result<&'a mut Lease, Refused> {
-    next.lease.as_mut().filter(|lease| lease.token == *token && now < lease.until).ok_or(Refused::LeaseLost)
+fn own_lease<'a>(
+    next: &'a mut Entry,
+    token: &Token,
+    now: Timestamp,
+) -> Result<&'a mut Lease, Refused> {
+    next.lease
+        .as_mut()
+        .filter(|lease| lease.token == *token && now < lease.until)
+        .ok_or(Refused::LeaseLost)
 }
 
 fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
@@ -333,7 +403,10 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
         return;
     };
     let worse = built.rank > present.rank;
-    let better_is_gone = !present.made_from.iter().all(|dif| seen.considered.contains(dif));
+    let better_is_gone = !present
+        .made_from
+        .iter()
+        .all(|dif| seen.considered.contains(dif));
     if built.version < present.version {
         // An older build in a canary or after a rollback: it serves its own kind, and replaces nothing newer.
         next.older = Some(built.clone());
@@ -351,8 +424,17 @@ fn finish(next: &mut Entry, seen: &Seen) {
     next.releases = 0;
     next.not_before = None;
     next.considered.clone_from(&seen.considered);
-    next.candidates = seen.candidates.iter().take(Seen::MAX_CANDIDATES).cloned().collect();
-    next.suspect.take_if(|suspect| next.ready.as_ref().is_none_or(|ready| ready.blob.path != suspect.blob));
+    next.candidates = seen
+        .candidates
+        .iter()
+        .take(Seen::MAX_CANDIDATES)
+        .cloned()
+        .collect();
+    next.suspect.take_if(|suspect| {
+        next.ready
+            .as_ref()
+            .is_none_or(|ready| ready.blob.path != suspect.blob)
+    });
 }
 
 /// The ask is answered, unless something arrived that this build cannot have seen.
@@ -380,15 +462,27 @@ fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
     let _ = ask(next, mark, Lane::Uploads, now);
 }
 
-fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp, policy: &Policy) -> Result<(), Refused> {
+fn confirm_loss(
+    next: &mut Entry,
+    blob: &str,
+    id: &Token,
+    now: Timestamp,
+    policy: &Policy,
+) -> Result<(), Refused> {
     let is_lost = |ready: &mut Ready| ready.blob.path == blob;
     let lost = [next.ready.take_if(is_lost), next.older.take_if(is_lost)];
     if lost.iter().all(Option::is_none) {
         return Err(Refused::Nothing);
     }
     next.suspect = None;
-    if next.lost_at.is_some_and(|at| now.since(at) < Policy::CONFIRM_LOSS_INTERVAL) {
-        let again = Missing::new(Cause::DownloadFailed, "its blob was lost twice within an hour");
+    if next
+        .lost_at
+        .is_some_and(|at| now.since(at) < Policy::CONFIRM_LOSS_INTERVAL)
+    {
+        let again = Missing::new(
+            Cause::DownloadFailed,
+            "its blob was lost twice within an hour",
+        );
         next.missing = Some(placeholder(next, &again, id, now, policy));
     } else {
         let _ = ask(next, id, Lane::Eager, now);
@@ -397,16 +491,22 @@ fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp, policy
     Ok(())
 }
 
-fn placeholder(before: &Entry, missing: &Missing, token: &Token, now: Timestamp, policy: &Policy) -> Placeholder {
+fn placeholder(
+    before: &Entry,
+    missing: &Missing,
+    token: &Token,
+    now: Timestamp,
+    policy: &Policy,
+) -> Placeholder {
     let repeats = match &before.missing {
         Some(last) if last.missing.cause == missing.cause => last.repeats + 1,
         _ => 0,
     };
     let wait = match missing.cause {
         // Doubling from a minute up to the time of any other miss.
-        Cause::DownloadFailed | Cause::Timeout => {
-            (policy.retry_after(missing.cause) * (1 << repeats.min(10))).min(policy.retry_misses_after)
-        }
+        Cause::DownloadFailed | Cause::Timeout => (policy.retry_after(missing.cause)
+            * (1 << repeats.min(10)))
+        .min(policy.retry_misses_after),
         cause => policy.retry_after(cause),
     };
     Placeholder {

@@ -35,7 +35,9 @@ pub struct Reader {
 
 /// Decides what a reader does with an entry; `None` where there is no record.
 pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> Decision<'a> {
-    let Some(entry) = entry else { return Decision::Build };
+    let Some(entry) = entry else {
+        return Decision::Build;
+    };
     if let Some(ready) = readable(entry) {
         return if ready.version < current_version(entry.kind) {
             Decision::UseOlder(ready)
@@ -45,16 +47,20 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
             Decision::Use(ready)
         };
     }
-    if let Some(placeholder) = entry.missing.as_ref().filter(|placeholder| stands(placeholder, reader, now)) {
+    if let Some(placeholder) = entry
+        .missing
+        .as_ref()
+        .filter(|placeholder| stands(placeholder, reader, now))
+    {
         return Decision::Missing(placeholder);
     }
     if let Some(lease) = entry.live_lease(now) {
         return Decision::Wait { until: lease.until };
     }
     match (&entry.ask, entry.not_before) {
-        (Some(ask), _) if ask.lane == Lane::Eager && ask_stands(entry, now) => {
-            Decision::Wait { until: ask.at.plus(super::Policy::ask_lifetime(ask.lane)) }
-        }
+        (Some(ask), _) if ask.lane == Lane::Eager && ask_stands(entry, now) => Decision::Wait {
+            until: ask.at.plus(super::Policy::ask_lifetime(ask.lane)),
+        },
         (Some(_), Some(until)) if now < until => Decision::Wait { until },
         _ => Decision::Build,
     }
@@ -63,7 +69,11 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
 /// Returns the newest state that this build can read.
 fn readable(entry: &Entry) -> Option<&Ready> {
     let current = current_version(entry.kind);
-    entry.ready.iter().chain(&entry.older).find(|ready| ready.version <= current)
+    entry
+        .ready
+        .iter()
+        .chain(&entry.older)
+        .find(|ready| ready.version <= current)
 }
 
 /// Tells whether a placeholder still says what would happen now.
@@ -84,7 +94,8 @@ mod tests {
     use std::fmt::Write;
 
     use super::super::change::examples::{
-        BEGIN, Offer, after, ask, built, dif, entry, entry_of_a_silent_source, fail, publish, state, take, then, token,
+        BEGIN, Offer, after, ask, built, dif, entry, entry_of_a_silent_source, fail, publish,
+        state, take, then, token,
     };
     use super::super::{Change, Kind};
     use super::*;
@@ -93,11 +104,18 @@ mod tests {
     const DAY: u64 = 24 * HOUR;
 
     fn reader() -> Reader {
-        Reader { converter: Converter::CURRENT, limits: vec![1000] }
+        Reader {
+            converter: Converter::CURRENT,
+            limits: vec![1000],
+        }
     }
 
     fn failed(cause: Cause) -> Entry {
-        then(&then(&entry(), &take(1), 0), &fail(1, cause, &[dif("a")]), 0)
+        then(
+            &then(&entry(), &take(1), 0),
+            &fail(1, cause, &[dif("a")]),
+            0,
+        )
     }
 
     fn failed_by(converter: u32, cause: Cause) -> Entry {
@@ -108,7 +126,11 @@ mod tests {
 
     fn built_for(entry: Entry, version: u32, offer: Offer) -> Entry {
         let leased = then(&entry, &take(1), 0);
-        then(&leased, &publish(1, state(&leased, 1, version, offer, &dif("a")), &[dif("a")]), 0)
+        then(
+            &leased,
+            &publish(1, state(&leased, 1, version, offer, &dif("a")), &[dif("a")]),
+            0,
+        )
     }
 
     /// Every state in which an entry can be, the decisive field first.
@@ -116,10 +138,23 @@ mod tests {
         let current = current_version(Kind::SymCache);
         let mine = Converter::CURRENT.0;
         let ready = built(current, Offer::Debug, &dif("a"));
-        let released = then(&then(&then(&entry(), &ask(1, Lane::Uploads), 0), &take(1), 0), &Change::Release { token: token(1) }, 0);
-        let lost = Change::ConfirmLoss { blob: ready.ready().unwrap().blob.path.clone(), id: token(3) };
-        let suspect = Change::Suspect { blob: ready.ready().unwrap().blob.path.clone(), id: token(3) };
-        let revoke = Change::Revoke { dif: dif("a"), mark: token(4) };
+        let released = then(
+            &then(&then(&entry(), &ask(1, Lane::Uploads), 0), &take(1), 0),
+            &Change::Release { token: token(1) },
+            0,
+        );
+        let lost = Change::ConfirmLoss {
+            blob: ready.ready().unwrap().blob.path.clone(),
+            id: token(3),
+        };
+        let suspect = Change::Suspect {
+            blob: ready.ready().unwrap().blob.path.clone(),
+            id: token(3),
+        };
+        let revoke = Change::Revoke {
+            dif: dif("a"),
+            mark: token(4),
+        };
         let mut newer = built(current, Offer::Debug, &dif("a"));
         newer.ready.as_mut().unwrap().version = current + 1;
         let mut side_by_side = newer.clone();
@@ -129,40 +164,96 @@ mod tests {
         vec![
             ("no record", None),
             ("a record of nothing", Some(entry())),
-            ("asked, eager lane", Some(then(&entry(), &ask(1, Lane::Eager), 0))),
-            ("asked, uploads lane", Some(then(&entry(), &ask(1, Lane::Uploads), 0))),
-            ("asked, refresh lane", Some(then(&entry(), &ask(1, Lane::Refresh), 0))),
+            (
+                "asked, eager lane",
+                Some(then(&entry(), &ask(1, Lane::Eager), 0)),
+            ),
+            (
+                "asked, uploads lane",
+                Some(then(&entry(), &ask(1, Lane::Uploads), 0)),
+            ),
+            (
+                "asked, refresh lane",
+                Some(then(&entry(), &ask(1, Lane::Refresh), 0)),
+            ),
             ("leased", Some(then(&entry(), &take(1), 0))),
-            ("leased, asked", Some(then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 0))),
+            (
+                "leased, asked",
+                Some(then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 0)),
+            ),
             ("given back, asked", Some(released)),
             ("ready", Some(ready.clone())),
-            ("ready, fallback, uploads", Some(built(current, Offer::Symbols, &dif("a")))),
-            ("ready, fallback, other source", Some(built_for(entry_of_a_silent_source(), current, Offer::Symbols))),
-            ("ready, other source", Some(built_for(entry_of_a_silent_source(), current, Offer::Debug))),
+            (
+                "ready, fallback, uploads",
+                Some(built(current, Offer::Symbols, &dif("a"))),
+            ),
+            (
+                "ready, fallback, other source",
+                Some(built_for(
+                    entry_of_a_silent_source(),
+                    current,
+                    Offer::Symbols,
+                )),
+            ),
+            (
+                "ready, other source",
+                Some(built_for(entry_of_a_silent_source(), current, Offer::Debug)),
+            ),
             ("ready, leased", Some(then(&ready, &take(2), 0))),
             ("ready, suspected", Some(then(&ready, &suspect, 0))),
-            ("ready, failed to improve", Some(then(&then(&ready, &take(2), 0), &fail(2, Cause::Malformed, &[]), 0))),
+            (
+                "ready, failed to improve",
+                Some(then(
+                    &then(&ready, &take(2), 0),
+                    &fail(2, Cause::Malformed, &[]),
+                    0,
+                )),
+            ),
             ("ready, lower version", Some(behind)),
             ("ready, higher version", Some(newer)),
             ("ready, higher version beside mine", Some(side_by_side)),
             ("lost", Some(then(&ready, &lost, 0))),
             ("removed", Some(then(&ready, &revoke, 0))),
             ("missing: not found", Some(failed(Cause::NotFound))),
-            ("missing: not found, asked, eager lane", Some({
-                let mut entry = failed(Cause::NotFound);
-                entry.ask = then(&entry, &ask(9, Lane::Eager), 0).ask;
-                entry
-            })),
-            ("missing: permission denied", Some(failed(Cause::PermissionDenied))),
-            ("missing: download failed", Some(failed(Cause::DownloadFailed))),
+            (
+                "missing: not found, asked, eager lane",
+                Some({
+                    let mut entry = failed(Cause::NotFound);
+                    entry.ask = then(&entry, &ask(9, Lane::Eager), 0).ask;
+                    entry
+                }),
+            ),
+            (
+                "missing: permission denied",
+                Some(failed(Cause::PermissionDenied)),
+            ),
+            (
+                "missing: download failed",
+                Some(failed(Cause::DownloadFailed)),
+            ),
             ("missing: timeout", Some(failed(Cause::Timeout))),
             ("missing: malformed", Some(failed(Cause::Malformed))),
-            ("missing: malformed, older converter", Some(failed_by(mine - 1, Cause::Malformed))),
-            ("missing: malformed, newer converter", Some(failed_by(mine + 1, Cause::Malformed))),
-            ("missing: not found, older converter", Some(failed_by(mine - 1, Cause::NotFound))),
+            (
+                "missing: malformed, older converter",
+                Some(failed_by(mine - 1, Cause::Malformed)),
+            ),
+            (
+                "missing: malformed, newer converter",
+                Some(failed_by(mine + 1, Cause::Malformed)),
+            ),
+            (
+                "missing: not found, older converter",
+                Some(failed_by(mine - 1, Cause::NotFound)),
+            ),
             ("missing: unsupported", Some(failed(Cause::Unsupported))),
-            ("missing: too large, same limit", Some(failed(Cause::TooLarge { limit: 1000 }))),
-            ("missing: too large, other limit", Some(failed(Cause::TooLarge { limit: 999 }))),
+            (
+                "missing: too large, same limit",
+                Some(failed(Cause::TooLarge { limit: 1000 })),
+            ),
+            (
+                "missing: too large, other limit",
+                Some(failed(Cause::TooLarge { limit: 999 })),
+            ),
             ("missing: crashed", Some(failed(Cause::Crashed))),
         ]
     }
@@ -180,14 +271,29 @@ mod tests {
 
     #[test]
     fn every_state_at_every_time_has_its_decision() {
-        let times = [("at once", 0), ("29 s", 29), ("30 s", 30), ("60 s", 60), ("1 h", HOUR), ("24 h", DAY), ("8 d", 8 * DAY)];
+        let times = [
+            ("at once", 0),
+            ("29 s", 29),
+            ("30 s", 30),
+            ("60 s", 60),
+            ("1 h", HOUR),
+            ("24 h", DAY),
+            ("8 d", 8 * DAY),
+        ];
         let mut table = format!("{:38}", "what is stored");
-        times.iter().for_each(|(name, _)| write!(table, "| {name:17}").unwrap());
+        times
+            .iter()
+            .for_each(|(name, _)| write!(table, "| {name:17}").unwrap());
         table = table.trim_end().to_owned();
         for (name, entry) in states() {
             let mut line = format!("{name:38}");
             for (_, seconds) in times {
-                write!(line, "| {:17}", word(&decide(entry.as_ref(), &reader(), after(seconds)))).unwrap();
+                write!(
+                    line,
+                    "| {:17}",
+                    word(&decide(entry.as_ref(), &reader(), after(seconds)))
+                )
+                .unwrap();
             }
             write!(table, "\n{}", line.trim_end()).unwrap();
         }
@@ -196,11 +302,20 @@ mod tests {
 
     #[test]
     fn whatever_is_ready_beats_every_placeholder() {
-        for cause in [Cause::NotFound, Cause::Malformed, Cause::TooLarge { limit: 1000 }, Cause::Crashed] {
+        for cause in [
+            Cause::NotFound,
+            Cause::Malformed,
+            Cause::TooLarge { limit: 1000 },
+            Cause::Crashed,
+        ] {
             let ready = built(current_version(Kind::SymCache), Offer::Nothing, &dif("a"));
             let failed = then(&then(&ready, &take(2), 0), &fail(2, cause, &[]), 0);
             assert!(failed.missing().is_some());
-            assert_eq!(decide(Some(&failed), &reader(), after(1)), Decision::Use(ready.ready().unwrap()), "{cause:?}");
+            assert_eq!(
+                decide(Some(&failed), &reader(), after(1)),
+                Decision::Use(ready.ready().unwrap()),
+                "{cause:?}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! What holds of every entry that is stored: checked by the stores of the tests after each write.
 
-use super::change::Seen;
 use super::Entry;
+use super::change::Seen;
 use crate::domain::Missing;
 
 /// Returns what is wrong with an entry, a line each; nothing for a sound one.
@@ -13,23 +13,44 @@ pub fn violations(entry: &Entry) -> Vec<&'static str> {
         }
     };
     if let Some(ready) = &entry.ready {
-        must(!ready.made_from.is_empty(), "a ready state was made from a DIF");
-        must(ready.quality == ready.rank.quality(), "quality follows from rank");
+        must(
+            !ready.made_from.is_empty(),
+            "a ready state was made from a DIF",
+        );
+        must(
+            ready.quality == ready.rank.quality(),
+            "quality follows from rank",
+        );
         let (blob, key) = (&ready.blob.path, entry.module.entry(entry.kind));
-        must(super::ItemKey::of_blob(blob) == Some(key), "a blob lies under its entry's key");
+        must(
+            super::ItemKey::of_blob(blob) == Some(key),
+            "a blob lies under its entry's key",
+        );
     }
     if let Some(older) = &entry.older {
-        let below = entry.ready.as_ref().is_none_or(|ready| older.version < ready.version);
-        must(below, "an older state is of a lower version than the ready one");
+        let below = entry
+            .ready
+            .as_ref()
+            .is_none_or(|ready| older.version < ready.version);
+        must(
+            below,
+            "an older state is of a lower version than the ready one",
+        );
     }
     if let Some(placeholder) = &entry.missing {
-        must(placeholder.missing.detail.len() <= Missing::MAX_DETAIL_BYTES, "a detail is short");
+        must(
+            placeholder.missing.detail.len() <= Missing::MAX_DETAIL_BYTES,
+            "a detail is short",
+        );
     }
     if let Some(lease) = &entry.lease {
         must(entry.attempts > 0, "a lease was counted as an attempt");
         must(!lease.holder.is_empty(), "a lease names its holder");
     }
-    must(entry.candidates.len() <= Seen::MAX_CANDIDATES, "few candidates are kept");
+    must(
+        entry.candidates.len() <= Seen::MAX_CANDIDATES,
+        "few candidates are kept",
+    );
     violations
 }
 
@@ -42,12 +63,18 @@ mod tests {
     use super::super::change::examples::{
         BEGIN, Offer, dif, entry, fail, publish, state, take, token,
     };
-    use super::super::{Applied, Change, Converter, Decision, Lane, Policy, Reader, Refused, apply, decide};
+    use super::super::{
+        Applied, Change, Converter, Decision, Lane, Policy, Reader, Refused, apply, decide,
+    };
     use super::*;
     use crate::domain::{Cause, DifRef, Timestamp};
 
     /// The DIFs that come and go, the best last.
-    const DIFS: [(&str, Offer); 3] = [("c", Offer::Nothing), ("b", Offer::Symbols), ("a", Offer::Debug)];
+    const DIFS: [(&str, Offer); 3] = [
+        ("c", Offer::Nothing),
+        ("b", Offer::Symbols),
+        ("a", Offer::Debug),
+    ];
 
     /// Something that somebody does.
     #[derive(Clone, Copy, Debug)]
@@ -72,10 +99,28 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         let builder = 0..3_usize;
-        let seconds = prop::sample::select(vec![0, 1, 2, 10, 19, 30, 59, 60, 61, 600, 3600, 86_400, 7 * 86_400]);
+        let seconds = prop::sample::select(vec![
+            0,
+            1,
+            2,
+            10,
+            19,
+            30,
+            59,
+            60,
+            61,
+            600,
+            3600,
+            86_400,
+            7 * 86_400,
+        ]);
         let lane = prop::sample::select(vec![Lane::Eager, Lane::Uploads, Lane::Refresh]);
         let cause = prop::sample::select(vec![
-            Cause::NotFound, Cause::DownloadFailed, Cause::Malformed, Cause::TooLarge { limit: 1 }, Cause::Crashed,
+            Cause::NotFound,
+            Cause::DownloadFailed,
+            Cause::Malformed,
+            Cause::TooLarge { limit: 1 },
+            Cause::Crashed,
         ]);
         prop_oneof![
             4 => seconds.prop_map(Step::Pass),
@@ -116,7 +161,13 @@ mod tests {
 
     impl World {
         fn new() -> Self {
-            Self { entry: entry(), now: BEGIN, uploaded: [false; 3], builds: BTreeMap::new(), drawn: 0 }
+            Self {
+                entry: entry(),
+                now: BEGIN,
+                uploaded: [false; 3],
+                builds: BTreeMap::new(),
+                drawn: 0,
+            }
         }
 
         fn draw(&mut self) -> u128 {
@@ -140,12 +191,17 @@ mod tests {
         }
 
         fn of(dif: &DifRef) -> usize {
-            (0..DIFS.len()).find(|index| World::dif(*index) == *dif).unwrap()
+            (0..DIFS.len())
+                .find(|index| World::dif(*index) == *dif)
+                .unwrap()
         }
 
         /// The builder's own lease lives, as an onlooker counts it who knows nothing of records.
         fn is_holder(&self, builder: usize) -> bool {
-            self.builds.get(&builder).and_then(|build| build.until).is_some_and(|until| self.now < until)
+            self.builds
+                .get(&builder)
+                .and_then(|build| build.until)
+                .is_some_and(|until| self.now < until)
         }
 
         fn end_build(&mut self, builder: usize) {
@@ -157,7 +213,9 @@ mod tests {
         fn step(&mut self, step: Step) {
             let before = self.entry.clone();
             match step {
-                Step::Pass(seconds) => self.now = Timestamp::from_secs(self.now.as_secs() + seconds),
+                Step::Pass(seconds) => {
+                    self.now = Timestamp::from_secs(self.now.as_secs() + seconds)
+                }
                 Step::Ask(lane) => {
                     let id = token(self.draw());
                     let _ = self.try_apply(&Change::Ask { id, lane });
@@ -168,36 +226,78 @@ mod tests {
                     let taken = self.try_apply(&take(drawn));
                     assert_eq!(before.ready, self.entry.ready);
                     if taken.is_ok() {
-                        self.builds.values_mut().for_each(|build| build.until = None);
-                        let seen = (0..DIFS.len()).filter(|index| self.uploaded[*index]).collect();
+                        self.builds
+                            .values_mut()
+                            .for_each(|build| build.until = None);
+                        let seen = (0..DIFS.len())
+                            .filter(|index| self.uploaded[*index])
+                            .collect();
                         let until = self.entry.lease.as_ref().map(|lease| lease.until);
-                        self.builds.insert(builder, Build { token: drawn, seen, until });
+                        self.builds.insert(
+                            builder,
+                            Build {
+                                token: drawn,
+                                seen,
+                                until,
+                            },
+                        );
                     }
                 }
                 Step::Extend(builder) => {
-                    let Some(build) = self.builds.get(&builder).cloned() else { return };
-                    let change = Change::Extend { token: token(build.token), deadline: self.now.plus(super::super::LEASE_LENGTH) };
+                    let Some(build) = self.builds.get(&builder).cloned() else {
+                        return;
+                    };
+                    let change = Change::Extend {
+                        token: token(build.token),
+                        deadline: self.now.plus(super::super::LEASE_LENGTH),
+                    };
                     let extended = self.try_apply(&change);
-                    assert_eq!(extended.is_ok(), self.is_holder(builder), "only who holds the lease extends it");
+                    assert_eq!(
+                        extended.is_ok(),
+                        self.is_holder(builder),
+                        "only who holds the lease extends it"
+                    );
                     if extended.is_ok() {
-                        self.builds.get_mut(&builder).unwrap().until = self.entry.lease.as_ref().map(|lease| lease.until);
+                        self.builds.get_mut(&builder).unwrap().until =
+                            self.entry.lease.as_ref().map(|lease| lease.until);
                     }
                     assert_eq!(before.ready, self.entry.ready);
                 }
                 Step::Publish(builder) => self.publish(builder, &before),
                 Step::Fail(builder, cause) => {
-                    let Some(build) = self.builds.get(&builder).cloned() else { return };
-                    let seen: Vec<DifRef> = build.seen.iter().map(|index| World::dif(*index)).collect();
+                    let Some(build) = self.builds.get(&builder).cloned() else {
+                        return;
+                    };
+                    let seen: Vec<DifRef> =
+                        build.seen.iter().map(|index| World::dif(*index)).collect();
                     let failed = self.try_apply(&fail(build.token, cause, &seen));
-                    assert_eq!(failed.is_ok(), self.is_holder(builder), "only who holds the lease fails");
-                    assert_eq!((&before.ready, &before.older), (&self.entry.ready, &self.entry.older));
+                    assert_eq!(
+                        failed.is_ok(),
+                        self.is_holder(builder),
+                        "only who holds the lease fails"
+                    );
+                    assert_eq!(
+                        (&before.ready, &before.older),
+                        (&self.entry.ready, &self.entry.older)
+                    );
                     self.check_ask_of(builder, &before, failed);
                 }
                 Step::Release(builder) => {
-                    let Some(build) = self.builds.get(&builder).cloned() else { return };
-                    let released = self.try_apply(&Change::Release { token: token(build.token) });
-                    assert_eq!(released.is_ok(), self.is_holder(builder), "only who holds the lease gives it back");
-                    assert_eq!((&before.ready, &before.ask), (&self.entry.ready, &self.entry.ask));
+                    let Some(build) = self.builds.get(&builder).cloned() else {
+                        return;
+                    };
+                    let released = self.try_apply(&Change::Release {
+                        token: token(build.token),
+                    });
+                    assert_eq!(
+                        released.is_ok(),
+                        self.is_holder(builder),
+                        "only who holds the lease gives it back"
+                    );
+                    assert_eq!(
+                        (&before.ready, &before.ask),
+                        (&self.entry.ready, &self.entry.ask)
+                    );
                     if released.is_ok() {
                         self.end_build(builder);
                     }
@@ -209,7 +309,10 @@ mod tests {
                 Step::Upload(index) => {
                     self.uploaded[index] = true;
                     let mark = token(self.draw());
-                    let marked = self.try_apply(&Change::Invalidate { dif: World::dif(index), mark });
+                    let marked = self.try_apply(&Change::Invalidate {
+                        dif: World::dif(index),
+                        mark,
+                    });
                     assert_eq!(before.ready, self.entry.ready);
                     // An upload is never lost: the last build knew it, or one that will know it is asked for.
                     assert!(marked.is_err() || self.entry.ask.is_some());
@@ -217,25 +320,42 @@ mod tests {
                 Step::Remove(index) => {
                     self.uploaded[index] = false;
                     let mark = token(self.draw());
-                    self.try_apply(&Change::Revoke { dif: World::dif(index), mark }).unwrap();
-                    self.builds.values_mut().for_each(|build| build.until = None);
+                    self.try_apply(&Change::Revoke {
+                        dif: World::dif(index),
+                        mark,
+                    })
+                    .unwrap();
+                    self.builds
+                        .values_mut()
+                        .for_each(|build| build.until = None);
                 }
                 Step::Suspect => {
                     if let Some(ready) = &before.ready {
                         let id = token(self.draw());
-                        self.try_apply(&Change::Suspect { blob: ready.blob.path.clone(), id }).unwrap();
+                        self.try_apply(&Change::Suspect {
+                            blob: ready.blob.path.clone(),
+                            id,
+                        })
+                        .unwrap();
                         assert_eq!(before.ready, self.entry.ready);
                     }
                 }
                 Step::ConfirmLoss => {
                     if let Some(ready) = &before.ready {
                         let id = token(self.draw());
-                        self.try_apply(&Change::ConfirmLoss { blob: ready.blob.path.clone(), id }).unwrap();
+                        self.try_apply(&Change::ConfirmLoss {
+                            blob: ready.blob.path.clone(),
+                            id,
+                        })
+                        .unwrap();
                     }
                 }
                 Step::ClearLease => {
                     let _ = self.try_apply(&Change::ClearLease);
-                    assert_eq!((&before.ready, &before.older), (&self.entry.ready, &self.entry.older));
+                    assert_eq!(
+                        (&before.ready, &before.older),
+                        (&self.entry.ready, &self.entry.older)
+                    );
                 }
                 Step::DropOlder => {
                     let _ = self.try_apply(&Change::DropOlder);
@@ -245,7 +365,9 @@ mod tests {
                     let held = (0..3).any(|builder| self.is_holder(builder));
                     if self.try_apply(&Change::Retire).is_ok() {
                         assert!(!held, "nothing is retired from under its builder");
-                        self.builds.values_mut().for_each(|build| build.until = None);
+                        self.builds
+                            .values_mut()
+                            .for_each(|build| build.until = None);
                     }
                 }
             }
@@ -253,20 +375,40 @@ mod tests {
         }
 
         fn publish(&mut self, builder: usize, before: &Entry) {
-            let Some(build) = self.builds.get(&builder).cloned() else { return };
-            let Some(best) = build.seen.iter().max().copied() else { return };
+            let Some(build) = self.builds.get(&builder).cloned() else {
+                return;
+            };
+            let Some(best) = build.seen.iter().max().copied() else {
+                return;
+            };
             let seen: Vec<DifRef> = build.seen.iter().map(|index| World::dif(*index)).collect();
             let version = if builder == 0 { 1 } else { 2 };
-            let built = state(before, build.token, version, DIFS[best].1, &World::dif(best));
+            let built = state(
+                before,
+                build.token,
+                version,
+                DIFS[best].1,
+                &World::dif(best),
+            );
             let published = self.try_apply(&publish(build.token, built.clone(), &seen));
-            assert_eq!(published.is_ok(), self.is_holder(builder), "only who holds the lease publishes");
+            assert_eq!(
+                published.is_ok(),
+                self.is_holder(builder),
+                "only who holds the lease publishes"
+            );
             match (&before.ready, &self.entry.ready) {
                 (None, after) => assert!(published.is_err() || after.is_some()),
                 (Some(_), None) => panic!("publishing took something away"),
                 (Some(before), Some(after)) => {
-                    assert!(after.version >= before.version, "an older version replaced a newer one");
+                    assert!(
+                        after.version >= before.version,
+                        "an older version replaced a newer one"
+                    );
                     let better_exists = seen.contains(&before.made_from[0]);
-                    assert!(!better_exists || after.rank <= before.rank, "something worse replaced something better");
+                    assert!(
+                        !better_exists || after.rank <= before.rank,
+                        "something worse replaced something better"
+                    );
                 }
             }
             self.check_ask_of(builder, before, published);
@@ -279,21 +421,33 @@ mod tests {
                 return;
             }
             self.end_build(builder);
-            let had_seen = before.lease.as_ref().is_some_and(|lease| lease.dirty == before.dirty);
+            let had_seen = before
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.dirty == before.dirty);
             assert_eq!(self.entry.ask.is_some(), !had_seen && before.ask.is_some());
         }
 
         fn check(&self) {
             assert_eq!(violations(&self.entry), Vec::<&str>::new());
             for ready in self.entry.ready.iter().chain(&self.entry.older) {
-                assert!(self.uploaded[World::of(&ready.made_from[0])], "what was removed is served");
+                assert!(
+                    self.uploaded[World::of(&ready.made_from[0])],
+                    "what was removed is served"
+                );
             }
-            let reader = Reader { converter: Converter::CURRENT, limits: vec![1] };
+            let reader = Reader {
+                converter: Converter::CURRENT,
+                limits: vec![1],
+            };
             let mut now = self.now;
             for _ in 0..4 {
                 match decide(Some(&self.entry), &reader, now) {
                     Decision::Wait { until } => {
-                        assert!(until > now && until <= self.now.plus(super::super::LEASE_LENGTH * 2), "a wait is short");
+                        assert!(
+                            until > now && until <= self.now.plus(super::super::LEASE_LENGTH * 2),
+                            "a wait is short"
+                        );
                         now = until;
                     }
                     _ => return,

@@ -6,7 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, ItemKey, ModuleKey, Revision};
-use crate::domain::{CodeId, DebugId, DifRef, Features, FileType, Missing, ModuleId, Scope, Timestamp};
+use crate::domain::{
+    CodeId, DebugId, DifRef, Features, FileType, Missing, ModuleId, Scope, Timestamp,
+};
 
 /// An item, and the revision that its next write must name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +170,9 @@ impl Item {
         match self {
             Item::Entry(entry) => Some(entry.module().entry(entry.kind())),
             Item::Dif(dif) => Some(dif.module.dif(&dif.dif.location)),
-            Item::Upload(upload) => Some(ItemKey::upload(&crate::domain::Location::new(upload.key.as_str()))),
+            Item::Upload(upload) => Some(ItemKey::upload(&crate::domain::Location::new(
+                upload.key.as_str(),
+            ))),
             Item::Request(request) => Some(ItemKey::request(&request.id)),
             Item::Alias(_) | Item::Newer { .. } => None,
         }

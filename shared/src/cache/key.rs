@@ -20,12 +20,19 @@ pub struct ModuleKey {
 impl ModuleKey {
     /// Returns the key of a module in the uploads of a scope.
     pub fn uploads(scope: Scope, module: &ModuleId) -> Self {
-        Self { scope, source: SourceKey::uploads(), module: module.to_string() }
+        Self {
+            scope,
+            source: SourceKey::uploads(),
+            module: module.to_string(),
+        }
     }
 
     /// Returns the readable text, one field a line.
     pub fn text(&self) -> String {
-        format!("scope: {}\nsource: {}\nmodule: {}\n", self.scope, self.source, self.module)
+        format!(
+            "scope: {}\nsource: {}\nmodule: {}\n",
+            self.scope, self.source, self.module
+        )
     }
 
     /// Returns the partition that this module's items share.
@@ -35,17 +42,26 @@ impl ModuleKey {
 
     /// Returns the key of the entry of a kind.
     pub fn entry(&self, kind: Kind) -> ItemKey {
-        ItemKey { partition: self.partition(), sort: kind.as_str().to_owned() }
+        ItemKey {
+            partition: self.partition(),
+            sort: kind.as_str().to_owned(),
+        }
     }
 
     /// Returns the key of the alias that leads from this id of an object to its other one.
     pub fn alias(&self) -> ItemKey {
-        ItemKey { partition: self.partition(), sort: "alias".to_owned() }
+        ItemKey {
+            partition: self.partition(),
+            sort: "alias".to_owned(),
+        }
     }
 
     /// Returns the key of the item that stands for one uploaded DIF of this module.
     pub fn dif(&self, location: &Location) -> ItemKey {
-        ItemKey { partition: self.partition(), sort: format!("{}{}", ItemKey::DIF_PREFIX, hash(location.as_str())) }
+        ItemKey {
+            partition: self.partition(),
+            sort: format!("{}{}", ItemKey::DIF_PREFIX, hash(location.as_str())),
+        }
     }
 }
 
@@ -64,26 +80,38 @@ impl ItemKey {
 
     /// Returns the key of the item that tells what became of an upload.
     pub fn upload(location: &Location) -> Self {
-        Self { partition: hash(&format!("upload: {location}\n")), sort: "upload".to_owned() }
+        Self {
+            partition: hash(&format!("upload: {location}\n")),
+            sort: "upload".to_owned(),
+        }
     }
 
     /// Returns the key of a pending request.
     pub fn request(id: &str) -> Self {
-        Self { partition: hash(&format!("request: {id}\n")), sort: "request".to_owned() }
+        Self {
+            partition: hash(&format!("request: {id}\n")),
+            sort: "request".to_owned(),
+        }
     }
 
     /// Returns the path of the blob that the build with this token makes for this entry.
     ///
     /// Only that build ever writes it; the entry's key can be read off it.
     pub fn blob(&self, kind: Kind, version: u32, token: &Token) -> String {
-        format!("derived/{kind}/v{version}/{}/{}/{token}", self.partition, self.sort)
+        format!(
+            "derived/{kind}/v{version}/{}/{}/{token}",
+            self.partition, self.sort
+        )
     }
 
     /// Returns the key of the entry that a blob was made for.
     pub fn of_blob(path: &str) -> Option<Self> {
         let mut segments = path.strip_prefix("derived/")?.split('/').skip(2);
         let (partition, sort, _token) = (segments.next()?, segments.next()?, segments.next()?);
-        segments.next().is_none().then(|| Self { partition: partition.to_owned(), sort: sort.to_owned() })
+        segments.next().is_none().then(|| Self {
+            partition: partition.to_owned(),
+            sort: sort.to_owned(),
+        })
     }
 }
 
@@ -96,22 +124,37 @@ mod tests {
     use super::*;
 
     fn module(scope: &str, id: &str) -> ModuleKey {
-        ModuleKey::uploads(scope.parse().unwrap(), &ModuleId::Debug(id.parse().unwrap()))
+        ModuleKey::uploads(
+            scope.parse().unwrap(),
+            &ModuleId::Debug(id.parse().unwrap()),
+        )
     }
 
     #[test]
     fn the_hash_of_a_key_never_changes() {
         let key = module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7");
-        assert_eq!(key.text(), "scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n");
+        assert_eq!(
+            key.text(),
+            "scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n"
+        );
         // printf 'scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n' | sha256sum
-        assert_eq!(key.partition(), "a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b");
+        assert_eq!(
+            key.partition(),
+            "a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b"
+        );
     }
 
     #[test]
     fn each_input_of_a_key_changes_it() {
         let key = module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7");
-        assert_ne!(key.partition(), module("acme", "502fc0a5-1ec1-3e47-9998-684fa139dca7").partition());
-        assert_ne!(key.partition(), module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7-1").partition());
+        assert_ne!(
+            key.partition(),
+            module("acme", "502fc0a5-1ec1-3e47-9998-684fa139dca7").partition()
+        );
+        assert_ne!(
+            key.partition(),
+            module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7-1").partition()
+        );
         assert_ne!(key.entry(Kind::SymCache), key.entry(Kind::CfiCache));
     }
 

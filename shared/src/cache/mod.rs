@@ -29,7 +29,9 @@ pub use change::{Applied, Change, Refused, Seen, apply};
 pub use decide::{Decision, Reader, decide};
 pub use derived::{DeriveJob, Derived};
 pub use invariants::violations;
-pub use item::{Alias, Dif, Item, Request, RequestBody, SCHEMA, Stored, Upload, UploadState, UploadedObject};
+pub use item::{
+    Alias, Dif, Item, Request, RequestBody, SCHEMA, Stored, Upload, UploadState, UploadedObject,
+};
 pub use key::{ItemKey, ModuleKey};
 pub use kind::Kind;
 pub use record::{Ask, BlobRef, Entry, IndexRef, Lane, Lease, Placeholder, Ready, Suspect};

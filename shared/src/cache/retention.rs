@@ -52,8 +52,12 @@ impl Policy {
     pub fn retry_after(&self, cause: Cause) -> Duration {
         match cause {
             Cause::NotFound | Cause::PermissionDenied => self.retry_misses_after,
-            Cause::DownloadFailed | Cause::Timeout => Duration::from_secs(60).min(self.retry_misses_after),
-            Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => self.retry_malformed_after,
+            Cause::DownloadFailed | Cause::Timeout => {
+                Duration::from_secs(60).min(self.retry_misses_after)
+            }
+            Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => {
+                self.retry_malformed_after
+            }
         }
     }
 
@@ -83,9 +87,15 @@ mod tests {
 
     #[test]
     fn a_failing_source_is_never_remembered_longer_than_a_missing_file() {
-        let quick = Policy { retry_misses_after: Duration::from_secs(10), ..Policy::default() };
+        let quick = Policy {
+            retry_misses_after: Duration::from_secs(10),
+            ..Policy::default()
+        };
         assert_eq!(quick.retry_after(Cause::Timeout), Duration::from_secs(10));
-        assert_eq!(Policy::default().retry_after(Cause::Timeout), Duration::from_secs(60));
+        assert_eq!(
+            Policy::default().retry_after(Cause::Timeout),
+            Duration::from_secs(60)
+        );
     }
 
     #[test]

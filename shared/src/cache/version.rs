@@ -18,7 +18,9 @@ pub const fn current_version(kind: Kind) -> u32 {
 }
 
 /// The formats inside the blobs, as `symbolic` numbers them: a change there without one here does not compile.
-const _: () = assert!(symbolic::cfi::CFICACHE_LATEST_VERSION == 2 && symbolic::symcache::SYMCACHE_VERSION == 9);
+const _: () = assert!(
+    symbolic::cfi::CFICACHE_LATEST_VERSION == 2 && symbolic::symcache::SYMCACHE_VERSION == 9
+);
 
 /// The number of what derives: failures and messages are compared by it.
 ///

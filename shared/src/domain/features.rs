@@ -21,7 +21,13 @@ pub struct Features {
 impl Features {
     /// Adds what another object of the same module offers.
     pub fn merge(&mut self, other: &Features) {
-        let Features { has_debug_info, has_unwind_info, has_symbols, has_sources, srcsrv_vcs } = other;
+        let Features {
+            has_debug_info,
+            has_unwind_info,
+            has_symbols,
+            has_sources,
+            srcsrv_vcs,
+        } = other;
         self.has_debug_info |= has_debug_info;
         self.has_unwind_info |= has_unwind_info;
         self.has_symbols |= has_symbols;
@@ -59,7 +65,11 @@ impl Rank {
 
     /// Returns whether anything better could be found.
     pub fn quality(self) -> Quality {
-        if self.0 == 0 { Quality::Preferred } else { Quality::Fallback }
+        if self.0 == 0 {
+            Quality::Preferred
+        } else {
+            Quality::Fallback
+        }
     }
 
     /// Returns the number, as caches store it.
@@ -84,12 +94,21 @@ mod tests {
 
     #[test]
     fn debug_information_outranks_symbols_which_outrank_nothing() {
-        let symbols = Features { has_symbols: true, ..Features::default() };
-        let debug = Features { has_debug_info: true, ..Features::default() };
+        let symbols = Features {
+            has_symbols: true,
+            ..Features::default()
+        };
+        let debug = Features {
+            has_debug_info: true,
+            ..Features::default()
+        };
         let nothing = Features::default();
         let rank = |features| Rank::of(features, Purpose::Debug);
         assert!(rank(&debug) < rank(&symbols) && rank(&symbols) < rank(&nothing));
         assert_eq!(rank(&debug).quality(), Quality::Preferred);
-        assert_eq!(Rank::of(&debug, Purpose::Unwind).quality(), Quality::Fallback);
+        assert_eq!(
+            Rank::of(&debug, Purpose::Unwind).quality(),
+            Quality::Fallback
+        );
     }
 }

@@ -51,7 +51,10 @@ impl Missing {
 
     /// Returns that no source has it.
     pub fn not_found() -> Self {
-        Self::new(Cause::NotFound, "no source has a debug information file for it")
+        Self::new(
+            Cause::NotFound,
+            "no source has a debug information file for it",
+        )
     }
 
     /// Returns that the DIF cannot be parsed.
@@ -65,7 +68,9 @@ impl Cause {
     pub fn belongs_to_the_converter(self) -> bool {
         match self {
             Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => true,
-            Cause::NotFound | Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => false,
+            Cause::NotFound | Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => {
+                false
+            }
         }
     }
 }
@@ -78,6 +83,11 @@ mod tests {
     fn a_long_detail_is_cut_at_a_character() {
         let missing = Missing::malformed("ä".repeat(1000));
         assert_eq!(missing.detail.len(), 1024);
-        assert_eq!(Missing::malformed(format!("a{}", missing.detail)).detail.len(), 1023);
+        assert_eq!(
+            Missing::malformed(format!("a{}", missing.detail))
+                .detail
+                .len(),
+            1023
+        );
     }
 }

@@ -64,9 +64,18 @@ mod tests {
     fn the_debug_id_files_a_module_and_nil_ids_do_not() {
         let debug: DebugId = "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap();
         let code = CodeId::new("f1c3bcc0".into());
-        assert_eq!(ModuleId::of(Some(debug), Some(&code)), Some(ModuleId::Debug(debug)));
-        assert_eq!(ModuleId::of(Some(DebugId::nil()), Some(&code)), Some(ModuleId::Code(code)));
-        assert_eq!(ModuleId::of(Some(DebugId::nil()), Some(&CodeId::new("0000".into()))), None);
+        assert_eq!(
+            ModuleId::of(Some(debug), Some(&code)),
+            Some(ModuleId::Debug(debug))
+        );
+        assert_eq!(
+            ModuleId::of(Some(DebugId::nil()), Some(&code)),
+            Some(ModuleId::Code(code))
+        );
+        assert_eq!(
+            ModuleId::of(Some(DebugId::nil()), Some(&CodeId::new("0000".into()))),
+            None
+        );
         assert_eq!(ModuleId::of(None, None), None);
     }
 }

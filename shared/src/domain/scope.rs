@@ -87,7 +87,10 @@ mod tests {
     #[test]
     fn a_tenant_reads_its_own_scope_then_the_global_one() {
         let acme: Scope = "acme".parse().unwrap();
-        assert_eq!(acme.readable(), [Scope::Tenant("acme".into()), Scope::Global]);
+        assert_eq!(
+            acme.readable(),
+            [Scope::Tenant("acme".into()), Scope::Global]
+        );
         assert_eq!(Scope::Global.readable(), [Scope::Global]);
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// A time in whole seconds since 1970-01-01T00:00:00Z.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
 
@@ -47,6 +49,9 @@ mod tests {
     fn a_time_that_lies_ahead_was_no_time_ago() {
         let now = Timestamp::from_secs(100);
         assert_eq!(now.since(now.plus(Duration::from_secs(60))), Duration::ZERO);
-        assert_eq!(now.plus(Duration::from_secs(60)).since(now), Duration::from_secs(60));
+        assert_eq!(
+            now.plus(Duration::from_secs(60)).since(now),
+            Duration::from_secs(60)
+        );
     }
 }

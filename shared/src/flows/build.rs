@@ -15,11 +15,15 @@ use std::time::Duration;
 use super::find::{self, Ranked};
 use super::{Error, Invocation, Settings, Update, Updated, fetch};
 use crate::cache::{
-    BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, Entry, Item, Kind, LEASE_EXTENSION, ModuleKey, Ready,
-    Refused, Seen, Token, current_version, decide,
+    BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, Entry, Item, Kind,
+    LEASE_EXTENSION, ModuleKey, Ready, Refused, Seen, Token, current_version, decide,
 };
-use crate::domain::{Candidate, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
-use crate::ports::{BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError};
+use crate::domain::{
+    Candidate, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp,
+};
+use crate::ports::{
+    BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError,
+};
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);
@@ -111,7 +115,10 @@ impl Builder {
         let (entries, difs) = self.look(module).await?;
         let mut later = None;
         let mut held = Vec::new();
-        for kind in Kind::ALL.into_iter().filter(|kind| kinds.contains(kind) || comes_of(&difs, *kind)) {
+        for kind in Kind::ALL
+            .into_iter()
+            .filter(|kind| kinds.contains(kind) || comes_of(&difs, *kind))
+        {
             let entry = entries.iter().find(|entry| entry.kind() == kind);
             if !self.is_due(entry, kinds.contains(&kind), invocation.now()) {
                 continue;
@@ -157,7 +164,9 @@ impl Builder {
         };
         let updated = self.update(invocation).entry(module, kind, &change).await?;
         Ok(match updated {
-            Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => Ok(Held { kind, token }),
+            Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
+                Ok(Held { kind, token })
+            }
             Updated::Refused(Refused::Leased, Some(entry)) => {
                 let soon = invocation.now().plus(LOOK_AGAIN);
                 Err(entry.lease().map(|lease| lease.until.min(soon)))
@@ -198,7 +207,9 @@ impl Builder {
                         Ok(at) => later = later.max(at),
                         Err(error) => {
                             // One that cannot be published keeps no other from it.
-                            let _ = self.give_back(invocation, module, std::slice::from_ref(lease)).await;
+                            let _ = self
+                                .give_back(invocation, module, std::slice::from_ref(lease))
+                                .await;
                             failed = Some(error);
                         }
                     }
@@ -210,13 +221,18 @@ impl Builder {
                 Err(error.into())
             }
             // The event of the new bytes is on its way; what was fetched is not what is there now.
-            Err(DifError::Changed | DifError::Missing(_)) => self.give_back(invocation, module, held).await,
+            Err(DifError::Changed | DifError::Missing(_)) => {
+                self.give_back(invocation, module, held).await
+            }
         }
     }
 
     async fn extend(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
         for Held { kind, token } in held {
-            let change = Change::Extend { token: token.clone(), deadline: invocation.deadline() };
+            let change = Change::Extend {
+                token: token.clone(),
+                deadline: invocation.deadline(),
+            };
             // A lease that was lost is found out by the publish; two extensions may fail before one is.
             if let Err(error) = self.update(invocation).entry(module, *kind, &change).await {
                 tracing::warn!(%kind, module = module.module, %error, "could not extend a lease");
@@ -234,16 +250,32 @@ impl Builder {
     ) -> Result<Option<Timestamp>, StoreError> {
         let token = token.clone();
         let change = match outcome {
-            Ok(ready) => Change::Publish { token, ready: Box::new(ready), seen },
-            Err(missing) => Change::Fail { token, missing, seen },
+            Ok(ready) => Change::Publish {
+                token,
+                ready: Box::new(ready),
+                seen,
+            },
+            Err(missing) => Change::Fail {
+                token,
+                missing,
+                seen,
+            },
         };
         let now = invocation.now();
-        Ok(match self.update(invocation).entry(module, *kind, &change).await? {
-            Updated::Done(entry) | Updated::Refused(_, Some(entry)) if entry.ask().is_some() => {
-                Some(entry.not_before().unwrap_or(now).max(now))
-            }
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
-        })
+        Ok(
+            match self
+                .update(invocation)
+                .entry(module, *kind, &change)
+                .await?
+            {
+                Updated::Done(entry) | Updated::Refused(_, Some(entry))
+                    if entry.ask().is_some() =>
+                {
+                    Some(entry.not_before().unwrap_or(now).max(now))
+                }
+                Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
+            },
+        )
     }
 
     /// Gives the leases back undone; returns when to come back.
@@ -255,8 +287,14 @@ impl Builder {
     ) -> Result<Option<Timestamp>, Error> {
         let mut later = None;
         for Held { kind, token } in held {
-            let change = Change::Release { token: token.clone() };
-            if let Updated::Done(entry) = self.update(invocation).entry(module, *kind, &change).await? {
+            let change = Change::Release {
+                token: token.clone(),
+            };
+            if let Updated::Done(entry) = self
+                .update(invocation)
+                .entry(module, *kind, &change)
+                .await?
+            {
                 later = later.max(entry.not_before());
             }
         }
@@ -275,15 +313,23 @@ impl Builder {
         for entry in &entries {
             self.confirm_suspect(invocation, entry).await?;
         }
-        let mut work: Vec<Work> = held.iter().map(|lease| Work::begin(lease, &difs, &self.settings)).collect();
+        let mut work: Vec<Work> = held
+            .iter()
+            .map(|lease| Work::begin(lease, &difs, &self.settings))
+            .collect();
         // Each round fetches one DIF and derives from it all kinds for which it is the best that is left.
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
-            let answers = match self.derive_from(invocation, module, &dif, &work, open).await {
+            let answers = match self
+                .derive_from(invocation, module, &dif, &work, open)
+                .await
+            {
                 Ok(answers) => answers,
                 Err(DifError::Missing(missing)) => vec![Err(missing); work.len()],
                 Err(other) => return Err(other),
             };
-            let wanting = work.iter_mut().filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif));
+            let wanting = work
+                .iter_mut()
+                .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif));
             for (work, answer) in wanting.zip(answers) {
                 work.settle(&dif, module, answer);
             }
@@ -300,47 +346,95 @@ impl Builder {
         work: &[Work<'_>],
         open: &mut Option<OpenDif>,
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
-        let wanted: Vec<&Work> =
-            work.iter().filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif)).collect();
+        let wanted: Vec<&Work> = work
+            .iter()
+            .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif))
+            .collect();
         let open = self.open(dif, open).await?;
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; wanted.len()];
         // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
         for object in &objects {
-            let serves = |work: &Work| best_object(&objects, work.lease.kind).is_some_and(|best| best.index == object.index);
+            let serves = |work: &Work| {
+                best_object(&objects, work.lease.kind)
+                    .is_some_and(|best| best.index == object.index)
+            };
             let here: Vec<usize> = (0..wanted.len()).filter(|at| serves(wanted[*at])).collect();
             let job = |at: &usize| {
                 let kind = wanted[*at].lease.kind;
-                DeriveJob { kind, rank: Rank::of(&object.features, kind.purpose()) }
+                DeriveJob {
+                    kind,
+                    rank: Rank::of(&object.features, kind.purpose()),
+                }
             };
             let jobs: Vec<DeriveJob> = here.iter().map(job).collect();
             if jobs.is_empty() {
                 continue;
             }
-            let derived = open.parser.derive(object.index, &jobs).await.map_err(fetch::from_parse)?;
+            let derived = open
+                .parser
+                .derive(object.index, &jobs)
+                .await
+                .map_err(fetch::from_parse)?;
             for ((at, job), derived) in here.into_iter().zip(jobs).zip(derived) {
                 answers[at] = Some(match derived {
                     Err(missing) => Err(missing),
-                    Ok(derived) => Ok(self.store(invocation, module, wanted[at].lease, job, object, dif, derived).await?),
+                    Ok(derived) => Ok(self
+                        .store(
+                            invocation,
+                            module,
+                            wanted[at].lease,
+                            job,
+                            object,
+                            dif,
+                            derived,
+                        )
+                        .await?),
                 });
             }
         }
-        let none = || Err(Missing::malformed(format!("{} has no such object any more", dif.dif.location)));
-        Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect())
+        let none = || {
+            Err(Missing::malformed(format!(
+                "{} has no such object any more",
+                dif.dif.location
+            )))
+        };
+        Ok(answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(none))
+            .collect())
     }
 
     /// Opens a DIF, unless it is open.
-    async fn open<'a>(&self, dif: &Dif, open: &'a mut Option<OpenDif>) -> Result<&'a mut OpenDif, DifError> {
+    async fn open<'a>(
+        &self,
+        dif: &Dif,
+        open: &'a mut Option<OpenDif>,
+    ) -> Result<&'a mut OpenDif, DifError> {
         if open.as_ref().is_none_or(|open| open.dif != dif.dif) {
             *open = None; // gives its scratch space back before more is reserved
-            let stat = crate::ports::DifStat { etag: dif.dif.etag.clone(), size: dif.size };
+            let stat = crate::ports::DifStat {
+                etag: dif.dif.etag.clone(),
+                size: dif.size,
+            };
             let max = self.settings.dif_max_bytes;
-            let mut parser =
-                fetch::fetch(&*self.uploads, &*self.deriver, &dif.dif.location, &stat, max).await?;
+            let mut parser = fetch::fetch(
+                &*self.uploads,
+                &*self.deriver,
+                &dif.dif.location,
+                &stat,
+                max,
+            )
+            .await?;
             let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-            *open = Some(OpenDif { dif: dif.dif.clone(), parser, inspection });
+            *open = Some(OpenDif {
+                dif: dif.dif.clone(),
+                parser,
+                inspection,
+            });
         }
-        open.as_mut().ok_or_else(|| DifError::Missing(Missing::not_found()))
+        open.as_mut()
+            .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
     /// Creates the blob. Only this build knows its path: one that is there already is its own, written twice.
@@ -356,7 +450,9 @@ impl Builder {
         derived: Derived,
     ) -> Result<Ready, StoreError> {
         let version = current_version(lease.kind);
-        let path = module.entry(lease.kind).blob(lease.kind, version, &lease.token);
+        let path = module
+            .entry(lease.kind)
+            .blob(lease.kind, version, &lease.token);
         let blob = BlobRef {
             path: path.clone(),
             bytes: derived.blob.len() as u64,
@@ -379,11 +475,22 @@ impl Builder {
     }
 
     /// Takes away a state whose blob a reader could not read, if it is gone indeed.
-    async fn confirm_suspect(&self, invocation: &Invocation, entry: &Entry) -> Result<(), StoreError> {
-        let Some(suspect) = entry.suspect() else { return Ok(()) };
+    async fn confirm_suspect(
+        &self,
+        invocation: &Invocation,
+        entry: &Entry,
+    ) -> Result<(), StoreError> {
+        let Some(suspect) = entry.suspect() else {
+            return Ok(());
+        };
         if self.caches.get(&suspect.blob, Some(0..1)).await?.is_none() {
-            let change = Change::ConfirmLoss { blob: suspect.blob.clone(), id: invocation.token() };
-            self.update(invocation).entry(entry.module(), entry.kind(), &change).await?;
+            let change = Change::ConfirmLoss {
+                blob: suspect.blob.clone(),
+                id: invocation.token(),
+            };
+            self.update(invocation)
+                .entry(entry.module(), entry.kind(), &change)
+                .await?;
         }
         Ok(())
     }
@@ -404,7 +511,11 @@ impl Builder {
 
     /// Returns what changes the records in this invocation.
     pub(super) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
-        Update { records: &*self.records, policy: &self.settings.policy, invocation }
+        Update {
+            records: &*self.records,
+            policy: &self.settings.policy,
+            invocation,
+        }
     }
 }
 
@@ -424,16 +535,27 @@ impl<'a> Work<'a> {
             Ok(ranked) => (ranked, None),
             Err(missing) => (Vec::new(), Some(missing)),
         };
-        Self { lease, left: left.into_iter(), outcome: None, failure, candidates: Vec::new() }
+        Self {
+            lease,
+            left: left.into_iter(),
+            outcome: None,
+            failure,
+            candidates: Vec::new(),
+        }
     }
 
     fn next_dif(&self) -> Option<&Dif> {
-        self.left.as_slice().first().filter(|_| self.outcome.is_none()).map(|ranked| &ranked.dif)
+        self.left
+            .as_slice()
+            .first()
+            .filter(|_| self.outcome.is_none())
+            .map(|ranked| &ranked.dif)
     }
 
     fn settle(&mut self, dif: &Dif, module: &ModuleKey, answer: Result<Ready, Missing>) {
         self.left.next();
-        self.candidates.push(find::candidate(dif, &module.source, answer.as_ref().err()));
+        self.candidates
+            .push(find::candidate(dif, &module.source, answer.as_ref().err()));
         match answer {
             Ok(ready) => self.outcome = Some(ready),
             // The best DIF's failure says more than that of a lesser one.
@@ -443,42 +565,71 @@ impl<'a> Work<'a> {
 
     fn end(mut self, difs: &[Dif]) -> Made {
         let source = crate::domain::SourceKey::uploads();
-        let untried = self.left.map(|ranked| find::candidate(&ranked.dif, &source, ranked.dif.refused.as_ref()));
+        let untried = self
+            .left
+            .map(|ranked| find::candidate(&ranked.dif, &source, ranked.dif.refused.as_ref()));
         self.candidates.extend(untried);
         let failure = self.failure;
         Made {
-            outcome: self.outcome.ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
-            seen: Seen { considered: find::considered(difs), candidates: self.candidates },
+            outcome: self
+                .outcome
+                .ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
+            seen: Seen {
+                considered: find::considered(difs),
+                candidates: self.candidates,
+            },
         }
     }
 }
 
 /// The time is up. Work that had most of an invocation would not end in another one either; else it is given back.
-fn out_of_time(invocation: &Invocation, held: &[Held], began: Duration) -> Result<Vec<Made>, DifError> {
+fn out_of_time(
+    invocation: &Invocation,
+    held: &[Held],
+    began: Duration,
+) -> Result<Vec<Made>, DifError> {
     let worked = invocation.elapsed() - began;
     if worked < began {
         return Err(DifError::Changed);
     }
     let seconds = worked.as_secs();
-    let missing = Missing::malformed(format!("deriving it did not end within {seconds} s, the time that a function has"));
-    Ok(held.iter().map(|_| Made { outcome: Err(missing.clone()), seen: Seen::default() }).collect())
+    let missing = Missing::malformed(format!(
+        "deriving it did not end within {seconds} s, the time that a function has"
+    ));
+    Ok(held
+        .iter()
+        .map(|_| Made {
+            outcome: Err(missing.clone()),
+            seen: Seen::default(),
+        })
+        .collect())
 }
 
 /// Tells whether a kind comes of any of these DIFs.
 fn comes_of(difs: &[Dif], kind: Kind) -> bool {
-    difs.iter().any(|dif| Kind::derived_from(dif.file_type).contains(&kind))
+    difs.iter()
+        .any(|dif| Kind::derived_from(dif.file_type).contains(&kind))
 }
 
 /// Returns the objects of a module in a DIF.
 fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
     let is_filed_here = |object: &&ObjectMeta| {
-        ModuleId::of(object.debug_id, object.code_id.as_ref()).is_some_and(|id| id.to_string() == module.module)
+        ModuleId::of(object.debug_id, object.code_id.as_ref())
+            .is_some_and(|id| id.to_string() == module.module)
     };
-    inspection.objects.iter().filter(is_filed_here).cloned().collect()
+    inspection
+        .objects
+        .iter()
+        .filter(is_filed_here)
+        .cloned()
+        .collect()
 }
 
 /// Returns the object that serves a kind best, the first of equals.
 fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectMeta> {
     let serves = |object: &&ObjectMeta| Kind::derived_from(object.file_type).contains(&kind);
-    objects.iter().filter(serves).min_by_key(|object| Rank::of(&object.features, kind.purpose()))
+    objects
+        .iter()
+        .filter(serves)
+        .min_by_key(|object| Rank::of(&object.features, kind.purpose()))
 }

@@ -25,7 +25,10 @@ impl Builder {
             self.lanes.send(message, WAIT_FOR_NEWER_BUILD).await?;
             return Ok(());
         }
-        match self.build(invocation, &message.module, &message.kinds, &mut None).await? {
+        match self
+            .build(invocation, &message.module, &message.kinds, &mut None)
+            .await?
+        {
             Outcome::Settled => Ok(()),
             Outcome::Later(at) => self.send_again(invocation, message, at).await,
         }

@@ -11,9 +11,12 @@ impl Symbolicator {
     pub async fn explain_upload(&self, key: &str) -> Result<Option<Upload>, Error> {
         let key = ItemKey::upload(&Location::new(key));
         let loaded = self.records.load(&[key], Consistency::Strong).await?;
-        Ok(loaded.into_iter().flatten().find_map(|stored| match stored.item {
-            Item::Upload(upload) => Some(upload),
-            _ => None,
-        }))
+        Ok(loaded
+            .into_iter()
+            .flatten()
+            .find_map(|stored| match stored.item {
+                Item::Upload(upload) => Some(upload),
+                _ => None,
+            }))
     }
 }

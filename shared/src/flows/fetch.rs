@@ -26,11 +26,24 @@ pub async fn fetch(
     max_bytes: u64,
 ) -> Result<Box<dyn Parser>, DifError> {
     if stat.size > max_bytes {
-        let detail = format!("its {} bytes exceed the limit of {max_bytes} bytes for a file", stat.size);
-        return Err(DifError::Missing(Missing::new(Cause::TooLarge { limit: max_bytes }, detail)));
+        let detail = format!(
+            "its {} bytes exceed the limit of {max_bytes} bytes for a file",
+            stat.size
+        );
+        return Err(DifError::Missing(Missing::new(
+            Cause::TooLarge { limit: max_bytes },
+            detail,
+        )));
     }
     let mut scratch = deriver.reserve(stat.size).map_err(from_parse)?;
-    read_into(reader, location, &stat.etag, &mut *scratch, ranges(0, stat.size)).await?;
+    read_into(
+        reader,
+        location,
+        &stat.etag,
+        &mut *scratch,
+        ranges(0, stat.size),
+    )
+    .await?;
     deriver.open(scratch, false).await.map_err(from_parse)
 }
 
@@ -45,7 +58,9 @@ pub async fn fetch_ends(
 ) -> Result<Box<dyn Parser>, DifError> {
     let head = stat.size.min(END_BYTES);
     let tail = stat.size.saturating_sub(END_BYTES).max(head);
-    let mut scratch = deriver.reserve(head + (stat.size - tail)).map_err(from_parse)?;
+    let mut scratch = deriver
+        .reserve(head + (stat.size - tail))
+        .map_err(from_parse)?;
     let ends = ranges(0, head).chain(ranges(tail, stat.size));
     read_into(reader, location, &stat.etag, &mut *scratch, ends).await?;
     deriver.open(scratch, true).await.map_err(from_parse)
@@ -71,7 +86,9 @@ async fn read_into(
 }
 
 fn ranges(start: u64, end: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
-    (start..end).step_by(RANGE_BYTES as usize).map(move |from| from..end.min(from + RANGE_BYTES))
+    (start..end)
+        .step_by(RANGE_BYTES as usize)
+        .map(move |from| from..end.min(from + RANGE_BYTES))
 }
 
 /// What a parser reports is worth as much as what a source reports.

@@ -22,15 +22,26 @@ pub fn rank(difs: &[Dif], kind: Kind, limits: &[u64]) -> Result<Vec<Ranked>, Mis
     let mut ranked = Vec::new();
     for dif in difs.iter().filter(serves) {
         match &dif.refused {
-            Some(missing) if still_holds(missing, limits) => refused = refused.or(Some(missing.clone())),
-            _ => ranked.push(Ranked { dif: dif.clone(), rank: Rank::of(&dif.features, kind.purpose()) }),
+            Some(missing) if still_holds(missing, limits) => {
+                refused = refused.or(Some(missing.clone()))
+            }
+            _ => ranked.push(Ranked {
+                dif: dif.clone(),
+                rank: Rank::of(&dif.features, kind.purpose()),
+            }),
         }
     }
     if ranked.is_empty() {
         return Err(refused.unwrap_or_else(|| nothing_serves(difs, kind)));
     }
     ranked.sort_by(|a, b| {
-        let key = |ranked: &Ranked| (ranked.rank, ranked.dif.file_type, ranked.dif.dif.location.clone());
+        let key = |ranked: &Ranked| {
+            (
+                ranked.rank,
+                ranked.dif.file_type,
+                ranked.dif.dif.location.clone(),
+            )
+        };
         key(a).cmp(&key(b))
     });
     Ok(ranked)
@@ -44,11 +55,17 @@ pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
 /// Returns a DIF as a candidate in the answers.
 pub fn candidate(dif: &Dif, source: &SourceKey, outcome: Option<&Missing>) -> Candidate {
     let download = match outcome.map(|missing| (missing.cause, &missing.detail)) {
-        None => Download::Ok { features: dif.features.clone() },
+        None => Download::Ok {
+            features: dif.features.clone(),
+        },
         Some((Cause::NotFound, _)) => Download::NotFound,
-        Some((Cause::PermissionDenied, details)) => Download::NoPerm { details: details.clone() },
+        Some((Cause::PermissionDenied, details)) => Download::NoPerm {
+            details: details.clone(),
+        },
         Some((Cause::Malformed | Cause::Crashed, _)) => Download::Malformed,
-        Some((_, details)) => Download::Error { details: details.clone() },
+        Some((_, details)) => Download::Error {
+            details: details.clone(),
+        },
     };
     Candidate {
         source: source.clone(),
@@ -67,8 +84,15 @@ fn still_holds(missing: &Missing, limits: &[u64]) -> bool {
 fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
     match (difs, kind) {
         ([], _) => Missing::not_found(),
-        (_, Kind::PpdbCache) if difs.iter().any(|dif| dif.file_type == crate::domain::FileType::Pdb) => {
-            Missing::new(Cause::Unsupported, "a Windows PDB cannot serve a .NET module; upload its portable PDB")
+        (_, Kind::PpdbCache)
+            if difs
+                .iter()
+                .any(|dif| dif.file_type == crate::domain::FileType::Pdb) =>
+        {
+            Missing::new(
+                Cause::Unsupported,
+                "a Windows PDB cannot serve a .NET module; upload its portable PDB",
+            )
         }
         _ => Missing::not_found(),
     }
@@ -84,7 +108,10 @@ mod tests {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
         Dif {
             module: ModuleKey::uploads(Scope::Global, &id),
-            dif: DifRef { location: Location::new(name), etag: "1".to_owned() },
+            dif: DifRef {
+                location: Location::new(name),
+                etag: "1".to_owned(),
+            },
             sequencer: "00".to_owned(),
             size: 1,
             file_type,
@@ -99,12 +126,19 @@ mod tests {
     }
 
     fn ranked(difs: &[Dif], kind: Kind) -> Vec<String> {
-        rank(difs, kind, &[100]).unwrap().iter().map(|ranked| ranked.dif.dif.location.to_string()).collect()
+        rank(difs, kind, &[100])
+            .unwrap()
+            .iter()
+            .map(|ranked| ranked.dif.dif.location.to_string())
+            .collect()
     }
 
     #[test]
     fn names_come_from_the_debug_file_and_unwind_information_from_the_program() {
-        let difs = [dif("a.exe", FileType::Pe, "unwind symbols"), dif("a.pdb", FileType::Pdb, "debug symbols")];
+        let difs = [
+            dif("a.exe", FileType::Pe, "unwind symbols"),
+            dif("a.pdb", FileType::Pdb, "debug symbols"),
+        ];
         assert_eq!(ranked(&difs, Kind::SymCache), ["a.pdb", "a.exe"]);
         assert_eq!(ranked(&difs, Kind::CfiCache), ["a.exe", "a.pdb"]);
     }
@@ -129,12 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_passed_over_until_the_limit_grows_and_says_so_where_nothing_else_is_left() {
+    fn what_is_too_large_is_passed_over_until_the_limit_grows_and_says_so_where_nothing_else_is_left()
+     {
         let too_large = Missing::new(Cause::TooLarge { limit: 100 }, "too large");
-        let refused = Dif { refused: Some(too_large.clone()), ..dif("large", FileType::ElfDebug, "debug") };
+        let refused = Dif {
+            refused: Some(too_large.clone()),
+            ..dif("large", FileType::ElfDebug, "debug")
+        };
         let other = dif("small", FileType::ElfCode, "symbols");
         assert_eq!(ranked(&[refused.clone(), other], Kind::SymCache), ["small"]);
-        assert_eq!(rank(std::slice::from_ref(&refused), Kind::SymCache, &[100]), Err(too_large));
+        assert_eq!(
+            rank(std::slice::from_ref(&refused), Kind::SymCache, &[100]),
+            Err(too_large)
+        );
         let grown = rank(&[refused], Kind::SymCache, &[200]).unwrap();
         assert_eq!(grown.len(), 1);
     }
@@ -143,9 +184,24 @@ mod tests {
     fn where_nothing_serves_the_reason_is_told() {
         let cause = |difs: &[Dif], kind| rank(difs, kind, &[]).unwrap_err().cause;
         assert_eq!(cause(&[], Kind::SymCache), Cause::NotFound);
-        assert_eq!(cause(&[dif("sources", FileType::SourceBundle, "")], Kind::SymCache), Cause::NotFound);
-        assert_eq!(cause(&[dif("a.pdb", FileType::Pdb, "debug")], Kind::PpdbCache), Cause::Unsupported);
-        assert_eq!(cause(&[dif("a.debug", FileType::ElfDebug, "debug")], Kind::PpdbCache), Cause::NotFound);
+        assert_eq!(
+            cause(
+                &[dif("sources", FileType::SourceBundle, "")],
+                Kind::SymCache
+            ),
+            Cause::NotFound
+        );
+        assert_eq!(
+            cause(&[dif("a.pdb", FileType::Pdb, "debug")], Kind::PpdbCache),
+            Cause::Unsupported
+        );
+        assert_eq!(
+            cause(
+                &[dif("a.debug", FileType::ElfDebug, "debug")],
+                Kind::PpdbCache
+            ),
+            Cause::NotFound
+        );
     }
 
     #[test]
@@ -156,9 +212,19 @@ mod tests {
             candidate(&dif, &SourceKey::uploads(), missing.as_ref()).download
         };
         let details = "because".to_owned();
-        assert_eq!(download(None), Download::Ok { features: dif.features.clone() });
+        assert_eq!(
+            download(None),
+            Download::Ok {
+                features: dif.features.clone()
+            }
+        );
         assert_eq!(download(Some(Cause::NotFound)), Download::NotFound);
-        assert_eq!(download(Some(Cause::PermissionDenied)), Download::NoPerm { details: details.clone() });
+        assert_eq!(
+            download(Some(Cause::PermissionDenied)),
+            Download::NoPerm {
+                details: details.clone()
+            }
+        );
         assert_eq!(download(Some(Cause::Malformed)), Download::Malformed);
         assert_eq!(download(Some(Cause::Crashed)), Download::Malformed);
         assert_eq!(download(Some(Cause::Timeout)), Download::Error { details });

@@ -24,7 +24,12 @@ impl Invocation {
     /// Begins an invocation.
     ///
     /// `epoch_at_start` is the time since 1970, `time_left` how long the function may run, `seed` random.
-    pub fn new(request_id: String, epoch_at_start: Duration, time_left: Duration, seed: [u8; 32]) -> Self {
+    pub fn new(
+        request_id: String,
+        epoch_at_start: Duration,
+        time_left: Duration,
+        seed: [u8; 32],
+    ) -> Self {
         let started = Instant::now();
         Self {
             request_id,
@@ -79,12 +84,18 @@ impl Invocation {
     where
         rand::distr::StandardUniform: rand::distr::Distribution<T>,
     {
-        self.chance.lock().unwrap_or_else(PoisonError::into_inner).random()
+        self.chance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .random()
     }
 }
 
 impl fmt::Debug for Invocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Invocation").field("request_id", &self.request_id).field("time_left", &self.time_left()).finish()
+        f.debug_struct("Invocation")
+            .field("request_id", &self.request_id)
+            .field("time_left", &self.time_left())
+            .finish()
     }
 }

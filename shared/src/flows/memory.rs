@@ -59,12 +59,19 @@ impl Memory {
             .shards(1)
             .build();
         let opened = match options {
-            Ok(options) => {
-                Cache::with_options(options, ByBytes, Default::default(), quick_cache::sync::DefaultLifecycle::default())
-            }
+            Ok(options) => Cache::with_options(
+                options,
+                ByBytes,
+                Default::default(),
+                quick_cache::sync::DefaultLifecycle::default(),
+            ),
             Err(_) => Cache::with_weighter(1_000, max_bytes, ByBytes),
         };
-        Self { items: Cache::new(MAX_ITEMS), opened, names: NameMemory::new(MAX_NAME_BYTES) }
+        Self {
+            items: Cache::new(MAX_ITEMS),
+            opened,
+            names: NameMemory::new(MAX_NAME_BYTES),
+        }
     }
 
     /// Returns what is remembered of a key: the item, or that there is none; `None` where nothing is.
@@ -114,7 +121,8 @@ impl Memory {
 
 /// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.
 fn is_unsettled(entry: &Entry) -> bool {
-    entry.suspect().is_some() || (entry.ready().is_none() && (entry.ask().is_some() || entry.lease().is_some()))
+    entry.suspect().is_some()
+        || (entry.ready().is_none() && (entry.ask().is_some() || entry.lease().is_some()))
 }
 
 #[cfg(test)]
@@ -124,7 +132,12 @@ mod tests {
     use crate::domain::{Cause, Missing, ModuleId, Scope};
 
     fn invocation() -> Invocation {
-        Invocation::new("1".to_owned(), Duration::from_secs(1000), Duration::from_secs(9), [1; 32])
+        Invocation::new(
+            "1".to_owned(),
+            Duration::from_secs(1000),
+            Duration::from_secs(9),
+            [1; 32],
+        )
     }
 
     fn entry(changes: impl FnOnce(&Invocation) -> Vec<Change>) -> (ItemKey, Option<Arc<Item>>) {
@@ -138,18 +151,32 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        (module.entry(Kind::SymCache), Some(Arc::new(Item::Entry(entry))))
+        (
+            module.entry(Kind::SymCache),
+            Some(Arc::new(Item::Entry(entry))),
+        )
     }
 
     fn take(invocation: &Invocation, token: &crate::cache::Token) -> Change {
-        Change::TakeLease { holder: "1".to_owned(), token: token.clone(), deadline: invocation.deadline() }
+        Change::TakeLease {
+            holder: "1".to_owned(),
+            token: token.clone(),
+            deadline: invocation.deadline(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_miss_is_believed_for_two_seconds_at_most() {
         let failed = entry(|invocation| {
             let (token, missing) = (invocation.token(), Missing::new(Cause::NotFound, "no"));
-            vec![take(invocation, &token), Change::Fail { token, missing, seen: crate::cache::Seen::default() }]
+            vec![
+                take(invocation, &token),
+                Change::Fail {
+                    token,
+                    missing,
+                    seen: crate::cache::Seen::default(),
+                },
+            ]
         });
         for (key, item) in [failed, (ItemKey::request("1"), None)] {
             let memory = Memory::new(1000);
@@ -162,7 +189,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_about_to_change_is_not_remembered() {
-        let asked = entry(|invocation| vec![Change::Ask { id: invocation.token(), lane: Lane::Eager }]);
+        let asked = entry(|invocation| {
+            vec![Change::Ask {
+                id: invocation.token(),
+                lane: Lane::Eager,
+            }]
+        });
         let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);
         for (key, item) in [asked, leased] {
             let memory = Memory::new(1000);
@@ -184,7 +216,9 @@ mod tests {
     async fn a_cache_that_cannot_be_opened_is_not_remembered() {
         let memory = Memory::new(1000);
         for attempt in 0..2 {
-            let opened = memory.opened("path", async { Err::<OpenCache, i32>(attempt) }).await;
+            let opened = memory
+                .opened("path", async { Err::<OpenCache, i32>(attempt) })
+                .await;
             assert_eq!(opened.unwrap_err(), attempt, "each attempt reads anew");
         }
         assert_eq!(memory.bytes(), 0);

@@ -58,13 +58,20 @@ pub struct Report {
 impl Pruner {
     /// Removes what is no longer used, or with `dry_run` counts it.
     pub async fn prune(&self, invocation: &Invocation, dry_run: bool) -> Result<Report, Error> {
-        let mut report = Report { dry_run, ..Report::default() };
-        report.complete =
-            self.sweep_records(invocation, &mut report).await? && self.sweep_blobs(invocation, &mut report).await?;
+        let mut report = Report {
+            dry_run,
+            ..Report::default()
+        };
+        report.complete = self.sweep_records(invocation, &mut report).await?
+            && self.sweep_blobs(invocation, &mut report).await?;
         Ok(report)
     }
 
-    async fn sweep_records(&self, invocation: &Invocation, report: &mut Report) -> Result<bool, StoreError> {
+    async fn sweep_records(
+        &self,
+        invocation: &Invocation,
+        report: &mut Report,
+    ) -> Result<bool, StoreError> {
         let mut cursor: Option<Cursor> = None;
         loop {
             let page = self.records.page(cursor.as_ref()).await?;
@@ -96,11 +103,20 @@ impl Pruner {
                 }
                 Ok(())
             }
-            Item::Alias(_) | Item::Upload(_) | Item::Dif(_) | Item::Request(_) | Item::Newer { .. } => Ok(()),
+            Item::Alias(_)
+            | Item::Upload(_)
+            | Item::Dif(_)
+            | Item::Request(_)
+            | Item::Newer { .. } => Ok(()),
         }
     }
 
-    async fn sweep_entry(&self, invocation: &Invocation, entry: &Entry, report: &mut Report) -> Result<(), StoreError> {
+    async fn sweep_entry(
+        &self,
+        invocation: &Invocation,
+        entry: &Entry,
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
         for (change, count) in [
             (Change::Retire, Counted::Retired),
             (Change::ClearLease, Counted::LeaseCleared),
@@ -113,7 +129,11 @@ impl Pruner {
             }
             let updated = match report.dry_run {
                 true => Updated::Retired(entry.clone()),
-                false => self.update(invocation).entry(entry.module(), entry.kind(), &change).await?,
+                false => {
+                    self.update(invocation)
+                        .entry(entry.module(), entry.kind(), &change)
+                        .await?
+                }
             };
             let refused = matches!(updated, Updated::Refused(..));
             match count {
@@ -139,7 +159,11 @@ impl Pruner {
         Ok(())
     }
 
-    async fn sweep_blobs(&self, invocation: &Invocation, report: &mut Report) -> Result<bool, StoreError> {
+    async fn sweep_blobs(
+        &self,
+        invocation: &Invocation,
+        report: &mut Report,
+    ) -> Result<bool, StoreError> {
         let mut after: Option<String> = None;
         loop {
             let page = self.caches.list("derived/", after.as_deref()).await?;
@@ -150,7 +174,9 @@ impl Pruner {
             let old: Vec<&BlobSummary> = page.blobs.iter().filter(old).collect();
             self.remove_orphans(&old, report).await?;
             match page.blobs.last() {
-                Some(last) if page.more && invocation.time_left() >= RESERVE => after = Some(last.path.clone()),
+                Some(last) if page.more && invocation.time_left() >= RESERVE => {
+                    after = Some(last.path.clone())
+                }
                 Some(_) if page.more => return Ok(false),
                 _ => return Ok(true),
             }
@@ -159,13 +185,22 @@ impl Pruner {
 
     /// Removes those of these blobs that no record names. The records are read strongly, after the listing: what a
     /// build is writing now is younger than any blob here, or named by its lease.
-    async fn remove_orphans(&self, blobs: &[&BlobSummary], report: &mut Report) -> Result<(), StoreError> {
-        let keyed: Vec<(&BlobSummary, ItemKey)> =
-            blobs.iter().filter_map(|blob| Some((*blob, ItemKey::of_blob(&blob.path)?))).collect();
+    async fn remove_orphans(
+        &self,
+        blobs: &[&BlobSummary],
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
+        let keyed: Vec<(&BlobSummary, ItemKey)> = blobs
+            .iter()
+            .filter_map(|blob| Some((*blob, ItemKey::of_blob(&blob.path)?)))
+            .collect();
         let keys: Vec<ItemKey> = keyed.iter().map(|(_, key)| key.clone()).collect();
         let stored = self.records.load(&keys, Consistency::Strong).await?;
         for ((blob, _), stored) in keyed.iter().zip(&stored) {
-            if stored.as_ref().is_some_and(|stored| names(&stored.item, &blob.path)) {
+            if stored
+                .as_ref()
+                .is_some_and(|stored| names(&stored.item, &blob.path))
+            {
                 continue;
             }
             report.orphans += 1;
@@ -178,7 +213,11 @@ impl Pruner {
     }
 
     fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
-        Update { records: &*self.records, policy: &self.settings.policy, invocation }
+        Update {
+            records: &*self.records,
+            policy: &self.settings.policy,
+            invocation,
+        }
     }
 }
 
@@ -194,7 +233,9 @@ fn names(item: &Item, path: &str) -> bool {
     match item {
         Item::Entry(entry) => {
             let states = entry.ready().into_iter().chain(entry.older());
-            let leased = entry.lease().is_some_and(|lease| path.ends_with(lease.token.as_str()));
+            let leased = entry
+                .lease()
+                .is_some_and(|lease| path.ends_with(lease.token.as_str()));
             leased || states.into_iter().any(|ready| ready.blob.path == path)
         }
         // A newer build may name it in a way that this one cannot read.
@@ -227,11 +268,20 @@ mod tests {
         let (token, now) = (Token::from_random(7), Timestamp::from_secs(1000));
         let path = module.entry(Kind::SymCache).blob(Kind::SymCache, 1, &token);
         let new = Entry::new(module, Kind::SymCache, now);
-        let take = Change::TakeLease { holder: "1".to_owned(), token, deadline: now };
-        let Ok(Applied::Changed(leased)) = apply(&new, &take, now, &Policy::default()) else { panic!("not leased") };
+        let take = Change::TakeLease {
+            holder: "1".to_owned(),
+            token,
+            deadline: now,
+        };
+        let Ok(Applied::Changed(leased)) = apply(&new, &take, now, &Policy::default()) else {
+            panic!("not leased")
+        };
         assert!(!names(&Item::Entry(new), &path));
         assert!(names(&Item::Entry(leased.clone()), &path));
-        assert!(!names(&Item::Entry(leased), "derived/symcache/v1/a/symcache/other"));
+        assert!(!names(
+            &Item::Entry(leased),
+            "derived/symcache/v1/a/symcache/other"
+        ));
         assert!(names(&Item::Newer { schema: 99 }, &path));
     }
 }

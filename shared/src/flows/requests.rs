@@ -23,7 +23,10 @@ const RESERVE: Duration = Duration::from_secs(2);
 impl Symbolicator {
     /// Returns how long a request waits: as long as its caller says, and the gateway and the function allow.
     pub fn wait(&self, invocation: &Invocation, timeout: Option<Duration>) -> Duration {
-        timeout.unwrap_or(MAX_WAIT).min(MAX_WAIT).min(invocation.time_left().saturating_sub(RESERVE))
+        timeout
+            .unwrap_or(MAX_WAIT)
+            .min(MAX_WAIT)
+            .min(invocation.time_left().saturating_sub(RESERVE))
     }
 
     /// Keeps a request under an id that its caller is told.
@@ -49,15 +52,31 @@ impl Symbolicator {
             body,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
-        let update = Update { records: &*self.records, policy: &self.settings.policy, invocation };
+        let update = Update {
+            records: &*self.records,
+            policy: &self.settings.policy,
+            invocation,
+        };
         update.put(&ItemKey::request(id), item, |_| false).await?;
         Ok(())
     }
 
     /// Returns a request that was kept, with its scope; `None` where there is none, or it has expired.
-    pub async fn kept_request(&self, invocation: &Invocation, id: &str) -> Result<Option<(Scope, Vec<u8>)>, Error> {
-        let loaded = self.records.load(&[ItemKey::request(id)], Consistency::Strong).await?;
-        let Some(Item::Request(request)) = loaded.into_iter().flatten().next().map(|stored| stored.item) else {
+    pub async fn kept_request(
+        &self,
+        invocation: &Invocation,
+        id: &str,
+    ) -> Result<Option<(Scope, Vec<u8>)>, Error> {
+        let loaded = self
+            .records
+            .load(&[ItemKey::request(id)], Consistency::Strong)
+            .await?;
+        let Some(Item::Request(request)) = loaded
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|stored| stored.item)
+        else {
             return Ok(None);
         };
         if request.expires_at <= invocation.now() {
@@ -65,9 +84,11 @@ impl Symbolicator {
         }
         Ok(match request.body {
             RequestBody::Inline(text) => Some((request.scope, text.into_bytes())),
-            RequestBody::Blob(path) => {
-                self.caches.get(&path, None).await?.map(|bytes| (request.scope, bytes.to_vec()))
-            }
+            RequestBody::Blob(path) => self
+                .caches
+                .get(&path, None)
+                .await?
+                .map(|bytes| (request.scope, bytes.to_vec())),
         })
     }
 }

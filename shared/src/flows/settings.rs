@@ -28,7 +28,11 @@ impl Settings {
     pub fn reader(&self) -> Reader {
         Reader {
             converter: Converter::CURRENT,
-            limits: vec![self.dif_max_bytes, self.scratch_bytes, self.parser_memory_bytes],
+            limits: vec![
+                self.dif_max_bytes,
+                self.scratch_bytes,
+                self.parser_memory_bytes,
+            ],
         }
     }
 }

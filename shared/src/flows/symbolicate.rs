@@ -23,7 +23,9 @@ use crate::cache::{
 use crate::debuginfo::{BlobFault, OpenCache};
 use crate::domain::{Candidate, Cause, Location, Missing, ModuleId, Scope, SourceKey};
 use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
-use crate::symbolicate::{Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering};
+use crate::symbolicate::{
+    Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering,
+};
 
 /// Blobs read at a time.
 const READS_IN_FLIGHT: usize = 8;
@@ -68,9 +70,17 @@ struct Lookup {
 
 /// What came of a lookup.
 enum Found {
-    Cache { cache: OpenCache, chosen: Box<Chosen> },
-    Missing { missing: Missing, candidates: Vec<Candidate> },
-    Failed { detail: String },
+    Cache {
+        cache: OpenCache,
+        chosen: Box<Chosen>,
+    },
+    Missing {
+        missing: Missing,
+        candidates: Vec<Candidate>,
+    },
+    Failed {
+        detail: String,
+    },
 }
 
 /// A state that can be used, and the entry that it belongs to.
@@ -107,18 +117,29 @@ impl Symbolicator {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Answer, Error> {
-        let sources = request.sources.select(&[SourceKey::uploads()]).map_err(|error| Error::Invalid {
-            detail: error.body().causes.join("; "),
-        })?;
+        let sources = request
+            .sources
+            .select(&[SourceKey::uploads()])
+            .map_err(|error| Error::Invalid {
+                detail: error.body().causes.join("; "),
+            })?;
         let plan = plan(request);
-        let scopes = if sources.is_empty() { Vec::new() } else { scope.readable() };
+        let scopes = if sources.is_empty() {
+            Vec::new()
+        } else {
+            scope.readable()
+        };
         let mut lookups: Vec<Lookup> = plan
             .wanted()
             .iter()
             .map(|wanted| {
                 let id = ModuleId::of(wanted.object_id.debug_id, wanted.object_id.code_id.as_ref());
                 let module = |scope: &Scope| Some(ModuleKey::uploads(scope.clone(), id.as_ref()?));
-                Lookup { kind: wanted.kind, modules: scopes.iter().filter_map(module).collect(), outcome: None }
+                Lookup {
+                    kind: wanted.kind,
+                    modules: scopes.iter().filter_map(module).collect(),
+                    outcome: None,
+                }
             })
             .collect();
         self.follow_aliases(invocation, &plan, &mut lookups).await?;
@@ -126,7 +147,8 @@ impl Symbolicator {
             return Ok(Answer::Pending);
         }
         let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
-        let (completed, stats) = symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
+        let (completed, stats) =
+            symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
         self.touch(invocation, &lookups).await;
         Ok(Answer::Completed(Box::new(completed), stats))
     }
@@ -144,13 +166,23 @@ impl Symbolicator {
                 Some(ModuleId::Code(_))
             )
         };
-        let by_code: Vec<usize> = plan.wanted().iter().enumerate().filter(is_by_code).map(|(at, _)| at).collect();
-        let keys: Vec<ItemKey> =
-            by_code.iter().flat_map(|at| lookups[*at].modules.iter().map(ModuleKey::alias)).collect();
+        let by_code: Vec<usize> = plan
+            .wanted()
+            .iter()
+            .enumerate()
+            .filter(is_by_code)
+            .map(|(at, _)| at)
+            .collect();
+        let keys: Vec<ItemKey> = by_code
+            .iter()
+            .flat_map(|at| lookups[*at].modules.iter().map(ModuleKey::alias))
+            .collect();
         let mut aliases = self.load(invocation, &keys).await?.into_iter();
         for at in by_code {
             for module in &mut lookups[at].modules {
-                if let Some(Some(Item::Alias(alias))) = aliases.next().as_ref().map(Option::as_deref) {
+                if let Some(Some(Item::Alias(alias))) =
+                    aliases.next().as_ref().map(Option::as_deref)
+                {
                     *module = alias.target.clone();
                 }
             }
@@ -171,7 +203,8 @@ impl Symbolicator {
         loop {
             let waited = invocation.elapsed() - began;
             let is_last = waited >= wait;
-            self.look(invocation, lookups, is_last, &mut unreadable).await?;
+            self.look(invocation, lookups, is_last, &mut unreadable)
+                .await?;
             if lookups.iter().all(|lookup| lookup.outcome.is_some()) {
                 return Ok(true);
             }
@@ -179,7 +212,11 @@ impl Symbolicator {
                 return Ok(false);
             }
             tokio::time::sleep(invocation.jittered(poll).min(wait.saturating_sub(waited))).await;
-            let slowest = if waited < Duration::from_secs(10) { SLOWEST_POLLS.0 } else { SLOWEST_POLLS.1 };
+            let slowest = if waited < Duration::from_secs(10) {
+                SLOWEST_POLLS.0
+            } else {
+                SLOWEST_POLLS.1
+            };
             poll = (poll * 2).min(slowest);
         }
     }
@@ -192,20 +229,33 @@ impl Symbolicator {
         is_last: bool,
         unreadable: &mut HashSet<String>,
     ) -> Result<(), Error> {
-        let open: Vec<usize> = (0..lookups.len()).filter(|at| lookups[*at].outcome.is_none()).collect();
+        let open: Vec<usize> = (0..lookups.len())
+            .filter(|at| lookups[*at].outcome.is_none())
+            .collect();
         let key = |at: &usize| {
             let lookup = &lookups[*at];
-            lookup.modules.iter().map(|module| module.entry(lookup.kind)).collect::<Vec<_>>()
+            lookup
+                .modules
+                .iter()
+                .map(|module| module.entry(lookup.kind))
+                .collect::<Vec<_>>()
         };
         let keys: Vec<ItemKey> = open.iter().flat_map(key).collect();
         let mut items = self.load(invocation, &keys).await?.into_iter();
         let mut to_read = Vec::new();
         for at in open {
-            let items: Vec<Option<Arc<Item>>> = items.by_ref().take(lookups[at].modules.len()).collect();
-            match self.next(invocation, &lookups[at], &items, is_last, unreadable).await? {
+            let items: Vec<Option<Arc<Item>>> =
+                items.by_ref().take(lookups[at].modules.len()).collect();
+            match self
+                .next(invocation, &lookups[at], &items, is_last, unreadable)
+                .await?
+            {
                 Next::Use(chosen) => to_read.push((at, chosen)),
                 Next::Give(missing, candidates) => {
-                    lookups[at].outcome = Some(Found::Missing { missing, candidates });
+                    lookups[at].outcome = Some(Found::Missing {
+                        missing,
+                        candidates,
+                    });
                 }
                 Next::Wait => {}
             }
@@ -222,7 +272,9 @@ impl Symbolicator {
                 Ok(cache) => lookups[at].outcome = Some(Found::Cache { cache, chosen }),
                 Err(ReadError::Store(error)) => {
                     tracing::warn!(blob, %error, "could not read a blob");
-                    lookups[at].outcome = Some(Found::Failed { detail: error.to_string() });
+                    lookups[at].outcome = Some(Found::Failed {
+                        detail: error.to_string(),
+                    });
                 }
                 Err(fault) => {
                     tracing::warn!(blob, %fault, "a blob is not what its record says");
@@ -253,40 +305,76 @@ impl Symbolicator {
                 _ => None,
             };
             match (decide(entry, &reader, invocation.now()), entry) {
-                (Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready), Some(entry)) => {
+                (
+                    Decision::Use(ready)
+                    | Decision::UseAndUpgrade(ready)
+                    | Decision::UseOlder(ready),
+                    Some(entry),
+                ) => {
                     if unreadable.contains(&ready.blob.path) {
-                        waits_for.push(Awaited { at, is_known: true, is_asked_for: true });
+                        waits_for.push(Awaited {
+                            at,
+                            is_known: true,
+                            is_asked_for: true,
+                        });
                         continue;
                     }
                     if ready.version < crate::cache::current_version(lookup.kind) {
-                        self.ask(invocation, module, lookup.kind, Lane::Refresh).await?;
+                        self.ask(invocation, module, lookup.kind, Lane::Refresh)
+                            .await?;
                     }
-                    if best.as_ref().is_none_or(|best| ready.rank < best.ready.rank) {
-                        best = Some(Box::new(Chosen { entry: entry.clone(), ready: ready.clone(), at }));
+                    if best
+                        .as_ref()
+                        .is_none_or(|best| ready.rank < best.ready.rank)
+                    {
+                        best = Some(Box::new(Chosen {
+                            entry: entry.clone(),
+                            ready: ready.clone(),
+                            at,
+                        }));
                     }
                 }
                 (Decision::Missing(placeholder), Some(entry)) => {
-                    let says_more = missing.as_ref().is_none_or(|(known, _)| known.cause == Cause::NotFound);
+                    let says_more = missing
+                        .as_ref()
+                        .is_none_or(|(known, _)| known.cause == Cause::NotFound);
                     if says_more {
                         missing = Some((placeholder.missing.clone(), entry.candidates().to_vec()));
                     }
                 }
-                (Decision::Wait { .. }, _) => waits_for.push(Awaited { at, is_known: true, is_asked_for: true }),
-                (_, entry) => waits_for.push(Awaited { at, is_known: entry.is_some(), is_asked_for: false }),
+                (Decision::Wait { .. }, _) => waits_for.push(Awaited {
+                    at,
+                    is_known: true,
+                    is_asked_for: true,
+                }),
+                (_, entry) => waits_for.push(Awaited {
+                    at,
+                    is_known: entry.is_some(),
+                    is_asked_for: false,
+                }),
             }
         }
         if let Some(chosen) = best {
             // Wait only for what could beat it: a nearer scope, or a better file, that is known to be on its way.
-            let could_beat = |other: &Awaited| other.is_known && (other.at < chosen.at || chosen.ready.rank.as_u8() > 0);
+            let could_beat = |other: &Awaited| {
+                other.is_known && (other.at < chosen.at || chosen.ready.rank.as_u8() > 0)
+            };
             if is_last || !waits_for.iter().any(could_beat) {
                 return Ok(Next::Use(chosen));
             }
         } else if waits_for.is_empty() {
-            let (missing, candidates) = missing.unwrap_or_else(|| (Missing::not_found(), Vec::new()));
+            let (missing, candidates) =
+                missing.unwrap_or_else(|| (Missing::not_found(), Vec::new()));
             return Ok(Next::Give(missing, candidates));
         }
         for awaited in waits_for.iter().filter(|awaited| !awaited.is_asked_for) {
-            self.ask(invocation, &lookup.modules[awaited.at], lookup.kind, Lane::Eager).await?;
+            self.ask(
+                invocation,
+                &lookup.modules[awaited.at],
+                lookup.kind,
+                Lane::Eager,
+            )
+            .await?;
         }
         Ok(Next::Wait)
     }
@@ -300,7 +388,10 @@ impl Symbolicator {
         lane: Lane,
     ) -> Result<(), StoreError> {
         let id = invocation.token();
-        let change = Change::Ask { id: id.clone(), lane };
+        let change = Change::Ask {
+            id: id.clone(),
+            lane,
+        };
         match self.change(invocation, module, kind, &change).await? {
             Updated::Done(entry) if entry.ask().is_some_and(|ask| ask.id == id) => {
                 self.send(module, kind, lane, id).await
@@ -331,10 +422,17 @@ impl Symbolicator {
     async fn report(&self, invocation: &Invocation, chosen: &Chosen) -> Result<(), StoreError> {
         let Chosen { entry, ready, .. } = chosen;
         let id = invocation.token();
-        let change = Change::Suspect { blob: ready.blob.path.clone(), id: id.clone() };
-        match self.change(invocation, entry.module(), entry.kind(), &change).await? {
+        let change = Change::Suspect {
+            blob: ready.blob.path.clone(),
+            id: id.clone(),
+        };
+        match self
+            .change(invocation, entry.module(), entry.kind(), &change)
+            .await?
+        {
             Updated::Done(changed) if changed.ask().is_some_and(|ask| ask.id == id) => {
-                self.send(entry.module(), entry.kind(), Lane::Eager, id).await
+                self.send(entry.module(), entry.kind(), Lane::Eager, id)
+                    .await
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
         }
@@ -343,22 +441,32 @@ impl Symbolicator {
     /// Reads a blob and opens it, unless this instance remembers it.
     async fn open(&self, Chosen { entry, ready, .. }: &Chosen) -> Result<OpenCache, ReadError> {
         let read = async {
-            let blob = self.caches.get(&ready.blob.path, None).await?.ok_or(ReadError::Gone)?;
+            let blob = self
+                .caches
+                .get(&ready.blob.path, None)
+                .await?
+                .ok_or(ReadError::Gone)?;
             Ok(OpenCache::open(entry.kind(), ready, blob)?)
         };
         self.memory.opened(&ready.blob.path, read).await
     }
 
     /// Loads items, from memory where it has them.
-    async fn load(&self, invocation: &Invocation, keys: &[ItemKey]) -> Result<Vec<Option<Arc<Item>>>, StoreError> {
-        let mut items: Vec<Option<Option<Arc<Item>>>> = keys.iter().map(|key| self.memory.item(key)).collect();
+    async fn load(
+        &self,
+        invocation: &Invocation,
+        keys: &[ItemKey],
+    ) -> Result<Vec<Option<Arc<Item>>>, StoreError> {
+        let mut items: Vec<Option<Option<Arc<Item>>>> =
+            keys.iter().map(|key| self.memory.item(key)).collect();
         let unknown: Vec<usize> = (0..keys.len()).filter(|at| items[*at].is_none()).collect();
         if !unknown.is_empty() {
             let wanted: Vec<ItemKey> = unknown.iter().map(|at| keys[*at].clone()).collect();
             let loaded = self.records.load(&wanted, Consistency::Strong).await?;
             for (at, stored) in unknown.into_iter().zip(loaded) {
                 let item = stored.map(|stored| Arc::new(stored.item));
-                self.memory.remember(invocation, keys[at].clone(), item.clone());
+                self.memory
+                    .remember(invocation, keys[at].clone(), item.clone());
                 items[at] = Some(item);
             }
         }
@@ -369,12 +477,16 @@ impl Symbolicator {
     async fn touch(&self, invocation: &Invocation, lookups: &[Lookup]) {
         let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
         for lookup in lookups {
-            let Some(Found::Cache { chosen, .. }) = &lookup.outcome else { continue };
+            let Some(Found::Cache { chosen, .. }) = &lookup.outcome else {
+                continue;
+            };
             let entry = &chosen.entry;
             if invocation.now().since(entry.last_used_at()) < due {
                 continue;
             }
-            let touched = self.change(invocation, entry.module(), entry.kind(), &Change::Touch).await;
+            let touched = self
+                .change(invocation, entry.module(), entry.kind(), &Change::Touch)
+                .await;
             if let Err(error) = touched {
                 tracing::warn!(%error, "could not note a use");
             }
@@ -388,7 +500,11 @@ impl Symbolicator {
         kind: Kind,
         change: &Change,
     ) -> Result<Updated, StoreError> {
-        let update = Update { records: &*self.records, policy: &self.settings.policy, invocation };
+        let update = Update {
+            records: &*self.records,
+            policy: &self.settings.policy,
+            invocation,
+        };
         let updated = update.entry(module, kind, change).await;
         self.memory.forget(&module.entry(kind));
         updated
@@ -411,25 +527,47 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
     match &lookup.outcome {
         Some(Found::Cache { cache, chosen }) => {
             let Chosen { entry, ready, .. } = &**chosen;
-            let considered = Considered { candidates: entry.candidates(), used: used(entry, ready) };
+            let considered = Considered {
+                candidates: entry.candidates(),
+                used: used(entry, ready),
+            };
             let cache = match lookup.kind {
                 Kind::PpdbCache => cache.ppdb_cache().map(LookupCache::Ppdb),
                 Kind::SymCache | Kind::CfiCache => cache.sym_cache().map(LookupCache::Sym),
             };
             let serves = ready.features.has_debug_info || ready.features.has_symbols;
             match cache {
-                Some(cache) if serves => ModuleOutcome::Found { cache, features: ready.features.clone(), considered },
+                Some(cache) if serves => ModuleOutcome::Found {
+                    cache,
+                    features: ready.features.clone(),
+                    considered,
+                },
                 // A file was found, but there is nothing in it to symbolicate with.
-                Some(_) => ModuleOutcome::Missing { missing: Missing::not_found(), considered },
-                None => ModuleOutcome::Failed { detail: "the cache is of another kind than its record says".to_owned() },
+                Some(_) => ModuleOutcome::Missing {
+                    missing: Missing::not_found(),
+                    considered,
+                },
+                None => ModuleOutcome::Failed {
+                    detail: "the cache is of another kind than its record says".to_owned(),
+                },
             }
         }
-        Some(Found::Missing { missing, candidates }) => ModuleOutcome::Missing {
+        Some(Found::Missing {
+            missing,
+            candidates,
+        }) => ModuleOutcome::Missing {
             missing: missing.clone(),
-            considered: Considered { candidates, used: None },
+            considered: Considered {
+                candidates,
+                used: None,
+            },
         },
-        Some(Found::Failed { detail }) => ModuleOutcome::Failed { detail: detail.clone() },
-        None => ModuleOutcome::Failed { detail: "it was not looked up".to_owned() },
+        Some(Found::Failed { detail }) => ModuleOutcome::Failed {
+            detail: detail.clone(),
+        },
+        None => ModuleOutcome::Failed {
+            detail: "it was not looked up".to_owned(),
+        },
     }
 }
 

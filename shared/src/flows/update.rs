@@ -35,17 +35,36 @@ impl Update<'_> {
     /// there or [`apply`] refuses.
     ///
     /// After a failed or ambiguous write the stored entry tells whether the write happened, not its answer.
-    pub async fn entry(&self, module: &ModuleKey, kind: Kind, change: &Change) -> Result<Updated, StoreError> {
+    pub async fn entry(
+        &self,
+        module: &ModuleKey,
+        kind: Kind,
+        change: &Change,
+    ) -> Result<Updated, StoreError> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
         let mut stored = self.load(&key).await?;
         loop {
             let (entry, revision) = match &stored {
                 None if !creates(change) => return Ok(Updated::Refused(Refused::Nothing, None)),
-                None => (Entry::new(module.clone(), kind, self.invocation.now()), None),
-                Some(Stored { item: Item::Entry(entry), revision }) => (entry.clone(), Some(revision)),
-                Some(Stored { item: Item::Newer { .. }, .. }) => return Ok(Updated::Refused(Refused::InUse, None)),
-                Some(_) => return Err(StoreError::new(StoreErrorKind::Corrupt, format!("the entry at {key:?}"))),
+                None => (
+                    Entry::new(module.clone(), kind, self.invocation.now()),
+                    None,
+                ),
+                Some(Stored {
+                    item: Item::Entry(entry),
+                    revision,
+                }) => (entry.clone(), Some(revision)),
+                Some(Stored {
+                    item: Item::Newer { .. },
+                    ..
+                }) => return Ok(Updated::Refused(Refused::InUse, None)),
+                Some(_) => {
+                    return Err(StoreError::new(
+                        StoreErrorKind::Corrupt,
+                        format!("the entry at {key:?}"),
+                    ));
+                }
             };
             let next = match apply(&entry, change, self.invocation.now(), self.policy) {
                 Ok(Applied::Changed(next)) => next,
@@ -59,22 +78,35 @@ impl Update<'_> {
                         }
                     },
                 },
-                Err(refused) => return Ok(Updated::Refused(refused, revision.is_some().then_some(entry))),
+                Err(refused) => {
+                    return Ok(Updated::Refused(
+                        refused,
+                        revision.is_some().then_some(entry),
+                    ));
+                }
             };
-            let written = Stored { revision: self.invocation.revision(), item: Item::Entry(next) };
+            let written = Stored {
+                revision: self.invocation.revision(),
+                item: Item::Entry(next),
+            };
             stored = match self.records.replace(&key, revision, &written).await {
                 Ok(Replaced::Done) => match written.item {
                     Item::Entry(next) => return Ok(Updated::Done(next)),
                     _ => None,
                 },
                 Ok(Replaced::Lost(current)) => current,
-                Err(error) if error.kind() == StoreErrorKind::Transient && ambiguous < MAX_AMBIGUOUS => {
+                Err(error)
+                    if error.kind() == StoreErrorKind::Transient && ambiguous < MAX_AMBIGUOUS =>
+                {
                     ambiguous += 1;
                     self.load(&key).await?
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(Stored { item: Item::Entry(current), .. }) = &stored
+            if let Some(Stored {
+                item: Item::Entry(current),
+                ..
+            }) = &stored
                 && change.has_effect(current)
             {
                 return Ok(Updated::Done(current.clone()));
@@ -83,7 +115,10 @@ impl Update<'_> {
     }
 
     async fn load(&self, key: &crate::cache::ItemKey) -> Result<Option<Stored>, StoreError> {
-        let mut loaded = self.records.load(std::slice::from_ref(key), Consistency::Strong).await?;
+        let mut loaded = self
+            .records
+            .load(std::slice::from_ref(key), Consistency::Strong)
+            .await?;
         Ok(loaded.pop().flatten())
     }
 
@@ -100,12 +135,18 @@ impl Update<'_> {
         let mut stored = self.load(key).await?;
         loop {
             match &stored {
-                Some(Stored { item: Item::Newer { .. }, .. }) => return Ok(false),
+                Some(Stored {
+                    item: Item::Newer { .. },
+                    ..
+                }) => return Ok(false),
                 Some(Stored { item: present, .. }) if *present == item => return Ok(true),
                 Some(Stored { item: present, .. }) if keep(present) => return Ok(false),
                 _ => {}
             }
-            let written = Stored { revision: self.invocation.revision(), item: item.clone() };
+            let written = Stored {
+                revision: self.invocation.revision(),
+                item: item.clone(),
+            };
             let revision = stored.as_ref().map(|stored| &stored.revision);
             match self.records.replace(key, revision, &written).await? {
                 Replaced::Done => return Ok(true),
@@ -133,5 +174,8 @@ impl Update<'_> {
 
 /// Tells whether a change makes sense where nothing is stored yet.
 fn creates(change: &Change) -> bool {
-    matches!(change, Change::Ask { .. } | Change::TakeLease { .. } | Change::Invalidate { .. })
+    matches!(
+        change,
+        Change::Ask { .. } | Change::TakeLease { .. } | Change::Invalidate { .. }
+    )
 }

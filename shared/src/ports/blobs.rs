@@ -16,7 +16,8 @@ pub trait BlobStore: Debug + Send + Sync {
     /// Reads a blob, or a range of it; `None` where there is no such blob.
     ///
     /// A range that ends beyond the blob is cut to it; one that begins beyond it is empty.
-    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, StoreError>;
+    async fn get(&self, path: &str, range: Option<Range<u64>>)
+    -> Result<Option<Bytes>, StoreError>;
 
     /// Writes a blob unless there is one already. An error may mean that it landed.
     async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError>;

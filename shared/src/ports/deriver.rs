@@ -18,7 +18,11 @@ pub trait Deriver: Debug + Send + Sync {
     /// Begins to parse what was written to the scratch space.
     ///
     /// With `partial`, only parts of the file are there (the rest reads as zeros): enough for its ids at best.
-    async fn open(&self, dif: Box<dyn Scratch>, partial: bool) -> Result<Box<dyn Parser>, ParseError>;
+    async fn open(
+        &self,
+        dif: Box<dyn Scratch>,
+        partial: bool,
+    ) -> Result<Box<dyn Parser>, ParseError>;
 }
 
 /// Room for one DIF; given back when dropped.
@@ -37,7 +41,11 @@ pub trait Parser: Debug + Send {
     async fn inspect(&mut self) -> Result<Inspection, ParseError>;
 
     /// Derives the caches of one object: one answer a job, in order.
-    async fn derive(&mut self, object: usize, jobs: &[DeriveJob]) -> Result<Vec<Result<Derived, Missing>>, ParseError>;
+    async fn derive(
+        &mut self,
+        object: usize,
+        jobs: &[DeriveJob],
+    ) -> Result<Vec<Result<Derived, Missing>>, ParseError>;
 }
 
 /// Why there is no answer from a parser.

@@ -18,7 +18,12 @@ pub trait DifReader: Debug + Send + Sync {
     /// Reads a range of the DIF whose bytes have this etag. The answer has exactly the length of the range.
     ///
     /// [`DifError::Changed`] where other bytes are there now.
-    async fn read(&self, location: &Location, etag: &str, range: Range<u64>) -> Result<Bytes, DifError>;
+    async fn read(
+        &self,
+        location: &Location,
+        etag: &str,
+        range: Range<u64>,
+    ) -> Result<Bytes, DifError>;
 }
 
 /// What is at a location.

@@ -27,7 +27,11 @@ pub enum StoreErrorKind {
 impl StoreError {
     /// Returns an error of a kind; `context` names the operation and what it was done to.
     pub fn new(kind: StoreErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None }
+        Self {
+            kind,
+            context: context.into(),
+            source: None,
+        }
     }
 
     /// Adds what caused it.
@@ -57,6 +61,8 @@ impl fmt::Display for StoreError {
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn Error + 'static))
     }
 }

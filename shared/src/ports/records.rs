@@ -11,7 +11,11 @@ use crate::cache::{ItemKey, Revision, Stored};
 #[async_trait]
 pub trait RecordStore: Debug + Send + Sync {
     /// Loads the items of `keys`, in order; `None` where there is none. Any number of keys; repeated keys are loaded once.
-    async fn load(&self, keys: &[ItemKey], consistency: Consistency) -> Result<Vec<Option<Stored>>, StoreError>;
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError>;
 
     /// Loads the items of a partition, strongly consistent, in the order of their sort keys.
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError>;
@@ -20,7 +24,12 @@ pub trait RecordStore: Debug + Send + Sync {
     ///
     /// An error may mean that the write landed: read again, and judge by the effect. So may [`Replaced::Lost`],
     /// where the client repeated a write whose answer was lost.
-    async fn replace(&self, key: &ItemKey, expected: Option<&Revision>, next: &Stored) -> Result<Replaced, StoreError>;
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, StoreError>;
 
     /// Removes the item if its revision is still `expected`.
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError>;
@@ -40,7 +49,10 @@ pub enum Consistency {
 
 /// What became of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at once and dropped")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is looked at once and dropped"
+)]
 pub enum Replaced {
     /// It was written.
     Done,
@@ -50,7 +62,10 @@ pub enum Replaced {
 
 /// What became of a conditional removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at once and dropped")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is looked at once and dropped"
+)]
 pub enum Removed {
     /// It was removed, or had been already.
     Done,

@@ -24,7 +24,10 @@ impl App {
     pub async fn from_env() -> Result<Self, ConfigError> {
         let config = Config::from_env(&RawEnv::read())?;
         telemetry::init(&config.log);
-        Ok(Self { clients: Clients::from_env().await, config })
+        Ok(Self {
+            clients: Clients::from_env().await,
+            config,
+        })
     }
 
     /// Returns what answers requests.
@@ -49,7 +52,10 @@ impl App {
         Builder {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
-            uploads: Arc::new(S3Difs::new(self.clients.s3.clone(), self.config.uploads_bucket.clone())),
+            uploads: Arc::new(S3Difs::new(
+                self.clients.s3.clone(),
+                self.config.uploads_bucket.clone(),
+            )),
             lanes: Arc::new(self.lanes()),
             deriver: Arc::new(ProcessDeriver::new(executable, limits, scratch)),
             settings: settings.clone(),
@@ -66,7 +72,10 @@ impl App {
     }
 
     fn records(&self) -> DynamoRecords {
-        DynamoRecords::new(self.clients.dynamodb.clone(), self.config.cache_table.clone())
+        DynamoRecords::new(
+            self.clients.dynamodb.clone(),
+            self.config.cache_table.clone(),
+        )
     }
 
     fn caches(&self) -> S3Blobs {

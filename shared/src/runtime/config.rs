@@ -19,15 +19,29 @@ pub struct RawEnv(BTreeMap<String, String>);
 
 impl RawEnv {
     /// Reads the environment of this process; what is not Unicode is passed over.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
     pub fn read() -> Self {
-        Self(std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect())
+        Self(
+            std::env::vars_os()
+                .filter_map(|(name, value)| {
+                    Some((name.into_string().ok()?, value.into_string().ok()?))
+                })
+                .collect(),
+        )
     }
 }
 
 impl<const N: usize> From<[(&str, &str); N]> for RawEnv {
     fn from(variables: [(&str, &str); N]) -> Self {
-        Self(variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        Self(
+            variables
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        )
     }
 }
 
@@ -63,7 +77,12 @@ pub struct ConfigError(Vec<(&'static str, String)>);
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "configuration is incomplete:")?;
-        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+        let width = self
+            .0
+            .iter()
+            .map(|(name, _)| name.len())
+            .max()
+            .unwrap_or_default();
         for (name, problem) in &self.0 {
             write!(f, "\n  {name:width$}  {problem}")?;
         }
@@ -76,7 +95,10 @@ impl std::error::Error for ConfigError {}
 impl Config {
     /// Checks the environment.
     pub fn from_env(env: &RawEnv) -> Result<Self, ConfigError> {
-        let mut env = Reader { env, problems: Vec::new() };
+        let mut env = Reader {
+            env,
+            problems: Vec::new(),
+        };
         let config = Self {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -87,13 +109,18 @@ impl Config {
             log: env.text("LOG"),
             parser_cpu: env.seconds("PARSER_CPU_SECONDS"),
             // Set by Lambda's rules, not by the template: the only folder that can be written to.
-            scratch_folder: env.env.0.get("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
+            scratch_folder: env
+                .env
+                .0
+                .get("TMPDIR")
+                .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
             settings: Settings {
                 policy: Policy {
                     derived_max_unused: env.seconds("DERIVED_MAX_UNUSED"),
                     retry_misses_after: env.seconds("RETRY_MISSES_AFTER"),
                     retry_malformed_after: env.seconds("RETRY_MALFORMED_AFTER"),
-                    max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", "a number")).unwrap_or(u32::MAX),
+                    max_attempts: u32::try_from(env.number("MAX_ATTEMPTS", "a number"))
+                        .unwrap_or(u32::MAX),
                 },
                 dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
                 scratch_bytes: env.number("SCRATCH_BYTES", "a number of bytes"),
@@ -103,7 +130,11 @@ impl Config {
                 memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),
             },
         };
-        if env.problems.is_empty() { Ok(config) } else { Err(ConfigError(env.problems)) }
+        if env.problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigError(env.problems))
+        }
     }
 }
 
@@ -117,7 +148,8 @@ impl Reader<'_> {
     fn text(&mut self, name: &'static str) -> String {
         match self.env.0.get(name).map(|value| value.trim()) {
             None | Some("") => {
-                self.problems.push((name, format!("is not set ({TEMPLATE})")));
+                self.problems
+                    .push((name, format!("is not set ({TEMPLATE})")));
                 String::new()
             }
             Some(value) => value.to_owned(),
@@ -130,7 +162,8 @@ impl Reader<'_> {
             return 0;
         }
         text.parse().unwrap_or_else(|_| {
-            self.problems.push((name, format!("{text:?} is not {what}")));
+            self.problems
+                .push((name, format!("{text:?} is not {what}")));
             0
         })
     }
@@ -148,10 +181,22 @@ mod tests {
     fn every_problem_is_reported_with_its_variable() {
         let env = RawEnv::from([("CACHE_TABLE", "t"), ("SCRATCH_BYTES", "2G"), ("LOG", " ")]);
         let error = Config::from_env(&env).unwrap_err().to_string();
-        assert!(error.starts_with("configuration is incomplete:\n"), "{error}");
-        assert!(error.contains("SCRATCH_BYTES          \"2G\" is not a number of bytes"), "{error}");
-        assert!(error.contains("LOG                    is not set (infra/template.yaml"), "{error}");
-        assert!(error.contains("UPLOADS_BUCKET         is not set"), "{error}");
+        assert!(
+            error.starts_with("configuration is incomplete:\n"),
+            "{error}"
+        );
+        assert!(
+            error.contains("SCRATCH_BYTES          \"2G\" is not a number of bytes"),
+            "{error}"
+        );
+        assert!(
+            error.contains("LOG                    is not set (infra/template.yaml"),
+            "{error}"
+        );
+        assert!(
+            error.contains("UPLOADS_BUCKET         is not set"),
+            "{error}"
+        );
         assert!(!error.contains("CACHE_TABLE"), "{error}");
     }
 }

@@ -12,7 +12,9 @@ use tracing::Instrument;
 use crate::flows::{Error, Invocation};
 
 /// Serves events until the sandbox ends: each in a span with its request id, each with a summary line.
-pub async fn run<Event, Answer, Handler, Handling>(handler: Handler) -> Result<(), lambda_runtime::Error>
+pub async fn run<Event, Answer, Handler, Handling>(
+    handler: Handler,
+) -> Result<(), lambda_runtime::Error>
 where
     Event: DeserializeOwned + Send,
     Answer: Serialize + Debug,
@@ -37,9 +39,14 @@ where
 }
 
 /// Begins an invocation: the one place that reads the clock and draws chance.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that reads the clock"
+)]
 pub fn invocation(context: &Context) -> Invocation {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let time_left = Duration::from_millis(context.deadline).saturating_sub(now);
     let mut seed = [0; 32];
     if rand::rngs::SysRng.try_fill_bytes(&mut seed).is_err() {
@@ -54,7 +61,10 @@ pub fn invocation(context: &Context) -> Invocation {
 
 /// Returns what Lambda reports of an error: a stable word, and what happened.
 pub fn diagnostic(error: &Error) -> Diagnostic {
-    Diagnostic { error_type: error.name().to_owned(), error_message: chain(error) }
+    Diagnostic {
+        error_type: error.name().to_owned(),
+        error_message: chain(error),
+    }
 }
 
 /// Returns an error with everything that caused it.

@@ -269,7 +269,12 @@ impl RecordStore for DynamoRecords {
             }
         };
         Ok(Page {
-            items: answer.items.unwrap_or_default().into_iter().filter_map(readable).collect(),
+            items: answer
+                .items
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(readable)
+                .collect(),
             next: answer
                 .last_evaluated_key
                 .as_ref()

@@ -1,0 +1,381 @@
+//! Events of the uploads bucket: a DIF was created or removed.
+//!
+//! A creation, each step of which may be repeated:
+//!
+//! 1. The upload item becomes *pending*. Events of a key are ordered by their sequencer; an old one is done with.
+//! 2. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*, with the reason.
+//! 3. Each module gets a `dif` item, and an alias for its other id. DIFs of the same key that were there before go.
+//! 4. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items go too.
+//! 5. The module's entries are marked: what was missing is asked for, what is being built is looked at again.
+//! 6. The caches are built from the file that is still open, and the upload item becomes *applied*.
+//!
+//! A removal makes the upload item *gone*, removes the `dif` items, and revokes what was made from it.
+
+mod filing;
+mod reading;
+
+use std::time::Duration;
+
+use super::build::{Builder, OpenDif, Outcome};
+use super::{Error, Invocation};
+use crate::cache::{
+    Change, Converter, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject,
+};
+use crate::domain::{DifRef, Location, Scope};
+use crate::ports::{Consistency, DifError, LaneMessage, StoreError};
+
+use filing::{FiledModule, modules, scope_of};
+use reading::{Found, Reading};
+
+/// A tombstone stands this long: no event is older.
+const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
+
+/// An event of the uploads bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadEvent {
+    /// The key, decoded.
+    pub key: String,
+    /// The order of the event among those of this key: hex digits, compared as padded numbers.
+    pub sequencer: String,
+    /// What happened.
+    pub change: UploadChange,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadChange {
+    /// It was written.
+    Created,
+    /// It was removed.
+    Removed,
+}
+
+const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
+
+impl Builder {
+    /// Applies an event. Delivered again, or behind a later one of the same key, it does nothing.
+    pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
+        let known = self.known_upload(&event.key).await?;
+        if let Some(known) = &known {
+            let order = order(&event.sequencer, &known.sequencer);
+            let done = known.state != UploadState::Pending;
+            if order.is_lt() || (order.is_eq() && done) {
+                return Ok(());
+            }
+        }
+        match event.change {
+            UploadChange::Created => self.created(invocation, event, known).await,
+            UploadChange::Removed => self.removed(invocation, event, known).await,
+        }
+    }
+
+    async fn created(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        known: Option<Upload>,
+    ) -> Result<(), Error> {
+        let location = Location::new(event.key.as_str());
+        let stat = match self.uploads.stat(&location).await {
+            Ok(stat) => stat,
+            // Removed already: its event follows, or has been here.
+            Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
+            Err(DifError::Store(error)) => return Err(error.into()),
+        };
+        let dif = DifRef {
+            location,
+            etag: stat.etag.clone(),
+        };
+        // Until it is out of every answer, the item names what was here before: an event that comes again undoes it.
+        let former = known.filter(|known| !known.objects.is_empty());
+        let upload = Upload {
+            key: event.key.clone(),
+            etag: stat.etag.clone(),
+            sequencer: event.sequencer.clone(),
+            size: stat.size,
+            objects: Vec::new(),
+            state: UploadState::Pending,
+            at: invocation.now(),
+            expires_at: None,
+        };
+        let ignored = |reason: String| Upload {
+            state: UploadState::Ignored { reason },
+            ..upload.clone()
+        };
+        let Some(scope) = scope_of(&event.key) else {
+            self.put_upload(invocation, ignored(NO_SCOPE.to_owned()))
+                .await?;
+            return Ok(());
+        };
+        let announced = match &former {
+            Some(former) => Upload {
+                etag: former.etag.clone(),
+                objects: former.objects.clone(),
+                ..upload.clone()
+            },
+            None => upload.clone(),
+        };
+        if !self.put_upload(invocation, announced).await? {
+            return Ok(());
+        }
+        match self.read(&dif, &stat).await? {
+            Reading::Overtaken => Ok(()),
+            Reading::Ignored(reason) => {
+                self.replace_former(invocation, &scope, former.as_ref(), &dif)
+                    .await?;
+                self.put_upload(invocation, ignored(reason)).await?;
+                Ok(())
+            }
+            Reading::Found(found) => {
+                self.replace_former(invocation, &scope, former.as_ref(), &dif)
+                    .await?;
+                self.apply_upload(invocation, &scope, upload, &dif, found)
+                    .await
+            }
+        }
+    }
+
+    /// Makes a file known to its modules, and builds what it serves.
+    async fn apply_upload(
+        &self,
+        invocation: &Invocation,
+        scope: &Scope,
+        upload: Upload,
+        dif: &DifRef,
+        Found {
+            objects,
+            refused,
+            mut open,
+        }: Found,
+    ) -> Result<(), Error> {
+        let modules = modules(scope, &objects);
+        // The item names the objects before there is anything to undo, so that a removal finds what to undo.
+        let upload = Upload { objects, ..upload };
+        if !self.put_upload(invocation, upload.clone()).await? {
+            return Ok(());
+        }
+        for module in &modules {
+            self.add_dif(invocation, module, &upload, dif, refused.clone())
+                .await?;
+        }
+        if !self.is_current(&upload).await? {
+            let is_ours = |present: &Dif| present.sequencer == upload.sequencer;
+            return self
+                .remove_difs(invocation, &modules, &dif.location, is_ours)
+                .await;
+        }
+        let mut marks = Vec::with_capacity(modules.len());
+        for module in &modules {
+            marks.push(self.invalidate(invocation, module, dif).await?);
+        }
+        for (module, mark) in modules.iter().zip(marks) {
+            self.build_or_ask(invocation, module, mark, &mut open)
+                .await?;
+        }
+        let applied = Upload {
+            state: UploadState::Applied,
+            at: invocation.now(),
+            ..upload
+        };
+        self.put_upload(invocation, applied).await?;
+        Ok(())
+    }
+
+    async fn removed(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        known: Option<Upload>,
+    ) -> Result<(), Error> {
+        let location = Location::new(event.key.as_str());
+        let former = known.unwrap_or_else(|| Upload {
+            key: event.key.clone(),
+            etag: String::new(),
+            sequencer: String::new(),
+            size: 0,
+            objects: Vec::new(),
+            state: UploadState::Gone,
+            at: invocation.now(),
+            expires_at: None,
+        });
+        let tombstone = Upload {
+            sequencer: event.sequencer.clone(),
+            state: UploadState::Pending,
+            at: invocation.now(),
+            ..former.clone()
+        };
+        if !self.put_upload(invocation, tombstone.clone()).await? {
+            return Ok(());
+        }
+        if let Some(scope) = scope_of(&event.key) {
+            let dif = DifRef {
+                location,
+                etag: former.etag.clone(),
+            };
+            self.revoke(invocation, &scope, &former.objects, &dif)
+                .await?;
+        }
+        let gone = Upload {
+            state: UploadState::Gone,
+            objects: Vec::new(),
+            expires_at: Some(invocation.now().plus(TOMBSTONE_LIFETIME)),
+            ..tombstone
+        };
+        self.put_upload(invocation, gone).await?;
+        Ok(())
+    }
+
+    /// What was made from the bytes that were at this key before may not be served any more.
+    async fn replace_former(
+        &self,
+        invocation: &Invocation,
+        scope: &Scope,
+        former: Option<&Upload>,
+        dif: &DifRef,
+    ) -> Result<(), Error> {
+        if let Some(former) = former.filter(|former| former.etag != dif.etag) {
+            let former_dif = DifRef {
+                location: dif.location.clone(),
+                etag: former.etag.clone(),
+            };
+            self.revoke(invocation, scope, &former.objects, &former_dif)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a DIF from its modules, with all that was made from it; what else they have is built instead.
+    async fn revoke(
+        &self,
+        invocation: &Invocation,
+        scope: &Scope,
+        objects: &[UploadedObject],
+        dif: &DifRef,
+    ) -> Result<(), Error> {
+        let modules = modules(scope, objects);
+        self.remove_difs(invocation, &modules, &dif.location, |present| {
+            present.dif == *dif
+        })
+        .await?;
+        for module in &modules {
+            let mark = invocation.token();
+            for kind in &module.kinds {
+                let change = Change::Revoke {
+                    dif: dif.clone(),
+                    mark: mark.clone(),
+                };
+                self.update(invocation)
+                    .entry(&module.key, *kind, &change)
+                    .await?;
+            }
+            self.build_or_ask(invocation, module, mark, &mut None)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Marks the entries that this DIF may serve. The mark is the ask's id, too.
+    async fn invalidate(
+        &self,
+        invocation: &Invocation,
+        module: &FiledModule,
+        dif: &DifRef,
+    ) -> Result<Token, Error> {
+        let mark = invocation.token();
+        for kind in &module.kinds {
+            let change = Change::Invalidate {
+                dif: dif.clone(),
+                mark: mark.clone(),
+            };
+            self.update(invocation)
+                .entry(&module.key, *kind, &change)
+                .await?;
+        }
+        Ok(mark)
+    }
+
+    /// Builds a module's caches while there is time; else has them built by a message of their own.
+    async fn build_or_ask(
+        &self,
+        invocation: &Invocation,
+        module: &FiledModule,
+        ask: Token,
+        open: &mut Option<OpenDif>,
+    ) -> Result<(), Error> {
+        let message = LaneMessage {
+            schema: LaneMessage::SCHEMA,
+            lane: Lane::Uploads,
+            module: module.key.clone(),
+            kinds: module.kinds.clone(),
+            ask,
+            min_converter: Converter::CURRENT,
+        };
+        if invocation.time_left() < invocation.elapsed() {
+            return self
+                .send_again(invocation, &message, invocation.now())
+                .await;
+        }
+        match self
+            .build(invocation, &module.key, &module.kinds, open)
+            .await?
+        {
+            Outcome::Settled => Ok(()),
+            Outcome::Later(at) => self.send_again(invocation, &message, at).await,
+        }
+    }
+
+    async fn known_upload(&self, key: &str) -> Result<Option<Upload>, StoreError> {
+        let key = ItemKey::upload(&Location::new(key));
+        let loaded = self.records.load(&[key], Consistency::Strong).await?;
+        Ok(loaded
+            .into_iter()
+            .flatten()
+            .find_map(|stored| match stored.item {
+                Item::Upload(upload) => Some(upload),
+                _ => None,
+            }))
+    }
+
+    /// Writes an upload item unless a later event of its key was here; tells whether it did.
+    async fn put_upload(
+        &self,
+        invocation: &Invocation,
+        upload: Upload,
+    ) -> Result<bool, StoreError> {
+        let key = ItemKey::upload(&Location::new(upload.key.as_str()));
+        let sequencer = upload.sequencer.clone();
+        let is_later = |present: &Item| matches!(present, Item::Upload(present) if order(&sequencer, &present.sequencer).is_lt());
+        self.update(invocation)
+            .put(&key, Item::Upload(upload), is_later)
+            .await
+    }
+
+    /// Tells whether an upload is still what its key holds.
+    async fn is_current(&self, upload: &Upload) -> Result<bool, StoreError> {
+        let known = self.known_upload(&upload.key).await?;
+        Ok(known.is_some_and(|known| {
+            known.sequencer == upload.sequencer && known.state != UploadState::Gone
+        }))
+    }
+}
+
+/// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.
+fn order(a: &str, b: &str) -> std::cmp::Ordering {
+    let length = a.len().max(b.len());
+    format!("{a:0<length$}")
+        .to_ascii_lowercase()
+        .cmp(&format!("{b:0<length$}").to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequencers_of_different_lengths_are_compared_as_if_padded() {
+        assert!(order("0055", "0055aa").is_lt());
+        assert!(order("0056", "0055AA").is_gt());
+        assert!(order("00aa", "00AA00").is_eq());
+        assert!(order("", "00").is_eq());
+    }
+}

@@ -1,0 +1,100 @@
+//! What is in an uploaded file: the ids of its objects, or why it serves nothing.
+
+use super::super::build::{Builder, OpenDif};
+use super::super::{Error, fetch};
+use crate::cache::UploadedObject;
+use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId};
+use crate::ports::{DifError, DifStat};
+
+/// What to do about an upload, once its file has been looked at.
+pub(super) enum Reading {
+    /// It has objects, each under its id.
+    Found(Found),
+    /// Why it serves nothing.
+    Ignored(String),
+    /// It is not there any more, or other bytes are: another event tells.
+    Overtaken,
+}
+
+/// What was found in a file.
+pub(super) struct Found {
+    /// Its objects.
+    pub(super) objects: Vec<UploadedObject>,
+    /// Why nothing can be derived from it, where that is known.
+    pub(super) refused: Option<Missing>,
+    /// The file, open, where something can.
+    pub(super) open: Option<OpenDif>,
+}
+
+impl Builder {
+    /// Fetches the file and reads the ids of its objects.
+    pub(super) async fn read(&self, dif: &DifRef, stat: &DifStat) -> Result<Reading, Error> {
+        let max = self.settings.dif_max_bytes;
+        let fetched = fetch::fetch(&*self.uploads, &*self.deriver, &dif.location, stat, max).await;
+        let (mut parser, too_large) = match fetched {
+            Ok(parser) => (parser, None),
+            Err(DifError::Missing(missing)) if matches!(missing.cause, Cause::TooLarge { .. }) => {
+                match fetch::fetch_ends(&*self.uploads, &*self.deriver, &dif.location, stat).await {
+                    Ok(parser) => (parser, Some(missing)),
+                    Err(DifError::Store(error)) => return Err(error.into()),
+                    Err(DifError::Missing(_) | DifError::Changed) => {
+                        return Ok(Reading::Ignored(missing.detail));
+                    }
+                }
+            }
+            Err(DifError::Missing(_) | DifError::Changed) => return Ok(Reading::Overtaken),
+            Err(DifError::Store(error)) => return Err(error.into()),
+        };
+        let inspection = match parser.inspect().await.map_err(fetch::from_parse) {
+            Ok(inspection) => inspection,
+            Err(DifError::Store(error)) => return Err(error.into()),
+            Err(DifError::Missing(missing)) => {
+                return Ok(Reading::Ignored(too_large.unwrap_or(missing).detail));
+            }
+            Err(DifError::Changed) => return Ok(Reading::Overtaken),
+        };
+        let objects = filed_objects(&inspection);
+        if objects.is_empty() {
+            let reason = match too_large {
+                Some(missing) => missing.detail,
+                None => reason_for_nothing(&inspection),
+            };
+            return Ok(Reading::Ignored(reason));
+        }
+        let open = too_large.is_none().then(|| OpenDif {
+            dif: dif.clone(),
+            parser,
+            inspection,
+        });
+        Ok(Reading::Found(Found {
+            objects,
+            refused: too_large,
+            open,
+        }))
+    }
+}
+
+/// Returns the objects that an id can be found by.
+fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
+    inspection
+        .objects
+        .iter()
+        .filter_map(|object| {
+            Some(UploadedObject {
+                module: ModuleId::of(object.debug_id, object.code_id.as_ref())?,
+                debug_id: object.debug_id,
+                code_id: object.code_id.clone(),
+                file_type: object.file_type,
+                arch: object.arch.clone(),
+                features: object.features.clone(),
+            })
+        })
+        .collect()
+}
+
+fn reason_for_nothing(inspection: &Inspection) -> String {
+    match inspection.ignored.as_slice() {
+        [] => "it holds no debug information file".to_owned(),
+        reasons => reasons.join("; "),
+    }
+}

@@ -5,7 +5,7 @@
 //!
 //! The sequences, and the commit point of each:
 //!
-//! 1. **Look up**: read the record; [`decide`] says whether to use, wait or ask; read the blob that it names.
+//! 1. **Look up**: read the record; [`decide()`] says whether to use, wait or ask; read the blob that it names.
 //! 2. **Build**: take the lease; fetch, derive, load what was derived; create the blob; *publish*. The conditional write
 //!    of the publish is the commit point: before it, the blob is an orphan that no reader can find.
 //! 3. **Retire**: remove the record if its revision is unchanged (the commit point), then its blobs.

@@ -1,12 +1,12 @@
 //! The three sentences, over the ports.
 //!
-//! - *An upload becomes derived caches*: [`uploads`] (events of the bucket) and [`derive`] (messages of the lanes) both
+//! - *An upload becomes derived caches*: [`uploads`] (events of the bucket) and [`mod@derive`] (messages of the lanes) both
 //!   end in [`build`]: lease, [`find`], [`fetch`], parse, publish.
 //! - *A request becomes a response*: [`symbolicate`], which reads through [`memory`], and [`requests`] for those that
 //!   were answered `pending`.
 //! - *A schedule removes what is no longer used*: [`prune`].
 //!
-//! Every write of a record goes through [`update`]. The clock and chance are in [`Invocation`], which the edge makes.
+//! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
 
 pub mod build;
 pub mod derive;

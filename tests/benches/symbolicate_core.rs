@@ -46,7 +46,8 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
                     considered: Considered::default(),
                 };
                 let (completed, stats) = symbolicate(&request, &plan(&request), &[found]);
-                assert_eq!(stats.frames.symbolicated, FRAMES);
+                // A file of somebody's own may have a function or two without names.
+                assert!(stats.frames.symbolicated > FRAMES * 8 / 10, "{stats:?}");
                 serde_json::to_vec(&Response::Completed(completed)).unwrap()
             });
         },

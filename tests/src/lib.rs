@@ -1,8 +1,8 @@
 //! What the tests across packages share.
 
+pub mod bench_real;
 #[cfg(feature = "harness")]
 pub mod contract;
 #[cfg(feature = "harness")]
 pub mod harness;
-pub mod bench_real;
 pub mod stack;

@@ -123,15 +123,28 @@ async fn answer(
         .await?
     {
         Answer::Pending => {
-            tracing::info!(waited_ms = invocation.elapsed().as_millis(), "pending");
+            tracing::info!(
+                waited_ms = u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),
+                "pending"
+            );
             Ok(None)
         }
         Answer::Completed(completed, stats) => {
             let body = serde_json::to_vec(&api::Response::Completed(*completed))
                 .map_err(Failure::internal)?;
+            if body.len() > limits::ANSWER_BYTES {
+                return Err(Failure::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!(
+                        "the answer has {} bytes, more than the {} that one answer may have: send its threads in several requests",
+                        body.len(),
+                        limits::ANSWER_BYTES
+                    ),
+                ));
+            }
             tracing::info!(
                 ?stats,
-                handler_us = invocation.elapsed().as_micros(),
+                handler_us = u64::try_from(invocation.elapsed().as_micros()).unwrap_or(u64::MAX),
                 "completed"
             );
             Ok(Some(

@@ -6,6 +6,9 @@
 /// The longest body of a request, in bytes: what the gateway hands to a function. Whoever reads the body enforces it.
 pub const BODY_BYTES: usize = 6 * 1024 * 1024;
 
+/// Bytes of an answer's body: the platform takes 6 MB, in which the body stands as an escaped text.
+pub const ANSWER_BYTES: usize = 4_500 * 1024;
+
 /// The most stack traces in a request. A process with this many threads has run out of them.
 pub const STACKTRACES: usize = 16_384;
 

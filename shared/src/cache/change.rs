@@ -58,6 +58,11 @@ pub enum Change {
         /// The lease's token.
         token: Token,
     },
+    /// Gives the lease up, because what it was for was killed: the attempt counts, as that of a holder who vanished.
+    Abandon {
+        /// The lease's token.
+        token: Token,
+    },
     /// Notes that it was used.
     Touch,
     /// A DIF arrived that may serve it.
@@ -181,17 +186,21 @@ pub fn apply(
             seen,
         } => {
             let lease = own_lease(&mut next, token, now)?.clone();
-            if next.dirty == lease.dirty {
+            if next.dirty != lease.dirty {
+                release(&mut next, now);
+            } else {
                 next.missing = Some(placeholder(entry, missing, token, now, policy));
                 finish(&mut next, seen);
                 settle_ask(&mut next, &lease);
-            } else {
-                release(&mut next, now);
             }
         }
         Change::Release { token } => {
             own_lease(&mut next, token, now)?;
             release(&mut next, now);
+        }
+        Change::Abandon { token } => {
+            own_lease(&mut next, token, now)?;
+            rest(&mut next, now);
         }
         Change::Touch => {
             if next.ready.is_none() {
@@ -279,7 +288,7 @@ impl Change {
             Change::Publish { ready, .. } => {
                 states(entry).any(|state| state.blob.path == ready.blob.path)
             }
-            Change::Release { token } => !leased_by(token),
+            Change::Release { token } | Change::Abandon { token } => !leased_by(token),
             Change::Fail { token, missing, .. } => {
                 !leased_by(token)
                     && entry
@@ -445,8 +454,13 @@ fn settle_ask(next: &mut Entry, lease: &Lease) {
 }
 
 fn release(next: &mut Entry, now: Timestamp) {
-    next.lease = None;
     next.attempts = next.attempts.saturating_sub(1);
+    rest(next, now);
+}
+
+/// The lease ends undone, and the entry rests, longer each time.
+fn rest(next: &mut Entry, now: Timestamp) {
+    next.lease = None;
     next.releases += 1;
     next.not_before = Some(now.plus(Policy::rest_after_release(next.releases)));
 }

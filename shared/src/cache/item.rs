@@ -69,6 +69,9 @@ pub struct Upload {
     /// What became of it.
     #[serde(flatten)]
     pub state: UploadState,
+    /// Readings of this state that ended without a word.
+    #[serde(default)]
+    pub crashes: u32,
     /// When that became of it.
     pub at: Timestamp,
     /// From when on it may be forgotten: tombstones only.

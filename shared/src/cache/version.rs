@@ -27,7 +27,7 @@ const _: () = assert!(
 /// It orders releases of this code and of `symbolic` together; it is never a commit or a deployment.
 ///
 /// History:
-/// - 1: `symbolic` 13.9.0.
+/// - 1: `symbolic` 13.9.0, over mended line programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Converter(pub u32);

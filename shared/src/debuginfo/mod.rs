@@ -18,6 +18,7 @@ mod cut_short;
 mod headers;
 mod inspect;
 mod layout;
+mod line_programs;
 mod lookup;
 mod panics;
 mod ppdb;

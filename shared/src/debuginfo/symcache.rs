@@ -3,11 +3,13 @@
 use std::io::BufWriter;
 
 use symbolic::debuginfo::Object;
+use symbolic::debuginfo::elf::ElfObject;
 use symbolic::symcache::{SYMCACHE_VERSION, SymCache, SymCacheConverter};
 
 use super::blob::{Contents, Sealer};
 use super::build::{Derive, Failure, malformed, unsupported};
 use super::inspect::chain;
+use super::line_programs;
 use super::lookup::OpenCache;
 use crate::cache::Kind;
 
@@ -25,10 +27,13 @@ impl Derive for Sym {
             )));
         }
         let mut converter = SymCacheConverter::new();
-        // Only this call undecorates the names of PE and PDB.
-        converter
-            .process_object(object)
-            .map_err(|error| malformed(chain(&error)))?;
+        match object {
+            Object::Elf(elf) => process_elf(&mut converter, elf)?,
+            // Only this call undecorates the names of PE and PDB.
+            _ => converter
+                .process_object(object)
+                .map_err(|error| malformed(chain(&error)))?,
+        }
         Ok(converter.serialize(out)?)
     }
 
@@ -58,6 +63,21 @@ impl Derive for Sym {
             }
         }
     }
+}
+
+/// Does what `process_object` does, over line programs that are mended.
+fn process_elf(converter: &mut SymCacheConverter<'_>, elf: &ElfObject<'_>) -> Result<(), Failure> {
+    let bad_file = |error| malformed(format!("bad debug file: {}", chain(&error)));
+    let session = line_programs::debug_session(elf).map_err(bad_file)?;
+    converter.set_arch(elf.arch());
+    converter.set_debug_id(elf.debug_id());
+    for function in session.functions() {
+        converter.process_symbolic_function(&function.map_err(bad_file)?);
+    }
+    for symbol in elf.symbols() {
+        converter.process_symbolic_symbol(&symbol);
+    }
+    Ok(())
 }
 
 /// Checks what `SymCache::parse` does not: that there is a location for each range, and that the chains of inlined

@@ -14,6 +14,14 @@ pub enum Error {
     /// A store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A process of ours was killed; another attempt may go better.
+    #[error("{what} ended early: {reason}")]
+    Crashed {
+        /// The work.
+        what: String,
+        /// What is known of the end.
+        reason: String,
+    },
     /// The time was up before the work was done; what is stored is sound, and the work is asked for again.
     #[error("the time was up before {what} was done")]
     Deadline {
@@ -28,6 +36,7 @@ impl Error {
         match self {
             Error::Invalid { .. } => "Invalid",
             Error::Store(_) => "Store",
+            Error::Crashed { .. } => "Crashed",
             Error::Deadline { .. } => "Deadline",
         }
     }
@@ -36,7 +45,7 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid { .. } => 422,
-            Error::Store(_) => 500,
+            Error::Store(_) | Error::Crashed { .. } => 500,
             Error::Deadline { .. } => 503,
         }
     }

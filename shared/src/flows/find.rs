@@ -1,7 +1,7 @@
 //! Which DIF a kind is derived from: the ranking of the candidates.
 
 use crate::cache::{Dif, Kind};
-use crate::domain::{Candidate, Cause, DifRef, Download, Missing, Rank, SourceKey};
+use crate::domain::{Candidate, Cause, DifRef, Download, Missing, Rank};
 
 /// A DIF that may serve a kind, and how well.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
 }
 
 /// Returns a DIF as a candidate in the answers.
-pub fn candidate(dif: &Dif, source: &SourceKey, outcome: Option<&Missing>) -> Candidate {
+pub fn candidate(dif: &Dif, outcome: Option<&Missing>) -> Candidate {
     let download = match outcome.map(|missing| (missing.cause, &missing.detail)) {
         None => Download::Ok {
             features: dif.features.clone(),
@@ -68,7 +68,7 @@ pub fn candidate(dif: &Dif, source: &SourceKey, outcome: Option<&Missing>) -> Ca
         },
     };
     Candidate {
-        source: source.clone(),
+        source: dif.module.source.clone(),
         location: dif.dif.location.clone(),
         download,
         size: Some(dif.size),
@@ -209,7 +209,7 @@ mod tests {
         let dif = dif("a", FileType::ElfDebug, "debug");
         let download = |cause: Option<Cause>| {
             let missing = cause.map(|cause| Missing::new(cause, "because"));
-            candidate(&dif, &SourceKey::uploads(), missing.as_ref()).download
+            candidate(&dif, missing.as_ref()).download
         };
         let details = "because".to_owned();
         assert_eq!(

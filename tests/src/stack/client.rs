@@ -100,10 +100,11 @@ impl Client {
             .put_object()
             .bucket(self.addresses.uploads())
             .key(key)
-            .body(body)
-            .send()
-            .await;
-        put.map(drop)
+            .body(body);
+        // The SDK's futures are large, and would be part of everything that waits for them.
+        Box::pin(put.send())
+            .await
+            .map(drop)
             .map_err(|error| self.s3_error("PutObject", key, &error))
     }
 
@@ -112,14 +113,13 @@ impl Client {
     /// # Errors
     /// [`StackError::S3`].
     pub async fn remove(&self, key: &str) -> Result<(), StackError> {
-        let removed = self
+        let remove = self
             .s3
             .delete_object()
             .bucket(self.addresses.uploads())
-            .key(key)
-            .send()
-            .await;
-        removed
+            .key(key);
+        Box::pin(remove.send())
+            .await
             .map(drop)
             .map_err(|error| self.s3_error("DeleteObject", key, &error))
     }
@@ -186,10 +186,10 @@ impl Client {
             .s3
             .get_object()
             .bucket(self.addresses.caches())
-            .key(path)
-            .send()
-            .await;
-        let got = got.map_err(|error| self.s3_error("GetObject", path, &error))?;
+            .key(path);
+        let got = Box::pin(got.send())
+            .await
+            .map_err(|error| self.s3_error("GetObject", path, &error))?;
         let bytes = got
             .body
             .collect()

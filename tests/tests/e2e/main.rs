@@ -3,6 +3,11 @@
 //! Each test starts a stack of its own, on free ports and an empty folder. The binaries come from `SYMDEPOT_BINARIES`;
 //! `make test` builds them and sets it.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "all of this is tests, of which clippy knows those by name alone"
+)]
+
 mod cost;
 mod crash;
 mod hostile;

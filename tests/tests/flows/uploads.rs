@@ -441,3 +441,21 @@ async fn only_so_many_files_are_kept_for_one_module() {
     );
     world.check();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_program_behind_its_debug_file_costs_no_second_derivation_of_names() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let names = world.entry("global", CRASH, Kind::SymCache).unwrap();
+    let before = world.derivations.derived();
+    world.upload("global/crash", "elf/crash").await;
+    assert_eq!(
+        world.derivations.derived() - before,
+        1,
+        "unwind information alone"
+    );
+    let after = world.entry("global", CRASH, Kind::SymCache).unwrap();
+    assert_eq!(after.ready(), names.ready());
+    assert_eq!(after.considered().len(), 2);
+    world.check();
+}

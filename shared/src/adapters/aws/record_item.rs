@@ -398,7 +398,7 @@ mod tests {
     fn item() -> BoxedStrategy<Item> {
         let alias = module().prop_map(|target| json!({"type": "alias", "target": target}));
         let dif = (module(), dif(), number(), features(), option::of(missing())).prop_map(|(module, dif, size, features, refused)| {
-            json!({"type": "dif", "module": module, "dif": dif, "size": size, "file_type": "wasm_debug", "features": features, "refused": refused})
+            json!({"type": "dif", "module": module, "dif": dif, "sequencer": "00ff", "size": size, "file_type": "wasm_debug", "features": features, "refused": refused})
         });
         let body = prop_oneof![
             text().prop_map(|json| json!({"inline": json})),

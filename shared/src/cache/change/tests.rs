@@ -529,6 +529,24 @@ fn a_lease_given_back_costs_no_attempt_and_leaves_the_ask() {
 }
 
 #[test]
+fn a_lease_given_up_counts_and_after_enough_of_them_the_entry_is_crashed() {
+    let mut entry = then(&entry(), &ask(1, Lane::Eager), 0);
+    let mut now = 1;
+    for attempt in 1..=Policy::default().max_attempts {
+        let abandon = Change::Abandon {
+            token: token(attempt.into()),
+        };
+        entry = then(&then(&entry, &take(attempt.into()), now), &abandon, now);
+        assert_eq!((entry.lease(), entry.attempts()), (None, attempt));
+        assert!(entry.ask().is_some() && entry.missing().is_none());
+        now = entry.not_before().unwrap().as_secs() - after(0).as_secs();
+    }
+    let crashed = then(&entry, &take(9), now);
+    assert_eq!(crashed.missing().unwrap().missing.cause, Cause::Crashed);
+    assert_eq!((crashed.lease(), crashed.ask()), (None, None));
+}
+
+#[test]
 fn an_entry_rests_longer_each_time_its_build_is_given_back() {
     let (mut entry, mut now, mut rests) = (entry(), 0, Vec::new());
     for _ in 0..8 {

@@ -87,6 +87,10 @@ impl Builder {
             etag: stat.etag.clone(),
         };
         // Until it is out of every answer, the item names what was here before: an event that comes again undoes it.
+        let crashes = known
+            .as_ref()
+            .filter(|known| known.sequencer == event.sequencer)
+            .map_or(0, |known| known.crashes);
         let former = known.filter(|known| !known.objects.is_empty());
         let upload = Upload {
             key: event.key.clone(),
@@ -95,6 +99,7 @@ impl Builder {
             size: stat.size,
             objects: Vec::new(),
             state: UploadState::Pending,
+            crashes,
             at: invocation.now(),
             expires_at: None,
         };
@@ -115,12 +120,24 @@ impl Builder {
             },
             None => upload.clone(),
         };
-        if !self.put_upload(invocation, announced).await? {
+        if !self.put_upload(invocation, announced.clone()).await? {
             return Ok(());
         }
         match self.read(&dif, &stat).await? {
             Reading::Overtaken => Ok(()),
-            Reading::Ignored(reason) => {
+            Reading::Crashed(reason) if crashes + 1 < self.settings.policy.max_attempts => {
+                let crashed = Upload {
+                    crashes: crashes + 1,
+                    ..announced
+                };
+                self.put_upload(invocation, crashed).await?;
+                // The message comes back, and with it another attempt.
+                Err(Error::Crashed {
+                    what: format!("reading {}", event.key),
+                    reason,
+                })
+            }
+            Reading::Crashed(reason) | Reading::Ignored(reason) => {
                 self.replace_former(invocation, &scope, former.as_ref(), &dif)
                     .await?;
                 self.put_upload(invocation, ignored(reason)).await?;
@@ -195,6 +212,7 @@ impl Builder {
             size: 0,
             objects: Vec::new(),
             state: UploadState::Gone,
+            crashes: 0,
             at: invocation.now(),
             expires_at: None,
         });

@@ -12,6 +12,8 @@ pub(super) enum Reading {
     Found(Found),
     /// Why it serves nothing.
     Ignored(String),
+    /// The parser was killed: by whom, nobody knows.
+    Crashed(String),
     /// It is not there any more, or other bytes are: another event tells.
     Overtaken,
 }
@@ -48,6 +50,9 @@ impl Builder {
         let inspection = match parser.inspect().await.map_err(fetch::from_parse) {
             Ok(inspection) => inspection,
             Err(DifError::Store(error)) => return Err(error.into()),
+            Err(DifError::Missing(missing)) if missing.cause == Cause::Crashed => {
+                return Ok(Reading::Crashed(missing.detail));
+            }
             Err(DifError::Missing(missing)) => {
                 return Ok(Reading::Ignored(too_large.unwrap_or(missing).detail));
             }

@@ -9,21 +9,22 @@
 //!
 //! While 2 and 3 go on, the leases are extended. A fault of ours gives them back; a fault of the DIF is remembered.
 
+mod work;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::find::{self, Ranked};
 use super::{Error, Invocation, Settings, Update, Updated, fetch};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, Entry, Item, Kind,
     LEASE_EXTENSION, ModuleKey, Ready, Refused, Seen, Token, current_version, decide,
 };
-use crate::domain::{
-    Candidate, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp,
-};
+use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
 use crate::ports::{
     BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError,
 };
+
+use work::Work;
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);
@@ -255,6 +256,8 @@ impl Builder {
                 ready: Box::new(ready),
                 seen,
             },
+            // Somebody may have killed the parser. When as many attempts have ended so as may, no lease is given.
+            Err(missing) if missing.cause == Cause::Crashed => Change::Abandon { token },
             Err(missing) => Change::Fail {
                 token,
                 missing,
@@ -315,7 +318,10 @@ impl Builder {
         }
         let mut work: Vec<Work> = held
             .iter()
-            .map(|lease| Work::begin(lease, &difs, &self.settings))
+            .map(|lease| {
+                let entry = entries.iter().find(|entry| entry.kind() == lease.kind);
+                Work::begin(lease, entry, &difs, &self.settings)
+            })
             .collect();
         // Each round fetches one DIF and derives from it all kinds for which it is the best that is left.
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
@@ -331,7 +337,7 @@ impl Builder {
                 .iter_mut()
                 .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif));
             for (work, answer) in wanting.zip(answers) {
-                work.settle(&dif, module, answer);
+                work.settle(&dif, answer);
             }
         }
         Ok(work.into_iter().map(|work| work.end(&difs)).collect())
@@ -515,69 +521,6 @@ impl Builder {
             records: &*self.records,
             policy: &self.settings.policy,
             invocation,
-        }
-    }
-}
-
-/// One kind on its way: the DIFs that are left to try, and what came of those before.
-struct Work<'a> {
-    lease: &'a Held,
-    left: std::vec::IntoIter<Ranked>,
-    outcome: Option<Ready>,
-    failure: Option<Missing>,
-    candidates: Vec<Candidate>,
-}
-
-impl<'a> Work<'a> {
-    fn begin(lease: &'a Held, difs: &[Dif], settings: &Settings) -> Self {
-        let ranked = find::rank(difs, lease.kind, &settings.reader().limits);
-        let (left, failure) = match ranked {
-            Ok(ranked) => (ranked, None),
-            Err(missing) => (Vec::new(), Some(missing)),
-        };
-        Self {
-            lease,
-            left: left.into_iter(),
-            outcome: None,
-            failure,
-            candidates: Vec::new(),
-        }
-    }
-
-    fn next_dif(&self) -> Option<&Dif> {
-        self.left
-            .as_slice()
-            .first()
-            .filter(|_| self.outcome.is_none())
-            .map(|ranked| &ranked.dif)
-    }
-
-    fn settle(&mut self, dif: &Dif, module: &ModuleKey, answer: Result<Ready, Missing>) {
-        self.left.next();
-        self.candidates
-            .push(find::candidate(dif, &module.source, answer.as_ref().err()));
-        match answer {
-            Ok(ready) => self.outcome = Some(ready),
-            // The best DIF's failure says more than that of a lesser one.
-            Err(missing) => self.failure = self.failure.take().or(Some(missing)),
-        }
-    }
-
-    fn end(mut self, difs: &[Dif]) -> Made {
-        let source = crate::domain::SourceKey::uploads();
-        let untried = self
-            .left
-            .map(|ranked| find::candidate(&ranked.dif, &source, ranked.dif.refused.as_ref()));
-        self.candidates.extend(untried);
-        let failure = self.failure;
-        Made {
-            outcome: self
-                .outcome
-                .ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
-            seen: Seen {
-                considered: find::considered(difs),
-                candidates: self.candidates,
-            },
         }
     }
 }

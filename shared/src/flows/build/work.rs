@@ -1,0 +1,96 @@
+//! One kind on its way through a build: the DIFs that are left to try, and what came of those before.
+
+use super::super::Settings;
+use super::super::find::{self, Ranked};
+use super::{Held, Made};
+use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen, current_version};
+use crate::domain::{Candidate, DifRef, Missing};
+
+/// One kind on its way: the DIFs that are left to try, and what came of those before.
+pub(super) struct Work<'a> {
+    /// The lease that it is made under.
+    pub(super) lease: &'a Held,
+    left: std::vec::IntoIter<Ranked>,
+    outcome: Option<Ready>,
+    failure: Option<Missing>,
+    candidates: Vec<Candidate>,
+}
+
+impl<'a> Work<'a> {
+    /// Ranks the DIFs for a kind. Where the best is the one that what is ready was made from, nothing is left to do.
+    pub(super) fn begin(
+        lease: &'a Held,
+        entry: Option<&Entry>,
+        difs: &[Dif],
+        settings: &Settings,
+    ) -> Self {
+        let ranked = find::rank(difs, lease.kind, &settings.reader().limits);
+        let (left, failure) = match ranked {
+            Ok(ranked) => (ranked, None),
+            Err(missing) => (Vec::new(), Some(missing)),
+        };
+        let best = left.first().map(|ranked| &ranked.dif.dif);
+        let made = entry
+            .filter(|entry| entry.suspect().is_none())
+            .and_then(Entry::ready)
+            .filter(|ready| is_what_would_be_made(ready, lease.kind, best))
+            .cloned();
+        let mut work = Self {
+            lease,
+            left: left.into_iter(),
+            outcome: None,
+            failure,
+            candidates: Vec::new(),
+        };
+        if let (Some(made), Some(dif)) = (made, work.next_dif().cloned()) {
+            work.settle(&dif, Ok(made));
+        }
+        work
+    }
+
+    /// Returns the DIF to try next; `None` when there is an outcome, or nothing is left.
+    pub(super) fn next_dif(&self) -> Option<&Dif> {
+        self.left
+            .as_slice()
+            .first()
+            .filter(|_| self.outcome.is_none())
+            .map(|ranked| &ranked.dif)
+    }
+
+    /// Notes what came of the DIF that was to be tried.
+    pub(super) fn settle(&mut self, dif: &Dif, answer: Result<Ready, Missing>) {
+        self.left.next();
+        self.candidates
+            .push(find::candidate(dif, answer.as_ref().err()));
+        match answer {
+            Ok(ready) => self.outcome = Some(ready),
+            // The best DIF's failure says more than that of a lesser one.
+            Err(missing) => self.failure = self.failure.take().or(Some(missing)),
+        }
+    }
+
+    /// Returns what came of it.
+    pub(super) fn end(mut self, difs: &[Dif]) -> Made {
+        let untried = self
+            .left
+            .map(|ranked| find::candidate(&ranked.dif, ranked.dif.refused.as_ref()));
+        self.candidates.extend(untried);
+        let failure = self.failure;
+        Made {
+            outcome: self
+                .outcome
+                .ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
+            seen: Seen {
+                considered: find::considered(difs),
+                candidates: self.candidates,
+            },
+        }
+    }
+}
+
+/// Tells whether a ready state is what this build would make of the best DIF, byte for byte.
+fn is_what_would_be_made(ready: &Ready, kind: Kind, best: Option<&DifRef>) -> bool {
+    ready.version == current_version(kind)
+        && ready.converter == Converter::CURRENT
+        && ready.made_from.first() == best
+}

@@ -47,7 +47,7 @@ layers: ## does every module use only what it may?
 .PHONY: test
 test: doctor ## everything but the long runs
 	$(CARGO) build --locked --workspace --bins --tests
-	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace
+	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: check-template
 check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python)

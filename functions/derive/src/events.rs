@@ -1,7 +1,7 @@
 //! What a message of a lane says: events of the uploads bucket, or a build that is asked for.
 
-use aws_lambda_events::event::s3::{S3Event, S3EventRecord};
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 use serde_json::Value;
 use symdepot::flows::uploads::{UploadChange, UploadEvent};
 use symdepot::ports::LaneMessage;
@@ -20,6 +20,34 @@ pub(crate) enum Work {
 #[error("a message is neither an S3 event nor a lane message")]
 pub(crate) struct Unreadable(#[from] serde_json::Error);
 
+/// What is read of an S3 event: what every sender of such events fills in, and nothing else.
+///
+/// Source of the format: Amazon S3 User Guide, "Event message structure".
+#[derive(Deserialize)]
+struct S3Event {
+    #[serde(rename = "Records")]
+    records: Vec<S3Record>,
+}
+
+#[derive(Deserialize)]
+struct S3Record {
+    #[serde(rename = "eventName", default)]
+    event_name: String,
+    s3: Option<S3Entity>,
+}
+
+#[derive(Deserialize)]
+struct S3Entity {
+    object: S3Object,
+}
+
+#[derive(Deserialize)]
+struct S3Object {
+    key: String,
+    #[serde(default)]
+    sequencer: Option<String>,
+}
+
 /// Reads the body of a message. An event that is about nothing (`s3:TestEvent`, another service's) asks for nothing.
 pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     let value: Value = serde_json::from_str(body)?;
@@ -27,7 +55,7 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
         let event: S3Event = serde_json::from_value(value)?;
         return Ok(event
             .records
-            .iter()
+            .into_iter()
             .filter_map(upload)
             .map(Work::Upload)
             .collect());
@@ -39,20 +67,20 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
 }
 
 /// Reads one record. Its version is not looked at: later ones only add fields.
-fn upload(record: &S3EventRecord) -> Option<UploadEvent> {
-    let name = record.event_name.as_deref()?;
+fn upload(record: S3Record) -> Option<UploadEvent> {
+    let name = &record.event_name;
     let name = name.strip_prefix("s3:").unwrap_or(name);
     let change = match name.split(':').next()? {
         "ObjectCreated" => UploadChange::Created,
         "ObjectRemoved" | "LifecycleExpiration" => UploadChange::Removed,
         _ => return None,
     };
-    let object = &record.s3.object;
-    let key = object.key.as_deref()?.replace('+', " ");
+    let object = record.s3?.object;
+    let key = object.key.replace('+', " ");
     let key = percent_decode_str(&key).decode_utf8().ok()?.into_owned();
     Some(UploadEvent {
         key,
-        sequencer: object.sequencer.clone().unwrap_or_default(),
+        sequencer: object.sequencer.unwrap_or_default(),
         change,
     })
 }
@@ -91,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_key_is_decoded_as_a_form_is() {
-        let body = r#"{"Records":[{"eventName":"ObjectCreated:Put","eventTime":"2026-01-01T00:00:00Z",
+        let body = r#"{"Records":[{"eventName":"ObjectCreated:Put",
             "s3":{"object":{"key":"global/a+b%2Bc%C3%A4.debug","sequencer":"00"}}}]}"#;
         let Work::Upload(upload) = &read(body).unwrap()[0] else {
             panic!()

@@ -32,4 +32,4 @@ pub use container::{Room, RoomLimit, unpack};
 pub use inspect::inspect;
 pub use layout::{DifBytes, Found, Layout, Part, Place};
 pub use lookup::OpenCache;
-pub use panics::{caught, keep_panics_quiet};
+pub use panics::{STACK_BYTES, caught, keep_panics_quiet};

@@ -1,8 +1,11 @@
-//! Panics of parsers, turned into reasons.
+//! What parsers do to the threads they run on: panics, turned into reasons, and stacks.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The stack of each thread that parses, in bytes: inlined calls nest, and each level takes some.
+pub const STACK_BYTES: usize = 32 << 20;
 
 thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };

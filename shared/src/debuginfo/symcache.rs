@@ -1,9 +1,16 @@
 //! SymCaches: functions and lines of native objects.
+//!
+//! Reading functions from a file and converting them take about as long as each other, and share nothing but the
+//! functions: one thread reads, another converts and writes.
 
+use std::error::Error;
 use std::io::BufWriter;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
-use symbolic::debuginfo::Object;
-use symbolic::debuginfo::elf::ElfObject;
+use symbolic::common::{Arch, DebugId};
+use symbolic::debuginfo::{Function, Object, Symbol};
 use symbolic::symcache::{SYMCACHE_VERSION, SymCache, SymCacheConverter};
 
 use super::blob::{Contents, Sealer};
@@ -11,7 +18,14 @@ use super::build::{Derive, Failure, malformed, unsupported};
 use super::inspect::chain;
 use super::line_programs;
 use super::lookup::OpenCache;
+use super::panics::{self, STACK_BYTES};
 use crate::cache::Kind;
+
+/// How many functions or symbols pass from the one thread to the other at a time.
+const BATCH: usize = 128;
+
+/// How many batches may wait: enough for neither thread to wait often, little beside a unit's functions.
+const WAITING_BATCHES: usize = 4;
 
 /// Derives SymCaches.
 pub(super) struct Sym;
@@ -20,21 +34,29 @@ impl Derive for Sym {
     const KIND: Kind = Kind::SymCache;
 
     fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
-        if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
-            return Err(unsupported(format!(
+        match object {
+            Object::SourceBundle(_) | Object::PortablePdb(_) => Err(unsupported(format!(
                 "a SymCache is not derived from a file of type {}",
                 object.file_format()
-            )));
-        }
-        let mut converter = SymCacheConverter::new();
-        match object {
-            Object::Elf(elf) => process_elf(&mut converter, elf)?,
+            ))),
             // Only this call undecorates the names of PE and PDB.
-            _ => converter
-                .process_object(object)
-                .map_err(|error| malformed(chain(&error)))?,
+            Object::Pe(_) | Object::Pdb(_) => {
+                let mut converter = SymCacheConverter::new();
+                converter
+                    .process_object(object)
+                    .map_err(|error| malformed(chain(&error)))?;
+                Ok(converter.serialize(out)?)
+            }
+            Object::Elf(elf) => {
+                let session =
+                    line_programs::debug_session(elf).map_err(|error| bad_file(&error))?;
+                convert(object, session.functions(), out)
+            }
+            _ => {
+                let session = object.debug_session().map_err(|error| bad_file(&error))?;
+                convert(object, session.functions(), out)
+            }
         }
-        Ok(converter.serialize(out)?)
     }
 
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {
@@ -65,17 +87,80 @@ impl Derive for Sym {
     }
 }
 
-/// Does what `process_object` does, over line programs that are mended.
-fn process_elf(converter: &mut SymCacheConverter<'_>, elf: &ElfObject<'_>) -> Result<(), Failure> {
-    let bad_file = |error| malformed(format!("bad debug file: {}", chain(&error)));
-    let session = line_programs::debug_session(elf).map_err(bad_file)?;
-    converter.set_arch(elf.arch());
-    converter.set_debug_id(elf.debug_id());
-    for function in session.functions() {
-        converter.process_symbolic_function(&function.map_err(bad_file)?);
+fn bad_file(error: &(dyn Error + 'static)) -> Failure {
+    malformed(format!("bad debug file: {}", chain(error)))
+}
+
+/// What passes from the thread that reads to the one that converts.
+enum Part<'f, 's> {
+    Functions(Vec<Function<'f>>),
+    Symbols(Vec<Symbol<'s>>),
+    /// That was all.
+    End,
+}
+
+/// Does what `process_object` does, with a thread of its own for the conversion.
+fn convert<'f, E: Error + 'static>(
+    object: &Object<'_>,
+    functions: impl Iterator<Item = Result<Function<'f>, E>>,
+    out: &mut BufWriter<Sealer>,
+) -> Result<(), Failure> {
+    let about = (object.arch(), object.debug_id());
+    thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(WAITING_BATCHES);
+        let converting = move || panics::caught(|| write_parts(about, &receiver, out));
+        let converting = thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, converting)?;
+
+        let functions = functions.map(|function| function.map_err(|error| bad_file(&error)));
+        pass(functions, &sender, Part::Functions)?;
+        pass(object.symbols().map(Ok), &sender, Part::Symbols)?;
+        // Nobody listens any more only if the other thread failed: it says why.
+        let _ = sender.send(Part::End);
+        match converting.join() {
+            Ok(Ok(written)) => written,
+            Ok(Err(panic)) => Err(malformed(panic)),
+            Err(panic) => resume_unwind(panic),
+        }
+    })
+}
+
+/// Passes items on in batches, to the last one or until nobody listens any more.
+fn pass<'f, 's, T>(
+    items: impl Iterator<Item = Result<T, Failure>>,
+    parts: &SyncSender<Part<'f, 's>>,
+    part: impl Fn(Vec<T>) -> Part<'f, 's>,
+) -> Result<(), Failure> {
+    let mut items = items.fuse();
+    loop {
+        let batch: Vec<T> = items.by_ref().take(BATCH).collect::<Result<_, _>>()?;
+        if batch.is_empty() || parts.send(part(batch)).is_err() {
+            return Ok(());
+        }
     }
-    for symbol in elf.symbols() {
-        converter.process_symbolic_symbol(&symbol);
+}
+
+/// Converts what arrives, and writes the cache once all of it has.
+fn write_parts(
+    (arch, debug_id): (Arch, DebugId),
+    parts: &Receiver<Part<'_, '_>>,
+    out: &mut BufWriter<Sealer>,
+) -> Result<(), Failure> {
+    let mut converter = SymCacheConverter::new();
+    converter.set_arch(arch);
+    converter.set_debug_id(debug_id);
+    // Without an end, the file could not be read to its end.
+    while let Ok(part) = parts.recv() {
+        match part {
+            Part::Functions(functions) => functions
+                .iter()
+                .for_each(|function| converter.process_symbolic_function(function)),
+            Part::Symbols(symbols) => symbols
+                .iter()
+                .for_each(|symbol| converter.process_symbolic_symbol(symbol)),
+            Part::End => return Ok(converter.serialize(out)?),
+        }
     }
     Ok(())
 }

@@ -19,13 +19,10 @@ use symbolic::common::ByteView;
 use crate::adapters::parser::wire::{self, Answer, ChildLimits, Command, MAX_BLOB_BYTES};
 use crate::adapters::scratch::inherited;
 use crate::cache::{DeriveJob, Derived};
-use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit};
+use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
 use crate::domain::{Cause, Missing};
 
 pub use crate::adapters::parser::wire::COMMAND;
-
-/// The stack of each thread that parses: inlined calls nest, and each level takes some.
-const STACK_BYTES: usize = 32 << 20;
 
 /// Address space beside what the parser allocates: the program, its stacks, and what allocators reserve unused.
 const SPARE_ADDRESS_SPACE: u64 = 1 << 30;

@@ -518,7 +518,7 @@ fn items_of_every_type() -> Vec<Item> {
             "expires_at": 1_763_600_000u64,
             "objects": [{"module": {"code": "f1c3bcc0"}, "code_id": "f1c3bcc0", "file_type": "elf_code", "arch": "arm64", "features": features}],
         }),
-        json!({"type": "dif", "module": module, "dif": dif, "size": 1, "file_type": "breakpad", "features": features}),
+        json!({"type": "dif", "module": module, "dif": dif, "sequencer": "00", "size": 1, "file_type": "breakpad", "features": features}),
         json!({"type": "request", "id": "1", "scope": "global", "body": {"inline": "{\"stacktraces\": []}"}, "expires_at": 1}),
         json!({"type": "request", "id": "2", "scope": "acme", "body": {"blob": "requests/2"}, "expires_at": u64::MAX}),
     ]

@@ -87,6 +87,12 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         arguments.data,
     );
     options.port = arguments.port;
+    // `RETRY_MISSES_AFTER=10 make run` says the same to the functions here as an edit of the template.
+    let inherited = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        (!value.is_empty()).then_some((name, value))
+    });
+    options.inherited = inherited.collect();
     options.environment = arguments.overrides.into_iter().collect();
     options.timeouts = arguments.timeouts.into_iter().collect::<BTreeMap<_, _>>();
     options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);

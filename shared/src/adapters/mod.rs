@@ -6,6 +6,8 @@
 pub mod aws;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
 pub mod parser;

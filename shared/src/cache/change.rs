@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use super::{
-    Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Ready, Suspect, Token,
+    Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Probes, Ready, Suspect,
+    Token,
 };
-use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
+use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Timestamp};
 
 /// Something that may happen to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub struct Seen {
     pub considered: Vec<DifRef>,
     /// Every candidate it tried, and what became of it; the first [`Seen::MAX_CANDIDATES`] are kept.
     pub candidates: Vec<Candidate>,
+    /// How long its source wants to be left alone, where that is not for the rules of the cause to say.
+    pub retry_after: Option<Duration>,
 }
 
 impl Seen {
@@ -178,6 +181,7 @@ pub fn apply(
             publish(&mut next, ready, seen, now);
             finish(&mut next, seen);
             next.missing = None;
+            note_probe(entry, &mut next, now);
             settle_ask(&mut next, &lease);
         }
         Change::Fail {
@@ -189,7 +193,8 @@ pub fn apply(
             if next.dirty != lease.dirty {
                 release(&mut next, now);
             } else {
-                next.missing = Some(placeholder(entry, missing, token, now, policy));
+                let wait = seen.retry_after;
+                next.missing = Some(placeholder(entry, missing, wait, token, now, policy));
                 finish(&mut next, seen);
                 settle_ask(&mut next, &lease);
             }
@@ -367,7 +372,7 @@ fn take_lease(
                 next.attempts
             ),
         );
-        next.missing = Some(placeholder(next, &crashed, token, now, policy));
+        next.missing = Some(placeholder(next, &crashed, None, token, now, policy));
         next.lease = None;
         next.ask = None;
         next.attempts = 0;
@@ -424,6 +429,26 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
     } else if built.version > present.version && (!worse || better_is_gone) {
         next.older = next.ready.replace(built.clone());
     }
+}
+
+/// Notes when to look for something better again: seldomer each time that nothing was found.
+fn note_probe(before: &Entry, next: &mut Entry, now: Timestamp) {
+    let made_from = |entry: &Entry| entry.ready.as_ref().map(|ready| ready.made_from.clone());
+    next.probes = match before.probes {
+        Some(last) if made_from(before) == made_from(next) => Some(Probes {
+            at: now,
+            fruitless: last.fruitless + 1,
+        }),
+        _ => Some(Probes {
+            at: now,
+            fruitless: 0,
+        }),
+    }
+    .filter(|_| {
+        let announces = next.module.source.announces_changes();
+        let may_improve = |ready: &Ready| ready.quality == Quality::Fallback && !announces;
+        next.ready.as_ref().is_some_and(may_improve)
+    });
 }
 
 /// What ends with every build, whatever came of it.
@@ -497,7 +522,7 @@ fn confirm_loss(
             Cause::DownloadFailed,
             "its blob was lost twice within an hour",
         );
-        next.missing = Some(placeholder(next, &again, id, now, policy));
+        next.missing = Some(placeholder(next, &again, None, id, now, policy));
     } else {
         let _ = ask(next, id, Lane::Eager, now);
     }
@@ -508,6 +533,7 @@ fn confirm_loss(
 fn placeholder(
     before: &Entry,
     missing: &Missing,
+    retry_after: Option<Duration>,
     token: &Token,
     now: Timestamp,
     policy: &Policy,
@@ -517,6 +543,7 @@ fn placeholder(
         _ => 0,
     };
     let wait = match missing.cause {
+        _ if retry_after.is_some() => retry_after.unwrap_or_default(),
         // Doubling from a minute up to the time of any other miss.
         Cause::DownloadFailed | Cause::Timeout => (policy.retry_after(missing.cause)
             * (1 << repeats.min(10)))

@@ -2,7 +2,7 @@
 
 use super::change::ask_stands;
 use super::{Converter, Entry, Lane, Placeholder, Ready, current_version};
-use crate::domain::{Cause, Quality, Timestamp};
+use crate::domain::{Cause, Timestamp};
 
 /// What a reader does with an entry. Anything ready beats any placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
     if let Some(ready) = readable(entry) {
         return if ready.version < current_version(entry.kind) {
             Decision::UseOlder(ready)
-        } else if ready.quality == Quality::Fallback && !entry.module.source.announces_changes() {
+        } else if is_probe_due(entry, now) {
             Decision::UseAndUpgrade(ready)
         } else {
             Decision::Use(ready)
@@ -64,6 +64,13 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
         (Some(_), Some(until)) if now < until => Decision::Wait { until },
         _ => Decision::Build,
     }
+}
+
+/// Tells whether somebody should look for something better.
+fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
+    entry
+        .probes
+        .is_some_and(|probes| now.since(probes.at) >= super::Policy::probe_after(probes.fruitless))
 }
 
 /// Returns the newest state that this build can read.

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Kind, Token};
-use crate::domain::{Location, ModuleId, Scope, SourceKey};
+use crate::domain::{
+    CodeId, DebugId, FileType, Location, ModuleId, ObjectId, ObjectType, Scope, SourceKey,
+};
 
 /// What the entries of one module in one source, for one scope, have in common: they share a partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,8 +15,44 @@ pub struct ModuleKey {
     pub scope: Scope,
     /// Where its DIFs are.
     pub source: SourceKey,
-    /// The text that decides what can be found: for uploads, the id it is filed under.
+    /// The text that decides what can be found: for uploads, the id it is filed under; for a symbol server, [`Sought`].
     pub module: String,
+}
+
+/// What is sought of a symbol server. Because the locations decide what can be found, a request that lacks the name of a
+/// file never answers for one that has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sought {
+    /// What kind of module it is.
+    pub object_type: ObjectType,
+    /// Identity of the debug file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debug_id: Option<DebugId>,
+    /// Identity of the code file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_id: Option<CodeId>,
+    /// Where its DIFs may be, in the order in which they are tried.
+    pub locations: Vec<(FileType, Location)>,
+}
+
+impl Sought {
+    /// Returns what is sought for a module at these locations.
+    pub fn new(module: &ObjectId, locations: Vec<(FileType, Location)>) -> Self {
+        Self {
+            object_type: module.object_type,
+            debug_id: module.debug_id,
+            code_id: module.code_id.clone(),
+            locations,
+        }
+    }
+
+    /// Tells whether a cache of this kind may come of it.
+    pub fn may_yield(&self, kind: Kind) -> bool {
+        let is_dotnet = self.object_type == ObjectType::PeDotnet;
+        let mut types = self.locations.iter().map(|(file_type, _)| *file_type);
+        (is_dotnet == (kind == Kind::PpdbCache))
+            && types.any(|file_type| Kind::derived_from(file_type).contains(&kind))
+    }
 }
 
 impl ModuleKey {
@@ -25,6 +63,20 @@ impl ModuleKey {
             source: SourceKey::uploads(),
             module: module.to_string(),
         }
+    }
+
+    /// Returns the key of a module in a symbol server.
+    pub fn server(scope: Scope, source: SourceKey, sought: &Sought) -> Self {
+        Self {
+            scope,
+            source,
+            module: serde_json::to_string(sought).unwrap_or_default(),
+        }
+    }
+
+    /// Returns what is sought of a symbol server; `None` for a module in the uploads.
+    pub fn sought(&self) -> Option<Sought> {
+        serde_json::from_str(&self.module).ok()
     }
 
     /// Returns the readable text, one field a line.

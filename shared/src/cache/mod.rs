@@ -32,9 +32,9 @@ pub use invariants::violations;
 pub use item::{
     Alias, Dif, Item, Request, RequestBody, SCHEMA, Stored, Upload, UploadState, UploadedObject,
 };
-pub use key::{ItemKey, ModuleKey};
+pub use key::{ItemKey, ModuleKey, Sought};
 pub use kind::Kind;
-pub use record::{Ask, BlobRef, Entry, IndexRef, Lane, Lease, Placeholder, Ready, Suspect};
+pub use record::{Ask, BlobRef, Entry, IndexRef, Lane, Lease, Placeholder, Probes, Ready, Suspect};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use token::{Revision, Token};
 pub use version::{Converter, current_version};

@@ -40,6 +40,8 @@ pub struct Entry {
     pub(in crate::cache) last_used_at: Timestamp,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::cache) candidates: Vec<Candidate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::cache) probes: Option<Probes>,
 }
 
 /// A derived cache that its builder has loaded, and the blob that holds it.
@@ -142,6 +144,15 @@ pub enum Lane {
     Refresh,
 }
 
+/// When something better than what is ready was looked for, where nobody would tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probes {
+    /// When it was looked for last.
+    pub at: Timestamp,
+    /// How often in a row nothing better was found.
+    pub fruitless: u32,
+}
+
 /// A blob that a reader could not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
@@ -171,6 +182,7 @@ impl Entry {
             lost_at: None,
             last_used_at: now,
             candidates: Vec::new(),
+            probes: None,
         }
     }
 
@@ -242,6 +254,11 @@ impl Entry {
     /// Returns when it was last read, give or take an hour.
     pub fn last_used_at(&self) -> Timestamp {
         self.last_used_at
+    }
+
+    /// Returns when something better was looked for; `None` where nobody need look.
+    pub fn probes(&self) -> Option<Probes> {
+        self.probes
     }
 
     /// Returns the DIFs that were tried, and what became of them.

@@ -48,6 +48,12 @@ impl Policy {
     /// A blob is not confirmed as lost twice within this time.
     pub const CONFIRM_LOSS_INTERVAL: Duration = Duration::from_secs(3600);
 
+    /// Returns how long after a look for something better, the `fruitless`-th in a row, the next one is due: an hour,
+    /// doubling up to a day.
+    pub fn probe_after(fruitless: u32) -> Duration {
+        Duration::from_secs(3600 * (1 << fruitless.min(5)).min(24))
+    }
+
     /// Returns how long a cause is remembered before another attempt is made.
     pub fn retry_after(&self, cause: Cause) -> Duration {
         match cause {
@@ -96,6 +102,14 @@ mod tests {
             Policy::default().retry_after(Cause::Timeout),
             Duration::from_secs(60)
         );
+    }
+
+    #[test]
+    fn probes_grow_rarer_up_to_once_a_day() {
+        let hours: Vec<u64> = (0..8)
+            .map(|n| Policy::probe_after(n).as_secs() / 3600)
+            .collect();
+        assert_eq!(hours, [1, 2, 4, 8, 16, 24, 24, 24]);
     }
 
     #[test]

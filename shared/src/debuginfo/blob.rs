@@ -25,6 +25,9 @@
 //! Whoever opens a blob trusts nothing but the record: size and checksum of the whole come from there.
 
 use std::io::{self, Write};
+use std::panic::resume_unwind;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -36,6 +39,12 @@ pub const MAX_RAW_BYTES: u64 = 4 << 30;
 
 /// As fast as the level that `zstd` calls fast, and a fifth smaller.
 const ZSTD_LEVEL: i32 = 3;
+
+/// The largest piece that is copied for the thread, in bytes.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Pieces that may wait to be compressed.
+const WAITING_PIECES: usize = 2;
 
 const MAGIC: [u8; 8] = *b"SYMDEPOT";
 const FOOTER_FORMAT: u16 = 1;
@@ -134,27 +143,52 @@ impl AlignedBytes {
     }
 }
 
-/// Seals a raw cache while it is written: nobody need hold the raw and the compressed bytes at once.
+/// Seals a raw cache while it is written, in a thread of its own: nobody need hold the raw and the compressed bytes at
+/// once, or wait for the compression.
 pub(super) struct Sealer {
-    encoder: zstd::Encoder<'static, Vec<u8>>,
-    hash: Box<Xxh3>,
+    pieces: SyncSender<Vec<u8>>,
+    sealing: JoinHandle<io::Result<Sealed>>,
     length: u64,
+}
+
+/// What the thread leaves.
+struct Sealed {
+    frame: Vec<u8>,
+    raw_hash: u64,
 }
 
 impl Sealer {
     /// Begins a blob. Fails only for want of memory.
     pub(super) fn new() -> io::Result<Self> {
+        let (pieces, received) = sync_channel::<Vec<u8>>(WAITING_PIECES);
+        let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+        let sealing = thread::Builder::new().spawn(move || {
+            let mut hash = Box::<Xxh3>::default();
+            for piece in received {
+                encoder.write_all(&piece)?;
+                hash.update(&piece);
+            }
+            Ok(Sealed {
+                frame: encoder.finish()?,
+                raw_hash: hash.digest(),
+            })
+        })?;
         Ok(Self {
-            encoder: zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?,
-            hash: Box::default(),
+            pieces,
+            sealing,
             length: 0,
         })
     }
 
     /// Ends the blob.
     pub(super) fn finish(self, contents: &Contents) -> io::Result<Vec<u8>> {
-        let mut blob = self.encoder.finish()?;
-        let footer = footer(contents, self.length, blob.len() as u64, self.hash.digest());
+        drop(self.pieces);
+        let sealed = self
+            .sealing
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))?;
+        let mut blob = sealed.frame;
+        let footer = footer(contents, self.length, blob.len() as u64, sealed.raw_hash);
         blob.extend_from_slice(&footer);
         blob.shrink_to_fit();
         Ok(blob)
@@ -163,6 +197,7 @@ impl Sealer {
 
 impl Write for Sealer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
         let length = self.length + bytes.len() as u64;
         if length > MAX_RAW_BYTES {
             return Err(io::Error::new(
@@ -170,8 +205,9 @@ impl Write for Sealer {
                 "the cache exceeds the limit",
             ));
         }
-        self.encoder.write_all(bytes)?;
-        self.hash.update(bytes);
+        // A thread that does not listen any more has failed for want of memory, which is what `finish` would say.
+        let sent = self.pieces.send(bytes.to_vec());
+        sent.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         self.length = length;
         Ok(bytes.len())
     }

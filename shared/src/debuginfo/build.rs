@@ -82,7 +82,7 @@ fn derive_as<D: Derive>(
         .map_err(|error| malformed(chain(&error)))?;
     let object = object.ok_or_else(|| malformed("the object is not there".to_owned()))?;
 
-    let mut out = BufWriter::with_capacity(128 << 10, Sealer::new()?);
+    let mut out = BufWriter::with_capacity(64 << 10, Sealer::new()?);
     D::write(&object, &mut out)?;
     let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     drop((object, archive));

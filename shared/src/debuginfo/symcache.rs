@@ -1,7 +1,7 @@
 //! SymCaches: functions and lines of native objects.
 //!
-//! Reading functions from a file and converting them take about as long as each other, and share nothing but the
-//! functions: one thread reads, another converts and writes.
+//! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
+//! functions: one thread reads, another converts and writes. A small file is done before that pays.
 
 use std::error::Error;
 use std::io::BufWriter;
@@ -21,8 +21,12 @@ use super::lookup::OpenCache;
 use super::panics::{self, STACK_BYTES};
 use crate::cache::Kind;
 
-/// How many functions or symbols pass from the one thread to the other at a time.
-const BATCH: usize = 128;
+/// Files from this size on, in bytes, are read and converted at the same time.
+const LARGE_FILE: usize = 32 << 20;
+
+/// How many lines or symbols pass from the one thread to the other at a time, or a few more. A line in memory takes
+/// some 150 bytes: by functions, which may have thousands, a batch would be of any size.
+const BATCH_WEIGHT: usize = 4096;
 
 /// How many batches may wait: enough for neither thread to wait often, little beside a unit's functions.
 const WAITING_BATCHES: usize = 4;
@@ -99,8 +103,27 @@ enum Part<'f, 's> {
     End,
 }
 
-/// Does what `process_object` does, with a thread of its own for the conversion.
+/// Does what `process_object` does.
 fn convert<'f, E: Error + 'static>(
+    object: &Object<'_>,
+    functions: impl Iterator<Item = Result<Function<'f>, E>>,
+    out: &mut BufWriter<Sealer>,
+) -> Result<(), Failure> {
+    if object.data().len() >= LARGE_FILE {
+        return convert_beside(object, functions, out);
+    }
+    let mut converter = converter_of((object.arch(), object.debug_id()));
+    for function in functions {
+        converter.process_symbolic_function(&function.map_err(|error| bad_file(&error))?);
+    }
+    for symbol in object.symbols() {
+        converter.process_symbolic_symbol(&symbol);
+    }
+    Ok(converter.serialize(out)?)
+}
+
+/// The same, with a thread of its own for the conversion.
+fn convert_beside<'f, E: Error + 'static>(
     object: &Object<'_>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
     out: &mut BufWriter<Sealer>,
@@ -114,8 +137,8 @@ fn convert<'f, E: Error + 'static>(
             .spawn_scoped(scope, converting)?;
 
         let functions = functions.map(|function| function.map_err(|error| bad_file(&error)));
-        pass(functions, &sender, Part::Functions)?;
-        pass(object.symbols().map(Ok), &sender, Part::Symbols)?;
+        pass(functions, lines, &sender, Part::Functions)?;
+        pass(object.symbols().map(Ok), |_| 1, &sender, Part::Symbols)?;
         // Nobody listens any more only if the other thread failed: it says why.
         let _ = sender.send(Part::End);
         match converting.join() {
@@ -129,27 +152,46 @@ fn convert<'f, E: Error + 'static>(
 /// Passes items on in batches, to the last one or until nobody listens any more.
 fn pass<'f, 's, T>(
     items: impl Iterator<Item = Result<T, Failure>>,
+    weight: impl Fn(&T) -> usize,
     parts: &SyncSender<Part<'f, 's>>,
     part: impl Fn(Vec<T>) -> Part<'f, 's>,
 ) -> Result<(), Failure> {
-    let mut items = items.fuse();
-    loop {
-        let batch: Vec<T> = items.by_ref().take(BATCH).collect::<Result<_, _>>()?;
-        if batch.is_empty() || parts.send(part(batch)).is_err() {
-            return Ok(());
+    let (mut batch, mut total) = (Vec::new(), 0);
+    for item in items {
+        let item = item?;
+        total += weight(&item);
+        batch.push(item);
+        if total >= BATCH_WEIGHT {
+            total = 0;
+            if parts.send(part(std::mem::take(&mut batch))).is_err() {
+                return Ok(());
+            }
         }
     }
+    // As above: nobody may be listening any more.
+    let _ = parts.send(part(batch));
+    Ok(())
+}
+
+/// Returns how many lines a function has, with those inlined into it, and one for itself.
+fn lines(function: &Function<'_>) -> usize {
+    1 + function.lines.len() + function.inlinees.iter().map(lines).sum::<usize>()
+}
+
+fn converter_of((arch, debug_id): (Arch, DebugId)) -> SymCacheConverter<'static> {
+    let mut converter = SymCacheConverter::new();
+    converter.set_arch(arch);
+    converter.set_debug_id(debug_id);
+    converter
 }
 
 /// Converts what arrives, and writes the cache once all of it has.
 fn write_parts(
-    (arch, debug_id): (Arch, DebugId),
+    about: (Arch, DebugId),
     parts: &Receiver<Part<'_, '_>>,
     out: &mut BufWriter<Sealer>,
 ) -> Result<(), Failure> {
-    let mut converter = SymCacheConverter::new();
-    converter.set_arch(arch);
-    converter.set_debug_id(debug_id);
+    let mut converter = converter_of(about);
     // Without an end, the file could not be read to its end.
     while let Ok(part) = parts.recv() {
         match part {

@@ -6,9 +6,11 @@ mod candidate;
 mod features;
 mod file_type;
 mod inspection;
+mod layout;
 mod missing;
 mod object_id;
 mod scope;
+mod server;
 mod source;
 mod time;
 
@@ -16,9 +18,11 @@ pub use candidate::{Candidate, Download};
 pub use features::{Features, Purpose, Quality, Rank};
 pub use file_type::{FileType, ObjectType};
 pub use inspection::{Inspection, ObjectMeta};
+pub use layout::{Casing, Formulae, SourceLayout};
 pub use missing::{Cause, Missing};
 pub use object_id::{ModuleId, ObjectId};
 pub use scope::{InvalidScope, Scope};
+pub use server::{Filters, HttpSource, InvalidSource};
 pub use source::{DifRef, Location, SourceKey};
 pub use time::Timestamp;
 

@@ -3,8 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-/// Names a source in keys and messages: `uploads`, or what identifies a configured one.
+use super::HttpSource;
+
+/// Names a source in keys and messages: `uploads`; for a configured symbol server its id, `#`, and a fingerprint of what
+/// decides what is found there, so that a mended configuration forgets its misses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SourceKey(String);
@@ -13,6 +17,31 @@ impl SourceKey {
     /// Returns the key of the bucket that users upload to.
     pub fn uploads() -> Self {
         Self("uploads".to_owned())
+    }
+
+    /// Returns the key of a symbol server that is configured.
+    pub fn configured(source: &HttpSource) -> Self {
+        let HttpSource {
+            id,
+            url,
+            layout,
+            filters,
+            is_public,
+            // Who may read there decides nothing about what is there, and is nobody's business.
+            headers: _,
+        } = source;
+        let text =
+            serde_json::to_string(&(url.as_str(), layout, filters, is_public)).unwrap_or_default();
+        let fingerprint = format!("{:x}", Sha256::digest(text));
+        Self(format!(
+            "{id}#{}",
+            fingerprint.get(..16).unwrap_or_default()
+        ))
+    }
+
+    /// Returns the id under which the source is configured, and shown.
+    pub fn id(&self) -> &str {
+        self.0.split('#').next().unwrap_or_default()
     }
 
     /// Tells whether uploads and removals announce themselves, so that nobody need look for changes.

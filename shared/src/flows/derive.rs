@@ -26,7 +26,7 @@ impl Builder {
             return Ok(());
         }
         match self
-            .build(invocation, &message.module, &message.kinds, &mut None)
+            .build(invocation, &message.module, &message.kinds, &mut Vec::new())
             .await?
         {
             Outcome::Settled => Ok(()),

@@ -1,13 +1,19 @@
 //! Fetching a DIF into scratch space.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::domain::{Cause, Location, Missing};
-use crate::ports::{Deriver, DifError, DifReader, DifStat, ParseError, Parser, Scratch};
+use crate::domain::{Cause, HttpSource, Location, Missing};
+use crate::ports::{
+    Deriver, DifError, DifReader, DifStat, Download, ParseError, Parser, Scratch, ServerFailure,
+    SymbolServers,
+};
 
 /// Bytes a range read asks for.
 const RANGE_BYTES: u64 = 8 << 20;
+
+/// Bytes of a stream that are written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Range reads under way at a time.
 const RANGES_IN_FLIGHT: usize = 4;
@@ -45,6 +51,72 @@ pub async fn fetch(
     )
     .await?;
     deriver.open(scratch, false).await.map_err(from_parse)
+}
+
+/// Fetches a DIF from a symbol server and begins to parse it; returns its etag and size, too.
+///
+/// A file over `max_bytes`, or over what scratch space has, is [`Cause::TooLarge`]. Where the server does not say how large
+/// the file is, `unsaid_bytes` of scratch space are reserved.
+pub async fn fetch_from_server(
+    servers: &dyn SymbolServers,
+    deriver: &dyn Deriver,
+    source: &HttpSource,
+    location: &Location,
+    max_bytes: u64,
+    unsaid_bytes: u64,
+) -> Result<(DifStat, Box<dyn Parser>), FromServer> {
+    let Download {
+        etag,
+        size,
+        mut body,
+    } = servers.get(source, location).await?;
+    let too_large = |size: u64| {
+        let detail = format!("its {size} bytes exceed the limit of {max_bytes} bytes for a file");
+        ParseError::Missing(Missing::new(Cause::TooLarge { limit: max_bytes }, detail))
+    };
+    let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
+    if room > max_bytes {
+        return Err(too_large(room).into());
+    }
+    let mut scratch = deriver.reserve(room)?;
+    let mut written = 0;
+    let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+    loop {
+        let next = body.try_next().await?;
+        let is_last = next.is_none();
+        chunk.extend_from_slice(&next.unwrap_or_default());
+        if written + chunk.len() as u64 > room {
+            return Err(too_large(written + chunk.len() as u64).into());
+        }
+        if is_last || chunk.len() >= CHUNK_BYTES {
+            let bytes = chunk.split().freeze();
+            let length = bytes.len() as u64;
+            scratch
+                .write_at(written, bytes)
+                .await
+                .map_err(ParseError::from)?;
+            written += length;
+        }
+        if is_last {
+            break;
+        }
+    }
+    let stat = DifStat {
+        etag,
+        size: written,
+    };
+    Ok((stat, deriver.open(scratch, false).await?))
+}
+
+/// Why there is no DIF from a server: for its reasons, or for those of the file or of ours.
+#[derive(Debug, thiserror::Error)]
+pub enum FromServer {
+    /// The server's.
+    #[error(transparent)]
+    Server(#[from] ServerFailure),
+    /// The file's, or ours.
+    #[error(transparent)]
+    Parse(#[from] ParseError),
 }
 
 /// Fetches both ends of a DIF that is too large, and begins to parse what there is.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cache::{Converter, Policy, Reader};
+use crate::domain::{HttpSource, SourceKey};
 
 /// The settings of the flows; `docs/settings.md` lists the variables that they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,11 +20,22 @@ pub struct Settings {
     pub request_lifetime: Duration,
     /// Blobs younger than this are no orphans: their build may not have published yet.
     pub orphan_min_age: Duration,
+    /// The symbol servers that are configured, in the order in which they are asked.
+    pub sources: Vec<HttpSource>,
+    /// The absence of a DIF from a public source is remembered for this long.
+    pub retry_public_misses_after: Duration,
     /// Derived caches that stay in memory between requests, in bytes.
     pub memory_cache_bytes: u64,
 }
 
 impl Settings {
+    /// Returns the configured source with this key; `None` where it is configured otherwise now, or not at all.
+    pub fn source(&self, key: &SourceKey) -> Option<&HttpSource> {
+        self.sources
+            .iter()
+            .find(|source| SourceKey::configured(source) == *key)
+    }
+
     /// Returns what a reader under these settings can read and make.
     pub fn reader(&self) -> Reader {
         Reader {

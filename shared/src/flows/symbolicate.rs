@@ -18,10 +18,13 @@ use super::memory::Memory;
 use super::{Error, Invocation, Settings, Update, Updated};
 use crate::api::symbolicator::{Completed, Request};
 use crate::cache::{
-    Change, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, decide,
+    Change, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready,
+    Sought, decide,
 };
 use crate::debuginfo::{BlobFault, OpenCache};
-use crate::domain::{Candidate, Cause, Location, Missing, ModuleId, Scope, SourceKey};
+use crate::domain::{
+    Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
+};
 use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
 use crate::symbolicate::{
     Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering,
@@ -63,7 +66,7 @@ pub enum Answer {
 /// A cache that the request needs, and what is known of it.
 struct Lookup {
     kind: Kind,
-    /// The module in each scope that the request may read, in order.
+    /// The places where the module may be found, in order.
     modules: Vec<ModuleKey>,
     outcome: Option<Found>,
 }
@@ -87,7 +90,7 @@ enum Found {
 struct Chosen {
     entry: Entry,
     ready: Ready,
-    /// The place of its scope among those that the request may read.
+    /// The number of its place.
     at: usize,
 }
 
@@ -98,12 +101,12 @@ enum Next {
     Wait,
 }
 
-/// A scope that may still have something.
+/// A place that may still have something.
 struct Awaited {
-    /// Its place among the scopes.
+    /// Its number among the places.
     at: usize,
-    /// Whether a record says so.
-    is_known: bool,
+    /// Whether it may have something indeed: a record says so, or nobody would tell.
+    is_likely: bool,
     /// Whether somebody is at work, or asked.
     is_asked_for: bool,
 }
@@ -117,29 +120,23 @@ impl Symbolicator {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Answer, Error> {
+        let configured: Vec<SourceKey> = std::iter::once(SourceKey::uploads())
+            .chain(self.settings.sources.iter().map(SourceKey::configured))
+            .collect();
         let sources = request
             .sources
-            .select(&[SourceKey::uploads()])
+            .select(&configured)
             .map_err(|error| Error::Invalid {
                 detail: error.body().causes.join("; "),
             })?;
         let plan = plan(request);
-        let scopes = if sources.is_empty() {
-            Vec::new()
-        } else {
-            scope.readable()
-        };
         let mut lookups: Vec<Lookup> = plan
             .wanted()
             .iter()
-            .map(|wanted| {
-                let id = ModuleId::of(wanted.object_id.debug_id, wanted.object_id.code_id.as_ref());
-                let module = |scope: &Scope| Some(ModuleKey::uploads(scope.clone(), id.as_ref()?));
-                Lookup {
-                    kind: wanted.kind,
-                    modules: scopes.iter().filter_map(module).collect(),
-                    outcome: None,
-                }
+            .map(|wanted| Lookup {
+                kind: wanted.kind,
+                modules: self.places(&wanted.object_id, scope, &sources),
+                outcome: None,
             })
             .collect();
         self.follow_aliases(invocation, &plan, &mut lookups).await?;
@@ -151,6 +148,35 @@ impl Symbolicator {
             symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
         self.touch(invocation, &lookups).await;
         Ok(Answer::Completed(Box::new(completed), stats))
+    }
+
+    /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read.
+    fn places(&self, module: &ObjectId, scope: &Scope, sources: &[SourceKey]) -> Vec<ModuleKey> {
+        let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
+        let mut places = Vec::new();
+        for key in sources {
+            match self.settings.source(key) {
+                Some(source) => {
+                    let sought = Sought::new(module, source.locations(module));
+                    let scope = match source.is_public {
+                        true => Scope::Global,
+                        false => scope.clone(),
+                    };
+                    let is_sought = !sought.locations.is_empty();
+                    places
+                        .extend(is_sought.then(|| ModuleKey::server(scope, key.clone(), &sought)));
+                }
+                None => {
+                    let readable = scope.readable().into_iter().zip(std::iter::repeat(&id));
+                    places.extend(
+                        readable.filter_map(|(scope, id)| {
+                            Some(ModuleKey::uploads(scope, id.as_ref()?))
+                        }),
+                    );
+                }
+            }
+        }
+        places
     }
 
     /// Modules that have only a code id may be filed under the debug id of the same object.
@@ -173,13 +199,16 @@ impl Symbolicator {
             .filter(is_by_code)
             .map(|(at, _)| at)
             .collect();
+        let is_upload = |module: &&ModuleKey| module.source.announces_changes();
         let keys: Vec<ItemKey> = by_code
             .iter()
-            .flat_map(|at| lookups[*at].modules.iter().map(ModuleKey::alias))
+            .flat_map(|at| lookups[*at].modules.iter().filter(is_upload))
+            .map(ModuleKey::alias)
             .collect();
         let mut aliases = self.load(invocation, &keys).await?.into_iter();
         for at in by_code {
-            for module in &mut lookups[at].modules {
+            let modules = lookups[at].modules.iter_mut();
+            for module in modules.filter(|module| module.source.announces_changes()) {
                 if let Some(Some(Item::Alias(alias))) =
                     aliases.next().as_ref().map(Option::as_deref)
                 {
@@ -304,7 +333,10 @@ impl Symbolicator {
                 Some(Item::Entry(entry)) => Some(entry),
                 _ => None,
             };
-            match (decide(entry, &reader, invocation.now()), entry) {
+            let decision = decide(entry, &reader, invocation.now());
+            let may_improve =
+                matches!(decision, Decision::UseAndUpgrade(_) | Decision::UseOlder(_));
+            match (decision, entry) {
                 (
                     Decision::Use(ready)
                     | Decision::UseAndUpgrade(ready)
@@ -314,12 +346,12 @@ impl Symbolicator {
                     if unreadable.contains(&ready.blob.path) {
                         waits_for.push(Awaited {
                             at,
-                            is_known: true,
+                            is_likely: true,
                             is_asked_for: true,
                         });
                         continue;
                     }
-                    if ready.version < crate::cache::current_version(lookup.kind) {
+                    if may_improve {
                         self.ask(invocation, module, lookup.kind, Lane::Refresh)
                             .await?;
                     }
@@ -344,20 +376,22 @@ impl Symbolicator {
                 }
                 (Decision::Wait { .. }, _) => waits_for.push(Awaited {
                     at,
-                    is_known: true,
+                    is_likely: true,
                     is_asked_for: true,
                 }),
                 (_, entry) => waits_for.push(Awaited {
                     at,
-                    is_known: entry.is_some(),
+                    is_likely: entry.is_some() || !module.source.announces_changes(),
                     is_asked_for: false,
                 }),
             }
         }
         if let Some(chosen) = best {
-            // Wait only for what could beat it: a nearer scope, or a better file, that is known to be on its way.
+            // Wait only for what could beat it: a better file, or the owner's own, that is likely to be there.
             let could_beat = |other: &Awaited| {
-                other.is_known && (other.at < chosen.at || chosen.ready.rank.as_u8() > 0)
+                let is_upload = lookup.modules[other.at].source.announces_changes();
+                let is_nearer = is_upload && other.at < chosen.at;
+                other.is_likely && (is_nearer || chosen.ready.quality == Quality::Fallback)
             };
             if is_last || !waits_for.iter().any(could_beat) {
                 return Ok(Next::Use(chosen));

@@ -9,6 +9,7 @@ mod difs;
 mod error;
 mod lanes;
 mod records;
+mod servers;
 
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created};
 pub use deriver::{Deriver, ParseError, Parser, Scratch};
@@ -16,3 +17,4 @@ pub use difs::{DifError, DifReader, DifStat};
 pub use error::{StoreError, StoreErrorKind};
 pub use lanes::{LaneMessage, Lanes};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced};
+pub use servers::{Download, ServerFailure, SymbolServers};

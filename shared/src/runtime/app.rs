@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use super::{Config, ConfigError, RawEnv, telemetry};
 use crate::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
+use crate::adapters::http::HttpServers;
 use crate::adapters::parser::{ParserLimits, ProcessDeriver};
 use crate::adapters::scratch::ScratchSpace;
 use crate::flows::build::Builder;
 use crate::flows::memory::Memory;
 use crate::flows::prune::Pruner;
 use crate::flows::symbolicate::Symbolicator;
+use crate::ports::StoreError;
 
 /// A function's settings and clients.
 #[derive(Debug)]
@@ -42,24 +44,25 @@ impl App {
     }
 
     /// Returns what builds derived caches. `executable` is this very program: it parses, too.
-    pub fn builder(&self, executable: std::path::PathBuf) -> Builder {
+    pub fn builder(&self, executable: std::path::PathBuf) -> Result<Builder, StoreError> {
         let settings = &self.config.settings;
         let scratch = ScratchSpace::new(self.config.scratch_folder.clone(), settings.scratch_bytes);
         let limits = ParserLimits {
             memory_bytes: settings.parser_memory_bytes,
             cpu_seconds: self.config.parser_cpu.max(Duration::from_secs(1)).as_secs(),
         };
-        Builder {
+        Ok(Builder {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             uploads: Arc::new(S3Difs::new(
                 self.clients.s3.clone(),
                 self.config.uploads_bucket.clone(),
             )),
+            servers: Arc::new(HttpServers::new(self.config.allow_private_sources)?),
             lanes: Arc::new(self.lanes()),
             deriver: Arc::new(ProcessDeriver::new(executable, limits, scratch)),
             settings: settings.clone(),
-        }
+        })
     }
 
     /// Returns what removes what is no longer used.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cache::Policy;
+use crate::domain::HttpSource;
 use crate::flows::Settings;
 
 /// Where a variable is set that is not.
@@ -66,6 +67,8 @@ pub struct Config {
     pub parser_cpu: Duration,
     /// Where scratch files go.
     pub scratch_folder: PathBuf,
+    /// Whether symbol servers may be in private networks, or on this machine.
+    pub allow_private_sources: bool,
     /// The settings of the flows.
     pub settings: Settings,
 }
@@ -114,6 +117,7 @@ impl Config {
                 .0
                 .get("TMPDIR")
                 .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
+            allow_private_sources: env.flag("ALLOW_PRIVATE_SOURCES"),
             settings: Settings {
                 policy: Policy {
                     derived_max_unused: env.seconds("DERIVED_MAX_UNUSED"),
@@ -127,6 +131,8 @@ impl Config {
                 parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
                 request_lifetime: env.seconds("REQUEST_LIFETIME"),
                 orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
+                sources: env.sources("SOURCES"),
+                retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
                 memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),
             },
         };
@@ -168,6 +174,38 @@ impl Reader<'_> {
         })
     }
 
+    fn flag(&mut self, name: &'static str) -> bool {
+        match self.text(name).as_str() {
+            "1" => true,
+            "0" | "" => false,
+            text => {
+                let problem = format!("{text:?} is neither 0 nor 1");
+                self.problems.push((name, problem));
+                false
+            }
+        }
+    }
+
+    fn sources(&mut self, name: &'static str) -> Vec<HttpSource> {
+        let text = self.text(name);
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
+            Ok(sources) => sources,
+            Err(_) if text.is_empty() => Vec::new(),
+            Err(error) => {
+                let problem = format!("is not a list of sources: {error}");
+                self.problems.push((name, problem));
+                Vec::new()
+            }
+        };
+        let ids: Vec<&str> = sources.iter().map(|source| source.id.as_str()).collect();
+        if let Some(twice) = (1..ids.len()).find(|at| ids[..*at].contains(&ids[*at])) {
+            let problem = format!("{:?} is the id of two sources", ids[twice]);
+            self.problems.push((name, problem));
+        }
+        sources
+    }
+
     fn seconds(&mut self, name: &'static str) -> Duration {
         Duration::from_secs(self.number(name, "a number of seconds"))
     }
@@ -185,18 +223,34 @@ mod tests {
             error.starts_with("configuration is incomplete:\n"),
             "{error}"
         );
-        assert!(
-            error.contains("SCRATCH_BYTES          \"2G\" is not a number of bytes"),
-            "{error}"
-        );
-        assert!(
-            error.contains("LOG                    is not set (infra/template.yaml"),
-            "{error}"
-        );
-        assert!(
-            error.contains("UPLOADS_BUCKET         is not set"),
-            "{error}"
-        );
+        let lines: Vec<String> = error
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for problem in [
+            "SCRATCH_BYTES \"2G\" is not a number of bytes",
+            "LOG is not set (infra/template.yaml, Globals.Function.Environment)",
+            "UPLOADS_BUCKET is not set (infra/template.yaml, Globals.Function.Environment)",
+        ] {
+            assert!(lines.iter().any(|line| line == problem), "{error}");
+        }
         assert!(!error.contains("CACHE_TABLE"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_list_of_sources_is_refused_with_its_place() {
+        let problem = |sources: &str| {
+            let env = RawEnv::from([("SOURCES", sources), ("ALLOW_PRIVATE_SOURCES", "yes")]);
+            Config::from_env(&env).unwrap_err().to_string()
+        };
+        let http = r#"{"type": "http", "id": "a", "url": "http://x"}"#;
+        assert!(!problem(&format!("[{http}]")).contains("list of sources"));
+        assert!(
+            problem("[{}]").contains("[0]: missing field `type`"),
+            "{}",
+            problem("[{}]")
+        );
+        assert!(problem(&format!("[{http}, {http}]")).contains(r#""a" is the id of two sources"#));
+        assert!(problem("[]").contains(r#""yes" is neither 0 nor 1"#));
     }
 }

@@ -180,11 +180,12 @@ impl Session {
         self.answer(&answer, &[])
     }
 
-    /// Derives side by side: the kinds of one object have nothing in common but its bytes.
+    /// Derives side by side, as far as there are cores: the kinds of one object have nothing in common but its bytes, and
+    /// each keeps two cores busy.
     fn derive(&self, object: usize, jobs: &[DeriveJob]) -> io::Result<()> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let jobs: Vec<(usize, DeriveJob)> = jobs.iter().copied().enumerate().collect();
-        for side_by_side in jobs.chunks(cores.max(1)) {
+        for side_by_side in jobs.chunks((cores / 2).max(1)) {
             std::thread::scope(|scope| {
                 let threads: Vec<_> = side_by_side
                     .iter()

@@ -57,6 +57,9 @@ pub struct Arguments {
     /// Cold requests, and starts of each function.
     #[arg(long, default_value_t = 20)]
     pub cold: usize,
+    /// Only derives, which takes a minute.
+    #[arg(long)]
+    pub deriving_only: bool,
     /// Also writes the numbers to this file, as Markdown.
     #[arg(long)]
     pub markdown: Option<PathBuf>,
@@ -188,6 +191,10 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
             &mut report,
         )
         .await?;
+    }
+
+    if arguments.deriving_only {
+        return Ok(report);
     }
 
     let folder = tempfile::TempDir::new_in(&cache).map_err(BenchError::file(&cache))?;

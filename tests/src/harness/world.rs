@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use symdepot::adapters::faulty::{Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyRecords};
 use symdepot::adapters::memory::{
-    MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, SentMessage,
+    MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, MemoryServers, SentMessage,
 };
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
@@ -50,6 +50,8 @@ pub struct World {
     pub caches: Arc<MemoryBlobs>,
     /// The bucket that users upload to, as it is.
     pub uploads: Arc<MemoryDifs>,
+    /// The symbol servers.
+    pub servers: Arc<MemoryServers>,
     /// The lanes, as they are.
     pub lanes: Arc<MemoryLanes>,
     /// What every call to any port goes through.
@@ -99,15 +101,19 @@ impl World {
             request_lifetime: Duration::from_secs(3600),
             orphan_min_age: Duration::from_secs(3600),
             memory_cache_bytes: 64 << 20,
+            sources: Vec::new(),
+            retry_public_misses_after: Duration::from_secs(24 * 3600),
         };
         change(&mut settings);
         let (records, caches) = (Arc::new(MemoryRecords::new()), Arc::new(MemoryBlobs::new()));
+        let servers = Arc::new(MemoryServers::new());
         let (uploads, lanes) = (Arc::new(MemoryDifs::new()), Arc::new(MemoryLanes::new()));
         let world = Self {
             builder: Builder {
                 records: records.clone(),
                 caches: caches.clone(),
                 uploads: uploads.clone(),
+                servers: servers.clone(),
                 lanes: lanes.clone(),
                 deriver: Arc::new(ObservedDeriver {
                     inner: InProcessDeriver::new(settings.scratch_bytes),
@@ -125,6 +131,7 @@ impl World {
             records,
             caches,
             uploads,
+            servers,
             lanes,
             faults: Arc::new(Faults::new()),
             derivations: Derivations::default(),
@@ -151,6 +158,7 @@ impl World {
             records: records.clone(),
             caches: caches.clone(),
             uploads: Arc::new(FaultyDifs::new(self.uploads.clone(), self.faults.clone())),
+            servers: self.servers.clone(),
             lanes: lanes.clone(),
             deriver: Arc::new(ObservedDeriver {
                 inner: InProcessDeriver::new(settings.scratch_bytes),

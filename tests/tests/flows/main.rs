@@ -12,6 +12,7 @@ mod oracles;
 mod pruning;
 mod regressions;
 mod requests;
+mod servers;
 mod updates;
 mod uploads;
 

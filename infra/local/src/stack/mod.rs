@@ -54,6 +54,9 @@ pub struct Options {
     pub port: u16,
     /// Where everything is kept.
     pub data: PathBuf,
+    /// Where the functions' variables come from if they are there, instead of from the template: the environment of
+    /// whoever starts the stack. A name that the template does not set is not for the functions.
+    pub inherited: BTreeMap<String, String>,
     /// Variables of all functions, instead of the template's.
     pub environment: BTreeMap<String, String>,
     /// Timeouts of functions (by binary or logical id), instead of the template's.
@@ -81,6 +84,7 @@ impl Options {
             functions: functions.into(),
             port: 0,
             data: data.into(),
+            inherited: BTreeMap::new(),
             environment: BTreeMap::new(),
             timeouts: BTreeMap::new(),
             concurrency: 64,
@@ -442,6 +446,12 @@ fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, St
     }
     let specs = template.functions.iter().map(|function| {
         let mut environment = function.environment.clone();
+        for (name, value) in &mut environment {
+            if let Some(inherited) = options.inherited.get(name) {
+                tracing::info!("{name} is {inherited:?}, from the environment");
+                value.clone_from(inherited);
+            }
+        }
         environment.extend(options.environment.clone());
         let timeout = options
             .timeouts

@@ -8,6 +8,7 @@ mod calls;
 mod difs;
 mod lanes;
 mod records;
+mod servers;
 mod text;
 
 pub use blobs::MemoryBlobs;
@@ -15,3 +16,4 @@ pub use calls::Calls;
 pub use difs::MemoryDifs;
 pub use lanes::{MemoryLanes, SentMessage};
 pub use records::MemoryRecords;
+pub use servers::MemoryServers;

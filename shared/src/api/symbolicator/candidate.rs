@@ -1,13 +1,14 @@
 //! Candidates, as they are shown for a module.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::domain::{self, Features, Location, SourceKey};
 
 /// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The source it was looked for in.
+    /// The source it was looked for in; on the wire, its id.
+    #[serde(serialize_with = "id")]
     pub source: SourceKey,
     /// Where in the source.
     pub location: Location,
@@ -63,6 +64,10 @@ pub enum Derivation {
         /// What went wrong.
         details: String,
     },
+}
+
+fn id<S: Serializer>(source: &SourceKey, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(source.id())
 }
 
 impl From<&domain::Candidate> for Candidate {

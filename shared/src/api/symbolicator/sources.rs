@@ -54,11 +54,11 @@ impl Sources {
                 cause,
             };
             match source {
-                SourceRef::Named(id) => match configured.iter().find(|key| key.as_str() == id) {
+                SourceRef::Named(id) => match configured.iter().find(|key| key.id() == id) {
                     Some(key) if selected.contains(key) => {}
                     Some(key) => selected.push(key.clone()),
                     None => {
-                        let known: Vec<_> = configured.iter().map(SourceKey::as_str).collect();
+                        let known: Vec<_> = configured.iter().map(SourceKey::id).collect();
                         return Err(error(format!(
                             "no source {id:?} is configured; there are {known:?}"
                         )));

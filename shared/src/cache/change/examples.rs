@@ -127,6 +127,7 @@ pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
     Seen {
         considered: considered.to_vec(),
         candidates: Vec::new(),
+        retry_after: None,
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! While 2 and 3 go on, the leases are extended. A fault of ours gives them back; a fault of the DIF is remembered.
 
+mod search;
 mod work;
 
 use std::sync::Arc;
@@ -21,9 +22,10 @@ use crate::cache::{
 };
 use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
 use crate::ports::{
-    BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError,
+    BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError, SymbolServers,
 };
 
+use search::Search;
 use work::Work;
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
@@ -44,6 +46,8 @@ pub struct Builder {
     pub caches: Arc<dyn BlobStore>,
     /// The bucket that users upload to.
     pub uploads: Arc<dyn DifReader>,
+    /// The symbol servers.
+    pub servers: Arc<dyn SymbolServers>,
     /// The queues of builds.
     pub lanes: Arc<dyn Lanes>,
     /// Parses DIFs.
@@ -87,14 +91,14 @@ struct Made {
 impl Builder {
     /// Builds the kinds of a module for which an ask stands, and those that come of the same DIF and are due.
     ///
-    /// What arrives meanwhile is built at once, unless it goes on arriving. `open` is a DIF that the caller has fetched
+    /// What arrives meanwhile is built at once, unless it goes on arriving. `open` is what the caller has fetched
     /// already. [`Error::Store`] leaves the asks standing.
     pub async fn build(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         kinds: &[Kind],
-        open: &mut Option<OpenDif>,
+        open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
         let mut outcome = Outcome::Settled;
         for _ in 0..MAX_ROUNDS {
@@ -111,15 +115,20 @@ impl Builder {
         invocation: &Invocation,
         module: &ModuleKey,
         kinds: &[Kind],
-        open: &mut Option<OpenDif>,
+        open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
         let (entries, difs) = self.look(module).await?;
         let mut later = None;
         let mut held = Vec::new();
-        for kind in Kind::ALL
-            .into_iter()
-            .filter(|kind| kinds.contains(kind) || comes_of(&difs, *kind))
-        {
+        let sought = module.sought();
+        let may_come = |kind: &Kind| {
+            kinds.contains(kind)
+                || comes_of(&difs, *kind)
+                || sought
+                    .as_ref()
+                    .is_some_and(|sought| sought.may_yield(*kind))
+        };
+        for kind in Kind::ALL.into_iter().filter(may_come) {
             let entry = entries.iter().find(|entry| entry.kind() == kind);
             if !self.is_due(entry, kinds.contains(&kind), invocation.now()) {
                 continue;
@@ -184,7 +193,7 @@ impl Builder {
         invocation: &Invocation,
         module: &ModuleKey,
         held: &[Held],
-        open: &mut Option<OpenDif>,
+        open: &mut Vec<OpenDif>,
     ) -> Result<Option<Timestamp>, Error> {
         let began = invocation.elapsed();
         let made = {
@@ -221,7 +230,7 @@ impl Builder {
                 self.give_back(invocation, module, held).await?;
                 Err(error.into())
             }
-            // The event of the new bytes is on its way; what was fetched is not what is there now.
+            // What was fetched is not what is there now: of uploads, the event of the new bytes is on its way.
             Err(DifError::Changed | DifError::Missing(_)) => {
                 self.give_back(invocation, module, held).await
             }
@@ -310,11 +319,19 @@ impl Builder {
         invocation: &Invocation,
         module: &ModuleKey,
         held: &[Held],
-        open: &mut Option<OpenDif>,
+        open: &mut Vec<OpenDif>,
     ) -> Result<Vec<Made>, DifError> {
-        let (entries, difs) = self.look(module).await?;
+        let (entries, mut difs) = self.look(module).await?;
         for entry in &entries {
             self.confirm_suspect(invocation, entry).await?;
+        }
+        let mut search = Search::default();
+        if let Some(sought) = module.sought() {
+            let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
+            search = self
+                .search(invocation, module, &sought, &kinds, open)
+                .await?;
+            difs.append(&mut search.difs);
         }
         let mut work: Vec<Work> = held
             .iter()
@@ -340,7 +357,10 @@ impl Builder {
                 work.settle(&dif, answer);
             }
         }
-        Ok(work.into_iter().map(|work| work.end(&difs)).collect())
+        Ok(work
+            .into_iter()
+            .map(|work| work.end(&difs, &search))
+            .collect())
     }
 
     /// Derives what is wanted of one DIF and stores the blobs: one answer for each kind that wants it, in order.
@@ -350,13 +370,13 @@ impl Builder {
         module: &ModuleKey,
         dif: &Dif,
         work: &[Work<'_>],
-        open: &mut Option<OpenDif>,
+        open: &mut Vec<OpenDif>,
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
         let wanted: Vec<&Work> = work
             .iter()
             .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif))
             .collect();
-        let open = self.open(dif, open).await?;
+        let open = self.open(module, dif, open).await?;
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; wanted.len()];
         // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
@@ -414,11 +434,22 @@ impl Builder {
     /// Opens a DIF, unless it is open.
     async fn open<'a>(
         &self,
+        module: &ModuleKey,
         dif: &Dif,
-        open: &'a mut Option<OpenDif>,
+        open: &'a mut Vec<OpenDif>,
     ) -> Result<&'a mut OpenDif, DifError> {
-        if open.as_ref().is_none_or(|open| open.dif != dif.dif) {
-            *open = None; // gives its scratch space back before more is reserved
+        let is_open = open.iter().any(|open| open.dif == dif.dif);
+        if !is_open {
+            open.clear(); // gives its scratch space back before more is reserved
+        }
+        if let (false, Some(source)) = (is_open, self.settings.source(&module.source)) {
+            let location = &dif.dif.location;
+            match self.fetch_from_server(source, location, open).await? {
+                Ok((now, _)) if now != dif.dif => return Err(DifError::Changed),
+                Ok(_) => {}
+                Err(failure) => return Err(DifError::Missing(failure.missing)),
+            }
+        } else if !is_open {
             let stat = crate::ports::DifStat {
                 etag: dif.dif.etag.clone(),
                 size: dif.size,
@@ -433,13 +464,14 @@ impl Builder {
             )
             .await?;
             let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-            *open = Some(OpenDif {
+            open.push(OpenDif {
                 dif: dif.dif.clone(),
                 parser,
                 inspection,
             });
         }
-        open.as_mut()
+        open.iter_mut()
+            .find(|open| open.dif == dif.dif)
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
@@ -556,9 +588,11 @@ fn comes_of(difs: &[Dif], kind: Kind) -> bool {
 
 /// Returns the objects of a module in a DIF.
 fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
-    let is_filed_here = |object: &&ObjectMeta| {
-        ModuleId::of(object.debug_id, object.code_id.as_ref())
-            .is_some_and(|id| id.to_string() == module.module)
+    let sought = module.sought();
+    let is_filed_here = |object: &&ObjectMeta| match &sought {
+        Some(sought) => search::is_sought(object, sought),
+        None => ModuleId::of(object.debug_id, object.code_id.as_ref())
+            .is_some_and(|id| id.to_string() == module.module),
     };
     inspection
         .objects

@@ -2,6 +2,7 @@
 
 use super::super::Settings;
 use super::super::find::{self, Ranked};
+use super::search::Search;
 use super::{Held, Made};
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen, current_version};
 use crate::domain::{Candidate, DifRef, Missing};
@@ -70,12 +71,16 @@ impl<'a> Work<'a> {
     }
 
     /// Returns what came of it.
-    pub(super) fn end(mut self, difs: &[Dif]) -> Made {
+    pub(super) fn end(mut self, difs: &[Dif], search: &Search) -> Made {
         let untried = self
             .left
             .map(|ranked| find::candidate(&ranked.dif, ranked.dif.refused.as_ref()));
         self.candidates.extend(untried);
-        let failure = self.failure;
+        self.candidates.extend(search.tried.iter().cloned());
+        let failure = match &search.failure {
+            Some(missing) if difs.is_empty() => Some(missing.clone()),
+            _ => self.failure,
+        };
         Made {
             outcome: self
                 .outcome
@@ -83,6 +88,7 @@ impl<'a> Work<'a> {
             seen: Seen {
                 considered: find::considered(difs),
                 candidates: self.candidates,
+                retry_after: search.retry_after,
             },
         }
     }

@@ -286,7 +286,7 @@ impl Builder {
                     .entry(&module.key, *kind, &change)
                     .await?;
             }
-            self.build_or_ask(invocation, module, mark, &mut None)
+            self.build_or_ask(invocation, module, mark, &mut Vec::new())
                 .await?;
         }
         Ok(())
@@ -318,7 +318,7 @@ impl Builder {
         invocation: &Invocation,
         module: &FiledModule,
         ask: Token,
-        open: &mut Option<OpenDif>,
+        open: &mut Vec<OpenDif>,
     ) -> Result<(), Error> {
         let message = LaneMessage {
             schema: LaneMessage::SCHEMA,

@@ -25,7 +25,7 @@ pub(super) struct Found {
     /// Why nothing can be derived from it, where that is known.
     pub(super) refused: Option<Missing>,
     /// The file, open, where something can.
-    pub(super) open: Option<OpenDif>,
+    pub(super) open: Vec<OpenDif>,
 }
 
 impl Builder {
@@ -74,7 +74,7 @@ impl Builder {
         Ok(Reading::Found(Found {
             objects,
             refused: too_large,
-            open,
+            open: open.into_iter().collect(),
         }))
     }
 }

@@ -1,0 +1,309 @@
+//! Symbol servers over HTTP.
+//!
+//! - A server is answered for by what it says: 404 is absent, 401 and 403 are refused, everything else is its failure, for
+//!   now. What stands between us and it (no address, no connection, a certificate) is its failure, too.
+//! - Redirects are followed here, not by the client: each step is checked, and credentials go to nobody but the server they
+//!   are for.
+//! - Addresses of private networks are refused when a connection is made, so that no name can be made to lead there,
+//!   see [`address`].
+//!
+//! Nothing here knows what is in the files, or how large they may be.
+
+mod address;
+mod status;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::StreamExt;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+    LOCATION, USER_AGENT,
+};
+use reqwest::{Response, Url, redirect};
+
+use crate::domain::{Cause, HttpSource, Location, Missing};
+use crate::ports::{Download, ServerFailure, StoreError, StoreErrorKind, SymbolServers};
+
+/// A connection that is not there by then is given up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A server that says nothing for this long is given up.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Steps that an answer may lead on.
+const MAX_REDIRECTS: usize = 5;
+
+/// How often a question is put to a server that fails.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// Half the time before the second attempt; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How we introduce ourselves.
+const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
+
+/// Fetches DIFs from symbol servers.
+#[derive(Clone, Debug)]
+pub struct HttpServers {
+    client: reqwest::Client,
+    allow_private: bool,
+}
+
+impl HttpServers {
+    /// Returns a client; `allow_private` lets it connect to addresses of private networks and of this machine.
+    ///
+    /// Connects to nothing. Fails where the machine has no root certificates.
+    pub fn new(allow_private: bool) -> Result<Self, StoreError> {
+        // A process has one; whoever set it before meant the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .dns_resolver(Arc::new(CheckedNames { allow_private }))
+            .build();
+        match client {
+            Ok(client) => Ok(Self {
+                client,
+                allow_private,
+            }),
+            Err(error) => {
+                let context = "building the client for symbol servers";
+                Err(StoreError::new(StoreErrorKind::Bug, context).caused_by(error))
+            }
+        }
+    }
+
+    /// Puts a question once, and follows where the answer leads.
+    async fn ask(&self, source: &HttpSource, location: &Location) -> Result<Response, Refusal> {
+        let begin = Url::parse(location.as_str())
+            .map_err(|error| Refusal::forever(format!("{location} is not an address: {error}")))?;
+        let mut url = begin.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            self.check(&url)?;
+            let mut headers = HeaderMap::new();
+            // What is compressed on the way is longer than it says it is.
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+            if url.origin() == begin.origin() {
+                headers.extend(source.headers.iter().filter_map(|(name, value)| {
+                    Some((
+                        name.parse::<HeaderName>().ok()?,
+                        value.parse::<HeaderValue>().ok()?,
+                    ))
+                }));
+            }
+            let request = self.client.get(url.clone()).headers(headers);
+            let response = request.send().await.map_err(|error| failed(&url, &error))?;
+            if !response.status().is_redirection() {
+                return status::judge(response, &url);
+            }
+            let next = response
+                .headers()
+                .get(LOCATION)
+                .and_then(|next| next.to_str().ok());
+            url = match next.map(|next| url.join(next)) {
+                Some(Ok(next)) if matches!(next.scheme(), "http" | "https") => next,
+                _ => {
+                    let detail = format!("{url} answered {} without an address", response.status());
+                    return Err(Refusal::now(Cause::DownloadFailed, detail));
+                }
+            };
+        }
+        Err(Refusal::forever(format!(
+            "{begin} leads on more than {MAX_REDIRECTS} times"
+        )))
+    }
+
+    /// Refuses addresses that need no name; the others are checked when they are looked up.
+    fn check(&self, url: &Url) -> Result<(), Refusal> {
+        let ip = match url.host() {
+            Some(url::Host::Ipv4(ip)) => ip.into(),
+            Some(url::Host::Ipv6(ip)) => ip.into(),
+            _ => return Ok(()),
+        };
+        if self.allow_private || address::is_public(ip) {
+            return Ok(());
+        }
+        let host = url.host_str().unwrap_or_default();
+        Err(Refusal {
+            missing: Missing::new(Cause::PermissionDenied, private(host)),
+            retry: Retry::Never,
+        })
+    }
+}
+
+#[async_trait]
+impl SymbolServers for HttpServers {
+    async fn get(
+        &self,
+        source: &HttpSource,
+        location: &Location,
+    ) -> Result<Download, ServerFailure> {
+        let mut attempts = 0;
+        loop {
+            let refusal = match self.ask(source, location).await {
+                Ok(response) => return Ok(download(response, location)),
+                Err(refusal) => refusal,
+            };
+            attempts += 1;
+            if attempts == MAX_ATTEMPTS || !matches!(refusal.retry, Retry::Soon) {
+                let retry_after = match refusal.retry {
+                    Retry::After(retry_after) => Some(retry_after),
+                    Retry::Soon | Retry::Never => None,
+                };
+                return Err(ServerFailure {
+                    missing: refusal.missing,
+                    retry_after,
+                });
+            }
+            tokio::time::sleep(FIRST_PAUSE * (1 << attempts)).await;
+        }
+    }
+}
+
+/// Why a question got no file.
+#[derive(Debug)]
+struct Refusal {
+    missing: Missing,
+    retry: Retry,
+}
+
+/// Whether to put the question again.
+#[derive(Debug)]
+enum Retry {
+    /// At once.
+    Soon,
+    /// Not now: the server says when.
+    After(Duration),
+    /// The answer would be the same.
+    Never,
+}
+
+impl Refusal {
+    fn now(cause: Cause, detail: String) -> Self {
+        Self {
+            missing: Missing::new(cause, detail),
+            retry: Retry::Soon,
+        }
+    }
+
+    fn forever(detail: String) -> Self {
+        Self {
+            missing: Missing::new(Cause::DownloadFailed, detail),
+            retry: Retry::Never,
+        }
+    }
+}
+
+/// What stood between us and the server.
+fn failed(url: &Url, error: &reqwest::Error) -> Refusal {
+    let host = url.host_str().unwrap_or_default();
+    let mut causes = String::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<OnlyPrivate>().is_some() {
+            return Refusal {
+                missing: Missing::new(Cause::PermissionDenied, private(host)),
+                retry: Retry::Never,
+            };
+        }
+        causes = format!("{causes}: {error}");
+        cause = error.source();
+    }
+    if error.is_timeout() {
+        // It had its time: two more attempts would take as long.
+        return Refusal {
+            missing: Missing::new(Cause::Timeout, format!("{host} did not answer in time")),
+            retry: Retry::Never,
+        };
+    }
+    Refusal::now(
+        Cause::DownloadFailed,
+        format!("{host} cannot be asked{causes}"),
+    )
+}
+
+fn private(host: &str) -> String {
+    format!(
+        "{host} is in a private network, where sources may not be; the operator can set ALLOW_PRIVATE_SOURCES=1"
+    )
+}
+
+/// Turns a good answer into a download.
+fn download(response: Response, location: &Location) -> Download {
+    let header = |name| {
+        let value: Option<&HeaderValue> = response.headers().get(name);
+        value
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned)
+    };
+    // The client knows no length of an answer that is encoded in spite of our wish.
+    let size = response.content_length();
+    let etag = match header(ETAG) {
+        Some(etag) => etag,
+        None => format!(
+            "{}/{}",
+            header(LAST_MODIFIED).unwrap_or_default(),
+            header(CONTENT_LENGTH).unwrap_or_default()
+        ),
+    };
+    let location = location.clone();
+    let body = response.bytes_stream().map(move |bytes| {
+        bytes.map_err(|error| {
+            let (cause, what) = match error.is_timeout() {
+                true => (Cause::Timeout, "stopped in the middle of"),
+                false => (Cause::DownloadFailed, "broke off in the middle of"),
+            };
+            ServerFailure {
+                missing: Missing::new(cause, format!("the server {what} {location}")),
+                retry_after: None,
+            }
+        })
+    });
+    Download {
+        etag,
+        size,
+        body: body.boxed(),
+    }
+}
+
+/// Looks up names, and passes over the addresses that may not be connected to.
+#[derive(Debug)]
+struct CheckedNames {
+    allow_private: bool,
+}
+
+/// A name leads only to addresses that may not be connected to.
+#[derive(Debug)]
+struct OnlyPrivate;
+
+impl fmt::Display for OnlyPrivate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it has only addresses in private networks")
+    }
+}
+
+impl std::error::Error for OnlyPrivate {}
+
+impl Resolve for CheckedNames {
+    fn resolve(&self, name: Name) -> Resolving {
+        let allow_private = self.allow_private;
+        Box::pin(async move {
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let is_allowed = |found: &SocketAddr| allow_private || address::is_public(found.ip());
+            let allowed: Vec<SocketAddr> = found.iter().copied().filter(is_allowed).collect();
+            if allowed.is_empty() && !found.is_empty() {
+                return Err(Box::new(OnlyPrivate) as Box<dyn std::error::Error + Send + Sync>);
+            }
+            Ok(Box::new(allowed.into_iter()) as Addrs)
+        })
+    }
+}

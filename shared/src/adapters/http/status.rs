@@ -1,0 +1,96 @@
+//! What the status of an answer says about a file.
+
+use std::time::Duration;
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Response, StatusCode, Url};
+
+use super::{Refusal, Retry};
+use crate::domain::{Cause, Missing};
+
+/// The longest that a server can make us stay away.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
+
+/// Returns a good answer, and otherwise what to make of it.
+pub(super) fn judge(response: Response, url: &Url) -> Result<Response, Refusal> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        return Ok(response);
+    }
+    let retry_after = response
+        .headers()
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(seconds);
+    Err(refusal(status, retry_after, url))
+}
+
+/// A date is not read: whoever is asked too much says a number of seconds.
+fn seconds(value: &str) -> Option<Duration> {
+    let seconds = value.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+}
+
+fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url) -> Refusal {
+    let host = url.host_str().unwrap_or_default();
+    let (cause, retry) = match (status, retry_after) {
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            (Cause::PermissionDenied, Retry::Never)
+        }
+        (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, None) => {
+            (Cause::DownloadFailed, Retry::Soon)
+        }
+        (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, Some(after)) => {
+            (Cause::DownloadFailed, Retry::After(after))
+        }
+        _ if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT => {
+            (Cause::NotFound, Retry::Never)
+        }
+        _ => (Cause::DownloadFailed, Retry::Soon),
+    };
+    Refusal {
+        missing: Missing::new(cause, format!("{host} answered {status}")),
+        retry,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_server_says_is_absent_is_absent() {
+        let url = Url::parse("http://symbols.test/a").unwrap();
+        let judged = |status: u16, retry_after: Option<&str>| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let refusal = refusal(status, retry_after.and_then(seconds), &url);
+            let retry = match refusal.retry {
+                Retry::Soon => "soon".to_owned(),
+                Retry::After(time) => format!("after {} s", time.as_secs()),
+                Retry::Never => "never".to_owned(),
+            };
+            (refusal.missing.cause, retry)
+        };
+        let is = |cause, retry: &str| (cause, retry.to_owned());
+        assert_eq!(judged(404, None), is(Cause::NotFound, "never"));
+        assert_eq!(judged(410, None), is(Cause::NotFound, "never"));
+        assert_eq!(judged(401, None), is(Cause::PermissionDenied, "never"));
+        assert_eq!(judged(403, None), is(Cause::PermissionDenied, "never"));
+        assert_eq!(judged(408, Some("5")), is(Cause::DownloadFailed, "soon"));
+        assert_eq!(judged(429, None), is(Cause::DownloadFailed, "soon"));
+        assert_eq!(
+            judged(429, Some("7")),
+            is(Cause::DownloadFailed, "after 7 s")
+        );
+        assert_eq!(
+            judged(503, Some("999999")),
+            is(Cause::DownloadFailed, "after 3600 s")
+        );
+        assert_eq!(
+            judged(503, Some("Fri, 31 Dec 1999 23:59:59 GMT")),
+            is(Cause::DownloadFailed, "soon")
+        );
+        assert_eq!(judged(500, Some("5")), is(Cause::DownloadFailed, "soon"));
+        assert_eq!(judged(204, None), is(Cause::DownloadFailed, "soon"));
+    }
+}

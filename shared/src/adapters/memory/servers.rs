@@ -1,0 +1,88 @@
+//! Symbol servers, in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+
+use super::blobs::etag;
+use crate::domain::{HttpSource, Location, Missing};
+use crate::ports::{Download, ServerFailure, SymbolServers};
+
+/// Pieces that a file comes in.
+const PIECE_BYTES: usize = 4096;
+
+/// Symbol servers, in memory: what is nowhere is not found.
+#[derive(Debug, Default)]
+pub struct MemoryServers {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    answers: BTreeMap<Location, Result<Bytes, ServerFailure>>,
+    asked: Vec<Location>,
+}
+
+impl MemoryServers {
+    /// Returns servers that have nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a file there, whatever was there before.
+    pub fn put(&self, location: &Location, body: impl Into<Bytes>) {
+        self.lock()
+            .answers
+            .insert(location.clone(), Ok(body.into()));
+    }
+
+    /// Has a location fail from now on.
+    pub fn fail(&self, location: &Location, failure: ServerFailure) {
+        self.lock().answers.insert(location.clone(), Err(failure));
+    }
+
+    /// Takes away whatever is there.
+    pub fn remove(&self, location: &Location) {
+        self.lock().answers.remove(location);
+    }
+
+    /// Returns the locations that were asked for since the last call, in order.
+    pub fn take_asked(&self) -> Vec<Location> {
+        std::mem::take(&mut self.lock().asked)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl SymbolServers for MemoryServers {
+    async fn get(&self, _: &HttpSource, location: &Location) -> Result<Download, ServerFailure> {
+        let mut state = self.lock();
+        state.asked.push(location.clone());
+        let nothing = || {
+            Err(ServerFailure {
+                missing: Missing::not_found(),
+                retry_after: None,
+            })
+        };
+        let body = state
+            .answers
+            .get(location)
+            .cloned()
+            .unwrap_or_else(nothing)?;
+        let pieces: Vec<Bytes> = body
+            .chunks(PIECE_BYTES)
+            .map(Bytes::copy_from_slice)
+            .collect();
+        Ok(Download {
+            etag: etag(&body),
+            size: Some(body.len() as u64),
+            body: stream::iter(pieces.into_iter().map(Ok)).boxed(),
+        })
+    }
+}

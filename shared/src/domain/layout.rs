@@ -1,0 +1,561 @@
+//! Layouts: how symbol servers name files. From the ids and names of a module to the paths where its DIFs may be.
+//!
+//! Sources: Breakpad's and `llvm-symbolizer`'s build-id directories (*native*), Microsoft's "SymStore" and "SSQP Key
+//! Conventions" documents, elfutils' `debuginfod(8)`, and the *unified* layout of `symsorter`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CodeId, DebugId, FileType, ObjectId, ObjectType};
+
+/// How a source names its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceLayout {
+    /// The formulae.
+    #[serde(rename = "type", default)]
+    pub formulae: Formulae,
+    /// What is done to the letters of the whole path.
+    #[serde(default)]
+    pub casing: Casing,
+}
+
+/// The formulae of a layout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Formulae {
+    /// What the debuggers of each platform use.
+    #[default]
+    Native,
+    /// Microsoft's symbol server.
+    Symstore,
+    /// Microsoft's symbol server, with two tiers of directories.
+    #[serde(rename = "symstore_index2")]
+    SymstoreIndex2,
+    /// Microsoft's simple symbol query protocol.
+    Ssqp,
+    /// elfutils' server of debug files.
+    Debuginfod,
+    /// What `symsorter` sorts files into.
+    Unified,
+}
+
+/// What is done to the letters of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Casing {
+    /// Nothing.
+    #[default]
+    Default,
+    /// ASCII letters become small.
+    Lowercase,
+    /// ASCII letters become capital.
+    Uppercase,
+}
+
+/// The longest file name that becomes part of a path, in bytes.
+const MAX_NAME_BYTES: usize = 255;
+
+impl ObjectType {
+    /// Returns the types of DIFs that may serve a module of this type, in the order in which they are tried.
+    pub const fn file_types(self) -> &'static [FileType] {
+        use FileType::*;
+        match self {
+            ObjectType::Macho => &[MachCode, Breakpad, MachDebug, Pdb, ElfDebug],
+            ObjectType::Pe => &[Pe, Breakpad, MachDebug, Pdb, ElfDebug],
+            ObjectType::Elf => &[ElfCode, Breakpad, MachDebug, Pdb, ElfDebug],
+            ObjectType::Wasm => &[WasmCode, WasmDebug],
+            ObjectType::PeDotnet => &[PortablePdb, Pdb],
+            ObjectType::Unknown => &[
+                Pdb,
+                MachDebug,
+                ElfDebug,
+                Pe,
+                MachCode,
+                ElfCode,
+                WasmCode,
+                WasmDebug,
+                Breakpad,
+                PortablePdb,
+            ],
+        }
+    }
+}
+
+impl SourceLayout {
+    /// Returns the paths where the DIF of a type may be for a module, the likeliest first; none where the module lacks what
+    /// the formula needs. A path has no empty segment, and none that leads upwards.
+    pub fn paths(&self, file_type: FileType, module: &ObjectId) -> Vec<String> {
+        let Some(path) = self.path(file_type, module) else {
+            return Vec::new();
+        };
+        let odd = |segment: &str| matches!(segment, "" | "." | "..");
+        if path.split('/').any(odd) {
+            return Vec::new();
+        }
+        let path = match self.casing {
+            Casing::Default => path,
+            Casing::Lowercase => path.to_ascii_lowercase(),
+            Casing::Uppercase => path.to_ascii_uppercase(),
+        };
+        let compressed = matches!(file_type, FileType::Pdb | FileType::Pe)
+            .then(|| {
+                let last = path.chars().next_back()?;
+                Some(format!("{}_", &path[..path.len() - last.len_utf8()]))
+            })
+            .flatten();
+        std::iter::once(path).chain(compressed).collect()
+    }
+
+    fn path(&self, file_type: FileType, module: &ObjectId) -> Option<String> {
+        match self.formulae {
+            Formulae::Native => native(file_type, module),
+            Formulae::Symstore => symstore(file_type, module, Spelling::AsGiven),
+            Formulae::SymstoreIndex2 => {
+                let path = symstore(file_type, module, Spelling::AsGiven)?;
+                let mut letters = path.chars();
+                let first = letters.next()?;
+                let tier: String = match letters.next() {
+                    Some(second) if !matches!(second, '/' | '.') => {
+                        [first, second].iter().collect()
+                    }
+                    _ => first.to_string(),
+                };
+                Some(format!("{tier}/{path}"))
+            }
+            Formulae::Ssqp => symstore(file_type, module, Spelling::Ssqp),
+            Formulae::Debuginfod => debuginfod(file_type, module),
+            Formulae::Unified => unified(file_type, module),
+        }
+    }
+}
+
+/// Whether names and ids keep their letters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spelling {
+    AsGiven,
+    Ssqp,
+}
+
+fn native(file_type: FileType, module: &ObjectId) -> Option<String> {
+    match file_type {
+        FileType::ElfCode | FileType::WasmCode => split_id(module.code_id.as_ref()?),
+        FileType::ElfDebug | FileType::WasmDebug => {
+            Some(format!("{}.debug", split_id(module.code_id.as_ref()?)?))
+        }
+        FileType::MachCode => Some(format!("{}.app", split_uuid(module)?)),
+        FileType::MachDebug => split_uuid(module),
+        FileType::Breakpad if module.object_type == ObjectType::Wasm => None,
+        FileType::Breakpad => {
+            let name = name(module.debug_file.as_deref())?;
+            let id = module.debug_id?.breakpad().to_string();
+            let stem = name.strip_suffix(".pdb").unwrap_or(name);
+            Some(format!("{name}/{id}/{stem}.sym"))
+        }
+        FileType::Pdb | FileType::PortablePdb | FileType::Pe => {
+            windows(file_type, module, Spelling::AsGiven)
+        }
+        FileType::SourceBundle => None,
+    }
+}
+
+fn symstore(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Option<String> {
+    let code_file = || spelled(name(module.code_file.as_deref())?, spelling);
+    match file_type {
+        FileType::ElfCode => {
+            let (name, id) = (code_file()?, module.code_id.as_ref()?);
+            Some(format!("{name}/elf-buildid-{id}/{name}"))
+        }
+        FileType::ElfDebug => {
+            let id = module.code_id.as_ref()?;
+            Some(format!("_.debug/elf-buildid-sym-{id}/_.debug"))
+        }
+        FileType::MachCode => {
+            let (name, uuid) = (code_file()?, mach_uuid(module)?);
+            Some(format!("{name}/mach-uuid-{uuid}/{name}"))
+        }
+        FileType::MachDebug => {
+            let uuid = mach_uuid(module)?;
+            Some(format!("_.dwarf/mach-uuid-sym-{uuid}/_.dwarf"))
+        }
+        FileType::Pdb | FileType::PortablePdb | FileType::Pe => {
+            windows(file_type, module, spelling)
+        }
+        FileType::WasmCode | FileType::WasmDebug | FileType::Breakpad | FileType::SourceBundle => {
+            None
+        }
+    }
+}
+
+fn debuginfod(file_type: FileType, module: &ObjectId) -> Option<String> {
+    let what = match file_type {
+        FileType::ElfCode => "executable",
+        FileType::ElfDebug => "debuginfo",
+        _ => return None,
+    };
+    Some(format!("{}/{what}", module.code_id.as_ref()?))
+}
+
+fn unified(file_type: FileType, module: &ObjectId) -> Option<String> {
+    let (id_of, what) = match file_type {
+        FileType::Pe => (FileType::Pe, "executable"),
+        FileType::MachCode | FileType::ElfCode | FileType::WasmCode => (file_type, "executable"),
+        FileType::Pdb
+        | FileType::PortablePdb
+        | FileType::MachDebug
+        | FileType::ElfDebug
+        | FileType::WasmDebug => (file_type, "debuginfo"),
+        FileType::Breakpad => {
+            let code_file = match module.object_type {
+                ObjectType::Elf => FileType::ElfCode,
+                ObjectType::Macho => FileType::MachCode,
+                ObjectType::Pe | ObjectType::PeDotnet => FileType::Pe,
+                ObjectType::Wasm => FileType::WasmCode,
+                ObjectType::Unknown => return None,
+            };
+            (code_file, "breakpad")
+        }
+        FileType::SourceBundle => return None,
+    };
+    let id = match id_of {
+        FileType::Pdb | FileType::Pe | FileType::PortablePdb => {
+            module.debug_id?.breakpad().to_string().to_ascii_lowercase()
+        }
+        FileType::ElfCode | FileType::ElfDebug => module.code_id.as_ref()?.to_string(),
+        _ => match &module.code_id {
+            Some(id) => id.to_string(),
+            None => module.debug_id?.uuid().simple().to_string(),
+        },
+    };
+    let (head, rest) = id.split_at_checked(2)?;
+    Some(format!("{head}/{rest}/{what}"))
+}
+
+/// The names of PE, PDB and portable PDB files, on which Microsoft's servers agree but for the letters.
+fn windows(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Option<String> {
+    if file_type == FileType::Pe {
+        let (name, id) = (
+            spelled(name(module.code_file.as_deref())?, spelling)?,
+            module.code_id.as_ref()?,
+        );
+        let id = match (spelling, id.as_str().split_at_checked(8)) {
+            (Spelling::AsGiven, Some((time, size))) => {
+                format!("{}{size}", time.to_ascii_uppercase())
+            }
+            _ => id.to_string(),
+        };
+        return Some(format!("{name}/{id}/{name}"));
+    }
+    let (name, id) = (
+        spelled(name(module.debug_file.as_deref())?, spelling)?,
+        module.debug_id?,
+    );
+    // A portable PDB has no age; its servers write this in the place of one.
+    let is_portable =
+        file_type == FileType::PortablePdb && module.object_type == ObjectType::PeDotnet;
+    let id = match is_portable {
+        true => DebugId::from_parts(id.uuid(), u32::MAX),
+        false => id,
+    };
+    let id = match spelling {
+        Spelling::AsGiven => id.breakpad().to_string(),
+        Spelling::Ssqp => format!("{}{:X}", id.uuid().simple(), id.appendix()),
+    };
+    Some(format!("{name}/{id}/{name}"))
+}
+
+fn spelled(name: &str, spelling: Spelling) -> Option<String> {
+    Some(match spelling {
+        Spelling::AsGiven => name.to_owned(),
+        Spelling::Ssqp => name.to_lowercase(),
+    })
+}
+
+/// Returns the file's own name, without its folders on either kind of system.
+fn name(path: Option<&str>) -> Option<&str> {
+    let name = path?.rsplit(['/', '\\']).next()?;
+    let is_sound =
+        !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.contains(char::is_control);
+    is_sound.then_some(name)
+}
+
+fn split_id(id: &CodeId) -> Option<String> {
+    let (head, rest) = id
+        .as_str()
+        .split_at_checked(2)
+        .filter(|(_, rest)| !rest.is_empty())?;
+    Some(format!("{head}/{rest}"))
+}
+
+/// Returns the UUID of a Mach-O file in groups of four digits and one of twelve.
+fn split_uuid(module: &ObjectId) -> Option<String> {
+    let uuid = mach_uuid(module)?.to_ascii_uppercase();
+    let (groups, rest) = uuid.split_at_checked(20)?;
+    let mut path = String::with_capacity(37);
+    for (index, digit) in groups.chars().enumerate() {
+        if index > 0 && index % 4 == 0 {
+            path.push('/');
+        }
+        path.push(digit);
+    }
+    path.push('/');
+    path.push_str(rest);
+    Some(path)
+}
+
+/// Returns the UUID of a Mach-O file, in small digits: its code id where that is one, else from its debug id.
+fn mach_uuid(module: &ObjectId) -> Option<String> {
+    let of_code = module
+        .code_id
+        .as_ref()
+        .and_then(|id| uuid::Uuid::try_parse(id.as_str()).ok());
+    let uuid = of_code.or_else(|| module.debug_id.map(|id| id.uuid()))?;
+    Some(uuid.simple().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(object_type: ObjectType) -> ObjectId {
+        let (debug_id, code_id, name) = match object_type {
+            ObjectType::Elf => (
+                "c0bcc3f1-9827-fe65-3058-404b2831d9e6",
+                "f1c3bcc0279865fe3058404b2831d9e64135386c",
+                "/usr/lib/libm-2.23.so",
+            ),
+            ObjectType::Macho => (
+                "36deb0b8-7e4a-4ea9-8c6f-4d5f3e6a7b8c",
+                "36deb0b87e4a4ea98c6f4d5f3e6a7b8c",
+                "/System/CoreFoundation",
+            ),
+            ObjectType::Wasm => (
+                "bda18fd8-5d42-f19a-7ba9-c33a5fbe0f5a",
+                "bda18fd85d42f19a7ba9c33a5fbe0f5a11223344",
+                "app.wasm",
+            ),
+            ObjectType::Pe | ObjectType::PeDotnet | ObjectType::Unknown => (
+                "3249d99d-0c40-4931-8610-f4e4fb0b6936-1a",
+                "5ab38077a9000",
+                "C:\\Games\\Crash.exe",
+            ),
+        };
+        let is_windows = name.contains('\\');
+        ObjectId {
+            debug_id: Some(debug_id.parse().unwrap()),
+            code_id: Some(CodeId::new(code_id.to_owned())),
+            debug_file: Some(
+                if is_windows {
+                    "C:\\Games\\Crash.pdb"
+                } else {
+                    name
+                }
+                .to_owned(),
+            ),
+            code_file: Some(name.to_owned()),
+            object_type,
+        }
+    }
+
+    fn paths(formulae: Formulae, file_type: FileType, object_type: ObjectType) -> Vec<String> {
+        let layout = SourceLayout {
+            formulae,
+            casing: Casing::Default,
+        };
+        layout.paths(file_type, &module(object_type))
+    }
+
+    /// One vector for each formula, by hand from its document.
+    #[test]
+    fn each_layout_names_each_type_of_file_as_its_document_says() {
+        use FileType::*;
+        use Formulae::*;
+        let elf = |formulae, file_type| paths(formulae, file_type, ObjectType::Elf);
+        assert_eq!(
+            elf(Native, ElfCode),
+            ["f1/c3bcc0279865fe3058404b2831d9e64135386c"]
+        );
+        assert_eq!(
+            elf(Native, ElfDebug),
+            ["f1/c3bcc0279865fe3058404b2831d9e64135386c.debug"]
+        );
+        assert_eq!(
+            elf(Native, Breakpad),
+            ["libm-2.23.so/C0BCC3F19827FE653058404B2831D9E60/libm-2.23.so.sym"]
+        );
+        assert_eq!(
+            elf(Symstore, ElfCode),
+            ["libm-2.23.so/elf-buildid-f1c3bcc0279865fe3058404b2831d9e64135386c/libm-2.23.so"]
+        );
+        assert_eq!(
+            elf(Ssqp, ElfDebug),
+            ["_.debug/elf-buildid-sym-f1c3bcc0279865fe3058404b2831d9e64135386c/_.debug"]
+        );
+        assert_eq!(
+            elf(SymstoreIndex2, ElfDebug),
+            ["_/_.debug/elf-buildid-sym-f1c3bcc0279865fe3058404b2831d9e64135386c/_.debug"]
+        );
+        assert_eq!(
+            elf(Debuginfod, ElfDebug),
+            ["f1c3bcc0279865fe3058404b2831d9e64135386c/debuginfo"]
+        );
+        assert_eq!(
+            elf(Debuginfod, ElfCode),
+            ["f1c3bcc0279865fe3058404b2831d9e64135386c/executable"]
+        );
+        assert_eq!(
+            elf(Unified, ElfDebug),
+            ["f1/c3bcc0279865fe3058404b2831d9e64135386c/debuginfo"]
+        );
+        assert_eq!(
+            elf(Unified, Breakpad),
+            ["f1/c3bcc0279865fe3058404b2831d9e64135386c/breakpad"]
+        );
+
+        let macho = |formulae, file_type| paths(formulae, file_type, ObjectType::Macho);
+        assert_eq!(
+            macho(Native, MachDebug),
+            ["36DE/B0B8/7E4A/4EA9/8C6F/4D5F3E6A7B8C"]
+        );
+        assert_eq!(
+            macho(Native, MachCode),
+            ["36DE/B0B8/7E4A/4EA9/8C6F/4D5F3E6A7B8C.app"]
+        );
+        assert_eq!(
+            macho(Symstore, MachDebug),
+            ["_.dwarf/mach-uuid-sym-36deb0b87e4a4ea98c6f4d5f3e6a7b8c/_.dwarf"]
+        );
+        assert_eq!(
+            macho(Ssqp, MachCode),
+            ["corefoundation/mach-uuid-36deb0b87e4a4ea98c6f4d5f3e6a7b8c/corefoundation"]
+        );
+        assert_eq!(
+            macho(Unified, MachCode),
+            ["36/deb0b87e4a4ea98c6f4d5f3e6a7b8c/executable"]
+        );
+
+        let pe = |formulae, file_type| paths(formulae, file_type, ObjectType::Pe);
+        assert_eq!(
+            pe(Native, Pdb),
+            [
+                "Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.pdb",
+                "Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.pd_"
+            ]
+        );
+        assert_eq!(
+            pe(Symstore, Pe),
+            [
+                "Crash.exe/5AB38077a9000/Crash.exe",
+                "Crash.exe/5AB38077a9000/Crash.ex_"
+            ]
+        );
+        assert_eq!(
+            pe(SymstoreIndex2, Pe)[0],
+            "Cr/Crash.exe/5AB38077a9000/Crash.exe"
+        );
+        assert_eq!(
+            pe(Ssqp, Pdb)[0],
+            "crash.pdb/3249d99d0c4049318610f4e4fb0b69361A/crash.pdb"
+        );
+        assert_eq!(pe(Ssqp, Pe)[0], "crash.exe/5ab38077a9000/crash.exe");
+        assert_eq!(
+            pe(Native, Breakpad),
+            ["Crash.pdb/3249D99D0C4049318610F4E4FB0B69361a/Crash.sym"]
+        );
+        assert_eq!(
+            pe(Unified, Pdb)[0],
+            "32/49d99d0c4049318610f4e4fb0b69361a/debuginfo"
+        );
+        assert_eq!(
+            paths(Native, PortablePdb, ObjectType::PeDotnet),
+            ["Crash.pdb/3249D99D0C4049318610F4E4FB0B6936ffffffff/Crash.pdb"]
+        );
+
+        let wasm = |formulae, file_type| paths(formulae, file_type, ObjectType::Wasm);
+        assert_eq!(
+            wasm(Native, WasmDebug),
+            ["bd/a18fd85d42f19a7ba9c33a5fbe0f5a11223344.debug"]
+        );
+        assert_eq!(
+            wasm(Unified, WasmCode),
+            ["bd/a18fd85d42f19a7ba9c33a5fbe0f5a11223344/executable"]
+        );
+        for nothing in [
+            wasm(Symstore, WasmCode),
+            wasm(Native, Breakpad),
+            elf(Symstore, Breakpad),
+            macho(Debuginfod, MachDebug),
+            elf(Unified, SourceBundle),
+        ] {
+            assert!(nothing.is_empty(), "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn casing_is_done_to_the_whole_path() {
+        let paths = |casing| {
+            SourceLayout {
+                formulae: Formulae::Native,
+                casing,
+            }
+            .paths(FileType::MachCode, &module(ObjectType::Macho))
+        };
+        assert_eq!(
+            paths(Casing::Lowercase),
+            ["36de/b0b8/7e4a/4ea9/8c6f/4d5f3e6a7b8c.app"]
+        );
+        assert_eq!(
+            paths(Casing::Uppercase),
+            ["36DE/B0B8/7E4A/4EA9/8C6F/4D5F3E6A7B8C.APP"]
+        );
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_source() {
+        for name in [
+            "..",
+            "a/..",
+            "a\\..",
+            ".",
+            "",
+            "a/",
+            "a\nb",
+            &"x".repeat(256),
+        ] {
+            for object_type in [ObjectType::Elf, ObjectType::Pe] {
+                let odd = ObjectId {
+                    code_file: Some(name.to_owned()),
+                    debug_file: Some(name.to_owned()),
+                    ..module(object_type)
+                };
+                for formulae in [Formulae::Native, Formulae::Symstore, Formulae::Ssqp] {
+                    let layout = SourceLayout {
+                        formulae,
+                        casing: Casing::Default,
+                    };
+                    for file_type in [FileType::Pdb, FileType::Pe, FileType::Breakpad] {
+                        let paths = layout.paths(file_type, &odd);
+                        assert!(paths.is_empty(), "{name:?} {formulae:?}: {paths:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_layout_is_written_as_symbolicator_writes_it() {
+        let layout: SourceLayout =
+            serde_json::from_str(r#"{"type": "symstore_index2", "casing": "lowercase"}"#).unwrap();
+        assert_eq!(
+            layout,
+            SourceLayout {
+                formulae: Formulae::SymstoreIndex2,
+                casing: Casing::Lowercase
+            }
+        );
+        assert_eq!(
+            serde_json::from_str::<SourceLayout>("{}").unwrap(),
+            SourceLayout::default()
+        );
+        assert!(serde_json::from_str::<SourceLayout>(r#"{"type": "natve"}"#).is_err());
+    }
+}

@@ -1,0 +1,327 @@
+//! Symbol servers: what is sought there, what is remembered of it, and for how long.
+
+use std::time::Duration;
+
+use symdepot::api::symbolicator::{Completed, ModuleStatus};
+use symdepot::cache::{Entry, Kind};
+use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope, SourceKey};
+use symdepot::ports::ServerFailure;
+use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Where the sample's program and its debug file are in the native layout.
+const PROGRAM: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7";
+const DEBUG: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
+
+/// The innermost function of the sample crash, which only the debug file knows to be inlined.
+const INLINED: &str = "orbit::Buffer<orbit::Vertex>::at(unsigned int, unsigned int)";
+
+fn source(id: &str, more: &str) -> HttpSource {
+    let json = format!(r#"{{"type": "http", "id": "{id}", "url": "http://symbols.test/"{more}}}"#);
+    serde_json::from_str(&json).unwrap()
+}
+
+/// A world with one symbol server.
+fn world() -> World {
+    World::with(|settings| settings.sources = vec![source("company", "")])
+}
+
+fn at(location: &str) -> Location {
+    Location::new(location)
+}
+
+/// The entry of the sample in a server.
+fn entry(world: &World, kind: Kind) -> Entry {
+    let is_it = |entry: &Entry| !entry.module().source.announces_changes() && entry.kind() == kind;
+    world.entries().into_iter().find(is_it).unwrap()
+}
+
+fn is_symbolicated(completed: &Completed) -> bool {
+    function_names(completed)[0] == INLINED
+}
+
+fn failure(cause: Cause, retry_after: Option<Duration>) -> ServerFailure {
+    ServerFailure {
+        missing: Missing::new(cause, "the server said so"),
+        retry_after,
+    }
+}
+
+fn with_candidates() -> Crash {
+    let mut crash = sample_crash();
+    crash.options.dif_candidates = true;
+    crash
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_uploaded_is_sought_at_the_server_once_for_all_kinds() {
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/crash"));
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let completed = world.symbolicate(&with_candidates()).await;
+    assert!(
+        is_symbolicated(&completed),
+        "{:?}",
+        function_names(&completed)
+    );
+    let asked = world.servers.take_asked();
+    assert_eq!(
+        asked.iter().filter(|asked| **asked == at(PROGRAM)).count(),
+        1,
+        "{asked:?}"
+    );
+    assert_eq!(
+        asked.iter().filter(|asked| **asked == at(DEBUG)).count(),
+        1,
+        "{asked:?}"
+    );
+    // Unwind information is in the program; names and lines are in the debug file.
+    let made_from = |kind| {
+        entry(&world, kind).ready().unwrap().made_from[0]
+            .location
+            .clone()
+    };
+    assert_eq!(made_from(Kind::SymCache), at(DEBUG));
+    assert_eq!(made_from(Kind::CfiCache), at(PROGRAM));
+    let shown: Vec<(&str, &str)> = completed.modules[0]
+        .candidates
+        .iter()
+        .map(|candidate| (candidate.source.id(), candidate.location.as_str()))
+        .collect();
+    assert!(shown.contains(&("company", DEBUG)), "{shown:?}");
+
+    let again = world.another_instance().symbolicate(&sample_crash()).await;
+    assert!(is_symbolicated(&again));
+    assert_eq!(world.servers.take_asked(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_not_asked_for_what_somebody_uploaded() {
+    let world = world();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+    assert_eq!(world.servers.take_asked(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_asked_where_somebody_uploaded_only_symbols() {
+    let world = world();
+    world.upload("global/crash", "elf/crash").await;
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_ends_a_miss_of_the_server_at_once() {
+    let world = world();
+    let before = world.symbolicate(&sample_crash()).await;
+    assert_eq!(before.modules[0].debug_status, ModuleStatus::Missing);
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.pass(Duration::from_secs(3)).await;
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_miss_is_remembered_for_an_hour_and_one_of_a_public_server_for_a_day() {
+    for (more, hours) in [("", 1), (r#", "is_public": true"#, 24)] {
+        let world = World::with(|settings| settings.sources = vec![source("company", more)]);
+        world.symbolicate(&sample_crash()).await;
+        assert!(!world.servers.take_asked().is_empty());
+        world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+        world.pass(HOUR * hours - Duration::from_secs(60)).await;
+        world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(world.servers.take_asked(), [], "{hours} h");
+        // Jitter adds a tenth at most.
+        world.pass(HOUR * hours / 8).await;
+        let after = world.another_instance().symbolicate(&sample_crash()).await;
+        assert!(is_symbolicated(&after), "{hours} h");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_cause_is_remembered_for_its_own_time() {
+    let minute = Duration::from_secs(60);
+    for (cause, retry_after, expected) in [
+        (Cause::PermissionDenied, None, HOUR),
+        (Cause::DownloadFailed, None, minute),
+        (Cause::Timeout, None, minute),
+        (
+            Cause::DownloadFailed,
+            Some(Duration::from_secs(700)),
+            Duration::from_secs(700),
+        ),
+    ] {
+        let world = world();
+        world
+            .servers
+            .fail(&at(PROGRAM), failure(cause, retry_after));
+        world.symbolicate(&sample_crash()).await;
+        let entry = entry(&world, Kind::SymCache);
+        let placeholder = entry.missing().unwrap();
+        assert_eq!(placeholder.missing.cause, cause);
+        let wait = placeholder.retry_at.since(world.now());
+        assert!(
+            wait + Duration::from_secs(10) >= expected && wait <= expected * 11 / 10,
+            "{cause:?}: {wait:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_is_asked_for_one_location_and_no_more() {
+    let world = world();
+    world
+        .servers
+        .fail(&at(PROGRAM), failure(Cause::Timeout, None));
+    let completed = world.symbolicate(&with_candidates()).await;
+    assert_eq!(completed.modules[0].debug_status, ModuleStatus::Timeout);
+    assert_eq!(world.servers.take_asked(), [at(PROGRAM)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_at_one_location_does_not_hide_what_is_at_another() {
+    let world = world();
+    world
+        .servers
+        .fail(&at(PROGRAM), failure(Cause::PermissionDenied, None));
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_belongs_to_another_module_is_malformed_and_serves_nobody() {
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/checksum"));
+    world.servers.put(&at(DEBUG), "<html>log in, please</html>");
+    let completed = world.symbolicate(&with_candidates()).await;
+    assert_eq!(completed.modules[0].debug_status, ModuleStatus::Malformed);
+    assert!(world.entries().iter().all(|entry| entry.ready().is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_waiting_request() {
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/crash"));
+    let first = world.symbolicate(&sample_crash()).await;
+    assert!(!is_symbolicated(&first));
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.servers.take_asked();
+
+    world.pass(HOUR - Duration::from_secs(60)).await;
+    assert!(!is_symbolicated(
+        &world.another_instance().symbolicate(&sample_crash()).await
+    ));
+    world.settle().await;
+    assert_eq!(world.servers.take_asked(), []);
+
+    world.pass(Duration::from_secs(120)).await;
+    // The request itself is answered from what is there; the next one finds the better cache.
+    let instance = world.another_instance();
+    let answered = instance
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await;
+    assert!(matches!(
+        answered,
+        Ok(symdepot::flows::symbolicate::Answer::Completed(..))
+    ));
+    world.settle().await;
+    assert!(is_symbolicated(
+        &world.another_instance().symbolicate(&sample_crash()).await
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_for_something_better_in_vain_derives_nothing_and_comes_ever_more_rarely() {
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/crash"));
+    world.symbolicate(&sample_crash()).await;
+    let derived = world.derivations.derived();
+    let mut looks = 0;
+    for _ in 0..48 {
+        world.pass(HOUR).await;
+        world.servers.take_asked();
+        world.another_instance().symbolicate(&sample_crash()).await;
+        world.settle().await;
+        looks += u32::from(!world.servers.take_asked().is_empty());
+    }
+    // After 1, 2, 4, 8, 16 hours, and then once a day: 48 hours have room for five.
+    assert!((4..=5).contains(&looks), "{looks}");
+    assert_eq!(world.derivations.derived(), derived);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r09_a_source_that_is_configured_otherwise_forgets_its_misses() {
+    let world = world();
+    world.symbolicate(&sample_crash()).await;
+    world.servers.take_asked();
+    let mended = world.deployed_with(|settings| {
+        settings.sources = vec![source("company", r#", "layout": {"type": "unified"}"#)];
+    });
+    let unified = at("http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7/debuginfo");
+    mended.servers.put(&unified, fixture("elf/crash.debug"));
+    assert!(is_symbolicated(&mended.symbolicate(&sample_crash()).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r12_a_request_without_names_does_not_answer_for_one_that_has_them() {
+    let symstore = r#", "layout": {"type": "symstore"}"#;
+    let world = World::with(|settings| settings.sources = vec![source("company", symstore)]);
+    world.servers.put(
+        &at("http://symbols.test/crash/elf-buildid-ac456ebc7f4825f4367208b89f51ad481774aae7/crash"),
+        fixture("elf/crash"),
+    );
+    let mut nameless = sample_crash();
+    nameless.modules[0].code_file = None;
+    nameless.modules[0].debug_file = None;
+    let without = world.symbolicate(&nameless).await;
+    assert_eq!(without.modules[0].debug_status, ModuleStatus::Missing);
+    let with = world.symbolicate(&sample_crash()).await;
+    assert_eq!(with.modules[0].debug_status, ModuleStatus::Found);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_private_server_has_is_its_scopes_alone_and_what_a_public_one_has_is_everybodys() {
+    let world = World::with(|settings| {
+        settings.sources = vec![
+            source("company", ""),
+            source("everybody", r#", "is_public": true"#),
+        ];
+    });
+    world
+        .symbolicate_for(&"acme".parse().unwrap(), &sample_crash())
+        .await;
+    let scope_of = |id: &str| {
+        let of_source = |entry: &Entry| entry.module().source.id() == id;
+        world
+            .entries()
+            .into_iter()
+            .find(of_source)
+            .unwrap()
+            .module()
+            .scope
+            .clone()
+    };
+    assert_eq!(scope_of("company"), "acme".parse().unwrap());
+    assert_eq!(scope_of("everybody"), Scope::Global);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_for_a_source_that_is_gone_ends() {
+    let world = world();
+    let pending = world
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await;
+    assert!(matches!(
+        pending,
+        Ok(symdepot::flows::symbolicate::Answer::Pending)
+    ));
+    let without = world.deployed_with(|settings| settings.sources.clear());
+    without.settle().await;
+    let entry = entry(&world, Kind::SymCache);
+    assert_eq!(entry.missing().unwrap().missing.cause, Cause::NotFound);
+    assert_eq!(
+        SourceKey::configured(&source("company", "")),
+        entry.module().source
+    );
+}

@@ -10,7 +10,7 @@ use super::{
 use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
 
 /// Something that may happen to an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Asks for a build. Whoever's ask is written sends the message, and nobody else.
     Ask {
@@ -102,7 +102,7 @@ pub enum Change {
 }
 
 /// What a build looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// Every DIF it ranked.
     pub considered: Vec<DifRef>,

@@ -419,11 +419,17 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
     if built.version < present.version {
         // An older build in a canary or after a rollback: it serves its own kind, and replaces nothing newer.
         next.older = Some(built.clone());
-    } else if built.version == present.version && !worse {
+    } else if built.version == present.version && !worse && !is_older_work(built, present) {
         next.ready = Some(built.clone());
     } else if built.version > present.version && (!worse || better_is_gone) {
         next.older = next.ready.replace(built.clone());
     }
+}
+
+/// Tells whether an older converter made what is no better than what a newer one made: in a canary, or after a
+/// rollback.
+fn is_older_work(built: &Ready, present: &Ready) -> bool {
+    built.converter < present.converter && built.rank == present.rank
 }
 
 /// What ends with every build, whatever came of it.

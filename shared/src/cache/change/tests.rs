@@ -4,7 +4,7 @@ use super::examples::{
     Offer, after, applied, ask, built, dif, entry, fail, publish, state, take, then, token,
 };
 use super::{Applied, Change, Refused, apply};
-use crate::cache::{Entry, Lane, Policy, Ready};
+use crate::cache::{Converter, Entry, Lane, Policy, Ready};
 use crate::domain::{Cause, Missing, Timestamp};
 
 const HOUR: u64 = 3600;
@@ -344,6 +344,31 @@ fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_gone() {
         (replaced.ready(), replaced.older()),
         (Some(&ready), before.ready())
     );
+}
+
+#[test]
+fn an_older_converter_replaces_a_newer_ones_work_only_with_something_better() {
+    let check = |first: Offer, second: Offer, replaces: bool| {
+        let leased = then(&entry(), &take(1), 0);
+        let mut newer = state(&leased, 1, 1, first, &dif("a"));
+        newer.converter = Converter(Converter::CURRENT.0 + 1);
+        let before = then(&leased, &publish(1, newer, &[dif("a")]), 0);
+        let leased = then(&before, &take(2), 10);
+        let ready = state(&leased, 2, 1, second, &dif("b"));
+        let published = then(
+            &leased,
+            &publish(2, ready.clone(), &[dif("a"), dif("b")]),
+            11,
+        );
+        assert_eq!(
+            published.ready() == Some(&ready),
+            replaces,
+            "{second:?} over {first:?}"
+        );
+    };
+    check(Offer::Debug, Offer::Debug, false);
+    check(Offer::Debug, Offer::Symbols, false);
+    check(Offer::Symbols, Offer::Debug, true);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{
     Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Ready, Suspect, Token,
+    current_version,
 };
 use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
 
@@ -242,6 +243,11 @@ pub fn apply(
             }
         }
         Change::DropOlder => {
+            // After a rollback this build reads the older state, and nothing else.
+            let is_read = |ready: &Ready| ready.version > current_version(entry.kind);
+            if next.older.is_some() && next.ready.as_ref().is_some_and(is_read) {
+                return Err(Refused::InUse);
+            }
             let newer_for = next.ready.as_ref().map(|ready| now.since(ready.derived_at));
             if next.older.is_none() || newer_for.is_none_or(|age| age < Policy::OLDER_MAX_UNUSED) {
                 return Err(Refused::Nothing);

@@ -4,7 +4,7 @@ use super::examples::{
     Offer, after, applied, ask, built, dif, entry, fail, publish, state, take, then, token,
 };
 use super::{Applied, Change, Refused, apply};
-use crate::cache::{Converter, Entry, Lane, Policy, Ready};
+use crate::cache::{Converter, Entry, Kind, Lane, Policy, Ready, current_version};
 use crate::domain::{Cause, Missing, Timestamp};
 
 const HOUR: u64 = 3600;
@@ -817,13 +817,14 @@ fn a_lease_is_cleared_only_when_it_is_dead() {
 
 #[test]
 fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
-    let older = built(1, Offer::Debug, &dif("a"));
+    let current = current_version(Kind::SymCache);
+    let older = built(current - 1, Offer::Debug, &dif("a"));
     assert_eq!(
         applied(&older, &Change::DropOlder, 10 * DAY),
         Err(Refused::Nothing)
     );
     let leased = then(&older, &take(2), 1);
-    let newer = state(&leased, 2, 2, Offer::Debug, &dif("a"));
+    let newer = state(&leased, 2, current, Offer::Debug, &dif("a"));
     let both = then(&leased, &publish(2, newer, &[dif("a")]), 2);
     assert_eq!(
         applied(&both, &Change::DropOlder, DAY - 1),
@@ -831,6 +832,19 @@ fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
     );
     let dropped = then(&both, &Change::DropOlder, DAY);
     assert_eq!((dropped.older(), dropped.ready()), (None, both.ready()));
+}
+
+#[test]
+fn an_older_state_is_kept_by_the_build_that_reads_nothing_newer() {
+    let current = current_version(Kind::SymCache);
+    let mine = built(current, Offer::Debug, &dif("a"));
+    let leased = then(&mine, &take(2), 1);
+    let newer = state(&leased, 2, current + 1, Offer::Debug, &dif("a"));
+    let both = then(&leased, &publish(2, newer, &[dif("a")]), 2);
+    assert_eq!(
+        applied(&both, &Change::DropOlder, 10 * DAY),
+        Err(Refused::InUse)
+    );
 }
 
 #[test]

@@ -478,6 +478,11 @@ fn rest(next: &mut Entry, now: Timestamp) {
 }
 
 fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
+    // A mark whose answer was lost is written again, perhaps over another one: its build has seen the first alone.
+    let is_of_this_mark = |lease: &&mut Lease| lease.dirty.as_ref() == Some(mark);
+    if let Some(lease) = next.lease.as_mut().filter(is_of_this_mark) {
+        lease.dirty = None;
+    }
     next.dirty = Some(mark.clone());
     next.missing = None;
     // Whoever is at work now may still vanish over it.

@@ -438,6 +438,25 @@ fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
     );
 }
 
+#[test]
+fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
+    // The answer to the first mark is lost; its build begins; another file arrives; the first mark is written again.
+    let marked = then(&entry(), &invalidate("a", 7), 0);
+    let leased = then(&marked, &take(1), 1);
+    let again = then(
+        &then(&leased, &invalidate("b", 8), 2),
+        &invalidate("a", 7),
+        3,
+    );
+    assert_eq!(again.dirty(), Some(&token(7)));
+    let ready = state(&leased, 1, 1, Offer::Symbols, &dif("a"));
+    let published = then(&again, &publish(1, ready, &[dif("a")]), 4);
+    assert!(
+        published.ask().is_some(),
+        "the other file is still to be seen"
+    );
+}
+
 // Fail
 
 #[test]

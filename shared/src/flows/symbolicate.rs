@@ -304,7 +304,9 @@ impl Symbolicator {
                 Some(Item::Entry(entry)) => Some(entry),
                 _ => None,
             };
-            match (decide(entry, &reader, invocation.now()), entry) {
+            let decision = decide(entry, &reader, invocation.now());
+            let is_behind = matches!(decision, Decision::UseOlder(_));
+            match (decision, entry) {
                 (
                     Decision::Use(ready)
                     | Decision::UseAndUpgrade(ready)
@@ -319,7 +321,7 @@ impl Symbolicator {
                         });
                         continue;
                     }
-                    if ready.version < crate::cache::current_version(lookup.kind) {
+                    if is_behind {
                         self.ask(invocation, module, lookup.kind, Lane::Refresh)
                             .await?;
                     }

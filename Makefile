@@ -57,6 +57,10 @@ check-template: ## translates infra/template.yaml as AWS does, and lints the tra
 check-dependencies: ## licences, bans and sources of all dependencies (needs cargo-deny)
 	$(CARGO) deny check bans licenses sources
 
+.PHONY: model
+model: ## the protocol, exhaustively within large bounds; prints the number of states of each model (minutes)
+	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
+
 .PHONY: bench
 bench: ## benchmarks of the core and of deriving
 	$(CARGO) bench --locked -p symdepot-tests

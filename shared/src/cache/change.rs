@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::{
     Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Probes, Ready, Suspect,
-    Token,
+    Token, current_version,
 };
 use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Timestamp};
 
 /// Something that may happen to an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Asks for a build. Whoever's ask is written sends the message, and nobody else.
     Ask {
@@ -103,7 +103,7 @@ pub enum Change {
 }
 
 /// What a build looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// Every DIF it ranked.
     pub considered: Vec<DifRef>,
@@ -247,6 +247,11 @@ pub fn apply(
             }
         }
         Change::DropOlder => {
+            // After a rollback this build reads the older state, and nothing else.
+            let is_read = |ready: &Ready| ready.version > current_version(entry.kind);
+            if next.older.is_some() && next.ready.as_ref().is_some_and(is_read) {
+                return Err(Refused::InUse);
+            }
             let newer_for = next.ready.as_ref().map(|ready| now.since(ready.derived_at));
             if next.older.is_none() || newer_for.is_none_or(|age| age < Policy::OLDER_MAX_UNUSED) {
                 return Err(Refused::Nothing);
@@ -424,7 +429,7 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
     if built.version < present.version {
         // An older build in a canary or after a rollback: it serves its own kind, and replaces nothing newer.
         next.older = Some(built.clone());
-    } else if built.version == present.version && !worse {
+    } else if built.version == present.version && !worse && !is_older_work(built, present) {
         next.ready = Some(built.clone());
     } else if built.version > present.version && (!worse || better_is_gone) {
         next.older = next.ready.replace(built.clone());
@@ -449,6 +454,12 @@ fn note_probe(before: &Entry, next: &mut Entry, now: Timestamp) {
         let may_improve = |ready: &Ready| ready.quality == Quality::Fallback && !announces;
         next.ready.as_ref().is_some_and(may_improve)
     });
+}
+
+/// Tells whether an older converter made what is no better than what a newer one made: in a canary, or after a
+/// rollback.
+fn is_older_work(built: &Ready, present: &Ready) -> bool {
+    built.converter < present.converter && built.rank == present.rank
 }
 
 /// What ends with every build, whatever came of it.
@@ -491,6 +502,11 @@ fn rest(next: &mut Entry, now: Timestamp) {
 }
 
 fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
+    // A mark whose answer was lost is written again, perhaps over another one: its build has seen the first alone.
+    let is_of_this_mark = |lease: &&mut Lease| lease.dirty.as_ref() == Some(mark);
+    if let Some(lease) = next.lease.as_mut().filter(is_of_this_mark) {
+        lease.dirty = None;
+    }
     next.dirty = Some(mark.clone());
     next.missing = None;
     // Whoever is at work now may still vanish over it.

@@ -39,9 +39,18 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
         return Decision::Build;
     };
     if let Some(ready) = readable(entry) {
+        // What could not be renewed is not tried again before its time: its DIF may be gone from the source for good.
+        let rests = || {
+            let placeholder = entry.missing.as_ref();
+            placeholder.is_some_and(|placeholder| stands(placeholder, reader, now))
+        };
         return if ready.version < current_version(entry.kind) {
-            Decision::UseOlder(ready)
-        } else if is_probe_due(entry, now) {
+            if rests() {
+                Decision::Use(ready)
+            } else {
+                Decision::UseOlder(ready)
+            }
+        } else if is_probe_due(entry, now) && !rests() {
             Decision::UseAndUpgrade(ready)
         } else {
             Decision::Use(ready)
@@ -168,6 +177,11 @@ mod tests {
         side_by_side.older = ready.ready.clone();
         let mut behind = ready.clone();
         behind.ready.as_mut().unwrap().version = current - 1;
+        let failed_to_renew = then(
+            &then(&behind, &take(2), 0),
+            &fail(2, Cause::NotFound, &[]),
+            0,
+        );
         vec![
             ("no record", None),
             ("a record of nothing", Some(entry())),
@@ -217,6 +231,7 @@ mod tests {
                 )),
             ),
             ("ready, lower version", Some(behind)),
+            ("ready, lower version, not renewed", Some(failed_to_renew)),
             ("ready, higher version", Some(newer)),
             ("ready, higher version beside mine", Some(side_by_side)),
             ("lost", Some(then(&ready, &lost, 0))),

@@ -8,7 +8,7 @@ use super::{Converter, Kind, ModuleKey, Token};
 use crate::domain::{Candidate, DifRef, Features, FileType, Missing, Quality, Rank, Timestamp};
 
 /// What is cached for one kind of one module: bytes, a reason why there are none, and who is at work on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
     /// Whose it is.
     pub(in crate::cache) module: ModuleKey,
@@ -45,7 +45,7 @@ pub struct Entry {
 }
 
 /// A derived cache that its builder has loaded, and the blob that holds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ready {
     /// The generation of the kind's format.
     pub version: u32,
@@ -70,7 +70,7 @@ pub struct Ready {
 }
 
 /// A blob, and how to know that what was read is what was written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlobRef {
     /// Its path in the caches bucket.
     pub path: String,
@@ -84,7 +84,7 @@ pub struct BlobRef {
 }
 
 /// Where in a blob its index is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IndexRef {
     /// The offset of its first byte.
     pub offset: u64,
@@ -93,7 +93,7 @@ pub struct IndexRef {
 }
 
 /// Why there is nothing, or nothing newer, and when to try again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Placeholder {
     /// Why.
     #[serde(flatten)]
@@ -108,7 +108,7 @@ pub struct Placeholder {
 }
 
 /// The right to build, until a time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The request id of who builds.
     pub holder: String,
@@ -122,7 +122,7 @@ pub struct Lease {
 }
 
 /// A build was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// What tells this ask from every other.
     pub id: Token,
@@ -145,7 +145,7 @@ pub enum Lane {
 }
 
 /// When something better than what is ready was looked for, where nobody would tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Probes {
     /// When it was looked for last.
     pub at: Timestamp,
@@ -154,7 +154,7 @@ pub struct Probes {
 }
 
 /// A blob that a reader could not read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Suspect {
     /// Its path.
     pub blob: String,

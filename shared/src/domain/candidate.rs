@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Features, Location, SourceKey};
 
 /// A DIF considered for a module.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Candidate {
     /// The source it was looked for in.
     pub source: SourceKey,
@@ -22,7 +22,7 @@ pub struct Candidate {
 }
 
 /// What became of a candidate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Download {
     /// It is there, and offers this.

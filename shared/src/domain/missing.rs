@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Why an entry cannot be had, as it is stored in placeholders and shown to callers.
 ///
 /// There is no cause for faults of our own: those are never remembered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Missing {
     /// What stood in the way.
     pub cause: Cause,

@@ -132,20 +132,38 @@ impl Update<'_> {
         item: Item,
         mut keep: impl FnMut(&Item) -> bool,
     ) -> Result<bool, StoreError> {
+        let next = |present: Option<&Item>| match present {
+            Some(present) if *present != item && keep(present) => None,
+            _ => Some(item.clone()),
+        };
+        self.make(key, next).await
+    }
+
+    /// Writes the item, no entry, that `next` makes of what is stored (`None`: of nothing), unless it makes none, or a
+    /// newer build wrote what is stored.
+    ///
+    /// `next` is asked again whenever somebody else came first: what is written rests on what it replaces. Returns
+    /// whether it was written.
+    pub async fn make(
+        &self,
+        key: &crate::cache::ItemKey,
+        mut next: impl FnMut(Option<&Item>) -> Option<Item>,
+    ) -> Result<bool, StoreError> {
         let mut stored = self.load(key).await?;
         loop {
-            match &stored {
-                Some(Stored {
-                    item: Item::Newer { .. },
-                    ..
-                }) => return Ok(false),
-                Some(Stored { item: present, .. }) if *present == item => return Ok(true),
-                Some(Stored { item: present, .. }) if keep(present) => return Ok(false),
-                _ => {}
+            let present = stored.as_ref().map(|stored| &stored.item);
+            if matches!(present, Some(Item::Newer { .. })) {
+                return Ok(false);
+            }
+            let Some(item) = next(present) else {
+                return Ok(false);
+            };
+            if present == Some(&item) {
+                return Ok(true);
             }
             let written = Stored {
                 revision: self.invocation.revision(),
-                item: item.clone(),
+                item,
             };
             let revision = stored.as_ref().map(|stored| &stored.revision);
             match self.records.replace(key, revision, &written).await? {

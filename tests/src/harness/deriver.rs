@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::cache::{DeriveJob, Derived};
-use symdepot::domain::{Inspection, Missing};
+use symdepot::domain::{Cause, Inspection, Missing};
 use symdepot::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
 /// What is counted of a deriver, and what is asked of it. Clones share it.
@@ -22,6 +22,7 @@ struct State {
     derived: AtomicU64,
     takes: Mutex<Duration>,
     failures: AtomicU64,
+    kills: AtomicU64,
 }
 
 impl Derivations {
@@ -49,6 +50,11 @@ impl Derivations {
         self.state.failures.store(count, Ordering::Relaxed);
     }
 
+    /// Lets the parser be killed over the next derivations.
+    pub fn kill_next(&self, count: u64) {
+        self.state.kills.store(count, Ordering::Relaxed);
+    }
+
     fn takes(&self) -> Duration {
         *self
             .state
@@ -58,13 +64,21 @@ impl Derivations {
     }
 
     fn fails(&self) -> bool {
-        self.state
-            .failures
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            })
-            .is_ok()
+        is_left(&self.state.failures)
     }
+
+    fn is_killed(&self) -> bool {
+        is_left(&self.state.kills)
+    }
+}
+
+/// Takes one of what is left, if anything is.
+fn is_left(count: &AtomicU64) -> bool {
+    count
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            left.checked_sub(1)
+        })
+        .is_ok()
 }
 
 /// The in-process deriver, observed.
@@ -126,6 +140,10 @@ impl Parser for ObservedParser {
                 "starting a parser, on purpose,",
             )
             .into());
+        }
+        if self.derivations.is_killed() {
+            let killed = Missing::new(Cause::Crashed, "its parser was killed, on purpose");
+            return Err(ParseError::Missing(killed));
         }
         self.inner.derive(object, jobs).await
     }

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use symdepot::adapters::faulty::Operation;
+use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::domain::Scope;
 use symdepot::flows::Error;
@@ -275,4 +275,58 @@ async fn a_sweep_comes_through() {
         (world, Step::Sweep)
     })
     .await;
+}
+
+/// Calls that one invocation may make of a store that is down.
+const MOST_CALLS: u64 = 20;
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_is_called_a_few_times_and_then_left_alone() {
+    for operation in [Operation::Load, Operation::Replace, Operation::CreateBlob] {
+        let world = World::new();
+        let event = world.put("global/file", fixture("elf/checksum"));
+        world.faults.fail_always(operation, How::Throttled);
+        let before = world.faults.calls(operation);
+        let delivered = world.deliver(&event).await;
+        assert!(matches!(delivered, Err(Error::Store(_))), "{operation:?}");
+        let calls = world.faults.calls(operation) - before;
+        assert!((1..=MOST_CALLS).contains(&calls), "{operation:?}: {calls}");
+        let _ = world
+            .answer(&crash_in_checksum(), &Scope::Global, Duration::ZERO)
+            .await;
+        let calls = world.faults.calls(operation) - before - calls;
+        assert!(calls <= MOST_CALLS, "{operation:?}: {calls}");
+        world.faults.heal();
+        world.check();
+        for entry in world.entries() {
+            assert_eq!(
+                entry.missing(),
+                None,
+                "{operation:?}: it is no property of the file"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_again_after_days_does_nothing() {
+    let world = with_checksum().await;
+    world.pass(8 * DAY).await;
+    world.prune().await.unwrap();
+    let crash = crash_in_checksum();
+    let asked = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(asked.unwrap(), Answer::Pending));
+    let message = world.lanes.drain().remove(0).message;
+    world.serve(&message).await.unwrap();
+    let (derived, before) = (world.derivations.derived(), world.summary());
+    world.pass(3 * DAY).await;
+    world.serve(&message).await.unwrap();
+    assert_eq!(
+        (
+            world.derivations.derived(),
+            world.summary(),
+            world.lanes.sent()
+        ),
+        (derived, before, vec![])
+    );
 }

@@ -10,6 +10,7 @@ mod faults;
 mod hostile;
 mod oracles;
 mod pruning;
+mod reference;
 mod regressions;
 mod requests;
 mod servers;

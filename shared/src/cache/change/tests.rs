@@ -4,7 +4,7 @@ use super::examples::{
     Offer, after, applied, ask, built, dif, entry, fail, publish, state, take, then, token,
 };
 use super::{Applied, Change, Refused, apply};
-use crate::cache::{Entry, Lane, Policy, Ready};
+use crate::cache::{Converter, Entry, Kind, Lane, Policy, Ready, current_version};
 use crate::domain::{Cause, Missing, Timestamp};
 
 const HOUR: u64 = 3600;
@@ -347,6 +347,31 @@ fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_gone() {
 }
 
 #[test]
+fn an_older_converter_replaces_a_newer_ones_work_only_with_something_better() {
+    let check = |first: Offer, second: Offer, replaces: bool| {
+        let leased = then(&entry(), &take(1), 0);
+        let mut newer = state(&leased, 1, 1, first, &dif("a"));
+        newer.converter = Converter(Converter::CURRENT.0 + 1);
+        let before = then(&leased, &publish(1, newer, &[dif("a")]), 0);
+        let leased = then(&before, &take(2), 10);
+        let ready = state(&leased, 2, 1, second, &dif("b"));
+        let published = then(
+            &leased,
+            &publish(2, ready.clone(), &[dif("a"), dif("b")]),
+            11,
+        );
+        assert_eq!(
+            published.ready() == Some(&ready),
+            replaces,
+            "{second:?} over {first:?}"
+        );
+    };
+    check(Offer::Debug, Offer::Debug, false);
+    check(Offer::Debug, Offer::Symbols, false);
+    check(Offer::Symbols, Offer::Debug, true);
+}
+
+#[test]
 fn a_lower_version_replaces_nothing_and_stands_beside() {
     let before = built(2, Offer::Symbols, &dif("a"));
     let leased = then(&before, &take(2), 10);
@@ -410,6 +435,25 @@ fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
     assert_eq!(
         then(&leased, &publish(2, ready, &[dif("a"), dif("b")]), 5).ask(),
         None
+    );
+}
+
+#[test]
+fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
+    // The answer to the first mark is lost; its build begins; another file arrives; the first mark is written again.
+    let marked = then(&entry(), &invalidate("a", 7), 0);
+    let leased = then(&marked, &take(1), 1);
+    let again = then(
+        &then(&leased, &invalidate("b", 8), 2),
+        &invalidate("a", 7),
+        3,
+    );
+    assert_eq!(again.dirty(), Some(&token(7)));
+    let ready = state(&leased, 1, 1, Offer::Symbols, &dif("a"));
+    let published = then(&again, &publish(1, ready, &[dif("a")]), 4);
+    assert!(
+        published.ask().is_some(),
+        "the other file is still to be seen"
     );
 }
 
@@ -792,13 +836,14 @@ fn a_lease_is_cleared_only_when_it_is_dead() {
 
 #[test]
 fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
-    let older = built(1, Offer::Debug, &dif("a"));
+    let current = current_version(Kind::SymCache);
+    let older = built(current - 1, Offer::Debug, &dif("a"));
     assert_eq!(
         applied(&older, &Change::DropOlder, 10 * DAY),
         Err(Refused::Nothing)
     );
     let leased = then(&older, &take(2), 1);
-    let newer = state(&leased, 2, 2, Offer::Debug, &dif("a"));
+    let newer = state(&leased, 2, current, Offer::Debug, &dif("a"));
     let both = then(&leased, &publish(2, newer, &[dif("a")]), 2);
     assert_eq!(
         applied(&both, &Change::DropOlder, DAY - 1),
@@ -806,6 +851,19 @@ fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
     );
     let dropped = then(&both, &Change::DropOlder, DAY);
     assert_eq!((dropped.older(), dropped.ready()), (None, both.ready()));
+}
+
+#[test]
+fn an_older_state_is_kept_by_the_build_that_reads_nothing_newer() {
+    let current = current_version(Kind::SymCache);
+    let mine = built(current, Offer::Debug, &dif("a"));
+    let leased = then(&mine, &take(2), 1);
+    let newer = state(&leased, 2, current + 1, Offer::Debug, &dif("a"));
+    let both = then(&leased, &publish(2, newer, &[dif("a")]), 2);
+    assert_eq!(
+        applied(&both, &Change::DropOlder, 10 * DAY),
+        Err(Refused::InUse)
+    );
 }
 
 #[test]

@@ -94,9 +94,9 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Tells whether a ready state is what this build would make of the best DIF, byte for byte.
+/// Tells whether a ready state is what this build would make of the best DIF, byte for byte, or what a newer one made.
 fn is_what_would_be_made(ready: &Ready, kind: Kind, best: Option<&DifRef>) -> bool {
     ready.version == current_version(kind)
-        && ready.converter == Converter::CURRENT
+        && ready.converter >= Converter::CURRENT
         && ready.made_from.first() == best
 }

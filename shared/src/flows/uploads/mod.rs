@@ -56,25 +56,16 @@ impl Builder {
     /// Applies an event. Delivered again, or behind a later one of the same key, it does nothing.
     pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
         let known = self.known_upload(&event.key).await?;
-        if let Some(known) = &known {
-            let order = order(&event.sequencer, &known.sequencer);
-            let done = known.state != UploadState::Pending;
-            if order.is_lt() || (order.is_eq() && done) {
-                return Ok(());
-            }
+        if known.is_some_and(|known| is_done_with(event, &known)) {
+            return Ok(());
         }
         match event.change {
-            UploadChange::Created => self.created(invocation, event, known).await,
-            UploadChange::Removed => self.removed(invocation, event, known).await,
+            UploadChange::Created => self.created(invocation, event).await,
+            UploadChange::Removed => self.removed(invocation, event).await,
         }
     }
 
-    async fn created(
-        &self,
-        invocation: &Invocation,
-        event: &UploadEvent,
-        known: Option<Upload>,
-    ) -> Result<(), Error> {
+    async fn created(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
         let stat = match self.uploads.stat(&location).await {
             Ok(stat) => stat,
@@ -86,12 +77,6 @@ impl Builder {
             location,
             etag: stat.etag.clone(),
         };
-        // Until it is out of every answer, the item names what was here before: an event that comes again undoes it.
-        let crashes = known
-            .as_ref()
-            .filter(|known| known.sequencer == event.sequencer)
-            .map_or(0, |known| known.crashes);
-        let former = known.filter(|known| !known.objects.is_empty());
         let upload = Upload {
             key: event.key.clone(),
             etag: stat.etag.clone(),
@@ -99,30 +84,32 @@ impl Builder {
             size: stat.size,
             objects: Vec::new(),
             state: UploadState::Pending,
-            crashes,
+            crashes: 0,
             at: invocation.now(),
             expires_at: None,
         };
-        let ignored = |reason: String| Upload {
-            state: UploadState::Ignored { reason },
-            ..upload.clone()
-        };
         let Some(scope) = scope_of(&event.key) else {
-            self.put_upload(invocation, ignored(NO_SCOPE.to_owned()))
+            self.put_upload(invocation, ignored(&upload, NO_SCOPE.to_owned()))
                 .await?;
             return Ok(());
         };
-        let announced = match &former {
-            Some(former) => Upload {
-                etag: former.etag.clone(),
-                objects: former.objects.clone(),
+        // Until it is out of every answer, the item names what was here before: an event that comes again undoes it.
+        let announced = |known: Option<&Upload>| {
+            let former = known.filter(|known| !known.objects.is_empty());
+            let again = known.filter(|known| known.sequencer == event.sequencer);
+            Upload {
+                etag: former.map_or_else(|| stat.etag.clone(), |former| former.etag.clone()),
+                objects: former.map_or_else(Vec::new, |former| former.objects.clone()),
+                crashes: again.map_or(0, |again| again.crashes),
                 ..upload.clone()
-            },
-            None => upload.clone(),
+            }
         };
-        if !self.put_upload(invocation, announced.clone()).await? {
+        let Some(announced) = self.announce(invocation, event, announced).await? else {
             return Ok(());
-        }
+        };
+        let crashes = announced.crashes;
+        let former = (!announced.objects.is_empty()).then(|| announced.clone());
+        let upload = Upload { crashes, ..upload };
         match self.read(&dif, &stat).await? {
             Reading::Overtaken => Ok(()),
             Reading::Crashed(reason) if crashes + 1 < self.settings.policy.max_attempts => {
@@ -140,7 +127,8 @@ impl Builder {
             Reading::Crashed(reason) | Reading::Ignored(reason) => {
                 self.replace_former(invocation, &scope, former.as_ref(), &dif)
                     .await?;
-                self.put_upload(invocation, ignored(reason)).await?;
+                self.put_upload(invocation, ignored(&upload, reason))
+                    .await?;
                 Ok(())
             }
             Reading::Found(found) => {
@@ -198,14 +186,9 @@ impl Builder {
         Ok(())
     }
 
-    async fn removed(
-        &self,
-        invocation: &Invocation,
-        event: &UploadEvent,
-        known: Option<Upload>,
-    ) -> Result<(), Error> {
+    async fn removed(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
-        let former = known.unwrap_or_else(|| Upload {
+        let nothing = Upload {
             key: event.key.clone(),
             etag: String::new(),
             sequencer: String::new(),
@@ -215,22 +198,22 @@ impl Builder {
             crashes: 0,
             at: invocation.now(),
             expires_at: None,
-        });
-        let tombstone = Upload {
+        };
+        let tombstone = |known: Option<&Upload>| Upload {
             sequencer: event.sequencer.clone(),
             state: UploadState::Pending,
             at: invocation.now(),
-            ..former.clone()
+            ..known.unwrap_or(&nothing).clone()
         };
-        if !self.put_upload(invocation, tombstone.clone()).await? {
+        let Some(tombstone) = self.announce(invocation, event, tombstone).await? else {
             return Ok(());
-        }
+        };
         if let Some(scope) = scope_of(&event.key) {
             let dif = DifRef {
                 location,
-                etag: former.etag.clone(),
+                etag: tombstone.etag.clone(),
             };
-            self.revoke(invocation, &scope, &former.objects, &dif)
+            self.revoke(invocation, &scope, &tombstone.objects, &dif)
                 .await?;
         }
         let gone = Upload {
@@ -354,6 +337,31 @@ impl Builder {
             }))
     }
 
+    /// Writes the upload item with which an event begins, made of what it replaces: what an earlier event of the key did
+    /// meanwhile is seen, and so undone. Returns it, or `None` where the event is done with.
+    async fn announce(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        mut item: impl FnMut(Option<&Upload>) -> Upload,
+    ) -> Result<Option<Upload>, StoreError> {
+        let key = ItemKey::upload(&Location::new(event.key.as_str()));
+        let mut announced = None;
+        let next = |present: Option<&Item>| {
+            let known = match present {
+                Some(Item::Upload(known)) => Some(known),
+                _ => None,
+            };
+            if known.is_some_and(|known| is_done_with(event, known)) {
+                return None;
+            }
+            announced = Some(item(known));
+            announced.clone().map(Item::Upload)
+        };
+        let is_written = self.update(invocation).make(&key, next).await?;
+        Ok(announced.filter(|_| is_written))
+    }
+
     /// Writes an upload item unless a later event of its key was here; tells whether it did.
     async fn put_upload(
         &self,
@@ -375,6 +383,19 @@ impl Builder {
             known.sequencer == upload.sequencer && known.state != UploadState::Gone
         }))
     }
+}
+
+fn ignored(upload: &Upload, reason: String) -> Upload {
+    Upload {
+        state: UploadState::Ignored { reason },
+        ..upload.clone()
+    }
+}
+
+/// Tells whether an event came before, and was applied, or came behind a later one of its key.
+fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
+    let order = order(&event.sequencer, &known.sequencer);
+    order.is_lt() || (order.is_eq() && known.state != UploadState::Pending)
 }
 
 /// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.

@@ -1,0 +1,402 @@
+//! Builds: who asks, who holds the lease, and what becomes of a build that does not come to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use symdepot::adapters::faulty::{How, Operation};
+use symdepot::adapters::memory::MemoryBlobs;
+use symdepot::api::symbolicator::parse_request;
+use symdepot::cache::{ItemKey, Kind, Lane, Revision, Stored};
+use symdepot::domain::{Cause, Scope};
+use symdepot::flows::memory::Memory;
+use symdepot::flows::symbolicate::{Answer, Symbolicator};
+use symdepot::ports::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, StoreError};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
+use tokio::task::JoinSet;
+
+use super::{FRAMES, HOUR, asked, before_next, entry, made_from};
+use crate::requests::cold;
+
+#[tokio::test(start_paused = true)]
+async fn r02_a_write_that_landed_without_an_answer_is_recognised_behind_a_touch() {
+    let prepare = async || {
+        let world = World::new();
+        world.upload("global/crash", "elf/crash").await;
+        world.pass(2 * HOUR).await;
+        let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+        (world, event)
+    };
+    let (world, event) = prepare().await;
+    let before = world.faults.calls(Operation::Replace);
+    world.deliver(&event).await.unwrap();
+    let writes = world.faults.calls(Operation::Replace) - before;
+    let (goal, derived) = (world.summary(), world.derivations.derived());
+    for nth in 1..=writes {
+        let (world, event) = prepare().await;
+        let write = world.faults.calls(Operation::Replace) + nth;
+        world.faults.fail(Operation::Replace, write, How::After);
+        before_next(&world, Operation::Replace, nth - 1, |world| async move {
+            // Between the write and the look at what became of it, somebody uses what is there.
+            before_next(&world, Operation::Load, 0, |world| async move {
+                let _ = world
+                    .another_instance()
+                    .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+                    .await
+                    .unwrap();
+            });
+        });
+        if world.deliver(&event).await.is_err() {
+            world.deliver(&event).await.unwrap();
+        }
+        world.settle().await;
+        world.check();
+        assert_eq!(
+            (world.summary(), world.derivations.derived()),
+            (goal.clone(), derived),
+            "write {nth}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r02_a_client_that_repeats_a_write_that_landed_does_not_block_its_own_build() {
+    let world = cold().await;
+    let message = asked(&world).await;
+    let derived = world.derivations.derived();
+    world.faults.fail_always(Operation::Replace, How::Repeated);
+    world
+        .faults
+        .fail_always(Operation::CreateBlob, How::Repeated);
+    world.serve(&message).await.unwrap();
+    world.faults.heal();
+    world.check();
+    assert_eq!(
+        (made_from(&world), world.derivations.derived() - derived),
+        ("global/crash.debug".to_owned(), 2)
+    );
+    assert!(world.lanes.sent().is_empty() && entry(&world, Kind::SymCache).lease().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r03_a_message_that_meets_the_lease_of_its_killed_predecessor_comes_again_when_that_is_over()
+ {
+    let world = cold().await;
+    let message = asked(&world).await;
+    world.derivations.take(Duration::from_secs(100));
+    tokio::time::timeout(Duration::from_secs(5), world.serve(&message))
+        .await
+        .unwrap_err();
+    let until = entry(&world, Kind::SymCache).lease().unwrap().until;
+    world.pass(Duration::from_secs(1)).await;
+    world.derivations.take(Duration::ZERO);
+    world.serve(&message).await.unwrap();
+    let sent = world.lanes.sent();
+    assert_eq!(sent.len(), 1, "what could not be done is not done with");
+    assert!(!sent[0].delay.is_zero() && sent[0].delay <= Duration::from_secs(62));
+    world.settle().await;
+    assert!(
+        world.now() <= until.plus(Duration::from_secs(10)),
+        "a holder that vanished delays others by a minute"
+    );
+    assert_eq!(made_from(&world), "global/crash.debug");
+    assert_eq!(entry(&world, Kind::SymCache).attempts(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r04_a_build_is_asked_for_until_it_is_done() {
+    let world = cold().await;
+    let message = asked(&world).await;
+    let seen = Arc::new(std::sync::Mutex::new(None));
+    let noted = seen.clone();
+    before_next(&world, Operation::CreateBlob, 1, move |world| async move {
+        *noted.lock().unwrap() = Some(entry(&world, Kind::SymCache));
+    });
+    world.serve(&message).await.unwrap();
+    let during = seen.lock().unwrap().take().unwrap();
+    assert_eq!(
+        (during.ask().map(|ask| &ask.id), during.ready()),
+        (Some(&message.ask), None)
+    );
+    assert_eq!(entry(&world, Kind::SymCache).ask(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r18_a_crash_that_waits_does_not_queue_behind_the_uploads() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    // The event was applied up to its marks, which ask in the lane of uploads; then its function was ended.
+    before_next(&world, Operation::ReadDif, 0, |world| async move {
+        world.faults.fail(
+            Operation::Query,
+            world.faults.calls(Operation::Query) + 2,
+            How::Before,
+        );
+    });
+    world.deliver(&event).await.unwrap_err();
+    assert_eq!(
+        entry(&world, Kind::SymCache).ask().unwrap().lane,
+        Lane::Uploads
+    );
+    let message = asked(&world).await;
+    assert_eq!(message.lane, Lane::Eager);
+    world.serve(&message).await.unwrap();
+    assert_eq!(made_from(&world), "global/crash.debug");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r23_a_build_that_is_given_back_again_and_again_is_not_given_up_as_crashed() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let healthy = entry(&world, Kind::SymCache).ready().cloned();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    for attempt in 1..=5 {
+        world.derivations.fail_next(1);
+        world.deliver(&event).await.unwrap_err();
+        let entry = entry(&world, Kind::SymCache);
+        assert_eq!(
+            (entry.ready().cloned(), entry.missing(), entry.lease()),
+            (healthy.clone(), None, None)
+        );
+        assert_eq!(entry.attempts(), 0, "attempt {attempt}");
+        world.pass(Duration::from_secs(64)).await;
+    }
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    assert_eq!(made_from(&world), "global/crash.debug");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r26_an_ask_whose_answer_is_lost_sends_its_message_once() {
+    for how in [How::After, How::Repeated] {
+        let world = cold().await;
+        world.faults.fail(
+            Operation::Replace,
+            world.faults.calls(Operation::Replace) + 1,
+            how,
+        );
+        let message = asked(&world).await;
+        assert_eq!(world.lanes.calls().of("send"), 1, "{how:?}");
+        assert_eq!(
+            entry(&world, Kind::SymCache).ask().unwrap().id,
+            message.ask,
+            "{how:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r27_two_builders_that_each_hold_half_of_the_kinds_both_come_to_their_end() {
+    let world = cold().await;
+    let message = asked(&world).await;
+    // The first builder has the lease of one kind; before it takes the other, a second builder comes for that one.
+    let second = message.clone();
+    before_next(&world, Operation::Replace, 1, move |world| async move {
+        world.serve(&second).await.unwrap();
+    });
+    world.serve(&message).await.unwrap();
+    world.settle().await;
+    world.check();
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        let entry = entry(&world, kind);
+        assert!(entry.ready().is_some(), "{kind}");
+        assert_eq!(
+            (entry.lease(), entry.ask(), entry.missing()),
+            (None, None, None),
+            "{kind}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r27_two_messages_at_a_time_for_one_module_derive_it_once() {
+    let world = cold().await;
+    let derived = world.derivations.derived();
+    world.derivations.take(Duration::from_secs(90));
+    let message = asked(&world).await;
+    let (first, second) = tokio::join!(world.serve(&message), world.serve(&message));
+    first.unwrap();
+    second.unwrap();
+    world.settle().await;
+    assert_eq!(
+        (
+            world.derivations.derived() - derived,
+            world.lanes.sent().len()
+        ),
+        (2, 0)
+    );
+    assert_eq!(made_from(&world), "global/crash.debug");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let before = world.summary();
+    let wrong = Symbolicator {
+        caches: Arc::new(MemoryBlobs::new()),
+        memory: Arc::new(Memory::new(1 << 20)),
+        ..world.symbolicator().clone()
+    };
+    for _ in 0..3 {
+        let (invocation, crash) = (world.invocation(Duration::from_secs(29)), sample_crash());
+        let answer = wrong.answer(&invocation, &crash, &Scope::Global, Duration::ZERO);
+        assert!(matches!(answer.await.unwrap(), Answer::Pending));
+        // Whoever reads the right one is served all the time.
+        let right = world.another_instance();
+        let answer = right.answer(&crash, &Scope::Global, Duration::ZERO);
+        assert!(
+            matches!(answer.await.unwrap(), Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+        );
+        world.settle().await;
+        world.check();
+        assert_eq!(world.summary(), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r13_a_file_that_takes_longer_than_a_function_may_is_given_up_with_a_reason() {
+    let world = cold().await;
+    let message = asked(&world).await;
+    world.derivations.take(Duration::from_secs(16 * 60));
+    world.serve(&message).await.unwrap();
+    assert_eq!(world.lanes.sent(), [], "it is not tried again");
+    let given_up = entry(&world, Kind::SymCache);
+    let placeholder = given_up.missing().unwrap();
+    assert_eq!(placeholder.missing.cause, Cause::Malformed);
+    assert!(
+        placeholder.missing.detail.contains("did not end within"),
+        "{}",
+        placeholder.missing.detail
+    );
+    assert_eq!((given_up.lease(), given_up.ask()), (None, None));
+    let derived = world.derivations.derived();
+    let answer = world.another_instance().symbolicate(&sample_crash()).await;
+    assert!(function_names(&answer).iter().all(|name| name == "?"));
+    assert_eq!(
+        (world.derivations.derived(), world.lanes.sent()),
+        (derived, vec![])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn r13_a_file_that_kills_its_parser_each_time_is_given_up_after_a_few_attempts() {
+    let world = cold().await;
+    let message = asked(&world).await;
+    let derived = world.derivations.derived();
+    world.derivations.kill_next(u64::MAX);
+    world.serve(&message).await.unwrap();
+    world.settle().await;
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        let given_up = entry(&world, kind);
+        assert_eq!(given_up.missing().unwrap().missing.cause, Cause::Crashed);
+        assert_eq!((given_up.lease(), given_up.ask()), (None, None), "{kind}");
+    }
+    let attempts = u64::from(world.settings.policy.max_attempts);
+    assert_eq!(world.derivations.derived() - derived, 2 * attempts);
+    let answer = world.another_instance().symbolicate(&sample_crash()).await;
+    assert!(function_names(&answer).iter().all(|name| name == "?"));
+    assert_eq!(world.derivations.derived() - derived, 2 * attempts);
+}
+
+/// Records whose every call lets everybody else go first.
+#[derive(Debug)]
+struct Yielding(Arc<dyn RecordStore>);
+
+#[async_trait]
+impl RecordStore for Yielding {
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.load(keys, consistency).await
+    }
+
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.query(partition).await
+    }
+
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.replace(key, expected, next).await
+    }
+
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.remove(key, expected).await
+    }
+
+    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+        tokio::task::yield_now().await;
+        self.0.page(after).await
+    }
+}
+
+/// A crash in so many modules that nobody knows.
+fn crash_in_modules(count: u64) -> Crash {
+    let place = |at: u64| format!("{:#x}", 0x1_0000_0000 * (at + 1));
+    let module = |at: u64| {
+        let debug_id = format!("{:08x}-2222-3333-4444-555555555555", at + 1);
+        json!({"type": "elf", "debug_id": debug_id, "image_addr": place(at), "image_size": 4096})
+    };
+    let modules: Vec<_> = (0..count).map(module).collect();
+    let frames: Vec<_> = (0..count)
+        .map(|at| json!({"instruction_addr": place(at)}))
+        .collect();
+    let body = json!({"stacktraces": [{"frames": frames}], "modules": modules});
+    parse_request(body.to_string().as_bytes()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entry() {
+    const READERS: u64 = 200;
+    const MODULES: u64 = 30;
+    let world = World::new();
+    let crash = crash_in_modules(MODULES);
+    let records: Arc<dyn RecordStore> = Arc::new(Yielding(world.records.clone()));
+    let mut readers = JoinSet::new();
+    for _ in 0..READERS {
+        let reader = Symbolicator {
+            records: records.clone(),
+            memory: Arc::new(Memory::new(1 << 20)),
+            ..world.symbolicator().clone()
+        };
+        let (world, crash) = (world.clone(), crash.clone());
+        readers.spawn(async move {
+            let invocation = world.invocation(Duration::from_secs(29));
+            let answer = reader.answer(&invocation, &crash, &Scope::Global, Duration::ZERO);
+            matches!(Box::pin(answer).await.unwrap(), Answer::Pending)
+        });
+    }
+    assert!(readers.join_all().await.into_iter().all(|pending| pending));
+    let tried = world.records.calls().of("replace");
+    assert!(tried > MODULES, "nobody was in anybody's way");
+    assert!(tried <= READERS * MODULES, "{tried} writes");
+    let mut asks: Vec<String> = world
+        .lanes
+        .sent()
+        .iter()
+        .map(|sent| sent.message.ask.to_string())
+        .collect();
+    let mut stand: Vec<String> = world
+        .entries()
+        .iter()
+        .map(|entry| entry.ask().unwrap().id.to_string())
+        .collect();
+    asks.sort();
+    stand.sort();
+    assert_eq!((asks.len() as u64, &asks), (MODULES, &stand));
+    world.settle().await;
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(answer.unwrap(), Answer::Completed(..)));
+    assert_eq!(world.lanes.calls().of("send"), MODULES);
+}

@@ -1,0 +1,173 @@
+//! Builds of different generations side by side: in a canary, after a bump, after a rollback.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symdepot::cache::{Change, Converter, Decision, Kind, Lane, current_version, decide};
+use symdepot::domain::{Cause, Location};
+use symdepot::flows::Update;
+use symdepot::ports::LaneMessage;
+use symdepot_tests::harness::{Crash, World, function_names, in_module, sample_crash};
+
+use super::{DAY, FRAMES, HOUR, asked, entry, made_from, rewrite};
+use crate::requests::cold;
+use crate::{CRASH, CRASH_ARM64};
+
+/// The converter of the next release.
+const NEWER: u32 = Converter::CURRENT.0 + 1;
+
+/// The converter of the release before this one.
+const OLDER: u32 = Converter::CURRENT.0 - 1;
+
+fn ready_by(converter: u32) -> impl FnOnce(&mut Value) {
+    move |item| item["ready"]["converter"] = json!(converter)
+}
+
+fn missing_by(converter: u32) -> impl FnOnce(&mut Value) {
+    move |item| item["missing"]["converter"] = json!(converter)
+}
+
+/// A world that has one file, which fails to convert, and a crash in its module.
+async fn with_a_malformed_file() -> (World, Crash) {
+    let world = World::new();
+    let path = "hostile/bits-flipped.debug";
+    world.upload("global/flipped.debug", path).await;
+    let module = json!({"type": "elf", "debug_id": CRASH_ARM64});
+    (world, in_module(module, &[0x10494]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn r14_in_a_canary_the_older_build_replaces_nothing_that_the_newer_one_made() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    rewrite(&world, CRASH, ready_by(NEWER)).await;
+    // As good, and before the other one by its path.
+    world.upload("global/a.debug", "elf/crash.zlib.debug").await;
+    world.check();
+    let kept = entry(&world, Kind::SymCache);
+    assert_eq!(kept.ready().unwrap().converter, Converter(NEWER));
+    assert_eq!(made_from(&world), "global/crash.debug");
+    assert_eq!(
+        (kept.ask(), kept.lease(), kept.missing()),
+        (None, None, None)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn r14_what_the_newer_build_failed_to_convert_is_not_tried_by_the_older_one() {
+    let (world, crash) = with_a_malformed_file().await;
+    rewrite(&world, CRASH_ARM64, missing_by(NEWER)).await;
+    let derived = world.derivations.derived();
+    world.pass(2 * DAY).await;
+    let answer = world.another_instance().symbolicate(&crash).await;
+    assert!(function_names(&answer).iter().all(|name| name == "?"));
+    assert_eq!(
+        (world.derivations.derived(), world.lanes.calls().total()),
+        (derived, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn r14_what_the_older_build_failed_to_convert_is_tried_once_by_the_newer_one() {
+    let (world, crash) = with_a_malformed_file().await;
+    rewrite(&world, CRASH_ARM64, missing_by(OLDER)).await;
+    let derived = world.derivations.derived();
+    for _ in 0..3 {
+        let answer = world.another_instance().symbolicate(&crash).await;
+        assert!(function_names(&answer).iter().all(|name| name == "?"));
+    }
+    assert_eq!(world.derivations.derived(), derived + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r14_a_message_for_a_newer_build_waits_for_one() {
+    let world = cold().await;
+    let message = LaneMessage {
+        min_converter: Converter(NEWER),
+        ..asked(&world).await
+    };
+    let derived = world.derivations.derived();
+    world.serve(&message).await.unwrap();
+    let sent = world.lanes.sent();
+    assert_eq!((sent.len(), &sent[0].message), (1, &message));
+    assert!(!sent[0].delay.is_zero());
+    assert_eq!(world.derivations.derived(), derived);
+    assert!(entry(&world, Kind::SymCache).ask().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_hourly_at_most() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let behind = current_version(Kind::SymCache) - 1;
+    rewrite(&world, CRASH, |item| {
+        item["ready"]["version"] = json!(behind)
+    })
+    .await;
+    // Nobody announces it.
+    world.uploads.remove(&Location::new("global/crash.debug"));
+    let invocation = world.invocation(Duration::from_secs(29));
+    let (module, id) = (world.module("global", CRASH), invocation.token());
+    let update = Update {
+        records: &*world.records,
+        policy: &world.settings.policy,
+        invocation: &invocation,
+    };
+    let ask = Change::Ask {
+        id: id.clone(),
+        lane: Lane::Refresh,
+    };
+    update.entry(&module, Kind::SymCache, &ask).await.unwrap();
+    let message = LaneMessage {
+        schema: LaneMessage::SCHEMA,
+        lane: Lane::Refresh,
+        module,
+        kinds: vec![Kind::SymCache],
+        ask: id,
+        min_converter: Converter::CURRENT,
+    };
+    world.serve(&message).await.unwrap();
+    world.settle().await;
+    let kept = entry(&world, Kind::SymCache);
+    let placeholder = kept.missing().unwrap();
+    assert_eq!(kept.ready().unwrap().version, behind);
+    assert_eq!(placeholder.missing.cause, Cause::NotFound);
+    assert_eq!((kept.ask(), kept.lease()), (None, None));
+    let reader = world.settings.reader();
+    let ready = kept.ready().unwrap();
+    assert_eq!(
+        decide(Some(&kept), &reader, world.now()),
+        Decision::Use(ready)
+    );
+    assert!(placeholder.retry_at.since(world.now()) >= HOUR);
+    assert_eq!(
+        decide(Some(&kept), &reader, placeholder.retry_at),
+        Decision::UseOlder(ready)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_the_newer_one() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let newer = current_version(Kind::SymCache) + 1;
+    rewrite(&world, CRASH, |item| {
+        item["ready"]["version"] = json!(newer)
+    })
+    .await;
+    let derived = world.derivations.derived();
+    for _ in 0..3 {
+        let answer = world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(function_names(&answer).len(), FRAMES);
+        let both = entry(&world, Kind::SymCache);
+        assert_eq!(
+            (both.ready().unwrap().version, both.older().unwrap().version),
+            (newer, newer - 1)
+        );
+        world.check();
+        // However long the rollback lasts, its sweep does not take away what alone it can read.
+        world.pass(2 * DAY).await;
+        world.prune().await.unwrap();
+    }
+    assert_eq!(world.derivations.derived(), derived + 1);
+}

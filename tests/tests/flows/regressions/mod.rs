@@ -1,0 +1,75 @@
+//! Interleavings that broke the first form of the protocol. Each has the number that it has in the design.
+
+mod builds;
+mod generations;
+mod sweeps;
+mod uploads;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use symdepot::adapters::faulty::Operation;
+use symdepot::cache::{Entry, Kind, Revision, Stored};
+use symdepot::domain::Scope;
+use symdepot::flows::symbolicate::Answer;
+use symdepot::ports::{LaneMessage, RecordStore};
+use symdepot_tests::harness::{World, sample_crash};
+
+use crate::CRASH;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Frames of the sample crash, inlined ones included.
+const FRAMES: usize = 13;
+
+fn entry(world: &World, kind: Kind) -> Entry {
+    world.entry("global", CRASH, kind).unwrap()
+}
+
+fn made_from(world: &World) -> String {
+    entry(world, Kind::SymCache).ready().unwrap().made_from[0]
+        .location
+        .to_string()
+}
+
+/// Asks for the names of the sample crash without waiting; returns the message that asks for the build.
+async fn asked(world: &World) -> LaneMessage {
+    let answer = world
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await
+        .unwrap();
+    assert!(matches!(answer, Answer::Pending));
+    world.lanes.drain().remove(0).message
+}
+
+/// Does something just before the next call of an operation but `skipped`.
+fn before_next<F>(
+    world: &World,
+    operation: Operation,
+    skipped: u64,
+    work: impl FnOnce(World) -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let inner = world.clone();
+    let nth = world.faults.calls(operation) + 1 + skipped;
+    world.faults.interrupt(operation, nth, move || work(inner));
+}
+
+/// Makes of the names' entry what a build of another generation would have written.
+async fn rewrite(world: &World, debug_id: &str, change: impl FnOnce(&mut Value)) {
+    let key = world.module("global", debug_id).entry(Kind::SymCache);
+    let stored = world.records.peek(&key).unwrap();
+    let mut item = serde_json::to_value(&stored.item).unwrap();
+    change(&mut item);
+    let next = Stored {
+        revision: Revision::from_random(world.calls()),
+        item: serde_json::from_value(item).unwrap(),
+    };
+    world
+        .records
+        .replace(&key, Some(&stored.revision), &next)
+        .await
+        .unwrap();
+}

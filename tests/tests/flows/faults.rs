@@ -19,6 +19,9 @@ use crate::CHECKSUM;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// Requests, of 25 s each, that outlast the lease of a builder who vanished (60 s, extended after 20 s) and an ask (30 s).
+const REQUESTS: u32 = 5;
+
 /// What is delivered, perhaps several times.
 #[derive(Debug, Clone)]
 enum Step {
@@ -45,9 +48,10 @@ impl Step {
         }
     }
 
-    /// Runs again until it is done: at once, but for requests, whose message may be lost for as long as an ask stands.
+    /// Runs again until it is done: at once, but for requests. Whoever builds vanishes with each of them: first the lease
+    /// of the last builder must end, then the ask whose message met it.
     async fn run_again(&self, world: &World, what: &str) {
-        for _ in 0..3 {
+        for _ in 0..REQUESTS {
             match (self, self.run(world).await) {
                 (_, Ok(())) => return,
                 (Step::Request(_), Err(Error::Deadline { .. })) => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::cache::{DeriveJob, Derived};
-use symdepot::domain::{Inspection, Missing};
+use symdepot::domain::{Cause, Inspection, Missing};
 use symdepot::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
 /// What is counted of a deriver, and what is asked of it. Clones share it.
@@ -22,6 +22,7 @@ struct State {
     derived: AtomicU64,
     takes: Mutex<Duration>,
     failures: AtomicU64,
+    deaths: AtomicU64,
 }
 
 impl Derivations {
@@ -49,6 +50,11 @@ impl Derivations {
         self.state.failures.store(count, Ordering::Relaxed);
     }
 
+    /// Lets the next parsers that read what is in a DIF be killed over it.
+    pub fn kill_next_readers(&self, count: u64) {
+        self.state.deaths.store(count, Ordering::Relaxed);
+    }
+
     fn takes(&self) -> Duration {
         *self
             .state
@@ -58,13 +64,19 @@ impl Derivations {
     }
 
     fn fails(&self) -> bool {
-        self.state
-            .failures
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            })
-            .is_ok()
+        one_of(&self.state.failures)
     }
+
+    fn kills_reader(&self) -> bool {
+        one_of(&self.state.deaths)
+    }
+}
+
+/// Takes one of what is left; tells whether there was any.
+fn one_of(left: &AtomicU64) -> bool {
+    let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+    left.fetch_update(set, fetch, |left| left.checked_sub(1))
+        .is_ok()
 }
 
 /// The in-process deriver, observed.
@@ -106,6 +118,10 @@ struct ObservedParser {
 #[async_trait]
 impl Parser for ObservedParser {
     async fn inspect(&mut self) -> Result<Inspection, ParseError> {
+        if self.derivations.kills_reader() {
+            let killed = Missing::new(Cause::Crashed, "the parser was killed, on purpose");
+            return Err(ParseError::Missing(killed));
+        }
         self.inner.inspect().await
     }
 

@@ -197,27 +197,6 @@ async fn a_file_that_kills_its_parser_each_time_is_given_up_after_three_attempts
 }
 
 #[tokio::test]
-async fn a_file_that_kills_who_reads_its_ids_each_time_is_ignored_after_three_attempts() {
-    let running = Running::start().await;
-    let client = running.client();
-    let module = MadeUp::new(1, MANY_FUNCTIONS);
-    while_every_parser_dies(&running.stack, running.upload(&module.key(), module.file())).await;
-    let (state, upload) = running.state_of(&module.key()).await;
-    assert_eq!(state, "ignored", "{upload:#}");
-    let reason = upload["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("killed"), "{upload:#}");
-    let stats = client.stats().await.unwrap();
-    let fetched = stats.of_bucket(client.addresses().uploads(), "GetObject");
-    let size = module.file().len() as u64;
-    assert_eq!(fetched.bytes_out, ATTEMPTS * size, "{stats:#?}");
-    assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
-
-    // The same file is read by whoever survives it.
-    running.upload(&module.key(), module.file()).await;
-    module.assert_symbolicated(&client.completed("", &module.crash()).await.unwrap());
-}
-
-#[tokio::test]
 async fn an_upload_is_applied_though_its_function_was_stopped_at_its_deadline() {
     let running = Running::start_with(|options| options.timeout("derive", 10)).await;
     let client = running.client();

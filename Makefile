@@ -49,6 +49,17 @@ test: doctor ## everything but the long runs
 	$(CARGO) build --locked --workspace --bins --tests
 	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" $(CARGO) test --locked --workspace --no-fail-fast
 
+.PHONY: test-moto
+test-moto: ## what the stores must do, asked of moto, which shares no mistake with the local stack (needs Python)
+	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/moto
+
+# Chance comes from SYMDEPOT_SOAK_SEED, which the test prints.
+.PHONY: soak
+soak: doctor ## kills functions and parsers at random moments, 200 times (minutes)
+	$(CARGO) build --locked --workspace --bins --tests
+	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" SYMDEPOT_SOAK_KILLS=200 SYMDEPOT_SOAK_MODULES=20 \
+	  $(CARGO) test --locked -p symdepot-tests --test e2e soak -- --nocapture
+
 .PHONY: check-template
 check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python)
 	$(PYTHON) infra/check/template.py

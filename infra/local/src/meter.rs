@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub aws: Services,
     /// Asked by everybody else: command lines, tests, whoever follows a presigned URL signed by `local`.
     pub outside: Services,
+    /// What the functions asked of S3, once more: by bucket and operation.
+    pub buckets: BTreeMap<String, BTreeMap<String, Counts>>,
 }
 
 /// The counts of one operation.
@@ -46,6 +48,15 @@ pub struct Counts {
     pub bytes_out: u64,
 }
 
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+    }
+}
+
 impl Meter {
     /// What was counted so far. Bodies that are on their way count as far as they came.
     #[must_use]
@@ -57,10 +68,20 @@ impl Meter {
             } else {
                 &mut snapshot.outside
             };
+            let counts = counter.read();
             services
                 .entry(key.service.name().to_owned())
                 .or_default()
-                .insert(key.operation.clone(), counter.read());
+                .entry(key.operation.clone())
+                .or_default()
+                .add(counts);
+            if let Some(bucket) = &key.bucket {
+                snapshot
+                    .buckets
+                    .entry(bucket.clone())
+                    .or_default()
+                    .insert(key.operation.clone(), counts);
+            }
         }
         snapshot
     }
@@ -72,9 +93,14 @@ impl Meter {
 
     /// Counts a request by its head.
     pub(crate) fn begin<B>(&self, service: Service, request: &Request<B>) -> Call {
+        let is_function =
+            access_key(request.headers(), request.uri()) == Some(FUNCTION.access_key_id);
         let key = Key {
-            is_function: access_key(request.headers(), request.uri())
-                == Some(FUNCTION.access_key_id),
+            is_function,
+            // Of functions alone: whoever sends anything at all must not fill the memory with names.
+            bucket: (is_function && matches!(service, Service::S3))
+                .then(|| bucket(request.uri()).to_owned())
+                .filter(|bucket| !bucket.is_empty()),
             service,
             operation: service.operation(request.method(), request.uri(), request.headers()),
         };
@@ -160,6 +186,12 @@ fn s3_operation(method: &Method, uri: &Uri, headers: &HeaderMap) -> &'static str
     }
 }
 
+/// The bucket of a request, which is the first segment of its path; empty where it names none.
+fn bucket(uri: &Uri) -> &str {
+    let path = uri.path().trim_start_matches('/');
+    path.split('/').next().unwrap_or_default()
+}
+
 /// The access key that a request is signed with, by header or presigned URL.
 fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let in_header = headers
@@ -180,6 +212,7 @@ fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     is_function: bool,
+    bucket: Option<String>,
     service: Service,
     operation: String,
 }
@@ -357,5 +390,24 @@ mod tests {
         assert_eq!(snapshot.outside["s3"]["GetObject"].calls, 2);
         meter.reset();
         assert_eq!(meter.snapshot(), Snapshot::default());
+    }
+
+    #[test]
+    fn calls_of_functions_are_counted_by_bucket_too() {
+        let meter = Meter::default();
+        let signed = "X-Amz-Credential=function%2F20260101";
+        for uri in ["/uploads/a", "/uploads/b/c", "/caches/a", "/"] {
+            let request = Request::get(format!("{uri}?{signed}")).body(()).unwrap();
+            meter.begin(Service::S3, &request);
+        }
+        meter.begin(Service::S3, &Request::get("/strange/a").body(()).unwrap());
+        let Snapshot { aws, buckets, .. } = meter.snapshot();
+        assert_eq!(aws["s3"]["GetObject"].calls, 3);
+        let calls = |bucket: &str| buckets.get(bucket).map(|by| by["GetObject"].calls);
+        assert_eq!(
+            [calls("uploads"), calls("caches"), calls("strange")],
+            [Some(2), Some(1), None]
+        );
+        assert_eq!(buckets.len(), 2, "{buckets:?}");
     }
 }

@@ -200,7 +200,7 @@ async fn the_stats_have_their_shape_and_begin_again_when_told() {
     };
     let mut names = keys(&stats);
     names.sort();
-    assert_eq!(names, ["aws", "functions", "outside", "queues"]);
+    assert_eq!(names, ["aws", "buckets", "functions", "outside", "queues"]);
     let probe = &stats["functions"]["probe-function"];
     let mut names = keys(probe);
     names.sort();

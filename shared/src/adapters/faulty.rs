@@ -1,7 +1,7 @@
 //! Ports that fail when told to, around ports that work.
 //!
 //! A call fails before it does anything, or after it did everything and its answer was lost, or it is done twice, as
-//! by a client that repeats what had landed. Something else may also be done just before a call: the write of another
+//! by a client that repeats what had landed, or it is done so late that every lease is over. Something else may also be done just before a call: the write of another
 //! holder, between a read and the write that rests on it.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
-use crate::cache::{ItemKey, Revision, Stored};
+use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifReader, DifStat, LaneMessage,
@@ -81,6 +81,8 @@ pub enum How {
     Denied,
     /// It happened, the answer was lost, and the client did it once more: this is the second answer.
     Repeated,
+    /// It happens, [`How::LATE`] after it was begun. The clock must be paused.
+    Slow,
 }
 
 impl Operation {
@@ -114,20 +116,24 @@ impl Operation {
         if self.writes() {
             &How::ALL
         } else {
-            &[How::Before, How::Throttled, How::Denied]
+            &[How::Before, How::Throttled, How::Denied, How::Slow]
         }
     }
 }
 
 impl How {
     /// Every way to fail.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Before,
         Self::After,
         Self::Throttled,
         Self::Denied,
         Self::Repeated,
+        Self::Slow,
     ];
+
+    /// How long a slow call takes to begin: longer than a lease that nobody extends.
+    pub const LATE: Duration = LEASE_LENGTH.saturating_add(Duration::from_secs(10));
 }
 
 impl Faults {
@@ -208,6 +214,10 @@ impl Faults {
             }
             How::Repeated => {
                 call().await?;
+                return call().await;
+            }
+            How::Slow => {
+                tokio::time::sleep(How::LATE).await;
                 return call().await;
             }
         };
@@ -525,6 +535,28 @@ mod tests {
             blobs.create("a", Bytes::new()).await.unwrap(),
             Created::AlreadyThere
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_call_is_made_when_every_lease_is_over() {
+        let Bench {
+            memory,
+            faults,
+            records,
+            key,
+        } = bench();
+        faults.fail(Operation::Replace, 1, How::Slow);
+        let began = tokio::time::Instant::now();
+        let stored = stored(1);
+        let mut write = std::pin::pin!(records.replace(&key, None, &stored));
+        assert!(
+            tokio::time::timeout(LEASE_LENGTH, &mut write)
+                .await
+                .is_err()
+        );
+        assert_eq!(memory.peek(&key), None);
+        assert_eq!(write.await.unwrap(), Replaced::Done);
+        assert_eq!(began.elapsed(), How::LATE);
     }
 
     #[tokio::test]

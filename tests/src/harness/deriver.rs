@@ -23,6 +23,7 @@ struct State {
     takes: Mutex<Duration>,
     failures: AtomicU64,
     kills: AtomicU64,
+    deaths: AtomicU64,
 }
 
 impl Derivations {
@@ -55,6 +56,11 @@ impl Derivations {
         self.state.kills.store(count, Ordering::Relaxed);
     }
 
+    /// Lets the next parsers that read what is in a DIF be killed over it.
+    pub fn kill_next_readers(&self, count: u64) {
+        self.state.deaths.store(count, Ordering::Relaxed);
+    }
+
     fn takes(&self) -> Duration {
         *self
             .state
@@ -64,20 +70,22 @@ impl Derivations {
     }
 
     fn fails(&self) -> bool {
-        is_left(&self.state.failures)
+        one_of(&self.state.failures)
     }
 
     fn is_killed(&self) -> bool {
-        is_left(&self.state.kills)
+        one_of(&self.state.kills)
+    }
+
+    fn kills_reader(&self) -> bool {
+        one_of(&self.state.deaths)
     }
 }
 
-/// Takes one of what is left, if anything is.
-fn is_left(count: &AtomicU64) -> bool {
-    count
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            left.checked_sub(1)
-        })
+/// Takes one of what is left; tells whether there was any.
+fn one_of(left: &AtomicU64) -> bool {
+    let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+    left.fetch_update(set, fetch, |left| left.checked_sub(1))
         .is_ok()
 }
 
@@ -120,6 +128,10 @@ struct ObservedParser {
 #[async_trait]
 impl Parser for ObservedParser {
     async fn inspect(&mut self) -> Result<Inspection, ParseError> {
+        if self.derivations.kills_reader() {
+            let killed = Missing::new(Cause::Crashed, "the parser was killed, on purpose");
+            return Err(ParseError::Missing(killed));
+        }
         self.inner.inspect().await
     }
 

@@ -445,13 +445,25 @@ impl World {
 
     /// Checks what must hold at any time: every entry is sound, and no state points at a blob that is gone.
     pub fn check(&self) {
+        self.check_but(&[]);
+    }
+
+    /// Checks the same, but for blobs that somebody took away by hand.
+    pub fn check_but(&self, lost: &[String]) {
         for entry in self.entries() {
             assert_eq!(violations(&entry), Vec::<&str>::new(), "{entry:#?}");
         }
-        let paths = self.caches.paths();
-        for blob in self.named_blobs() {
-            assert!(paths.contains(&blob), "{blob} is named and gone");
+        for blob in self.gone_blobs() {
+            assert!(lost.contains(&blob), "{blob} is named and gone");
         }
+    }
+
+    /// Returns the paths of the blobs that an entry names and that are gone.
+    pub fn gone_blobs(&self) -> Vec<String> {
+        let paths = self.caches.paths();
+        let mut named = self.named_blobs();
+        named.retain(|path| !paths.contains(path));
+        named
     }
 
     fn named_blobs(&self) -> Vec<String> {

@@ -20,6 +20,8 @@ pub struct Addresses {
     pub sqs: String,
     /// Names of buckets, by logical id.
     pub buckets: BTreeMap<String, String>,
+    /// URLs of queues, by logical id.
+    pub queues: BTreeMap<String, String>,
     /// The data folder.
     pub data: PathBuf,
     /// The process of the stack.

@@ -257,17 +257,46 @@ impl Client {
     /// # Errors
     /// [`StackError::Refused`] for every other answer.
     pub async fn completed(&self, query: &str, crash: &Value) -> Result<Value, StackError> {
-        let reply = self
-            .symbolicate(query, crash)
+        let reply = self.symbolicate(query, crash).await?;
+        completed(reply.expect(200, "a crash")?)
+    }
+
+    /// Sends a message to a queue, which the template calls `queue`.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] where there is no such queue, or it does not take the message.
+    pub async fn send_message(&self, queue: &str, body: &str) -> Result<(), StackError> {
+        let url = self.addresses.queues.get(queue).cloned();
+        let message = serde_json::json!({"QueueUrl": url, "MessageBody": body});
+        let request = self
+            .http
+            .post(&self.addresses.sqs)
+            .header("x-amz-target", "AmazonSQS.SendMessage")
+            .header("content-type", "application/x-amz-json-1.0")
+            .body(message.to_string());
+        self.send("a message", request)
             .await?
-            .expect(200, "a crash")?;
-        match reply.body.get("status").and_then(Value::as_str) {
-            Some("completed") => Ok(reply.body),
-            _ => Err(StackError::Refused {
-                what: "a crash".to_owned(),
-                status: 200,
-                body: reply.text,
-            }),
+            .expect(200, "a message")
+            .map(drop)
+    }
+
+    /// Sends a crash, and asks again while it is pending; returns the answer that it is completed with.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] for every answer that is neither.
+    pub async fn completed_at_last(&self, crash: &Value) -> Result<Value, StackError> {
+        let mut reply = self.symbolicate("", crash).await?;
+        loop {
+            reply = reply.expect(200, "a crash")?;
+            let id = match reply.body.get("status").and_then(Value::as_str) {
+                Some("pending") => reply.body.get("request_id").and_then(Value::as_str),
+                _ => None,
+            };
+            let Some(id) = id else {
+                return completed(reply);
+            };
+            let request = self.request(Method::GET, &format!("/requests/{id}"));
+            reply = self.send("a pending crash", request).await?;
         }
     }
 
@@ -363,6 +392,18 @@ impl Reply {
                 body: self.text,
             }),
         }
+    }
+}
+
+/// Returns the body of a reply that says it is completed.
+fn completed(reply: Reply) -> Result<Value, StackError> {
+    match reply.body.get("status").and_then(Value::as_str) {
+        Some("completed") => Ok(reply.body),
+        _ => Err(StackError::Refused {
+            what: "a crash".to_owned(),
+            status: reply.status,
+            body: reply.text,
+        }),
     }
 }
 

@@ -47,6 +47,14 @@ impl Options {
         self
     }
 
+    /// Lets each function have so many processes at most; more calls wait.
+    #[must_use]
+    pub fn concurrency(mut self, processes: usize) -> Self {
+        self.arguments
+            .extend(["--concurrency".to_owned(), processes.to_string()]);
+        self
+    }
+
     /// Returns the data folder.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")

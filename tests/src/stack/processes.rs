@@ -82,12 +82,31 @@ impl Process {
         )
     }
 
+    /// Tells whether it is frozen, as functions are between invocations.
+    pub fn is_frozen(&self) -> bool {
+        stat(self.pid).is_some_and(|stat| stat.started == self.started && stat.state == 'T')
+    }
+
     /// Ends it at once, as `kill -9` does; nothing happens if it is gone.
     pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Stops it until it is thawed; nothing happens if it is gone.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on; nothing happens if it is gone.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
         if self.is_alive()
             && let Some(pid) = Pid::from_raw(self.pid)
         {
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(pid, signal);
         }
     }
 }

@@ -9,6 +9,8 @@ use serde::Deserialize;
 pub struct Stats {
     /// Calls that the functions made, by service and operation.
     pub aws: BTreeMap<String, BTreeMap<String, Calls>>,
+    /// Calls of S3 among them, by bucket and operation.
+    pub buckets: BTreeMap<String, BTreeMap<String, Calls>>,
     /// Invocations, by function.
     pub functions: BTreeMap<String, FunctionCounts>,
     /// Messages, by queue.
@@ -20,6 +22,8 @@ pub struct Stats {
 pub struct Calls {
     /// How many.
     pub calls: u64,
+    /// Bytes of the bodies that were answered.
+    pub bytes_out: u64,
 }
 
 /// Invocations of one function. Times in milliseconds, memory in bytes.
@@ -75,6 +79,15 @@ impl Stats {
             .get(service)
             .and_then(|operations| operations.get(operation))
             .map_or(0, |operation| operation.calls)
+    }
+
+    /// Returns the calls of one operation of S3 that the functions made on a bucket.
+    pub fn of_bucket(&self, bucket: &str, operation: &str) -> Calls {
+        self.buckets
+            .get(bucket)
+            .and_then(|operations| operations.get(operation))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Returns the counts of one function.

@@ -85,13 +85,13 @@ pub(crate) async fn difs(place: Place) -> Option<(AnyUploads, Keep)> {
 /// An AWS, or what stands in for it.
 pub(crate) struct Aws {
     pub(crate) clients: Clients,
+    s3: String,
     local: Option<Local>,
 }
 
 /// The endpoints of the local stack. They end with the test.
 struct Local {
     queues: Queues,
-    s3: String,
     sqs: String,
     _tasks: JoinSet<()>,
     _folder: TempDir,
@@ -146,9 +146,9 @@ impl Aws {
         };
         Self {
             clients,
+            s3: s3_url,
             local: Some(Local {
                 queues,
-                s3: s3_url,
                 sqs: sqs_url,
                 _tasks: tasks,
                 _folder: folder,
@@ -160,13 +160,14 @@ impl Aws {
         let url = std::env::var("SYMDEPOT_TEST_ENDPOINT").ok()?;
         Some(Self {
             clients: clients(&url, LOCAL.secret_access_key).await,
+            s3: url,
             local: None,
         })
     }
 
-    /// Returns a client of the local stack's S3 that signs with this secret.
-    pub(crate) async fn local_s3(&self, secret: &str) -> aws_sdk_s3::Client {
-        clients(&self.local.as_ref().unwrap().s3, secret).await.s3
+    /// Returns a client of the same S3 that signs with this secret.
+    pub(crate) async fn s3_signed_with(&self, secret: &str) -> aws_sdk_s3::Client {
+        clients(&self.s3, secret).await.s3
     }
 
     /// Creates a table as `infra/template.yaml` has it.

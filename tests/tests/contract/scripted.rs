@@ -1,15 +1,20 @@
 //! What no emulator does when asked: answers cut short, keys left out of a batch, conflicts. A server on loopback
 //! plays them from a script.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs};
-use symdepot::cache::ItemKey;
-use symdepot::domain::{Cause, Location};
+use symdepot::adapters::aws::{DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
+use symdepot::cache::{
+    Alias, Converter, Item, ItemKey, Kind, Lane, ModuleKey, Revision, Stored, Token,
+};
+use symdepot::domain::{Cause, Location, Scope, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, Created, DifError, DifReader, RecordStore, StoreErrorKind,
+    BlobStore, Consistency, Created, DifError, DifReader, LaneMessage, Lanes, RecordStore,
+    StoreError, StoreErrorKind,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -108,6 +113,19 @@ fn refused(status: &str, code: &str) -> String {
     )
 }
 
+/// Returns how S3 refuses a `HeadObject` or `HeadBucket`: with a status and nothing else.
+fn refused_head(status: &str) -> String {
+    answer(status, "", 0, "")
+}
+
+/// Returns how DynamoDB and SQS refuse.
+fn refused_json(status: &str, code: &str) -> String {
+    let body =
+        json!({"__type": format!("com.amazonaws#{code}"), "message": "scripted"}).to_string();
+    let headers = "content-type: application/x-amz-json-1.0\r\n";
+    answer(status, headers, body.len(), &body)
+}
+
 fn key(sort: &str) -> ItemKey {
     ItemKey {
         partition: "p".to_owned(),
@@ -136,6 +154,215 @@ async fn records(script: &Script) -> DynamoRecords {
 
 async fn blobs(script: &Script) -> S3Blobs {
     S3Blobs::new(clients(&script.url, "local").await.s3, "caches")
+}
+
+async fn difs(script: &Script) -> S3Difs {
+    S3Difs::new(clients(&script.url, "local").await.s3, "uploads")
+}
+
+/// Returns why a DIF cannot be read; panics where it is told that there is none.
+fn fault(error: DifError) -> StoreErrorKind {
+    match error {
+        DifError::Store(error) => error.kind(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn of_250_keys_each_is_asked_for_once_in_batches_of_100() {
+    let nothing = dynamodb(&json!({"Responses": {}, "UnprocessedKeys": {}}));
+    let script = Script::play(vec![nothing; 3]).await;
+    let keys: Vec<ItemKey> = (0..250).map(|number| key(&number.to_string())).collect();
+    let loaded = records(&script)
+        .await
+        .load(&keys, Consistency::Strong)
+        .await;
+    assert_eq!(loaded.unwrap(), vec![None; 250]);
+    let asked: Vec<Vec<String>> = script.asked().await.iter().map(sorts).collect();
+    let mut sizes: Vec<usize> = asked.iter().map(Vec::len).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [50, 100, 100]);
+    let different: BTreeSet<String> = asked.into_iter().flatten().collect();
+    assert_eq!(different.len(), 250);
+}
+
+/// Returns the sort keys that a `BatchGetItem` asks for.
+fn sorts(request: &Request) -> Vec<String> {
+    let body: Value = serde_json::from_str(&request.body).unwrap();
+    let keys = body["RequestItems"]["records"]["Keys"].as_array().unwrap();
+    let sort = |key: &Value| key["sort"]["S"].as_str().unwrap().to_owned();
+    keys.iter().map(sort).collect()
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_absent_and_what_may_not_be_read_is_not() {
+    let script = Script::play(vec![
+        refused("404 Not Found", "NoSuchKey"),
+        refused("403 Forbidden", "AccessDenied"),
+        refused("403 Forbidden", "AllAccessDisabled"),
+    ])
+    .await;
+    let blobs = blobs(&script).await;
+    assert_eq!(blobs.get("a", None).await.unwrap(), None);
+    for _ in 0..2 {
+        let error = blobs.get("a", None).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Denied, "{error}");
+    }
+
+    let script = Script::play(vec![
+        // The key is not there, and its bucket is.
+        refused_head("404 Not Found"),
+        answer("200 OK", "", 0, ""),
+        // The key is said not to be there by who does not let its bucket be seen.
+        refused_head("404 Not Found"),
+        refused_head("403 Forbidden"),
+        refused_head("403 Forbidden"),
+    ])
+    .await;
+    let difs = difs(&script).await;
+    let location = Location::new("global/a");
+    let absent = difs.stat(&location).await.unwrap_err();
+    assert!(
+        matches!(&absent, DifError::Missing(missing) if missing.cause == Cause::NotFound),
+        "{absent:?}"
+    );
+    for _ in 0..2 {
+        let denied = fault(difs.stat(&location).await.unwrap_err());
+        assert_eq!(denied, StoreErrorKind::Denied);
+    }
+
+    let denied = refused_json("400 Bad Request", "AccessDeniedException");
+    let script = Script::play(vec![denied; 2]).await;
+    let records = records(&script).await;
+    let loaded = records.load(&[key("a")], Consistency::Strong).await;
+    assert_eq!(loaded.unwrap_err().kind(), StoreErrorKind::Denied);
+    let found = records.query("p").await;
+    assert_eq!(found.unwrap_err().kind(), StoreErrorKind::Denied);
+}
+
+/// Attempts that the SDK makes.
+const ATTEMPTS: usize = 3;
+
+#[tokio::test]
+async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
+    let s3 = refused("503 Slow Down", "SlowDown");
+    let head = refused_head("503 Slow Down");
+    let table = |code| refused_json("400 Bad Request", code);
+    let location = Location::new("global/a");
+    tokio::join!(
+        throttled(s3.clone(), async |script| {
+            blobs(&script).await.get("a", None).await.map(drop)
+        }),
+        throttled(s3.clone(), async |script| {
+            let body = Bytes::from_static(b"x");
+            blobs(&script).await.create("a", body).await.map(drop)
+        }),
+        throttled(s3.clone(), async |script| {
+            blobs(&script).await.list("", None).await.map(drop)
+        }),
+        throttled(head, async |script| {
+            store_error(difs(&script).await.stat(&location).await)
+        }),
+        throttled(s3, async |script| {
+            store_error(difs(&script).await.read(&location, "e", 0..1).await)
+        }),
+        throttled(
+            table("ProvisionedThroughputExceededException"),
+            async |script| {
+                let keys = [key("a")];
+                let records = records(&script).await;
+                records.load(&keys, Consistency::Strong).await.map(drop)
+            }
+        ),
+        throttled(table("ThrottlingException"), async |script| {
+            records(&script).await.query("p").await.map(drop)
+        }),
+        throttled(table("RequestLimitExceeded"), async |script| {
+            records(&script).await.page(None).await.map(drop)
+        }),
+        throttled(
+            table("ProvisionedThroughputExceededException"),
+            async |script| {
+                let next = Stored {
+                    revision: Revision::from_random(1),
+                    item: Item::Alias(Alias { target: module() }),
+                };
+                let records = records(&script).await;
+                records.replace(&key("a"), None, &next).await.map(drop)
+            }
+        ),
+        throttled(table("ThrottlingException"), async |script| {
+            let expected = Revision::from_random(1);
+            let records = records(&script).await;
+            records.remove(&key("a"), &expected).await.map(drop)
+        }),
+        throttled(table("RequestThrottled"), async |script| {
+            lanes(&script).await.send(&message(), Duration::ZERO).await
+        }),
+    );
+}
+
+/// Panics unless a call that is throttled each time is made as often as the SDK makes it, and then fails for now.
+async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), StoreError>) {
+    let script = Script::play(vec![answer.clone(); ATTEMPTS]).await;
+    let requests = script.requests.clone();
+    let error = call(script).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Transient, "{error}: {answer}");
+    assert_eq!(requests.lock().await.len(), ATTEMPTS, "{error}");
+}
+
+/// Returns what a source says of itself; panics where it speaks of a DIF.
+fn store_error<T>(result: Result<T, DifError>) -> Result<(), StoreError> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(DifError::Store(error)) => Err(error),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_is_throttled_once_is_asked_for_again() {
+    let script = Script::play(vec![
+        refused("503 Slow Down", "SlowDown"),
+        answer("200 OK", "etag: \"e\"\r\n", 1, "x"),
+    ])
+    .await;
+    let got = blobs(&script).await.get("a", None).await.unwrap();
+    assert_eq!(got.as_deref(), Some(&b"x"[..]));
+    let throttled = refused_json("400 Bad Request", "ProvisionedThroughputExceededException");
+    let found = dynamodb(&json!({"Responses": {"records": [stored("a")]}, "UnprocessedKeys": {}}));
+    let script = Script::play(vec![throttled, found]).await;
+    let records = records(&script).await;
+    let loaded = records.load(&[key("a")], Consistency::Strong).await;
+    assert!(loaded.unwrap()[0].is_some());
+}
+
+async fn lanes(script: &Script) -> SqsLanes {
+    let urls = LaneUrls {
+        eager: format!("{}/eager", script.url),
+        uploads: format!("{}/uploads", script.url),
+        refresh: format!("{}/refresh", script.url),
+    };
+    SqsLanes::new(clients(&script.url, "local").await.sqs, urls)
+}
+
+fn module() -> ModuleKey {
+    ModuleKey {
+        scope: Scope::Global,
+        source: SourceKey::uploads(),
+        module: "debug_id:a".to_owned(),
+    }
+}
+
+fn message() -> LaneMessage {
+    LaneMessage {
+        schema: LaneMessage::SCHEMA,
+        lane: Lane::Eager,
+        module: module(),
+        kinds: Kind::ALL.to_vec(),
+        ask: Token::from_random(7),
+        min_converter: Converter::CURRENT,
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,22 @@
 //! What requests and builds cost, counted by the stack: calls of AWS, invocations, starts of processes.
 
-use futures::future::join_all;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use serde_json::{Value, json};
+use symdepot::cache::{Converter, Kind, Lane, ModuleKey, Token};
+use symdepot::domain::{ModuleId, Scope};
+use symdepot::ports::LaneMessage;
+use symdepot_tests::stack::{Stats, until};
 
 use crate::crash;
-use crate::{Running, bytes_of};
+use crate::kills::parser_at_work;
+use crate::made_up::MadeUp;
+use crate::{PATIENCE, Running, bytes_of};
+
+/// Bytes that a DIF is fetched by.
+const RANGE_BYTES: u64 = 8 << 20;
 
 #[tokio::test]
 async fn a_warm_request_makes_no_call_at_all() {
@@ -136,4 +149,158 @@ async fn requests_for_what_nobody_has_ask_for_one_build() {
         "{stats:#?}"
     );
     assert_eq!(stats.calls("s3", "PutObject"), 0, "{stats:#?}");
+}
+
+#[tokio::test]
+async fn of_200_requests_to_8_instances_one_fetches_the_file_and_one_derives_from_it() {
+    const REQUESTS: usize = 200;
+    const INSTANCES: usize = 8;
+    let running = Running::start_with(|options| {
+        options
+            .concurrency(INSTANCES)
+            .variable("DERIVED_MAX_UNUSED", 0)
+    })
+    .await;
+    let client = running.client();
+    let module = MadeUp::new(1, 150_000);
+    let size = module.file().len() as u64;
+    assert!(size > RANGE_BYTES, "{size} bytes are one range");
+    running.upload(&module.key(), module.file()).await;
+    assert!(client.prune(false).await.unwrap()["retired"].as_u64() >= Some(1));
+    assert_eq!(client.blobs().await.unwrap(), []);
+    client.end_functions().await.unwrap();
+    client.clear_stats().await.unwrap();
+
+    let request = module.crash();
+    let answers = join_all((0..REQUESTS).map(|_| client.completed("", &request)));
+    // The build is held back until every instance has a request that waits for it.
+    let held_back = async {
+        let (parser, _) = parser_at_work(&running.stack, Duration::ZERO).await;
+        parser.freeze();
+        let all_at_work = until("the work of all instances", PATIENCE, async || {
+            let processes = running.stack.processes();
+            let instances = processes
+                .iter()
+                .filter(|process| process.program() == "symbolicate" && !process.is_frozen());
+            (instances.count() == INSTANCES).then_some(())
+        });
+        all_at_work.await.unwrap();
+        parser.thaw();
+    };
+    let (answers, ()) = join(answers, held_back).await;
+    for answer in answers {
+        module.assert_symbolicated(&answer.unwrap());
+    }
+    running.idle().await;
+    let stats = client.stats().await.unwrap();
+    let symbolicate = stats.function("symbolicate");
+    assert_eq!(
+        (
+            symbolicate.invocations,
+            symbolicate.cold_starts,
+            symbolicate.errors
+        ),
+        (REQUESTS as u64, INSTANCES as u64, 0),
+        "{stats:#?}"
+    );
+    assert_eq!(stats.calls("sqs", "SendMessage"), 1, "{stats:#?}");
+    assert_one_derivation(&running, &stats, size).await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_delivered_five_times_costs_one_derivation() {
+    let running = Running::start().await;
+    let client = running.client();
+    let key = "global/crash.debug";
+    let file = bytes_of("elf/crash.debug");
+    let size = file.len() as u64;
+    running.upload(key, file).await;
+    let (_, upload) = running.state_of(key).await;
+    let event = json!({"Records": [{
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventName": "ObjectCreated:Put",
+        "s3": {"object": {"key": key, "sequencer": upload["sequencer"]}},
+    }]});
+    assert!(upload["sequencer"].is_string(), "{upload:#}");
+    for _ in 1..5 {
+        let sent = client.send_message("UploadsLane", &event.to_string()).await;
+        sent.unwrap();
+    }
+    running.idle().await;
+    let stats = client.stats().await.unwrap();
+    assert_eq!(stats.function("derive").invocations, 5, "{stats:#?}");
+    assert_one_derivation(&running, &stats, size).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_delivered_five_times_at_once_costs_one_derivation() {
+    let running = Running::start_with(|options| options.variable("DERIVED_MAX_UNUSED", 0)).await;
+    let client = running.client();
+    let file = bytes_of("elf/crash.debug");
+    running.upload("global/crash.debug", file).await;
+    client.prune(false).await.unwrap();
+    client.end_functions().await.unwrap();
+    client.clear_stats().await.unwrap();
+
+    let crash = crash::sample();
+    let asked = client.symbolicate("timeout=0", &crash).await.unwrap();
+    assert_eq!(asked.body["status"], "pending", "{}", asked.text);
+    let again = lane_message(&crash::sample_module());
+    for sent in join_all((1..5).map(|_| client.send_message("EagerLane", &again))).await {
+        sent.unwrap();
+    }
+    running.idle().await;
+    crash::assert_symbolicated(&client.completed("", &crash).await.unwrap());
+    let stats = client.stats().await.unwrap();
+    assert!(stats.function("derive").invocations >= 5, "{stats:#?}");
+    // Two who come at once may each take the lease of one kind: then each fetches the file.
+    assert_one_blob_of_each_kind(&running, &stats).await;
+}
+
+/// Returns the message that asks for the SymCache of a module.
+fn lane_message(module: &Value) -> String {
+    let id = module["debug_id"].as_str().unwrap().parse().unwrap();
+    let message = LaneMessage {
+        schema: LaneMessage::SCHEMA,
+        lane: Lane::Eager,
+        module: ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id)),
+        kinds: vec![Kind::SymCache],
+        ask: Token::from_random(7),
+        min_converter: Converter::CURRENT,
+    };
+    serde_json::to_string(&message).unwrap()
+}
+
+/// Panics unless a file of this size was fetched once, and one blob of each kind was made of it.
+async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
+    let addresses = running.client().addresses();
+    let fetched = stats.of_bucket(addresses.uploads(), "GetObject");
+    assert_eq!(
+        (fetched.calls, fetched.bytes_out),
+        (size.div_ceil(RANGE_BYTES), size),
+        "{stats:#?}"
+    );
+    assert_one_blob_of_each_kind(running, stats).await;
+}
+
+/// Panics unless one blob of each kind was made, and no other was written.
+async fn assert_one_blob_of_each_kind(running: &Running, stats: &Stats) {
+    let addresses = running.client().addresses();
+    let blobs = running.client().blobs().await.unwrap();
+    let kinds: BTreeSet<_> = blobs
+        .iter()
+        .filter_map(|(path, _)| path.split('/').nth(1))
+        .collect();
+    assert_eq!(
+        kinds,
+        BTreeSet::from(["cficache", "symcache"]),
+        "{blobs:#?}"
+    );
+    let written = stats.of_bucket(addresses.caches(), "PutObject");
+    assert_eq!(
+        (written.calls, blobs.len()),
+        (kinds.len() as u64, kinds.len()),
+        "{stats:#?}"
+    );
 }

@@ -8,10 +8,17 @@ use symdepot::runtime::parser;
 use symdepot_tests::stack::{Binaries, Client, LocalStack, Process, until};
 
 use crate::crash;
+use crate::made_up::MadeUp;
 use crate::{PATIENCE, Running, bytes_of};
 
 /// What a killed holder delays: its lease ends with the function's time, which is a quarter of an hour otherwise.
 const DERIVE_SECONDS: u64 = 20;
+
+/// Functions of a module whose parser is at work for longer than it takes to look twice.
+const MANY_FUNCTIONS: usize = 150_000;
+
+/// Attempts that a file has, unless the template says otherwise.
+const ATTEMPTS: u64 = 3;
 
 /// Programs of ours with debug information, large enough that deriving from them takes a while.
 const PROGRAMS: [&str; 3] = ["derive", "symbolicate", "local-stack"];
@@ -154,8 +161,80 @@ async fn a_function_outlives_its_parser_and_tries_again() {
     assert_eq!((stats.errors, stats.timeouts), (0, 0));
 }
 
+#[tokio::test]
+async fn a_file_that_kills_its_parser_each_time_is_given_up_after_three_attempts() {
+    let running = Running::start_with(|options| options.variable("DERIVED_MAX_UNUSED", 0)).await;
+    let client = running.client();
+    let module = MadeUp::new(1, MANY_FUNCTIONS);
+    running.upload(&module.key(), module.file()).await;
+    client.prune(false).await.unwrap();
+    client.end_functions().await.unwrap();
+    client.clear_stats().await.unwrap();
+
+    let crash = module.crash();
+    let answer = while_every_parser_dies(&running.stack, client.completed_at_last(&crash)).await;
+    crash::assert_nothing_found(&answer.unwrap(), "malformed");
+    running.idle().await;
+    let stats = client.stats().await.unwrap();
+    let fetched = stats.of_bucket(client.addresses().uploads(), "GetObject");
+    let size = module.file().len() as u64;
+    assert_eq!(fetched.bytes_out, ATTEMPTS * size, "{stats:#?}");
+    let derive = stats.function("derive");
+    assert_eq!((derive.errors, derive.cold_starts), (0, 1), "{stats:#?}");
+    assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
+
+    // It is remembered, and why.
+    client.end_functions().await.unwrap();
+    client.clear_stats().await.unwrap();
+    let answer = client.completed("", &crash).await.unwrap();
+    let detail = answer["modules"][0]["debug_detail"].as_str();
+    assert!(
+        detail.is_some_and(|detail| detail.contains("3 attempts")),
+        "{answer:#}"
+    );
+    let stats = client.stats().await.unwrap();
+    assert_eq!(stats.function("derive").invocations, 0, "{stats:#?}");
+}
+
+#[tokio::test]
+async fn an_upload_is_applied_though_its_function_was_stopped_at_its_deadline() {
+    let running = Running::start_with(|options| options.timeout("derive", 10)).await;
+    let client = running.client();
+    let module = MadeUp::new(1, MANY_FUNCTIONS);
+    client.upload(&module.key(), module.file()).await.unwrap();
+    let (parser, derive) = parser_at_work(&running.stack, Duration::ZERO).await;
+    derive.freeze();
+    running.idle().await;
+    assert!(!parser.is_alive() && !derive.is_alive());
+    let (state, upload) = running.state_of(&module.key()).await;
+    assert_eq!(state, "applied", "{upload:#}");
+    module.assert_symbolicated(&client.completed("", &module.crash()).await.unwrap());
+    let stats = client.stats().await.unwrap();
+    let derive = stats.function("derive");
+    assert_eq!((derive.timeouts, derive.errors), (1, 1), "{stats:#?}");
+    assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
+}
+
+/// Does something while every parser is killed as soon as it is seen.
+async fn while_every_parser_dies<T>(stack: &LocalStack, work: impl Future<Output = T>) -> T {
+    let killing = until("the end of all parsers", PATIENCE, async || {
+        for parser in stack
+            .processes()
+            .iter()
+            .filter(|process| is_parser(process))
+        {
+            parser.kill();
+        }
+        None::<()>
+    });
+    tokio::select! {
+        done = work => done,
+        ended = killing => panic!("{ended:?}"),
+    }
+}
+
 /// Waits until a parser has worked for so long; returns it and the function that started it.
-async fn parser_at_work(stack: &LocalStack, worked: Duration) -> (Process, Process) {
+pub(crate) async fn parser_at_work(stack: &LocalStack, worked: Duration) -> (Process, Process) {
     parser_at_work_but(stack, worked, &[]).await
 }
 
@@ -182,11 +261,11 @@ async fn parser_at_work_but(
     found.await.unwrap()
 }
 
-fn is_derive(process: &Process) -> bool {
+pub(crate) fn is_derive(process: &Process) -> bool {
     process.program() == "derive" && process.arguments.len() == 1
 }
 
-fn is_parser(process: &Process) -> bool {
+pub(crate) fn is_parser(process: &Process) -> bool {
     process
         .arguments
         .get(1)

@@ -12,8 +12,10 @@ mod cost;
 mod crash;
 mod hostile;
 mod kills;
+mod made_up;
 mod requests;
 mod sample;
+mod soak;
 mod stack;
 mod uploads;
 

@@ -1,14 +1,16 @@
-//! Every call of a flow fails once, in each way. Afterwards the same event, message or request leads to the same end.
+//! Every call of a flow fails once, in each way, or comes late. Afterwards the same event, message or request leads to
+//! the same end.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::ModuleStatus;
+use symdepot::cache::{Change, Entry, Kind, Token};
 use symdepot::domain::Scope;
-use symdepot::flows::Error;
 use symdepot::flows::symbolicate::Answer;
 use symdepot::flows::uploads::UploadEvent;
+use symdepot::flows::{Error, Update};
 use symdepot::ports::LaneMessage;
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
 
@@ -17,12 +19,17 @@ use crate::CHECKSUM;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// Requests, of 25 s each, that outlast the lease of a builder who vanished (60 s, extended after 20 s) and an ask (30 s).
+const REQUESTS: u32 = 5;
+
 /// What is delivered, perhaps several times.
 #[derive(Debug, Clone)]
 enum Step {
     Event(UploadEvent),
     Message(LaneMessage),
     Request(Box<Crash>),
+    /// A request that is kept for whoever asks for its answer later.
+    Kept(String),
     Sweep,
 }
 
@@ -36,21 +43,36 @@ impl Step {
                 let answer = instance.answer(request, &Scope::Global, Duration::from_secs(25));
                 finished(world.with_derive_at_work(answer).await?)
             }
+            Step::Kept(body) => keep(world, body).await,
             Step::Sweep => world.prune().await.map(drop),
         }
     }
 
-    /// Runs again until it is done: at once, but for requests, whose message may be lost for as long as an ask stands.
-    async fn run_again(&self, world: &World) {
-        for _ in 0..3 {
+    /// Runs again until it is done: at once, but for requests. Whoever builds vanishes with each of them: first the lease
+    /// of the last builder must end, then the ask whose message met it.
+    async fn run_again(&self, world: &World, what: &str) {
+        for _ in 0..REQUESTS {
             match (self, self.run(world).await) {
                 (_, Ok(())) => return,
                 (Step::Request(_), Err(Error::Deadline { .. })) => {}
-                (step, Err(error)) => panic!("{step:?} fails without a fault: {error}"),
+                (step, Err(error)) => panic!("{what}: {step:?} fails again: {error}"),
             }
         }
-        panic!("{self:?} is never done");
+        panic!("{what}: {self:?} is never done");
     }
+}
+
+/// Keeps a request, and asks for it as another instance does.
+async fn keep(world: &World, body: &str) -> Result<(), Error> {
+    let invocation = world.invocation(Duration::from_secs(29));
+    let symbolicator = world.symbolicator();
+    symbolicator
+        .keep_request(&invocation, "id", &Scope::Global, body.as_bytes())
+        .await?;
+    let kept = symbolicator.kept_request(&invocation, "id").await?;
+    let whole = (Scope::Global, body.as_bytes().to_vec());
+    assert!(kept == Some(whole), "what is kept is not what was sent");
+    Ok(())
 }
 
 fn finished(answer: Answer) -> Result<(), Error> {
@@ -88,22 +110,23 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
         for nth in before[at] + 1..=calls[at] {
             for how in operation.ways() {
                 let (world, step) = prepare().await;
+                let lost = world.gone_blobs();
                 world.faults.fail(operation, nth, *how);
                 let _ = step.run(&world).await;
-                world.check();
+                world.check_but(&lost);
                 world.faults.heal();
                 let what = format!(
                     "{operation:?} number {} of the step failed: {how:?}",
                     nth - before[at]
                 );
-                step.run_again(&world).await;
+                step.run_again(&world, &what).await;
                 world.settle().await;
                 world.check();
                 assert_eq!(asked_for(&world.summary()), asked_for(&goal), "{what}");
                 // Delivered once more, when every lease is over, it brings what nobody waited for.
                 if !matches!(step, Step::Request(_)) {
                     world.pass(HOUR / 4).await;
-                    step.run_again(&world).await;
+                    step.run_again(&world, &what).await;
                     world.settle().await;
                     assert_eq!(world.summary(), goal, "{what}");
                 }
@@ -136,6 +159,12 @@ fn crash_in_checksum() -> Crash {
         serde_json::json!({"type": "elf", "debug_id": CHECKSUM}),
         &[IN_CHECKSUM],
     )
+}
+
+/// Returns the path of the one SymCache.
+fn symcache_of(world: &World) -> String {
+    let mut paths = world.caches.paths().into_iter();
+    paths.find(|path| path.contains("/symcache/")).unwrap()
 }
 
 /// Where `checksum` is in elf/checksum, by llvm-symbolizer.
@@ -224,6 +253,47 @@ async fn a_removal_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_removal_leaves_what_another_file_serves() {
+    check(async || {
+        let world = World::new();
+        world.upload("global/crash-arm64", "elf/crash-arm64").await;
+        world
+            .upload("global/crash-arm64.debug", "elf/crash-arm64.debug")
+            .await;
+        let event = world.take_away("global/crash-arm64.debug");
+        (world, Step::Event(event))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_before_its_creation_comes_through() {
+    check(async || {
+        let world = with_checksum().await;
+        // Nobody has told of these bytes, and nobody will.
+        drop(world.put("global/file", fixture("elf/crash-arm64.debug")));
+        let event = world.take_away("global/file");
+        (world, Step::Event(event))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_of_what_was_lost_comes_through() {
+    check(async || {
+        let world = with_checksum().await;
+        world.caches.lose(&symcache_of(&world));
+        world
+            .answer(&crash_in_checksum(), &Scope::Global, Duration::ZERO)
+            .await
+            .unwrap();
+        let message = world.lanes.drain().remove(0).message;
+        (world, Step::Message(message))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_build_that_was_asked_for_comes_through() {
     check(async || {
         let world = with_checksum().await;
@@ -254,14 +324,75 @@ async fn a_cold_request_comes_through() {
 async fn a_request_that_meets_a_lost_blob_comes_through() {
     check(async || {
         let world = with_checksum().await;
-        let path = world
+        world
             .caches
-            .paths()
-            .into_iter()
-            .find(|path| path.contains("/symcache/"))
-            .unwrap();
-        world.caches.overwrite(&path, b"not what it was".to_vec());
+            .overwrite(&symcache_of(&world), b"not what it was".to_vec());
         (world, Step::Request(Box::new(crash_in_checksum())))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_names_its_module_by_code_comes_through() {
+    check(async || {
+        let world = with_checksum().await;
+        world.pass(8 * DAY).await;
+        world.prune().await.unwrap();
+        let code_id = "25ad22c82b157436514986d3331447921c78e868";
+        let module = serde_json::json!({"type": "elf", "code_id": code_id});
+        let request = in_module(module, &[IN_CHECKSUM]);
+        (world, Step::Request(Box::new(request)))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_notes_a_use_comes_through() {
+    check(async || {
+        let world = with_checksum().await;
+        world.pass(3 * HOUR).await;
+        (world, Step::Request(Box::new(crash_in_checksum())))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_kept_comes_through() {
+    check(async || (World::new(), Step::Kept("{}".to_owned()))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_request_that_is_kept_comes_through() {
+    check(async || (World::new(), Step::Kept(" ".repeat(400 << 10)))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sweep_of_what_was_left_behind_comes_through() {
+    check(async || {
+        let world = with_checksum().await;
+        let named = symcache_of(&world);
+        let (folder, _) = named.rsplit_once('/').unwrap();
+        let orphan = format!("{folder}/{}", Token::from_random(7));
+        world.caches.overwrite(&orphan, b"nobody names it".to_vec());
+        keep(&world, "{}").await.unwrap();
+        let invocation = world.invocation(HOUR);
+        let update = Update {
+            records: &*world.records,
+            policy: &world.settings.policy,
+            invocation: &invocation,
+        };
+        let vanished = Change::TakeLease {
+            holder: "somebody who vanished".to_owned(),
+            token: invocation.token(),
+            deadline: invocation.deadline(),
+        };
+        let module = world.module("global", CHECKSUM);
+        update
+            .entry(&module, Kind::SymCache, &vanished)
+            .await
+            .unwrap();
+        world.pass(2 * HOUR).await;
+        (world, Step::Sweep)
     })
     .await;
 }
@@ -329,4 +460,34 @@ async fn a_message_that_comes_again_after_days_does_nothing() {
         ),
         (derived, before, vec![])
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_throttled_or_denied_is_never_remembered_as_missing() {
+    for operation in [
+        Operation::Query,
+        Operation::Replace,
+        Operation::StatDif,
+        Operation::ReadDif,
+        Operation::CreateBlob,
+    ] {
+        for how in [How::Throttled, How::Denied] {
+            let world = World::new();
+            let event = world.put("global/file", fixture("elf/checksum"));
+            world.faults.fail_always(operation, how);
+            let failed = world.deliver(&event).await;
+            assert!(failed.is_err(), "{operation:?} {how:?}");
+            let remembers = |entry: &Entry| entry.missing().is_some();
+            assert!(
+                !world.entries().iter().any(remembers),
+                "{operation:?} {how:?}: {world:?}"
+            );
+            world.faults.heal();
+            let what = format!("{operation:?} always failed: {how:?}");
+            Step::Event(event).run_again(&world, &what).await;
+            world.settle().await;
+            let entry = world.entry("global", CHECKSUM, Kind::SymCache).unwrap();
+            assert!(entry.ready().is_some(), "{operation:?} {how:?}: {entry:#?}");
+        }
+    }
 }

@@ -43,6 +43,43 @@ async fn a_second_delivery_derives_nothing_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_that_kills_its_readers_is_ignored_after_three_deliveries() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    world.derivations.kill_next_readers(3);
+    for _ in 0..2 {
+        let failed = world.deliver(&event).await;
+        assert!(failed.is_err(), "the message must come back: {failed:?}");
+        assert_eq!(
+            world.upload_item("global/crash.debug").state,
+            UploadState::Pending
+        );
+    }
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/crash.debug");
+    assert!(
+        matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("killed")),
+        "{upload:?}"
+    );
+    // The same file is read by whoever survives it.
+    let upload = world.upload("global/crash.debug", "elf/crash.debug").await;
+    assert_eq!(upload.state, UploadState::Applied);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_killed_twice_costs_nothing_but_time() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    world.derivations.kill_next_readers(2);
+    for _ in 0..2 {
+        assert!(world.deliver(&event).await.is_err());
+    }
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/crash.debug");
+    assert_eq!(upload.state, UploadState::Applied, "{upload:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_bytes_written_again_derive_nothing() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;

@@ -127,6 +127,9 @@ impl Config {
                 parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
                 request_lifetime: env.seconds("REQUEST_LIFETIME"),
                 orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
+                sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
+                reconcile_after: env.seconds("RECONCILE_AFTER"),
+                derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
                 memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),
             },
         };

@@ -115,7 +115,7 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
     let error = records.load(&[key], Consistency::Strong).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Bug, "{error:?}");
     assert_eq!(
-        records.page(None).await.unwrap_err().kind(),
+        records.page(Segment::WHOLE, None).await.unwrap_err().kind(),
         StoreErrorKind::Bug
     );
 }

@@ -509,7 +509,13 @@ impl Builder {
             match stored.item {
                 Item::Entry(entry) => entries.push(entry),
                 Item::Dif(dif) => difs.push(dif),
-                Item::Alias(_) | Item::Upload(_) | Item::Request(_) | Item::Newer { .. } => {}
+                Item::Alias(_)
+                | Item::Upload(_)
+                | Item::Request(_)
+                | Item::Sweep(_)
+                | Item::Manifest(_)
+                | Item::Rollout(_)
+                | Item::Newer { .. } => {}
             }
         }
         Ok((entries, difs))

@@ -12,6 +12,7 @@ mod oracles;
 mod pruning;
 mod regressions;
 mod requests;
+mod sweeping;
 mod updates;
 mod uploads;
 

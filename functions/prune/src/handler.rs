@@ -12,7 +12,8 @@ pub(crate) async fn handle(
     event: Value,
 ) -> Result<Report, Error> {
     let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
-    if let Some(rollout) = &report.rollout {
+    // A dry run counts nothing twice.
+    if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
         runtime::emit_rollout(rollout);
     }
     tracing::info!(report = %serde_json::to_string(&report).unwrap_or_default(), "pruned");

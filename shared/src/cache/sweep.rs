@@ -228,17 +228,17 @@ impl Ages {
             Timestamp::from_secs(at)
         };
         let mut all_before = Timestamp::default();
-        let buckets = AGE_HOURS.iter().zip(&self.0).rev();
-        for (begin, bytes) in buckets.filter(|(begin, _)| **begin * 3600 >= YOUNGEST.as_secs()) {
-            if *bytes >= excess {
+        let buckets = self.buckets().collect::<Vec<_>>().into_iter().rev();
+        for (begin, bytes) in buckets.filter(|(begin, _)| begin * 3600 >= YOUNGEST.as_secs()) {
+            if bytes >= excess {
                 return Some(Cut {
                     all_before,
-                    some_before: used_before(*begin),
+                    some_before: used_before(begin),
                     some_bytes: excess,
                 });
             }
             excess -= bytes;
-            all_before = used_before(*begin);
+            all_before = used_before(begin);
         }
         Some(Cut {
             all_before,
@@ -570,7 +570,7 @@ mod tests {
             (169, hours_ago(96), hours_ago(24), 1),
             (101, hours_ago(24), hours_ago(4), 19),
             // What was used just now stays.
-            (50, hours_ago(2), hours_ago(2), 0),
+            (50, hours_ago(4), hours_ago(4), 0),
         ] {
             let expected = Cut {
                 all_before,

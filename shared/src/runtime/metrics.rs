@@ -11,7 +11,7 @@ use crate::flows::rollout::{KindRollout, RolloutReport};
 /// The namespace of all metrics.
 const NAMESPACE: &str = "symdepot";
 
-/// Writes how far the current converter is rolled out, a line for each kind; a dry run's report is not written.
+/// Writes how far the current converter is rolled out, a line for each kind.
 pub fn emit_rollout(report: &RolloutReport) {
     let mut out = std::io::stdout().lock();
     for line in lines(report) {

@@ -8,7 +8,8 @@ use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsLanes};
 use symdepot::cache::{Converter, ItemKey, Kind, Lane, ModuleKey, Token};
 use symdepot::domain::{Location, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, StoreErrorKind,
+    BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
+    StoreErrorKind,
 };
 use symdepot_tests::contract::{self, blobs::Blobs};
 

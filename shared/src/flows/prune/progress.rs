@@ -2,8 +2,8 @@
 
 use super::Run;
 use crate::cache::{
-    Converter, Drained, Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored,
-    SweepCursor, SweepItem,
+    Converter, Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored, SweepCursor,
+    SweepItem,
 };
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;

@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 PORT ?= 3021
 DATA ?= .data
+RECORDS ?= 1000000
 PROFILE_FOLDER = target/release
 # What CARGO sees everywhere; an empty value in the environment means the same.
 CARGO ?= cargo
@@ -80,6 +81,11 @@ bench: ## benchmarks of the core and of deriving
 bench-real: doctor ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
 	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
+
+.PHONY: bench-sweep
+bench-sweep: ## a million records in the embedded store, swept once: time, memory, what AWS would charge (RECORDS=1000000)
+	$(CARGO) build --locked --release -p symdepot-tests --bin bench_sweep
+	$(PROFILE_FOLDER)/bench_sweep --records "$(RECORDS)"
 
 .PHONY: build
 build: ## the three functions as they are deployed: small, and slow to link

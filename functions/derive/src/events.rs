@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
-use symdepot::flows::uploads::{UploadChange, UploadEvent};
+use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::ports::LaneMessage;
 
 /// What a message asks for.
@@ -11,13 +11,15 @@ use symdepot::ports::LaneMessage;
 pub(crate) enum Work {
     /// Something was uploaded or removed.
     Upload(UploadEvent),
+    /// The event of a key may have been lost.
+    Reconcile(String),
     /// A build is asked for.
     Build(LaneMessage),
 }
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("a message is neither an S3 event nor a lane message")]
+#[error("a message is neither an S3 event nor a message of a lane")]
 pub(crate) struct Unreadable(#[from] serde_json::Error);
 
 /// What is read of an S3 event: what every sender of such events fills in, and nothing else.
@@ -62,6 +64,10 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     }
     if value.get("Event").and_then(Value::as_str) == Some("s3:TestEvent") {
         return Ok(Vec::new());
+    }
+    if value.get("reconcile").is_some() {
+        let message: ReconcileMessage = serde_json::from_value(value)?;
+        return Ok(vec![Work::Reconcile(message.reconcile.as_str().to_owned())]);
     }
     Ok(vec![Work::Build(serde_json::from_value(value)?)])
 }
@@ -134,8 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn a_key_to_reconcile_is_not_encoded() {
+        let body = r#"{"reconcile": "global/a+b%20.debug"}"#;
+        let expected = Work::Reconcile("global/a+b%20.debug".to_owned());
+        assert_eq!(read(body).unwrap(), [expected]);
+    }
+
+    #[test]
     fn what_is_neither_is_refused() {
-        for body in ["", "{}", "[]", "7", r#"{"schema": 1}"#] {
+        for body in [
+            "",
+            "{}",
+            "[]",
+            "7",
+            r#"{"schema": 1}"#,
+            r#"{"reconcile": 1}"#,
+        ] {
             assert!(read(body).is_err(), "{body:?}");
         }
     }

@@ -33,6 +33,7 @@ async fn serve(
     for work in events::read(message.body.as_deref().unwrap_or_default())? {
         match work {
             Work::Upload(event) => builder.upload(invocation, &event).await?,
+            Work::Reconcile(key) => builder.reconcile(invocation, &key).await?,
             Work::Build(message) => builder.serve(invocation, &message).await?,
         }
     }

@@ -3,14 +3,19 @@
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
+use symdepot::runtime;
 
-/// Removes what is no longer used; an event that says `"dry_run": true` has it counted only.
+/// Sweeps; an event that says `"dry_run": true` has told what a sweep would do, and why.
 pub(crate) async fn handle(
     pruner: &Pruner,
     invocation: Invocation,
     event: Value,
 ) -> Result<Report, Error> {
     let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
+    // A dry run counts nothing twice.
+    if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
+        runtime::emit_rollout(rollout);
+    }
     tracing::info!(report = %serde_json::to_string(&report).unwrap_or_default(), "pruned");
     Ok(report)
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use serde::Deserialize;
+use symdepot::api::explain::{ExplainError, ExplainQuery};
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, ErrorBody, Query, RequestError};
 use symdepot::domain::Scope;
@@ -30,6 +29,7 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
         .route("/symbolicate", post(symbolicate))
         .route("/requests/{id}", get(continue_request))
         .route("/explain", get(explain))
+        .route("/rollout", get(rollout))
         .route("/healthcheck", get(|| async { "ok" }))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
@@ -154,33 +154,39 @@ async fn answer(
     }
 }
 
-/// What `/explain` is asked about.
-#[derive(Debug, Deserialize)]
-struct Explained {
-    key: Option<String>,
-}
-
 async fn explain(
     State(symbolicator): App,
-    query: Result<axum::extract::Query<Explained>, QueryRejection>,
+    Extension(invocation): Now,
+    RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
-    let axum::extract::Query(Explained { key }) =
-        query.map_err(|error| Failure::new(StatusCode::BAD_REQUEST, error.body_text()))?;
-    let wanted = "explain what? ask for /explain?key=<key in the uploads bucket>";
-    let key = key.ok_or_else(|| Failure::new(StatusCode::BAD_REQUEST, wanted))?;
-    match symbolicator.explain_upload(&key).await? {
-        Some(upload) => Ok(Json(upload).into_response()),
-        None => Err(Failure::new(
-            StatusCode::NOT_FOUND,
-            format!(
-                "no event of {key:?} was seen yet: is the key right, and does it begin with its scope (global/…)?"
-            ),
-        )),
+    match ExplainQuery::parse(&query.unwrap_or_default())? {
+        ExplainQuery::Upload { key } => match symbolicator.explain_upload(&key).await? {
+            Some(upload) => Ok(Json(upload).into_response()),
+            None => Err(Failure::new(
+                StatusCode::NOT_FOUND,
+                format!(
+                    "no event of {key:?} was seen yet: is the key right, and does it begin with its scope (global/…)?"
+                ),
+            )),
+        },
+        ExplainQuery::Module { id, scope } => {
+            let explained = symbolicator
+                .explain_module(&invocation, &id, &scope)
+                .await?;
+            Ok(Json(explained).into_response())
+        }
     }
 }
 
+async fn rollout(
+    State(symbolicator): App,
+    Extension(invocation): Now,
+) -> Result<Response, Failure> {
+    Ok(Json(symbolicator.rollout(&invocation).await?).into_response())
+}
+
 async fn no_such_route(uri: Uri) -> Failure {
-    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /healthcheck";
+    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /rollout, GET /healthcheck";
     Failure::new(
         StatusCode::NOT_FOUND,
         format!("there is no {}; there are {routes}", uri.path()),
@@ -222,6 +228,15 @@ impl From<RequestError> for Failure {
         let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
         Self {
             status,
+            body: error.body(),
+        }
+    }
+}
+
+impl From<ExplainError> for Failure {
+    fn from(error: ExplainError) -> Self {
+        Self {
+            status: StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
             body: error.body(),
         }
     }

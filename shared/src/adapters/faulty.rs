@@ -17,8 +17,9 @@ use futures::future::BoxFuture;
 use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
-    BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifReader, DifStat, LaneMessage,
-    Lanes, Page, RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
+    BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifListing, DifPage, DifReader,
+    DifStat, LaneMessage, Lanes, Page, ReconcileMessage, RecordStore, Removed, Replaced, Segment,
+    StoreError, StoreErrorKind,
 };
 
 /// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
@@ -64,8 +65,12 @@ pub enum Operation {
     StatDif,
     /// [`DifReader::read`].
     ReadDif,
+    /// [`DifListing::list`].
+    ListDifs,
     /// [`Lanes::send`].
     Send,
+    /// [`Lanes::reconcile`].
+    Reconcile,
 }
 
 /// How a call fails.
@@ -87,7 +92,7 @@ pub enum How {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Load,
         Self::Query,
         Self::Replace,
@@ -100,14 +105,21 @@ impl Operation {
         Self::PresignBlob,
         Self::StatDif,
         Self::ReadDif,
+        Self::ListDifs,
         Self::Send,
+        Self::Reconcile,
     ];
 
     /// Tells whether it changes anything; else it makes no difference whether it fails before or after.
     pub fn writes(self) -> bool {
         matches!(
             self,
-            Self::Replace | Self::Remove | Self::CreateBlob | Self::DeleteBlob | Self::Send
+            Self::Replace
+                | Self::Remove
+                | Self::CreateBlob
+                | Self::DeleteBlob
+                | Self::Send
+                | Self::Reconcile
         )
     }
 
@@ -306,9 +318,9 @@ impl RecordStore for FaultyRecords {
             .await
     }
 
-    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
         self.faults
-            .call(Operation::Page, || self.records.page(after))
+            .call(Operation::Page, || self.records.page(segment, after))
             .await
     }
 }
@@ -404,6 +416,29 @@ impl DifReader for FaultyDifs {
     }
 }
 
+/// A listing of DIFs that fails when told to.
+#[derive(Clone, Debug)]
+pub struct FaultyListing {
+    difs: Arc<dyn DifListing>,
+    faults: Arc<Faults>,
+}
+
+impl FaultyListing {
+    /// Returns the listing with these faults.
+    pub fn new(difs: Arc<dyn DifListing>, faults: Arc<Faults>) -> Self {
+        Self { difs, faults }
+    }
+}
+
+#[async_trait]
+impl DifListing for FaultyListing {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError> {
+        self.faults
+            .call(Operation::ListDifs, || self.difs.list(after))
+            .await
+    }
+}
+
 /// Lanes that fail when told to.
 #[derive(Clone, Debug)]
 pub struct FaultyLanes {
@@ -423,6 +458,12 @@ impl Lanes for FaultyLanes {
     async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
         self.faults
             .call(Operation::Send, || self.lanes.send(message, delay))
+            .await
+    }
+
+    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError> {
+        self.faults
+            .call(Operation::Reconcile, || self.lanes.reconcile(message))
             .await
     }
 }
@@ -590,9 +631,12 @@ mod tests {
             faults, records, ..
         } = bench();
         faults.fail_always(Operation::Page, How::Throttled);
-        assert!(records.page(None).await.is_err() && records.page(None).await.is_err());
+        assert!(
+            records.page(Segment::WHOLE, None).await.is_err()
+                && records.page(Segment::WHOLE, None).await.is_err()
+        );
         faults.heal();
-        assert!(records.page(None).await.is_ok());
+        assert!(records.page(Segment::WHOLE, None).await.is_ok());
         assert_eq!(faults.calls(Operation::Page), 3);
     }
 }

@@ -5,9 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, ItemKey, ModuleKey, Revision};
+use super::{
+    Converter, Cut, Drained, Entry, ItemKey, Manifest, ModuleKey, Revision, SweepItem, Tally,
+};
 use crate::domain::{
-    CodeId, DebugId, DifRef, Features, FileType, Missing, ModuleId, Scope, Timestamp,
+    CodeId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId, Scope, Timestamp,
 };
 
 /// An item, and the revision that its next write must name.
@@ -34,6 +36,12 @@ pub enum Item {
     Dif(Dif),
     /// A request that was answered `pending`.
     Request(Request),
+    /// Where the sweep is.
+    Sweep(SweepCursor),
+    /// Entries that are behind, or were asked for because they were.
+    Manifest(Manifest),
+    /// What the last whole pass of the sweep counted.
+    Rollout(Rollout),
     /// Something that a newer build wrote.
     #[serde(skip)]
     Newer {
@@ -158,17 +166,77 @@ pub enum RequestBody {
     Blob(String),
 }
 
+/// Where the sweep is: a run that stops before its deadline goes on in the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepCursor {
+    /// The number of the pass that is under way, from one.
+    pub pass: u64,
+    /// When that pass began.
+    pub began_at: Timestamp,
+    /// How far each segment of the records is walked.
+    pub segments: Vec<SegmentProgress>,
+    /// What this pass counted so far.
+    pub tally: Tally,
+    /// What the byte budget costs in this pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
+    /// What became of the asks of the pass before.
+    pub drained: Drained,
+    /// The last key of the uploads bucket that was compared; none at the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uploads_after: Option<Location>,
+    /// The last blob that was looked at; none at the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blobs_after: Option<String>,
+}
+
+/// How far a segment of the records is walked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SegmentProgress {
+    /// Not at all.
+    #[default]
+    Begin,
+    /// Up to the item with this key.
+    After(ItemKey),
+    /// To its end.
+    Done,
+}
+
+/// What a whole pass of the sweep counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// The number of the pass.
+    pub pass: u64,
+    /// When it began.
+    pub began_at: Timestamp,
+    /// When it ended.
+    pub at: Timestamp,
+    /// The converter that it compared with.
+    pub converter: Converter,
+    /// What it counted.
+    pub tally: Tally,
+    /// What became of the asks of the pass before.
+    pub drained: Drained,
+}
+
 impl Item {
     /// Returns when the store may forget the item by itself: only items that own neither blob nor lease say so.
     pub fn expires_at(&self) -> Option<Timestamp> {
         match self {
             Item::Upload(upload) => upload.expires_at,
             Item::Request(request) => Some(request.expires_at),
-            Item::Entry(_) | Item::Alias(_) | Item::Dif(_) | Item::Newer { .. } => None,
+            Item::Entry(_)
+            | Item::Alias(_)
+            | Item::Dif(_)
+            | Item::Sweep(_)
+            | Item::Manifest(_)
+            | Item::Rollout(_)
+            | Item::Newer { .. } => None,
         }
     }
 
-    /// Returns the key that the item is stored under; `None` for an item of a newer build.
+    /// Returns the key that the item is stored under; `None` where the item does not tell.
     pub fn key(&self) -> Option<ItemKey> {
         match self {
             Item::Entry(entry) => Some(entry.module().entry(entry.kind())),
@@ -177,7 +245,9 @@ impl Item {
                 upload.key.as_str(),
             ))),
             Item::Request(request) => Some(ItemKey::request(&request.id)),
-            Item::Alias(_) | Item::Newer { .. } => None,
+            Item::Sweep(_) => Some(ItemKey::sweep(SweepItem::Cursor)),
+            Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
+            Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,
         }
     }
 }

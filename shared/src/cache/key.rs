@@ -146,6 +146,14 @@ impl ItemKey {
         }
     }
 
+    /// Returns the key of an item of the sweep's own.
+    pub fn sweep(item: SweepItem) -> Self {
+        Self {
+            partition: hash("sweep\n"),
+            sort: item.as_str().to_owned(),
+        }
+    }
+
     /// Returns the path of the blob that the build with this token makes for this entry.
     ///
     /// Only that build ever writes it; the entry's key can be read off it.
@@ -164,6 +172,33 @@ impl ItemKey {
             partition: partition.to_owned(),
             sort: sort.to_owned(),
         })
+    }
+}
+
+/// What the sweep keeps from one run to the next, an item each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SweepItem {
+    /// Where it is.
+    Cursor,
+    /// What the pass that is under way found behind so far.
+    Gathering,
+    /// What the last whole pass found behind.
+    Manifest,
+    /// What this pass asked the refresh lane for.
+    Asked,
+    /// What the last whole pass counted.
+    Rollout,
+}
+
+impl SweepItem {
+    const fn as_str(self) -> &'static str {
+        match self {
+            SweepItem::Cursor => "cursor",
+            SweepItem::Gathering => "gathering",
+            SweepItem::Manifest => "manifest",
+            SweepItem::Asked => "asked",
+            SweepItem::Rollout => "rollout",
+        }
     }
 }
 

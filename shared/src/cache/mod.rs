@@ -22,6 +22,7 @@ mod key;
 mod kind;
 mod record;
 mod retention;
+mod sweep;
 mod token;
 mod version;
 
@@ -30,11 +31,16 @@ pub use decide::{Decision, Reader, decide};
 pub use derived::{DeriveJob, Derived};
 pub use invariants::violations;
 pub use item::{
-    Alias, Dif, Item, Request, RequestBody, SCHEMA, Stored, Upload, UploadState, UploadedObject,
+    Alias, Dif, Item, Request, RequestBody, Rollout, SCHEMA, SegmentProgress, Stored, SweepCursor,
+    Upload, UploadState, UploadedObject,
 };
-pub use key::{ItemKey, ModuleKey, Sought};
+pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;
 pub use record::{Ask, BlobRef, Entry, IndexRef, Lane, Lease, Placeholder, Probes, Ready, Suspect};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
+pub use sweep::{
+    Ages, Behind, Cut, Drained, Estimate, KindTally, Manifest, Standing, Tally, entry_bytes,
+    standing, wants_refresh,
+};
 pub use token::{Revision, Token};
 pub use version::{Converter, current_version};

@@ -64,6 +64,20 @@ impl Missing {
 }
 
 impl Cause {
+    /// Returns the word that reports and metrics carry, without the limit.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Cause::NotFound => "not_found",
+            Cause::PermissionDenied => "permission_denied",
+            Cause::DownloadFailed => "download_failed",
+            Cause::Timeout => "timeout",
+            Cause::Malformed => "malformed",
+            Cause::Unsupported => "unsupported",
+            Cause::TooLarge { .. } => "too_large",
+            Cause::Crashed => "crashed",
+        }
+    }
+
     /// Tells whether a newer converter may succeed where this one failed, on the same bytes.
     pub fn belongs_to_the_converter(self) -> bool {
         match self {

@@ -1,10 +1,122 @@
-//! What became of an upload.
+//! What became of an upload, and what a request for a module would read. Changes nothing.
 
-use super::Error;
+use serde::Serialize;
+
 use super::symbolicate::Symbolicator;
-use crate::cache::{Item, ItemKey, Upload};
-use crate::domain::Location;
-use crate::ports::Consistency;
+use super::{Error, Invocation};
+use crate::cache::{
+    Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader,
+    Ready, Upload, decide,
+};
+use crate::domain::{
+    Candidate, DifRef, FileType, Location, Missing, ModuleId, Quality, Scope, SourceKey, Timestamp,
+};
+use crate::ports::{Consistency, StoreError};
+
+/// A record that a request for a module would read, whether it is there or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explained {
+    /// Whose it is.
+    pub scope: Scope,
+    /// Where its DIFs are.
+    pub source: SourceKey,
+    /// The id it is filed under.
+    pub module: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait` or `build`.
+    pub state: &'static str,
+    /// Until when it would wait at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_until: Option<Timestamp>,
+    /// What the record says; nothing where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<ExplainedRecord>,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedRecord {
+    /// The newest state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ExplainedState>,
+    /// The state of a lower version, kept for an older build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older: Option<ExplainedState>,
+    /// Why there is nothing, or nothing newer, and when to try again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<ExplainedPlaceholder>,
+    /// Who builds it, or vanished over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<ExplainedLease>,
+    /// Which lane was asked, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask: Option<ExplainedAsk>,
+    /// Holders that vanished.
+    pub attempts: u32,
+    /// Before this time no lease is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
+    /// When it was last read, give or take an hour.
+    pub last_used_at: Timestamp,
+    /// The DIFs that were tried, with their sizes and durations.
+    pub candidates: Vec<Candidate>,
+}
+
+/// What a record says of a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedState {
+    /// The generation of its format.
+    pub version: u32,
+    /// What made it.
+    pub converter: Converter,
+    /// Whether something better may turn up.
+    pub quality: Quality,
+    /// The size of its blob.
+    pub bytes: u64,
+    /// The type of the DIF that it was made from.
+    pub file_type: FileType,
+    /// The architecture.
+    pub arch: String,
+    /// The DIFs that it was made from.
+    pub made_from: Vec<DifRef>,
+    /// When it was published.
+    pub derived_at: Timestamp,
+}
+
+/// What a record says of a failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedPlaceholder {
+    /// Why.
+    #[serde(flatten)]
+    pub missing: Missing,
+    /// From when on another attempt may be made.
+    pub retry_at: Timestamp,
+    /// What failed.
+    pub converter: Converter,
+    /// How often in a row it failed for this cause before.
+    pub repeats: u32,
+}
+
+/// What a record says of who builds; not the token, which is the right to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedLease {
+    /// The request id of who builds.
+    pub holder: String,
+    /// When the lease ends unless it is extended.
+    pub until: Timestamp,
+    /// Whether it holds now.
+    pub is_live: bool,
+}
+
+/// What a record says of an ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedAsk {
+    /// The queue its message waits in.
+    pub lane: Lane,
+    /// When it was asked.
+    pub at: Timestamp,
+}
 
 impl Symbolicator {
     /// Tells what became of an upload; `None` where no event of this key was seen. Changes nothing.
@@ -18,5 +130,140 @@ impl Symbolicator {
                 Item::Upload(upload) => Some(upload),
                 _ => None,
             }))
+    }
+
+    /// Tells of every record that a request in this scope would read for a module. Changes nothing.
+    ///
+    /// One round of reads; two where a code id leads to a debug id, as it takes a request.
+    pub async fn explain_module(
+        &self,
+        invocation: &Invocation,
+        id: &ModuleId,
+        scope: &Scope,
+    ) -> Result<Vec<Explained>, Error> {
+        let mut modules: Vec<ModuleKey> = scope
+            .readable()
+            .into_iter()
+            .map(|scope| ModuleKey::uploads(scope, id))
+            .collect();
+        let aliases: Vec<ItemKey> = match id {
+            ModuleId::Code(_) => modules.iter().map(ModuleKey::alias).collect(),
+            ModuleId::Debug(_) => Vec::new(),
+        };
+        let (mut records, targets) = self.explained(invocation, &modules, &aliases).await?;
+        modules = targets;
+        if !modules.is_empty() {
+            records.extend(self.explained(invocation, &modules, &[]).await?.0);
+        }
+        Ok(records)
+    }
+
+    /// Reads the entries of modules and what aliases lead to, strongly, in one round.
+    async fn explained(
+        &self,
+        invocation: &Invocation,
+        modules: &[ModuleKey],
+        aliases: &[ItemKey],
+    ) -> Result<(Vec<Explained>, Vec<ModuleKey>), StoreError> {
+        let entries: Vec<(&ModuleKey, Kind)> = modules
+            .iter()
+            .flat_map(|module| Kind::ALL.map(|kind| (module, kind)))
+            .collect();
+        let keys = entries.iter().map(|(module, kind)| module.entry(*kind));
+        let keys: Vec<ItemKey> = keys.chain(aliases.iter().cloned()).collect();
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let mut items = loaded
+            .into_iter()
+            .map(|stored| stored.map(|stored| stored.item));
+        let (reader, now) = (self.settings.reader(), invocation.now());
+        let explain = |((module, kind), item): ((&ModuleKey, Kind), Option<Item>)| {
+            let entry = match item {
+                Some(Item::Entry(entry)) => Some(entry),
+                _ => None,
+            };
+            Explained::of(module, kind, entry.as_ref(), &reader, now)
+        };
+        let records = entries
+            .into_iter()
+            .zip(items.by_ref())
+            .map(explain)
+            .collect();
+        let target = |item| match item {
+            Some(Item::Alias(alias)) => Some(alias.target),
+            _ => None,
+        };
+        Ok((records, items.filter_map(target).collect()))
+    }
+}
+
+impl Explained {
+    fn of(
+        module: &ModuleKey,
+        kind: Kind,
+        entry: Option<&Entry>,
+        reader: &Reader,
+        now: Timestamp,
+    ) -> Self {
+        let decision = decide(entry, reader, now);
+        let waits_until = match &decision {
+            Decision::Wait { until } => Some(*until),
+            _ => None,
+        };
+        let state = match decision {
+            Decision::Use(_) => "use",
+            Decision::UseAndUpgrade(_) => "use_and_upgrade",
+            Decision::UseOlder(_) => "use_older",
+            Decision::Missing(_) => "missing",
+            Decision::Wait { .. } => "wait",
+            Decision::Build => "build",
+        };
+        Self {
+            scope: module.scope.clone(),
+            source: module.source.clone(),
+            module: module.module.clone(),
+            kind,
+            state,
+            waits_until,
+            record: entry.map(|entry| ExplainedRecord::of(entry, now)),
+        }
+    }
+}
+
+impl ExplainedRecord {
+    fn of(entry: &Entry, now: Timestamp) -> Self {
+        let state = |ready: &Ready| ExplainedState {
+            version: ready.version,
+            converter: ready.converter,
+            quality: ready.quality,
+            bytes: ready.blob.bytes,
+            file_type: ready.file_type,
+            arch: ready.arch.clone(),
+            made_from: ready.made_from.clone(),
+            derived_at: ready.derived_at,
+        };
+        let placeholder = |placeholder: &Placeholder| ExplainedPlaceholder {
+            missing: placeholder.missing.clone(),
+            retry_at: placeholder.retry_at,
+            converter: placeholder.converter,
+            repeats: placeholder.repeats,
+        };
+        Self {
+            ready: entry.ready().map(state),
+            older: entry.older().map(state),
+            missing: entry.missing().map(placeholder),
+            lease: entry.lease().map(|lease| ExplainedLease {
+                holder: lease.holder.clone(),
+                until: lease.until,
+                is_live: entry.live_lease(now).is_some(),
+            }),
+            ask: entry.ask().map(|Ask { lane, at, .. }| ExplainedAsk {
+                lane: *lane,
+                at: *at,
+            }),
+            attempts: entry.attempts(),
+            not_before: entry.not_before(),
+            last_used_at: entry.last_used_at(),
+            candidates: entry.candidates().to_vec(),
+        }
     }
 }

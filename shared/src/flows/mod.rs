@@ -4,7 +4,7 @@
 //!   end in [`build`]: lease, [`find`], [`fetch`], parse, publish.
 //! - *A request becomes a response*: [`symbolicate`], which reads through [`memory`], and [`requests`] for those that
 //!   were answered `pending`.
-//! - *A schedule removes what is no longer used*: [`prune`].
+//! - *A schedule removes what is no longer used*: [`prune`], which also counts for [`rollout`].
 //!
 //! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
 
@@ -18,6 +18,7 @@ mod invocation;
 pub mod memory;
 pub mod prune;
 pub mod requests;
+pub mod rollout;
 mod settings;
 pub mod symbolicate;
 mod update;

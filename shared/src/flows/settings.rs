@@ -24,6 +24,12 @@ pub struct Settings {
     pub sources: Vec<HttpSource>,
     /// The absence of a DIF from a public source is remembered for this long.
     pub retry_public_misses_after: Duration,
+    /// What the sweep may read of the records in a second, in DynamoDB's read units; 0: as fast as it can.
+    pub sweep_read_units: u64,
+    /// An upload that was not heard of, or is pending, for longer than this is looked after.
+    pub reconcile_after: Duration,
+    /// Bytes that derived caches may have together; 0: as many as they like.
+    pub derived_budget_bytes: u64,
     /// Derived caches that stay in memory between requests, in bytes.
     pub memory_cache_bytes: u64,
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::StoreError;
-use crate::domain::{Location, Missing};
+use crate::domain::{Location, Missing, Timestamp};
 
 /// Reads the DIFs of one source.
 #[async_trait]
@@ -24,6 +24,33 @@ pub trait DifReader: Debug + Send + Sync {
         etag: &str,
         range: Range<u64>,
     ) -> Result<Bytes, DifError>;
+}
+
+/// Lists the DIFs of a source that can be listed: the bucket that users upload to.
+#[async_trait]
+pub trait DifListing: Debug + Send + Sync {
+    /// Lists DIFs in byte order of their locations, beginning behind `after`; at most 1,000.
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError>;
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DifPage {
+    /// The DIFs, in byte order of their locations.
+    pub difs: Vec<ListedDif>,
+    /// Whether there are more behind the last one.
+    pub more: bool,
+}
+
+/// What a listing says of a DIF.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedDif {
+    /// Where it is.
+    pub location: Location,
+    /// Identity of its bytes.
+    pub etag: String,
+    /// When it was written.
+    pub modified_at: Timestamp,
 }
 
 /// What is at a location.

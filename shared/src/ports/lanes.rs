@@ -8,12 +8,23 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::cache::{Converter, Kind, Lane, ModuleKey, Token};
+use crate::domain::Location;
 
 /// The queues that `derive` serves.
 #[async_trait]
 pub trait Lanes: Debug + Send + Sync {
     /// Sends a message, to be seen after `delay` (at most 15 minutes).
     async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError>;
+
+    /// Sends a message to the uploads lane, to be seen at once.
+    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError>;
+}
+
+/// Asks to compare what is known of a key of the uploads bucket with what is there, as its lost event would have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReconcileMessage {
+    /// The key, as it is: not encoded as those of S3's events are.
+    pub reconcile: Location,
 }
 
 /// Asks for the derived caches of a module. The newest build decides which version to make.

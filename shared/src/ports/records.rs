@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::cache::{ItemKey, Revision, Stored};
@@ -34,8 +35,10 @@ pub trait RecordStore: Debug + Send + Sync {
     /// Removes the item if its revision is still `expected`.
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError>;
 
-    /// Returns one page of all items, in no particular order; those that cannot be read are left out.
-    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError>;
+    /// Returns one page of a segment of all items, in no particular order; those that cannot be read are left out.
+    ///
+    /// `after` is where an earlier page of the same segment ended.
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError>;
 }
 
 /// How fresh a read must be.
@@ -73,8 +76,23 @@ pub enum Removed {
     Lost(Stored),
 }
 
-/// Where a walk over all items goes on. Only the store that returned it can read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One of several parts of all items, which can be walked side by side: each item is in exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Which one, from zero.
+    pub index: u32,
+    /// How many there are; at least one.
+    pub of: u32,
+}
+
+impl Segment {
+    /// All items.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+}
+
+/// Where a walk over a segment goes on. Only the store that returned it can read it, for the same segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Cursor(pub ItemKey);
 
 /// One page of all items.
@@ -84,4 +102,6 @@ pub struct Page {
     pub items: Vec<(ItemKey, Stored)>,
     /// Where to go on; `None` at the end.
     pub next: Option<Cursor>,
+    /// What reading it consumed, in DynamoDB's read units: half a one for each 4 KB.
+    pub read_units: f64,
 }

@@ -54,10 +54,7 @@ impl App {
         Ok(Builder {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
-            uploads: Arc::new(S3Difs::new(
-                self.clients.s3.clone(),
-                self.config.uploads_bucket.clone(),
-            )),
+            uploads: Arc::new(self.uploads()),
             servers: Arc::new(HttpServers::new(self.config.allow_private_sources)?),
             lanes: Arc::new(self.lanes()),
             deriver: Arc::new(ProcessDeriver::new(executable, limits, scratch)),
@@ -70,8 +67,15 @@ impl App {
         Pruner {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
+            uploads: Arc::new(self.uploads()),
+            listing: Arc::new(self.uploads()),
+            lanes: Arc::new(self.lanes()),
             settings: self.config.settings.clone(),
         }
+    }
+
+    fn uploads(&self) -> S3Difs {
+        S3Difs::new(self.clients.s3.clone(), self.config.uploads_bucket.clone())
     }
 
     fn records(&self) -> DynamoRecords {

@@ -133,6 +133,9 @@ impl Config {
                 orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
                 sources: env.sources("SOURCES"),
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
+                sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
+                reconcile_after: env.seconds("RECONCILE_AFTER"),
+                derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
                 memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),
             },
         };

@@ -2,10 +2,12 @@
 
 mod app;
 mod config;
+mod metrics;
 pub mod parser;
 mod run;
 mod telemetry;
 
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv};
+pub use metrics::emit_rollout;
 pub use run::{diagnostic, invocation, run};

@@ -3,13 +3,16 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::domain::{Cause, Location};
-use symdepot::ports::{DifError, DifReader, StoreErrorKind};
+use symdepot::ports::{DifError, DifListing, DifReader, StoreErrorKind};
 
 /// Puts DIFs into the source under test, as its users do.
 #[async_trait]
 pub trait Uploads: Send + Sync {
     /// Returns what reads them.
     fn reader(&self) -> &dyn DifReader;
+
+    /// Returns what lists them.
+    fn listing(&self) -> &dyn DifListing;
 
     /// Puts a DIF there, whatever was there before.
     async fn put(&self, location: &str, body: Bytes);
@@ -132,6 +135,28 @@ pub async fn a_dif_that_changes_while_it_is_read_is_noticed(uploads: &dyn Upload
             .unwrap_err(),
     );
     assert_missing(&uploads.reader().stat(&location).await.unwrap_err());
+}
+
+/// DIFs are listed in byte order of their locations, on pages that continue each other, with the etags they are read by.
+pub async fn difs_are_listed_page_by_page(uploads: &dyn Uploads) {
+    let odd = "global/listed/ä b+c%20/../🦀//x";
+    let mut paths: Vec<String> = (0..1001)
+        .map(|number| format!("global/listed/{number:05}"))
+        .chain([odd.to_owned()])
+        .collect();
+    for path in &paths {
+        uploads.put(path, Bytes::from_static(b"0123456789")).await;
+    }
+    paths.sort_unstable();
+    let first = uploads.listing().list(None).await.unwrap();
+    assert_eq!((first.difs.len(), first.more), (1000, true));
+    let last = first.difs.last().map(|dif| &dif.location);
+    let second = uploads.listing().list(last).await.unwrap();
+    assert_eq!((second.difs.len(), second.more), (2, false));
+    let listed: Vec<_> = first.difs.iter().chain(&second.difs).collect();
+    assert!(listed.iter().map(|dif| dif.location.as_str()).eq(&paths));
+    let stat = uploads.reader().stat(&Location::new(odd)).await.unwrap();
+    assert!(listed.iter().all(|dif| dif.etag == stat.etag));
 }
 
 fn assert_missing(error: &DifError) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use futures::stream::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use symdepot::cache::{Item, ItemKey, Revision, Stored};
-use symdepot::ports::{Consistency, Cursor, RecordStore, Removed, Replaced, StoreErrorKind};
+use symdepot::ports::{
+    Consistency, Cursor, RecordStore, Removed, Replaced, Segment, StoreErrorKind,
+};
 use tokio::task::JoinSet;
 
 /// The store under test, shared by writers that race.
@@ -357,7 +359,7 @@ pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
     let (mut met, mut pages, mut cursor): (BTreeMap<_, _>, _, Option<Cursor>) =
         (BTreeMap::new(), 0, None);
     loop {
-        let page = records.page(cursor.as_ref()).await.unwrap();
+        let page = records.page(Segment::WHOLE, cursor.as_ref()).await.unwrap();
         pages += 1;
         for (key, stored) in page
             .items
@@ -382,6 +384,41 @@ pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
         items.len()
     );
     assert!(pages > 1, "the contract says nothing about a single page");
+}
+
+/// Walks over all segments together meet each item once, share them out, and say what reading them consumed.
+pub async fn segments_share_out_the_items(records: &Records) {
+    let items: BTreeMap<_, _> = (0..1200)
+        .map(|number| (key("segments", number), sized(number as u64, 900)))
+        .collect();
+    write_all(records, items.clone().into_iter().collect()).await;
+    let (mut met, mut read_units) = (BTreeMap::new(), 0.0);
+    for index in 0..3 {
+        let (segment, mut cursor, before) = (Segment { index, of: 3 }, None, met.len());
+        loop {
+            let page = records.page(segment, cursor.as_ref()).await.unwrap();
+            read_units += page.read_units;
+            for (key, stored) in page
+                .items
+                .into_iter()
+                .filter(|(key, _)| key.partition.starts_with("segments-"))
+            {
+                assert_eq!(
+                    met.insert(key.clone(), stored),
+                    None,
+                    "{key:?} was met twice"
+                );
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert!(met.len() > before + 200, "segment {index} has hardly any");
+    }
+    assert!(met == items, "{} of {} were met", met.len(), items.len());
+    // 1,200 items of about 1 KB each, half a unit for 4 KB.
+    assert!((100.0..600.0).contains(&read_units), "{read_units}");
 }
 
 /// What a newer build wrote is told as such, and neither written nor removed, even by who knows its revision.
@@ -499,6 +536,10 @@ fn items_of_every_type() -> Vec<Item> {
         "blob": {"path": "derived/x", "bytes": u64::MAX, "checksum": u64::MAX, "index": {"offset": (1u64 << 53) + 1, "length": 0}},
         "made_from": [dif, dif], "derived_at": 0, "converter": 1,
     });
+    let tally = json!({"kinds": {"symcache": {
+        "current": 1, "behind": u64::MAX, "dif_gone": 0, "failed": {"malformed": 1}, "unbuilt": 0, "older": 0, "in_lane": 0, "bytes": 1,
+    }}, "uploads": 1, "ages": [0, 1]});
+    let drained = json!({"answered": 1, "standing": 0, "seconds": 3600});
     [
         json!({"type": "entry", "module": module, "kind": "ppdbcache", "last_used_at": 0}),
         json!({
@@ -521,6 +562,16 @@ fn items_of_every_type() -> Vec<Item> {
         json!({"type": "dif", "module": module, "dif": dif, "sequencer": "00", "size": 1, "file_type": "breakpad", "features": features}),
         json!({"type": "request", "id": "1", "scope": "global", "body": {"inline": "{\"stacktraces\": []}"}, "expires_at": 1}),
         json!({"type": "request", "id": "2", "scope": "acme", "body": {"blob": "requests/2"}, "expires_at": u64::MAX}),
+        json!({
+            "type": "sweep", "pass": 1, "began_at": 1, "segments": ["begin", {"after": {"partition": "p", "sort": "s"}}, "done"],
+            "tally": tally, "drained": drained, "cut": {"all_before": 1, "some_before": 2, "some_bytes": u64::MAX},
+            "uploads_after": "global/größe", "blobs_after": "derived/x",
+        }),
+        json!({"type": "manifest", "at": 1, "entries": [
+            {"scope": "acme", "source": "uploads", "module": "m", "kind": "symcache", "last_used_at": u64::MAX},
+            {"scope": "acme", "source": "uploads", "module": "m", "kind": "cficache", "last_used_at": 0, "ask": "00"},
+        ]}),
+        json!({"type": "rollout", "pass": 1, "began_at": 1, "at": 2, "converter": 1, "tally": tally, "drained": drained}),
     ]
     .map(item)
     .into()

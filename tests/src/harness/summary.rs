@@ -43,6 +43,9 @@ pub(super) fn of(world: &World) -> String {
                 format!("upload {} {state} [{}]", upload.key, ids.join(", "))
             }
             Item::Request(request) => format!("request in {}", request.scope),
+            Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
+                format!("{} of the sweep", key.sort)
+            }
             Item::Newer { schema } => format!("newer item of schema {schema} at {}", key.sort),
         })
         .collect();

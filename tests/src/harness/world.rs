@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use symdepot::adapters::faulty::{Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyRecords};
+use symdepot::adapters::faulty::{
+    Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyListing, FaultyRecords,
+};
 use symdepot::adapters::memory::{
     MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, MemoryServers, SentMessage,
 };
@@ -100,6 +102,9 @@ impl World {
             parser_memory_bytes: 2 << 30,
             request_lifetime: Duration::from_secs(3600),
             orphan_min_age: Duration::from_secs(3600),
+            sweep_read_units: 0,
+            reconcile_after: Duration::from_secs(3600),
+            derived_budget_bytes: 0,
             memory_cache_bytes: 64 << 20,
             sources: Vec::new(),
             retry_public_misses_after: Duration::from_secs(24 * 3600),
@@ -200,6 +205,7 @@ impl World {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&drawn.to_le_bytes());
         self.caches.set_now(self.now());
+        self.uploads.set_now(self.now());
         Invocation::new(
             format!("invocation {drawn}"),
             EPOCH + self.began.elapsed(),
@@ -212,6 +218,7 @@ impl World {
 
     /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has delivered yet.
     pub fn put(&self, key: &str, body: impl Into<Bytes>) -> UploadEvent {
+        self.uploads.set_now(self.now());
         self.uploads.put(&Location::new(key), body);
         self.event(key, UploadChange::Created)
     }
@@ -256,6 +263,12 @@ impl World {
         self.settle().await;
     }
 
+    /// Delivers a message that asks to reconcile a key, once.
+    pub async fn reconcile(&self, key: &str) -> Delivery {
+        let invocation = self.invocation(DERIVE_TIME);
+        Box::pin(self.builder.reconcile(&invocation, key)).await
+    }
+
     /// Delivers a message of a lane, once.
     pub async fn serve(&self, message: &LaneMessage) -> Delivery {
         self.serve_within(message, DERIVE_TIME).await
@@ -270,8 +283,14 @@ impl World {
     /// Delivers everything that waits in the lanes, each at its time, until nothing does.
     pub async fn settle(&self) {
         for _ in 0..MOST_MESSAGES {
+            let reconciled = self.lanes.drain_reconciled();
+            for location in &reconciled {
+                self.reconcile(location.as_str())
+                    .await
+                    .unwrap_or_else(|error| panic!("{location}: {error}"));
+            }
             let mut waiting = self.lanes.drain();
-            if waiting.is_empty() {
+            if waiting.is_empty() && reconciled.is_empty() {
                 return;
             }
             waiting.sort_by_key(|sent| sent.delay);
@@ -352,21 +371,32 @@ impl World {
 
     /// Sweeps.
     pub async fn prune(&self) -> Result<Report, Error> {
-        self.sweep(false).await
+        self.sweep(false, DERIVE_TIME).await
     }
 
     /// Says what a sweep would do.
     pub async fn prune_dry(&self) -> Result<Report, Error> {
-        self.sweep(true).await
+        self.sweep(true, DERIVE_TIME).await
     }
 
-    async fn sweep(&self, dry_run: bool) -> Result<Report, Error> {
+    /// Sweeps for a time.
+    pub async fn prune_within(&self, time: Duration) -> Result<Report, Error> {
+        self.sweep(false, time).await
+    }
+
+    async fn sweep(&self, dry_run: bool, time: Duration) -> Result<Report, Error> {
         let pruner = Pruner {
             records: self.builder.records.clone(),
             caches: self.builder.caches.clone(),
+            uploads: self.builder.uploads.clone(),
+            listing: Arc::new(FaultyListing::new(
+                self.uploads.clone(),
+                self.faults.clone(),
+            )),
+            lanes: self.builder.lanes.clone(),
             settings: self.settings.clone(),
         };
-        Box::pin(pruner.prune(&self.invocation(DERIVE_TIME), dry_run)).await
+        Box::pin(pruner.prune(&self.invocation(time), dry_run)).await
     }
 
     // What is stored.

@@ -30,6 +30,20 @@ pub struct Reply {
     pub body: Value,
 }
 
+/// Returns a client for loopback.
+///
+/// # Errors
+/// There is no way to make HTTP requests on this machine.
+pub fn http_client() -> reqwest::Result<reqwest::Client> {
+    // It can do TLS, because the adapter to symbol servers has it do so; then it wants to know by what, though none is done.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Whatever proxy this machine uses does not know our loopback ports.
+    reqwest::Client::builder()
+        .no_proxy()
+        .tcp_nodelay(true)
+        .build()
+}
+
 impl Client {
     /// Returns a client of the stack at these addresses. Connects to nothing.
     ///
@@ -41,12 +55,7 @@ impl Client {
             url: addresses.gateway.clone(),
             source: source.into(),
         };
-        // Whatever proxy this machine uses does not know our loopback ports.
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .tcp_nodelay(true)
-            .build()
-            .map_err(unusable)?;
+        let http = http_client().map_err(unusable)?;
         let config = aws_sdk_s3::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .http_client(aws_smithy_http_client::Builder::new().build_http())

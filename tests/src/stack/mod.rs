@@ -12,7 +12,7 @@ mod stats;
 
 pub use addresses::Addresses;
 pub use binaries::{Binaries, checkout, fixture, template};
-pub use client::{Client, Reply};
+pub use client::{Client, Reply, http_client};
 pub use local::{LocalStack, Options};
 pub use processes::Process;
 pub use stats::{FunctionCounts, Spread, Stats};

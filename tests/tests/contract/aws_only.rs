@@ -8,9 +8,11 @@ use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsLanes};
 use symdepot::cache::{Converter, ItemKey, Kind, Lane, ModuleKey, Token};
 use symdepot::domain::{Location, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, StoreErrorKind,
+    BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
+    StoreErrorKind,
 };
 use symdepot_tests::contract::{self, blobs::Blobs};
+use symdepot_tests::stack::http_client;
 
 use crate::backends::Aws;
 
@@ -55,7 +57,7 @@ async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
         .presign("derived/ä b/1", Duration::from_secs(60))
         .await
         .unwrap();
-    let http = reqwest::Client::new();
+    let http = http_client().unwrap();
     assert_eq!(
         http.get(&url).send().await.unwrap().bytes().await.unwrap(),
         &b"0123456789"[..]
@@ -119,7 +121,7 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
     let error = records.load(&[key], Consistency::Strong).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Bug, "{error:?}");
     assert_eq!(
-        records.page(None).await.unwrap_err().kind(),
+        records.page(Segment::WHOLE, None).await.unwrap_err().kind(),
         StoreErrorKind::Bug
     );
 }

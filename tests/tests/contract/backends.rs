@@ -18,7 +18,7 @@ use local_stack::{dynamodb, s3, sqs};
 use symdepot::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs};
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryRecords};
 use symdepot::domain::Location;
-use symdepot::ports::DifReader;
+use symdepot::ports::{DifListing, DifReader};
 use symdepot_tests::contract::blobs::Blobs;
 use symdepot_tests::contract::difs::Uploads;
 use symdepot_tests::contract::records::Records;
@@ -285,6 +285,13 @@ pub(crate) enum AnyUploads {
 #[async_trait]
 impl Uploads for AnyUploads {
     fn reader(&self) -> &dyn DifReader {
+        match self {
+            Self::Memory(difs) => difs,
+            Self::S3 { difs, .. } => difs,
+        }
+    }
+
+    fn listing(&self) -> &dyn DifListing {
         match self {
             Self::Memory(difs) => difs,
             Self::S3 { difs, .. } => difs,

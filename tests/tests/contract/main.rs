@@ -61,6 +61,7 @@ promises!(
     an_item_that_was_made_again_is_another_one,
     a_partition_is_listed_in_the_order_of_its_sort_keys,
     a_walk_over_the_pages_meets_every_item_once,
+    segments_share_out_the_items,
 );
 
 promises!(
@@ -80,4 +81,5 @@ promises!(
     a_range_beyond_the_dif_is_a_fault,
     a_dif_that_is_not_there_is_missing,
     a_dif_that_changes_while_it_is_read_is_noticed,
+    difs_are_listed_page_by_page,
 );

@@ -13,7 +13,7 @@ use symdepot::cache::{
 };
 use symdepot::domain::{Cause, Location, Scope, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, Created, DifError, DifReader, LaneMessage, Lanes, RecordStore,
+    BlobStore, Consistency, Created, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
     StoreError, StoreErrorKind,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -278,7 +278,11 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
             records(&script).await.query("p").await.map(drop)
         }),
         throttled(table("RequestLimitExceeded"), async |script| {
-            records(&script).await.page(None).await.map(drop)
+            records(&script)
+                .await
+                .page(Segment::WHOLE, None)
+                .await
+                .map(drop)
         }),
         throttled(
             table("ProvisionedThroughputExceededException"),

@@ -14,6 +14,7 @@ mod reference;
 mod regressions;
 mod requests;
 mod servers;
+mod sweeping;
 mod updates;
 mod uploads;
 

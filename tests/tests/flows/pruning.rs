@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::cache::{ItemKey, Kind, Revision, Token, UploadState};
+use symdepot::cache::{ItemKey, Kind, Revision, SweepItem, Token, UploadState};
 use symdepot::domain::Scope;
 use symdepot::flows::prune::Report;
 use symdepot::ports::BlobStore;
@@ -13,6 +13,13 @@ use crate::{CHECKSUM, CRASH};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Returns the number of items that are not the sweep's own.
+fn stored(world: &World) -> usize {
+    let own = ItemKey::sweep(SweepItem::Cursor).partition;
+    let items = world.records.items();
+    items.iter().filter(|(key, _)| key.partition != own).count()
+}
 
 /// Two modules, of which one is used for six days and the other never.
 async fn after_eight_days() -> World {
@@ -83,12 +90,13 @@ async fn a_dry_run_says_what_a_run_does_and_changes_nothing() {
         (items, blobs)
     );
     let done = world.prune().await.unwrap();
-    assert_eq!((said.retired, said.orphans), (3, 1));
+    assert_eq!((said.retired, said.orphans, said.said.len()), (3, 1, 4));
     // What is retired in earnest is not there any more when the blobs are looked at.
     assert_eq!(
         Report {
             dry_run: false,
             blobs: done.blobs,
+            said: Vec::new(),
             ..said
         },
         done
@@ -184,7 +192,7 @@ async fn expired_requests_and_tombstones_are_removed() {
     assert_eq!((report.expired, report.items["request"]), (150, 150));
     world.pass(15 * DAY).await;
     assert_eq!(world.prune().await.unwrap().expired, 1);
-    assert_eq!(world.records.items(), Vec::new());
+    assert_eq!(stored(&world), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,10 +238,7 @@ async fn items_of_a_newer_build_and_their_blobs_are_left_alone() {
         (report.items["newer"], report.retired, report.orphans),
         (2, 0, 0)
     );
-    assert_eq!(
-        (world.records.items().len(), world.caches.paths()),
-        (2, vec![path])
-    );
+    assert_eq!((stored(&world), world.caches.paths()), (2, vec![path]));
 }
 
 #[tokio::test(start_paused = true)]

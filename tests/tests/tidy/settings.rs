@@ -12,7 +12,13 @@ fn read_by_the_code() -> BTreeSet<String> {
         .take_while(|line| line.text != "#[cfg(test)]");
     // Calls may be broken into lines.
     let text: String = lines.map(|line| line.text).collect();
-    for reading in ["env.text(\"", "env.number(\"", "env.seconds(\""] {
+    for reading in [
+        "env.text(\"",
+        "env.number(\"",
+        "env.seconds(\"",
+        "env.flag(\"",
+        "env.sources(\"",
+    ] {
         for (at, _) in text.match_indices(reading) {
             let rest = &text[at + reading.len()..];
             names.extend(rest.split('"').next().map(str::to_owned));

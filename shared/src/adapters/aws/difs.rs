@@ -6,10 +6,14 @@ use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use bytes::Bytes;
 
+use super::blobs::S3Blobs;
 use super::error::{status, store_error};
 use super::get_object::{Got, get_object, unquoted};
 use crate::domain::{Cause, Location, Missing};
-use crate::ports::{DifError, DifReader, DifStat, StoreError, StoreErrorKind};
+use crate::ports::{
+    BlobStore, BlobSummary, DifError, DifListing, DifPage, DifReader, DifStat, ListedDif,
+    StoreError, StoreErrorKind,
+};
 
 /// The DIFs in a bucket of ours. A location is a key.
 #[derive(Clone, Debug)]
@@ -112,6 +116,23 @@ impl DifReader for S3Difs {
                 ),
             ))),
         }
+    }
+}
+
+#[async_trait]
+impl DifListing for S3Difs {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError> {
+        let bucket = S3Blobs::new(self.client.clone(), &*self.bucket);
+        let page = bucket.list("", after.map(Location::as_str)).await?;
+        let listed = |blob: BlobSummary| ListedDif {
+            location: Location::new(blob.path),
+            etag: blob.etag,
+            modified_at: blob.modified_at,
+        };
+        Ok(DifPage {
+            difs: page.blobs.into_iter().map(listed).collect(),
+            more: page.more,
+        })
     }
 }
 

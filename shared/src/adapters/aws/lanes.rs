@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::error::store_error;
-use crate::cache::{Lane, ModuleKey};
-use crate::ports::{LaneMessage, Lanes, StoreError, StoreErrorKind};
+use crate::cache::Lane;
+use crate::domain::SourceKey;
+use crate::ports::{LaneMessage, Lanes, ReconcileMessage, StoreError, StoreErrorKind};
 
 /// The longest delay of a message (SQS API reference, `SendMessage`, `DelaySeconds`).
 const MAX_DELAY_SECONDS: u64 = 900;
@@ -39,6 +41,29 @@ impl SqsLanes {
     pub fn new(client: Client, urls: LaneUrls) -> Self {
         Self { client, urls }
     }
+
+    async fn send_body(
+        &self,
+        url: &str,
+        message: &(impl Serialize + Sync),
+        group: String,
+        delay: Duration,
+    ) -> Result<(), StoreError> {
+        let context = || format!("SQS SendMessage to {url}");
+        let body = serde_json::to_string(message)
+            .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
+        let sent = self
+            .client
+            .send_message()
+            .queue_url(url)
+            .message_body(ascii(&body))
+            .delay_seconds(delay_seconds(delay))
+            .message_group_id(group)
+            .send()
+            .await;
+        sent.map(drop)
+            .map_err(|error| store_error(context(), &error))
+    }
 }
 
 #[async_trait]
@@ -49,20 +74,16 @@ impl Lanes for SqsLanes {
             Lane::Uploads => &self.urls.uploads,
             Lane::Refresh => &self.urls.refresh,
         };
-        let context = || format!("SQS SendMessage to {url}");
-        let body = serde_json::to_string(message)
-            .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
-        let sent = self
-            .client
-            .send_message()
-            .queue_url(url)
-            .message_body(ascii(&body))
-            .delay_seconds(delay_seconds(delay))
-            .message_group_id(group(&message.module))
-            .send()
-            .await;
-        sent.map(drop)
-            .map_err(|error| store_error(context(), &error))
+        let group = group(message.module.scope.as_str(), &message.module.source);
+        self.send_body(url, message, group, delay).await
+    }
+
+    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError> {
+        let key = message.reconcile.as_str();
+        let scope = key.split_once('/').map_or("", |(scope, _)| scope);
+        let group = group(scope, &SourceKey::uploads());
+        self.send_body(&self.urls.uploads, message, group, Duration::ZERO)
+            .await
     }
 }
 
@@ -74,12 +95,9 @@ fn delay_seconds(delay: Duration) -> i32 {
     i32::try_from(seconds.min(MAX_DELAY_SECONDS)).unwrap_or_default()
 }
 
-/// Names the group of a module's messages, in characters that SQS allows.
-fn group(module: &ModuleKey) -> String {
-    let hash = Sha256::digest(format!(
-        "scope: {}\nsource: {}\n",
-        module.scope, module.source
-    ));
+/// Names the group of the messages of a scope and source, in characters that SQS allows.
+fn group(scope: &str, source: &SourceKey) -> String {
+    let hash = Sha256::digest(format!("scope: {scope}\nsource: {source}\n"));
     format!("{hash:x}")[..32].to_owned()
 }
 
@@ -103,7 +121,7 @@ fn ascii(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Converter, Kind, Token};
+    use crate::cache::{Converter, Kind, ModuleKey, Token};
 
     fn message(scope: &str, module: &str) -> LaneMessage {
         LaneMessage {
@@ -141,9 +159,9 @@ mod tests {
 
     #[test]
     fn scopes_are_groups_of_their_own() {
-        let group = |scope, module| group(&message(scope, module).module);
-        assert_eq!(group("acme", "a"), group("acme", "b"));
-        assert_ne!(group("acme", "a"), group("global", "a"));
-        assert_eq!(group("acme", "a").len(), 32);
+        let group = |scope| group(scope, &SourceKey::uploads());
+        assert_eq!(group("acme"), group("acme"));
+        assert_ne!(group("acme"), group("global"));
+        assert_eq!(group("acme").len(), 32);
     }
 }

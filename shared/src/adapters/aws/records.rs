@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, KeysAndAttributes, ReturnValuesOnConditionCheckFailure,
+    AttributeValue, KeysAndAttributes, ReturnConsumedCapacity, ReturnValuesOnConditionCheckFailure,
 };
 use futures::stream::{StreamExt, TryStreamExt};
 
@@ -18,7 +18,7 @@ use super::error::store_error;
 use super::record_item::{self, Attributes, PARTITION, REVISION, SCHEMA_NUMBER, SORT};
 use crate::cache::{ItemKey, Revision, SCHEMA, Stored};
 use crate::ports::{
-    Consistency, Cursor, Page, RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
+    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError, StoreErrorKind,
 };
 
 /// The most keys of one request (DynamoDB API reference, `BatchGetItem`).
@@ -250,12 +250,16 @@ impl RecordStore for DynamoRecords {
         }
     }
 
-    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+        let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let answer = self
             .client
             .scan()
             .table_name(&self.table)
             .consistent_read(false)
+            .segment(number(segment.index))
+            .total_segments(number(segment.of))
+            .return_consumed_capacity(ReturnConsumedCapacity::Total)
             .set_exclusive_start_key(after.map(|Cursor(key)| key_attributes(key)))
             .send()
             .await
@@ -281,6 +285,10 @@ impl RecordStore for DynamoRecords {
                 .map(record_item::key)
                 .transpose()?
                 .map(Cursor),
+            read_units: answer
+                .consumed_capacity
+                .and_then(|consumed| consumed.capacity_units)
+                .unwrap_or_default(),
         })
     }
 }

@@ -5,7 +5,7 @@
 //! - Redirects are followed here, not by the client: each step is checked, and credentials go to nobody but the server they
 //!   are for.
 //! - Addresses of private networks are refused when a connection is made, so that no name can be made to lead there,
-//!   see [`address`].
+//!   see `address`.
 //!
 //! Nothing here knows what is in the files, or how large they may be.
 

@@ -10,8 +10,13 @@ use bytes::Bytes;
 
 use super::Calls;
 use super::blobs::etag;
-use crate::domain::{Cause, Location, Missing};
-use crate::ports::{DifError, DifReader, DifStat, StoreError, StoreErrorKind};
+use crate::domain::{Cause, Location, Missing, Timestamp};
+use crate::ports::{
+    DifError, DifListing, DifPage, DifReader, DifStat, ListedDif, StoreError, StoreErrorKind,
+};
+
+/// DIFs on a page of a listing, as S3 has it.
+const PAGE_DIFS: usize = 1000;
 
 /// DIFs of one source, in memory. It prints as its whole state.
 #[derive(Debug, Default)]
@@ -21,21 +26,37 @@ pub struct MemoryDifs {
 
 #[derive(Debug, Default)]
 struct State {
-    difs: BTreeMap<Location, Bytes>,
+    difs: BTreeMap<Location, Dif>,
+    now: Timestamp,
     calls: Calls,
 }
 
+#[derive(Debug)]
+struct Dif {
+    body: Bytes,
+    modified_at: Timestamp,
+}
+
 impl MemoryDifs {
-    /// Returns an empty source.
+    /// Returns an empty source, in which it is the epoch.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets the time at which further DIFs are put there.
+    pub fn set_now(&self, now: Timestamp) {
+        self.lock().now = now;
     }
 
     /// Puts a DIF there, whatever was there before; returns the etag of its bytes.
     pub fn put(&self, location: &Location, body: impl Into<Bytes>) -> String {
         let body = body.into();
         let etag = etag(&body);
-        self.lock().difs.insert(location.clone(), body);
+        let mut state = self.lock();
+        let modified_at = state.now;
+        state
+            .difs
+            .insert(location.clone(), Dif { body, modified_at });
         etag
     }
 
@@ -61,7 +82,7 @@ impl MemoryDifs {
     fn find(&self, operation: &'static str, location: &Location) -> Result<Bytes, DifError> {
         let mut state = self.lock();
         state.calls.count(operation);
-        let found = state.difs.get(location).cloned();
+        let found = state.difs.get(location).map(|dif| dif.body.clone());
         found.ok_or_else(|| {
             DifError::Missing(Missing::new(
                 Cause::NotFound,
@@ -109,11 +130,37 @@ impl DifReader for MemoryDifs {
     }
 }
 
+#[async_trait]
+impl DifListing for MemoryDifs {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError> {
+        let mut state = self.lock();
+        state.calls.count("list");
+        let behind = |location: &Location| after.is_none_or(|after| location > after);
+        let mut left = state.difs.iter().filter(|(location, _)| behind(location));
+        let difs = left
+            .by_ref()
+            .take(PAGE_DIFS)
+            .map(|(location, dif)| ListedDif {
+                location: location.clone(),
+                etag: etag(&dif.body),
+                modified_at: dif.modified_at,
+            })
+            .collect();
+        Ok(DifPage {
+            difs,
+            more: left.next().is_some(),
+        })
+    }
+}
+
 impl fmt::Display for MemoryDifs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        state.difs.iter().try_for_each(|(location, body)| {
-            writeln!(f, "{location} ({} bytes, etag {})", body.len(), etag(body))
-        })
+        state
+            .difs
+            .iter()
+            .try_for_each(|(location, Dif { body, .. })| {
+                writeln!(f, "{location} ({} bytes, etag {})", body.len(), etag(body))
+            })
     }
 }

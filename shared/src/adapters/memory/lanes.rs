@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::Calls;
-use crate::ports::{LaneMessage, Lanes, StoreError};
+use crate::domain::Location;
+use crate::ports::{LaneMessage, Lanes, ReconcileMessage, StoreError};
 
 /// Lanes as lists. They print as what waits in them.
 #[derive(Debug, Default)]
@@ -18,6 +19,7 @@ pub struct MemoryLanes {
 #[derive(Debug, Default)]
 struct State {
     sent: Vec<SentMessage>,
+    reconciled: Vec<Location>,
     calls: Calls,
 }
 
@@ -46,6 +48,11 @@ impl MemoryLanes {
         std::mem::take(&mut self.lock().sent)
     }
 
+    /// Takes every key that was asked to be reconciled, in the order in which it was.
+    pub fn drain_reconciled(&self) -> Vec<Location> {
+        std::mem::take(&mut self.lock().reconciled)
+    }
+
     /// Returns what waits as readable text.
     pub fn state(&self) -> String {
         self.to_string()
@@ -72,11 +79,22 @@ impl Lanes for MemoryLanes {
         });
         Ok(())
     }
+
+    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.calls.count("reconcile");
+        state.reconciled.push(message.reconcile.clone());
+        Ok(())
+    }
 }
 
 impl fmt::Display for MemoryLanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lock()
+        let state = self.lock();
+        for location in &state.reconciled {
+            writeln!(f, "Uploads: reconcile {location}")?;
+        }
+        state
             .sent
             .iter()
             .try_for_each(|SentMessage { message, delay }| {

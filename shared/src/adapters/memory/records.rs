@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Calls;
 use super::text::write_lines;
 use crate::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
 use crate::ports::{
-    Consistency, Cursor, Page, RecordStore, Removed, Replaced, StoreError, StoreErrorKind,
+    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError, StoreErrorKind,
 };
 
 /// Items on a page: few, so that tests turn pages.
@@ -137,10 +138,16 @@ impl RecordStore for MemoryRecords {
         Ok(Removed::Done)
     }
 
-    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
         let state = self.call("page");
         let behind = |key: &ItemKey| after.is_none_or(|Cursor(after)| key > after);
-        let mut items = state.items.iter().filter(|(key, _)| behind(key));
+        let within = |key: &ItemKey| {
+            xxh3_64(key.partition.as_bytes()) % u64::from(segment.of) == u64::from(segment.index)
+        };
+        let mut items = state
+            .items
+            .iter()
+            .filter(|(key, _)| behind(key) && within(key));
         let page: Vec<_> = items
             .by_ref()
             .take(PAGE_ITEMS)
@@ -150,8 +157,21 @@ impl RecordStore for MemoryRecords {
             .next()
             .and(page.last())
             .map(|(key, _)| Cursor(key.clone()));
-        Ok(Page { items: page, next })
+        let bytes: usize = page
+            .iter()
+            .map(|(_, stored)| json_bytes(&stored.item))
+            .sum();
+        Ok(Page {
+            items: page,
+            next,
+            read_units: 0.5 * f64::from(u32::try_from(bytes.div_ceil(4096)).unwrap_or(u32::MAX)),
+        })
     }
+}
+
+/// Returns the size that an item is billed for, roughly: that of its JSON.
+fn json_bytes(item: &Item) -> usize {
+    serde_json::to_vec(item).map_or(0, |json| json.len())
 }
 
 fn may_replace(present: &Stored, expected: &Revision) -> bool {

@@ -1,6 +1,7 @@
 //! From the bytes of a body to a request, or to what is wrong with them.
 
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::error::Category;
 
 use super::{Request, RequestError};
@@ -40,14 +41,17 @@ fn explain(body: &[u8]) -> RequestError {
         Err(error) => {
             let path = error.path().to_string();
             let cause = error.into_inner();
-            match cause.classify() {
-                Category::Data => RequestError::Schema {
+            // Where the name of a variant is wanted, the parser takes `null` for a fault of syntax.
+            let is_json = || serde_json::from_slice::<Value>(body).is_ok();
+            if cause.classify() == Category::Data || is_json() {
+                RequestError::Schema {
                     path: if path == "." { String::new() } else { path },
                     cause: cause.to_string(),
-                },
-                Category::Syntax | Category::Eof | Category::Io => RequestError::Syntax {
+                }
+            } else {
+                RequestError::Syntax {
                     cause: cause.to_string(),
-                },
+                }
             }
         }
     }
@@ -86,10 +90,16 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::api::symbolicator::{FrameOrder, Sources};
+
+    #[test]
+    fn null_in_the_place_of_a_name_is_json_of_another_shape() {
+        let error = parse_request(br#"{"options": {"frame_order": null}}"#).unwrap_err();
+        assert_eq!(error.status(), 422);
+    }
 
     #[test]
     fn an_empty_request_is_one() {

@@ -35,8 +35,7 @@ impl Query {
     pub fn parse(query: &str) -> Result<Self, RequestError> {
         let error = |cause: String| RequestError::Query { cause };
         let (mut timeout, mut scope) = (None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        for (name, value) in encoded_pairs(query) {
             let twice = match &*decode(name)? {
                 "timeout" => {
                     let value = decode(value)?;
@@ -68,6 +67,18 @@ impl Query {
             scope: scope.unwrap_or_default(),
         })
     }
+}
+
+/// Reads a query as pairs of a name and a value, in their order.
+pub(in crate::api) fn query_pairs(query: &str) -> Result<Vec<(String, String)>, RequestError> {
+    encoded_pairs(query)
+        .map(|(name, value)| Ok((decode(name)?, decode(value)?)))
+        .collect()
+}
+
+fn encoded_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// Decodes a name or a value as forms encode them: `%20` and `+` are spaces.

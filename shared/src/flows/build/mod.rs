@@ -82,6 +82,16 @@ struct Held {
     token: Token,
 }
 
+/// Why there is no lease.
+enum NotTaken {
+    /// Somebody else holds it, until this time at the latest.
+    Leased { until: Timestamp },
+    /// The entry rests.
+    Resting { until: Timestamp },
+    /// It was given up as crashed, or is not ours to touch.
+    NotOurs,
+}
+
 /// What came of one kind.
 struct Made {
     outcome: Result<Ready, Missing>,
@@ -128,14 +138,34 @@ impl Builder {
                     .as_ref()
                     .is_some_and(|sought| sought.may_yield(*kind))
         };
+        let now = invocation.now();
         for kind in Kind::ALL.into_iter().filter(may_come) {
             let entry = entries.iter().find(|entry| entry.kind() == kind);
-            if !self.is_due(entry, kinds.contains(&kind), invocation.now()) {
-                continue;
-            }
-            match self.take_lease(invocation, module, kind).await {
+            let is_due = self.is_due(entry, kinds.contains(&kind), now);
+            let taken = match entry.and_then(|entry| entry.live_lease(now)) {
+                Some(lease) => Ok(Err(NotTaken::Leased { until: lease.until })),
+                None if is_due => self.take_lease(invocation, module, kind).await,
+                None => continue,
+            };
+            match taken {
                 Ok(Ok(lease)) => held.push(lease),
-                Ok(Err(until)) if kinds.contains(&kind) => later = later.max(until),
+                // Whoever has the first kind is about to take the others: two who share them would fetch the DIF twice.
+                Ok(Err(NotTaken::Leased { until })) if held.is_empty() => {
+                    let soon = now.plus(LOOK_AGAIN).min(until);
+                    let is_asked_for = entries
+                        .iter()
+                        .any(|entry| kinds.contains(&entry.kind()) && entry.ask().is_some());
+                    return Ok(match is_asked_for {
+                        true => Outcome::Later(soon),
+                        false => Outcome::Settled,
+                    });
+                }
+                Ok(Err(NotTaken::Leased { until })) if kinds.contains(&kind) => {
+                    later = later.max(Some(now.plus(LOOK_AGAIN).min(until)));
+                }
+                Ok(Err(NotTaken::Resting { until })) if kinds.contains(&kind) => {
+                    later = later.max(Some(until));
+                }
                 Ok(Err(_)) => {}
                 Err(error) => {
                     // What cannot be given back now runs out by itself.
@@ -159,13 +189,13 @@ impl Builder {
         }
     }
 
-    /// Takes the lease of a kind; else says when to come back, if at all.
+    /// Takes the lease of a kind; else says what is in the way.
     async fn take_lease(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         kind: Kind,
-    ) -> Result<Result<Held, Option<Timestamp>>, StoreError> {
+    ) -> Result<Result<Held, NotTaken>, StoreError> {
         let token = invocation.token();
         let change = Change::TakeLease {
             holder: invocation.request_id().to_owned(),
@@ -177,13 +207,12 @@ impl Builder {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
                 Ok(Held { kind, token })
             }
-            Updated::Refused(Refused::Leased, Some(entry)) => {
-                let soon = invocation.now().plus(LOOK_AGAIN);
-                Err(entry.lease().map(|lease| lease.until.min(soon)))
-            }
-            Updated::Refused(Refused::Resting { until }, _) => Err(Some(until)),
-            // Given up as crashed, or not ours to touch.
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(None),
+            Updated::Refused(Refused::Leased, Some(entry)) => Err(match entry.lease() {
+                Some(lease) => NotTaken::Leased { until: lease.until },
+                None => NotTaken::NotOurs,
+            }),
+            Updated::Refused(Refused::Resting { until }, _) => Err(NotTaken::Resting { until }),
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(NotTaken::NotOurs),
         })
     }
 
@@ -197,8 +226,7 @@ impl Builder {
     ) -> Result<Option<Timestamp>, Error> {
         let began = invocation.elapsed();
         let made = {
-            let make = self.make(invocation, module, held, open);
-            let mut make = std::pin::pin!(make);
+            let mut make = Box::pin(self.make(invocation, module, held, open));
             let time_up = tokio::time::sleep(invocation.time_left().saturating_sub(RESERVE));
             let mut time_up = std::pin::pin!(time_up);
             loop {
@@ -541,7 +569,13 @@ impl Builder {
             match stored.item {
                 Item::Entry(entry) => entries.push(entry),
                 Item::Dif(dif) => difs.push(dif),
-                Item::Alias(_) | Item::Upload(_) | Item::Request(_) | Item::Newer { .. } => {}
+                Item::Alias(_)
+                | Item::Upload(_)
+                | Item::Request(_)
+                | Item::Sweep(_)
+                | Item::Manifest(_)
+                | Item::Rollout(_)
+                | Item::Newer { .. } => {}
             }
         }
         Ok((entries, difs))

@@ -9,6 +9,8 @@
 //! 5. The module's entries are marked: what was missing is asked for, what is being built is looked at again.
 //! 6. The caches are built from the file that is still open, and the upload item becomes *applied*.
 //!
+//! An event that was lost is made up for by the sweep, which asks to *reconcile* the key.
+//!
 //! A removal makes the upload item *gone*, removes the `dif` items, and revokes what was made from it.
 
 mod filing;
@@ -21,8 +23,9 @@ use super::{Error, Invocation};
 use crate::cache::{
     Change, Converter, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject,
 };
-use crate::domain::{DifRef, Location, Scope};
-use crate::ports::{Consistency, DifError, LaneMessage, StoreError};
+use crate::domain::{Cause, DifRef, Location, Scope};
+pub use crate::ports::ReconcileMessage;
+use crate::ports::{Consistency, DifError, DifStat, LaneMessage, StoreError};
 
 use filing::{FiledModule, modules, scope_of};
 use reading::{Found, Reading};
@@ -62,6 +65,51 @@ impl Builder {
         match event.change {
             UploadChange::Created => self.created(invocation, event).await,
             UploadChange::Removed => self.removed(invocation, event).await,
+        }
+    }
+
+    /// Does what the lost event of a key would have done: compares what is known of it with what is there.
+    ///
+    /// It counts as a repetition of the last event that was seen, so that one processed meanwhile wins.
+    pub async fn reconcile(&self, invocation: &Invocation, key: &str) -> Result<(), Error> {
+        let known = self.known_upload(key).await?;
+        let change = match self.uploads.stat(&Location::new(key)).await {
+            Ok(stat) if known.as_ref().is_some_and(|known| is_about(known, &stat)) => return Ok(()),
+            Ok(_) | Err(DifError::Changed) => UploadChange::Created,
+            Err(DifError::Missing(missing)) if missing.cause == Cause::NotFound => {
+                let is_gone = |known: &Upload| known.state == UploadState::Gone;
+                if known.as_ref().is_none_or(is_gone) {
+                    return Ok(());
+                }
+                UploadChange::Removed
+            }
+            // It is there, and cannot be read now.
+            Err(DifError::Missing(_)) => return Ok(()),
+            Err(DifError::Store(error)) => return Err(error.into()),
+        };
+        // Pending again, as if its last event had come a second time; unless something happens to it at this moment.
+        if let Some(known) = &known {
+            let again = |present: Option<&Item>| {
+                let is_known = present == Some(&Item::Upload(known.clone()));
+                let pending = Upload {
+                    state: UploadState::Pending,
+                    ..known.clone()
+                };
+                is_known.then_some(Item::Upload(pending))
+            };
+            let item = ItemKey::upload(&Location::new(key));
+            if !self.update(invocation).make(&item, again).await? {
+                return Ok(());
+            }
+        }
+        let event = UploadEvent {
+            key: key.to_owned(),
+            sequencer: known.map(|known| known.sequencer).unwrap_or_default(),
+            change,
+        };
+        match change {
+            UploadChange::Created => self.created(invocation, &event).await,
+            UploadChange::Removed => self.removed(invocation, &event).await,
         }
     }
 
@@ -396,6 +444,15 @@ fn ignored(upload: &Upload, reason: String) -> Upload {
 fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
     let order = order(&event.sequencer, &known.sequencer);
     order.is_lt() || (order.is_eq() && known.state != UploadState::Pending)
+}
+
+/// Tells whether nothing is left to do about an upload: its item is about these bytes, and says what became of them.
+fn is_about(known: &Upload, stat: &DifStat) -> bool {
+    let is_done = matches!(
+        known.state,
+        UploadState::Applied | UploadState::Ignored { .. }
+    );
+    is_done && known.etag == stat.etag
 }
 
 /// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.

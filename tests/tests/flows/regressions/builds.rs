@@ -12,7 +12,9 @@ use symdepot::cache::{ItemKey, Kind, Lane, Revision, Stored};
 use symdepot::domain::{Cause, Scope};
 use symdepot::flows::memory::Memory;
 use symdepot::flows::symbolicate::{Answer, Symbolicator};
-use symdepot::ports::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, StoreError};
+use symdepot::ports::{
+    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError,
+};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 use tokio::task::JoinSet;
 
@@ -335,9 +337,9 @@ impl RecordStore for Yielding {
         self.0.remove(key, expected).await
     }
 
-    async fn page(&self, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
         tokio::task::yield_now().await;
-        self.0.page(after).await
+        self.0.page(segment, after).await
     }
 }
 

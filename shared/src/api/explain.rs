@@ -1,0 +1,182 @@
+//! The query of `GET /explain`: one upload, by its key, or one module, by its ids.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::symbolicator::{ErrorBody, RequestError, query_pairs};
+use crate::domain::{CodeId, DebugId, ModuleId, Scope};
+
+/// What is to be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExplainQuery {
+    /// What became of an upload.
+    Upload {
+        /// Its key in the uploads bucket.
+        key: String,
+    },
+    /// What a request for a module would read.
+    Module {
+        /// The id that its entries are filed under.
+        id: ModuleId,
+        /// Who asks.
+        scope: Scope,
+    },
+}
+
+/// Why a query cannot be answered: it names what there is not, or too little.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("the query of the URL explains nothing")]
+pub struct ExplainError {
+    reason: String,
+}
+
+const WANTED: &str = "ask for ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, with &source=uploads and &scope=… if need be";
+
+impl ExplainQuery {
+    /// Reads the part of a URL after the question mark.
+    ///
+    /// ```
+    /// use symdepot::api::explain::ExplainQuery;
+    ///
+    /// assert!(ExplainQuery::parse("debug_id=502fc0a51ec13e479998684fa139dca7&scope=acme").is_ok());
+    /// assert!(ExplainQuery::parse("debugid=502fc0a51ec13e479998684fa139dca7").is_err());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A name that nobody knows, or that is there twice; a value that is none; a query that names nothing.
+    pub fn parse(query: &str) -> Result<Self, ExplainError> {
+        let (mut key, mut debug_id, mut code_id) = (None, None, None);
+        let (mut source, mut scope) = (None, None);
+        for (name, value) in query_pairs(query)? {
+            let slot = match name.as_str() {
+                "key" => &mut key,
+                "debug_id" => &mut debug_id,
+                "code_id" => &mut code_id,
+                "source" => &mut source,
+                "scope" => &mut scope,
+                _ => return refuse(format!("{name:?} is no name of this query: {WANTED}")),
+            };
+            if slot.replace(value).is_some() {
+                return refuse(format!("{name} is there twice"));
+            }
+        }
+        if let Some(key) = key {
+            let others = [debug_id, code_id, source, scope];
+            return match others.iter().any(Option::is_some) {
+                true => refuse("a key names its scope itself, and goes with nothing else"),
+                false => Ok(Self::Upload { key }),
+            };
+        }
+        if let Some(source) = source.filter(|source| source != "uploads") {
+            return refuse(format!("{source:?} is no source: there is \"uploads\""));
+        }
+        let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
+        let code_id: Option<CodeId> = parsed("code_id", code_id)?;
+        let scope: Option<Scope> = parsed("scope", scope)?;
+        match ModuleId::of(debug_id, code_id.as_ref()) {
+            Some(id) => Ok(Self::Module {
+                id,
+                scope: scope.unwrap_or_default(),
+            }),
+            None => refuse(WANTED),
+        }
+    }
+}
+
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    name: &str,
+    value: Option<String>,
+) -> Result<Option<T>, ExplainError> {
+    let parse = |value: String| {
+        let parsed = value.parse();
+        parsed.or_else(|error| refuse(format!("{name}: {value:?}: {error}")))
+    };
+    value.map(parse).transpose()
+}
+
+fn refuse<T>(reason: impl Into<String>) -> Result<T, ExplainError> {
+    Err(ExplainError {
+        reason: reason.into(),
+    })
+}
+
+impl ExplainError {
+    /// Returns the HTTP status that it is answered with.
+    pub fn status(&self) -> u16 {
+        422
+    }
+
+    /// Returns the body that it is answered with.
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody {
+            detail: self.to_string(),
+            causes: vec![self.reason.clone()],
+        }
+    }
+}
+
+impl From<RequestError> for ExplainError {
+    fn from(error: RequestError) -> Self {
+        Self {
+            reason: error.body().causes.join(": "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
+
+    #[test]
+    fn an_upload_is_named_by_its_key_and_a_module_by_its_ids() {
+        let parse = |query: &str| ExplainQuery::parse(query).unwrap();
+        let key = "global/a b+c".to_owned();
+        assert_eq!(parse("key=global/a+b%2Bc"), ExplainQuery::Upload { key });
+        let module = |id, scope: &str| ExplainQuery::Module {
+            id,
+            scope: scope.parse().unwrap(),
+        };
+        let debug = ModuleId::Debug(ID.parse().unwrap());
+        let code = ModuleId::Code(CodeId::new("f1c3bcc0".into()));
+        assert_eq!(
+            parse(&format!("debug_id={ID}")),
+            module(debug.clone(), "global")
+        );
+        assert_eq!(
+            parse("code_id=F1C3BCC0&scope=acme&source=uploads"),
+            module(code, "acme")
+        );
+        // A request reads by the debug id where it has both.
+        assert_eq!(
+            parse(&format!("code_id=f1c3bcc0&debug_id={ID}")),
+            module(debug, "global")
+        );
+    }
+
+    #[test]
+    fn a_query_that_explains_nothing_is_refused_with_the_reason() {
+        for (query, reason) in [
+            ("", "ask for ?key="),
+            ("debugid=1", "\"debugid\" is no name"),
+            ("timeout=1", "\"timeout\" is no name"),
+            ("debug_id=soon", "debug_id: \"soon\""),
+            ("code_id=0000", "ask for ?key="),
+            ("debug_id=1&debug_id=2", "debug_id is there twice"),
+            (
+                "code_id=f1c3bcc0&source=elsewhere",
+                "\"elsewhere\" is no source",
+            ),
+            ("code_id=f1c3bcc0&scope=a%2Fb", "scope: \"a/b\""),
+            ("key=a&scope=acme", "a key names its scope itself"),
+            ("key=%ff", "not UTF-8"),
+        ] {
+            let error = ExplainQuery::parse(query).unwrap_err();
+            let causes = error.body().causes;
+            assert!(causes[0].contains(reason), "{query}: {causes:?}");
+            assert_eq!(error.status(), 422);
+        }
+    }
+}

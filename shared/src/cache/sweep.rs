@@ -1,0 +1,696 @@
+//! What the sweep decides: what is behind, what the byte budget costs, how much the refresh lane takes, when a rollout ends.
+//!
+//! A *pass* is one walk over all records. What a pass counts decides what the next one does:
+//!
+//! 1. The entries that are behind are gathered, the most recently used first; the next pass asks for them.
+//! 2. The bytes by the age of their last use give the byte budget its cut.
+//! 3. The asks of a pass that were answered when the next one begins are the rate at which the refresh lane drains.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::change::{ask_stands, retires_at};
+use super::{Converter, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token, current_version};
+use crate::domain::{Cause, Timestamp};
+
+/// Entries that are asked for when nothing is known of the rate at which the lane drains.
+const FIRST_ASKS: usize = 16;
+
+/// Entries that a manifest names at most.
+const MANIFEST_ENTRIES: usize = 1500;
+
+/// Bytes that a manifest has room for; an item has 400 KB.
+const MANIFEST_BYTES: usize = 300 * 1024;
+
+/// What an entry of a manifest takes beside its texts, in bytes, rounded up.
+const BEHIND_BYTES: usize = 120;
+
+/// What the rollout of the current converter means for an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is what this build, or a newer one, would make.
+    Current,
+    /// It is used, and this build would make it anew.
+    Behind,
+    /// As [`Standing::Behind`], but the DIF that it was made from is gone.
+    DifGone,
+    /// There is nothing, or nothing newer, for this reason.
+    Failed(Cause),
+    /// Nothing is known of it yet: it is asked for, or being built.
+    Unbuilt,
+}
+
+/// Tells what the rollout of the current converter means for an entry.
+pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
+    match (&entry.ready, &entry.missing) {
+        (Some(ready), _) if is_current(ready, entry.kind) => Standing::Current,
+        (Some(_), Some(failed)) if failed.converter >= Converter::CURRENT => {
+            let cause = failed.missing.cause;
+            let is_gone = cause == Cause::NotFound;
+            // The end of a placeholder of uploads is an upload, which takes the placeholder away.
+            if is_gone && entry.module.source.announces_changes() {
+                Standing::DifGone
+            } else if failed.retry_at <= now {
+                Standing::Behind
+            } else if is_gone {
+                Standing::DifGone
+            } else {
+                Standing::Failed(cause)
+            }
+        }
+        (Some(_), _) => Standing::Behind,
+        (None, Some(failed)) => Standing::Failed(failed.missing.cause),
+        (None, None) => Standing::Unbuilt,
+    }
+}
+
+fn is_current(ready: &Ready, kind: Kind) -> bool {
+    let (made, current) = (
+        (ready.version, ready.converter),
+        (current_version(kind), Converter::CURRENT),
+    );
+    made >= current
+}
+
+/// Tells whether the sweep asks for an entry: it is behind, a reader would use what comes of it, and nobody is at work.
+pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
+    standing(entry, now) == Standing::Behind
+        && retires_at(entry, policy) > now
+        && entry.live_lease(now).is_none()
+        && !ask_stands(entry, now)
+}
+
+/// What a pass counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// The entries of each kind, by the kind's text.
+    pub kinds: BTreeMap<String, KindTally>,
+    /// Upload items that are not gone.
+    pub uploads: u64,
+    /// Blobs by the age of their entry's last use.
+    pub ages: Ages,
+}
+
+/// What a pass counted of one kind. Each entry is in one of `current`, `behind`, `dif_gone`, `failed` and `unbuilt`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KindTally {
+    /// Entries that the current build would make the same.
+    pub current: u64,
+    /// Entries that it would make anew.
+    pub behind: u64,
+    /// Entries that it would make anew, had their DIF not gone.
+    pub dif_gone: u64,
+    /// Entries without anything, or anything newer, by cause.
+    pub failed: BTreeMap<String, u64>,
+    /// Entries of which nothing is known yet.
+    pub unbuilt: u64,
+    /// Entries that keep a state of a lower version beside the newer one.
+    pub older: u64,
+    /// Entries that wait in the refresh lane.
+    pub in_lane: u64,
+    /// Bytes of their blobs.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Counts an entry.
+    pub fn count(&mut self, entry: &Entry, now: Timestamp) {
+        let kind = self.kinds.entry(entry.kind.to_string()).or_default();
+        match standing(entry, now) {
+            Standing::Current => kind.current += 1,
+            Standing::Behind => kind.behind += 1,
+            Standing::DifGone => kind.dif_gone += 1,
+            Standing::Failed(cause) => {
+                *kind.failed.entry(cause.as_str().to_owned()).or_default() += 1;
+            }
+            Standing::Unbuilt => kind.unbuilt += 1,
+        }
+        kind.older += u64::from(entry.older.is_some());
+        let in_lane = |lane| lane == super::Lane::Refresh && ask_stands(entry, now);
+        kind.in_lane += u64::from(entry.ask.as_ref().is_some_and(|ask| in_lane(ask.lane)));
+        let bytes = entry_bytes(entry);
+        kind.bytes += bytes;
+        self.ages.add(now.since(entry.last_used_at), bytes);
+    }
+
+    /// Adds what another walk counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (name, other) in &other.kinds {
+            let KindTally {
+                current,
+                behind,
+                dif_gone,
+                failed,
+                unbuilt,
+                older,
+                in_lane,
+                bytes,
+            } = other;
+            let kind = self.kinds.entry(name.clone()).or_default();
+            kind.current += current;
+            kind.behind += behind;
+            kind.dif_gone += dif_gone;
+            for (cause, count) in failed {
+                *kind.failed.entry(cause.clone()).or_default() += count;
+            }
+            kind.unbuilt += unbuilt;
+            kind.older += older;
+            kind.in_lane += in_lane;
+            kind.bytes += bytes;
+        }
+        self.uploads += other.uploads;
+        self.ages.merge(&other.ages);
+    }
+
+    /// Returns how many entries are behind.
+    pub fn behind(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.behind).sum()
+    }
+}
+
+/// Returns the bytes of the blobs that an entry names.
+pub fn entry_bytes(entry: &Entry) -> u64 {
+    let states = entry.ready.iter().chain(&entry.older);
+    states.map(|ready| ready.blob.bytes).sum()
+}
+
+/// Bytes by age: a histogram of the times since the last use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ages(Vec<u64>);
+
+/// Where the buckets of the histogram begin, in hours; the last one has no end.
+const AGE_HOURS: [u64; 20] = [
+    0, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 96, 120, 144, 168, 240, 336, 720, 2160,
+];
+
+/// Ages below the second bucket cannot be told apart: a use is noted once an hour.
+const YOUNGEST: Duration = Duration::from_secs(AGE_HOURS[1] * 3600);
+
+impl Ages {
+    fn add(&mut self, age: Duration, bytes: u64) {
+        let hours = age.as_secs() / 3600;
+        let bucket = AGE_HOURS.partition_point(|begin| *begin <= hours) - 1;
+        self.0.resize(AGE_HOURS.len(), 0);
+        self.0[bucket] += bytes;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        for (bytes, other) in self.0.iter_mut().zip(&other.0) {
+            *bytes += other;
+        }
+    }
+
+    /// Returns all bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Returns the buckets that are not empty: the age in hours at which each begins, and its bytes.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let buckets = AGE_HOURS.into_iter().zip(self.0.iter().copied());
+        buckets.filter(|(_, bytes)| *bytes > 0)
+    }
+
+    /// Returns what has to go for the rest to fit into `budget` bytes; `None` where all of it does.
+    ///
+    /// `counted_at` is when the ages were taken. What was used within two hours before stays, whatever the budget.
+    pub fn cut(&self, budget: u64, counted_at: Timestamp) -> Option<Cut> {
+        let mut excess = self
+            .bytes()
+            .checked_sub(budget)
+            .filter(|bytes| *bytes > 0)?;
+        let used_before = |hours: u64| {
+            let at = counted_at.as_secs().saturating_sub(hours * 3600);
+            Timestamp::from_secs(at)
+        };
+        let mut all_before = Timestamp::default();
+        let buckets = self.buckets().collect::<Vec<_>>().into_iter().rev();
+        for (begin, bytes) in buckets.filter(|(begin, _)| begin * 3600 >= YOUNGEST.as_secs()) {
+            if bytes >= excess {
+                return Some(Cut {
+                    all_before,
+                    some_before: used_before(begin),
+                    some_bytes: excess,
+                });
+            }
+            excess -= bytes;
+            all_before = used_before(begin);
+        }
+        Some(Cut {
+            all_before,
+            some_before: all_before,
+            some_bytes: 0,
+        })
+    }
+}
+
+/// What a byte budget costs: the least recently used first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// All that was last used at this time or before goes.
+    pub all_before: Timestamp,
+    /// Some of what was last used after that and until this time goes, …
+    pub some_before: Timestamp,
+    /// … as long as so many bytes are left to free.
+    pub some_bytes: u64,
+}
+
+impl Cut {
+    /// Returns by which time an entry must have been used last to go by this cut; `None` where it stays.
+    pub fn applies(&self, entry: &Entry) -> Option<Timestamp> {
+        if entry_bytes(entry) == 0 {
+            return None;
+        }
+        let last_used_at = entry.last_used_at;
+        if last_used_at <= self.all_before {
+            Some(self.all_before)
+        } else if last_used_at <= self.some_before && self.some_bytes > 0 {
+            Some(self.some_before)
+        } else {
+            None
+        }
+    }
+
+    /// Notes that an entry went by this cut.
+    pub fn freed(&mut self, entry: &Entry) {
+        if entry.last_used_at > self.all_before {
+            self.some_bytes = self.some_bytes.saturating_sub(entry_bytes(entry));
+        }
+    }
+}
+
+/// An entry that is behind, or was asked for because it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Behind {
+    /// Whose it is.
+    #[serde(flatten)]
+    pub module: ModuleKey,
+    /// Its kind.
+    pub kind: Kind,
+    /// When it was last used.
+    pub last_used_at: Timestamp,
+    /// The ask, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Token>,
+}
+
+impl Behind {
+    /// Returns an entry's line in a manifest.
+    pub fn of(entry: &Entry) -> Self {
+        Self {
+            module: entry.module.clone(),
+            kind: entry.kind,
+            last_used_at: entry.last_used_at,
+            ask: None,
+        }
+    }
+
+    /// Returns the entry's key.
+    pub fn key(&self) -> ItemKey {
+        self.module.entry(self.kind)
+    }
+
+    fn bytes(&self) -> usize {
+        let ModuleKey {
+            scope,
+            source,
+            module,
+        } = &self.module;
+        BEHIND_BYTES + scope.as_str().len() + source.as_str().len() + module.len()
+    }
+}
+
+/// Entries in the order of their last use, the most recent first: so many as fit into one item.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// When it was written.
+    pub at: Timestamp,
+    /// The entries.
+    pub entries: Vec<Behind>,
+}
+
+impl Manifest {
+    /// Adds an entry; the least recently used ones go, now and then.
+    pub fn add(&mut self, behind: Behind) {
+        self.entries.push(behind);
+        if self.entries.len() >= 2 * MANIFEST_ENTRIES {
+            self.trim();
+        }
+    }
+
+    /// Puts the entries in order, and drops those that there is no room for.
+    pub fn trim(&mut self) {
+        self.entries
+            .sort_by_key(|behind| std::cmp::Reverse(behind.last_used_at));
+        let mut bytes = 0;
+        let fits = |behind: &Behind| {
+            bytes += behind.bytes();
+            bytes <= MANIFEST_BYTES
+        };
+        let room = self
+            .entries
+            .iter()
+            .map(fits)
+            .take_while(|fits| *fits)
+            .count();
+        self.entries.truncate(room.min(MANIFEST_ENTRIES));
+    }
+}
+
+/// What became of the asks of the pass before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Asks that were answered.
+    pub answered: u64,
+    /// Asks that still stand.
+    pub standing: u64,
+    /// The time in which they were answered, in seconds.
+    pub seconds: u64,
+}
+
+impl Drained {
+    /// Compares asks with the entries that they were for, `None` for those that are gone.
+    pub fn of<'a>(
+        asked: &Manifest,
+        entries: impl IntoIterator<Item = Option<&'a Entry>>,
+        now: Timestamp,
+    ) -> Self {
+        let mut drained = Self::default();
+        if asked.entries.is_empty() {
+            return drained;
+        }
+        drained.seconds = now.since(asked.at).as_secs();
+        for (behind, entry) in asked.entries.iter().zip(entries) {
+            let ask = entry.and_then(|entry| entry.ask.as_ref().map(|ask| (entry, ask)));
+            match ask.filter(|(_, ask)| Some(&ask.id) == behind.ask.as_ref()) {
+                None => drained.answered += 1,
+                Some((entry, _)) if ask_stands(entry, now) => drained.standing += 1,
+                // Its message is taken for lost.
+                Some(_) => {}
+            }
+        }
+        drained
+    }
+
+    /// Returns how many entries to ask for now: as many as the lane answered, twice that where it answered all.
+    pub fn quota(&self) -> usize {
+        let to_count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let (answered, standing) = (to_count(self.answered), to_count(self.standing));
+        if standing == 0 {
+            answered.saturating_mul(2).max(FIRST_ASKS)
+        } else {
+            answered.saturating_sub(standing)
+        }
+    }
+
+    /// Estimates when so many entries that are behind will have been made anew.
+    pub fn estimate(&self, behind: u64, now: Timestamp) -> Estimate {
+        match (behind, self.answered, self.standing) {
+            (0, ..) => Estimate::Complete,
+            (_, 0, 0) => Estimate::Unknown {
+                reason: "nothing was asked for yet: the next pass does".to_owned(),
+            },
+            (_, 0, standing) => Estimate::Unknown {
+                reason: format!("none of {standing} asks was answered since the last pass"),
+            },
+            (behind, answered, _) => {
+                let seconds = behind.saturating_mul(self.seconds.max(1)) / answered;
+                Estimate::At {
+                    expected_at: now.plus(Duration::from_secs(seconds)),
+                }
+            }
+        }
+    }
+}
+
+/// When a rollout will be complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "estimate", rename_all = "snake_case")]
+pub enum Estimate {
+    /// It is.
+    Complete,
+    /// At this time, at the rate of the last pass.
+    At {
+        /// That time.
+        expected_at: Timestamp,
+    },
+    /// Nobody can say yet.
+    Unknown {
+        /// Why.
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::change::examples::{
+        BEGIN, Offer, built, dif, entry, entry_of_a_silent_source, fail, take, then,
+    };
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_secs(seconds)
+    }
+
+    fn ready(change: impl FnOnce(&mut Ready)) -> Entry {
+        let mut entry = built(current_version(Kind::SymCache), Offer::Debug, &dif("a"));
+        change(entry.ready.as_mut().unwrap());
+        entry
+    }
+
+    fn failed(mut with: Entry, cause: Cause, converter: Converter) -> Entry {
+        let failed = then(&then(&entry(), &take(1), 0), &fail(1, cause, &[]), 0);
+        with.missing = failed.missing;
+        with.missing.as_mut().unwrap().converter = converter;
+        with
+    }
+
+    #[test]
+    fn an_entry_is_behind_when_this_build_would_make_it_anew() {
+        let (older, newer) = (Converter(0), Converter(Converter::CURRENT.0 + 1));
+        let behind = || ready(|ready| ready.converter = older);
+        let current = Converter::CURRENT;
+        let now = BEGIN;
+        let table = [
+            ("current", ready(|_| {}), Standing::Current),
+            (
+                "of a newer converter",
+                ready(|ready| ready.converter = newer),
+                Standing::Current,
+            ),
+            (
+                "of a newer version",
+                ready(|ready| ready.version += 1),
+                Standing::Current,
+            ),
+            ("of an older converter", behind(), Standing::Behind),
+            (
+                "of a lower version",
+                ready(|ready| ready.version -= 1),
+                Standing::Behind,
+            ),
+            (
+                "behind, failed before",
+                failed(behind(), Cause::Malformed, older),
+                Standing::Behind,
+            ),
+            (
+                "behind, failed now",
+                failed(behind(), Cause::Malformed, current),
+                Standing::Failed(Cause::Malformed),
+            ),
+            (
+                "behind, its DIF gone",
+                failed(behind(), Cause::NotFound, current),
+                Standing::DifGone,
+            ),
+            (
+                "nothing, failed",
+                failed(entry(), Cause::Crashed, current),
+                Standing::Failed(Cause::Crashed),
+            ),
+            (
+                "current, failed before",
+                failed(ready(|_| {}), Cause::Timeout, older),
+                Standing::Current,
+            ),
+            ("new", entry(), Standing::Unbuilt),
+            (
+                "new, of a silent source",
+                entry_of_a_silent_source(),
+                Standing::Unbuilt,
+            ),
+        ];
+        for (what, entry, expected) in table {
+            assert_eq!(standing(&entry, now), expected, "{what}");
+        }
+        // A failed attempt is made again when its time has come.
+        let later = now.plus(Duration::from_secs(48 * 3600));
+        assert_eq!(
+            standing(&failed(behind(), Cause::Malformed, current), later),
+            Standing::Behind
+        );
+    }
+
+    #[test]
+    fn only_what_a_reader_would_use_is_refreshed() {
+        let policy = Policy::default();
+        let behind = ready(|ready| ready.converter = Converter(0));
+        assert!(wants_refresh(&behind, BEGIN, &policy));
+        assert!(!wants_refresh(&ready(|_| {}), BEGIN, &policy));
+        let unused = BEGIN.plus(policy.derived_max_unused + Duration::from_secs(3600));
+        assert!(!wants_refresh(&behind, unused, &policy));
+        assert!(!wants_refresh(&then(&behind, &take(2), 0), BEGIN, &policy));
+    }
+
+    fn aged(hours_and_bytes: &[(u64, u64)]) -> Ages {
+        let mut ages = Ages::default();
+        for (hours, bytes) in hours_and_bytes {
+            ages.add(Duration::from_secs(hours * 3600), *bytes);
+        }
+        ages
+    }
+
+    #[test]
+    fn a_budget_takes_the_least_recently_used_first_and_no_more_than_it_must() {
+        let now = at(1_000 * 3600);
+        let hours_ago = |hours: u64| at((1_000 - hours) * 3600);
+        let ages = aged(&[(0, 100), (5, 20), (30, 50), (100, 30)]);
+        assert_eq!(ages.bytes(), 200);
+        assert_eq!(ages.cut(200, now), None);
+        let cut = |budget| ages.cut(budget, now).unwrap();
+        let never = Timestamp::default();
+        for (budget, all_before, some_before, some_bytes) in [
+            (199, never, hours_ago(96), 1),
+            (170, never, hours_ago(96), 30),
+            (169, hours_ago(96), hours_ago(24), 1),
+            (101, hours_ago(24), hours_ago(4), 19),
+            // What was used just now stays.
+            (50, hours_ago(4), hours_ago(4), 0),
+        ] {
+            let expected = Cut {
+                all_before,
+                some_before,
+                some_bytes,
+            };
+            assert_eq!(cut(budget), expected, "{budget}");
+        }
+    }
+
+    #[test]
+    fn a_cut_spares_what_was_used_later_and_stops_when_enough_is_freed() {
+        let mut old = ready(|ready| ready.blob.bytes = 10);
+        old.last_used_at = at(100);
+        let mut cut = Cut {
+            all_before: at(50),
+            some_before: at(100),
+            some_bytes: 15,
+        };
+        assert_eq!(cut.applies(&old), Some(at(100)));
+        cut.freed(&old);
+        assert_eq!((cut.applies(&old), cut.some_bytes), (Some(at(100)), 5));
+        cut.freed(&old);
+        assert_eq!(cut.applies(&old), None);
+        old.last_used_at = at(50);
+        assert_eq!(cut.applies(&old), Some(at(50)));
+        old.last_used_at = at(101);
+        cut.some_bytes = 1;
+        assert_eq!(cut.applies(&old), None);
+    }
+
+    #[test]
+    fn the_lane_is_asked_for_as_much_as_it_answers() {
+        let quota = |answered, standing| {
+            let drained = Drained {
+                answered,
+                standing,
+                seconds: 3600,
+            };
+            drained.quota()
+        };
+        assert_eq!(quota(0, 0), FIRST_ASKS);
+        assert_eq!(quota(100, 0), 200);
+        assert_eq!(quota(100, 30), 70);
+        assert_eq!(quota(10, 30), 0);
+        assert_eq!(quota(0, 1), 0);
+    }
+
+    #[test]
+    fn a_rollout_ends_at_the_rate_of_the_last_pass_or_says_why_nobody_knows() {
+        let drained = |answered, standing| Drained {
+            answered,
+            standing,
+            seconds: 3600,
+        };
+        let unknown = |estimate| matches!(estimate, Estimate::Unknown { .. });
+        assert_eq!(drained(0, 0).estimate(0, at(0)), Estimate::Complete);
+        assert!(unknown(drained(0, 0).estimate(1, at(0))));
+        assert!(unknown(drained(0, 9).estimate(1, at(0))));
+        assert_eq!(
+            drained(100, 0).estimate(250, at(1000)),
+            Estimate::At {
+                expected_at: at(10_000)
+            }
+        );
+    }
+
+    #[test]
+    fn a_manifest_keeps_the_most_recently_used_that_fit() {
+        let behind = |number: u64, module: String| {
+            let mut line = Behind::of(&entry());
+            line.last_used_at = at(number);
+            line.module.module = module;
+            line
+        };
+        let mut manifest = Manifest::default();
+        for number in 0..5000 {
+            manifest.add(behind(number, "debug_id".to_owned()));
+        }
+        manifest.trim();
+        assert_eq!(manifest.entries.len(), MANIFEST_ENTRIES);
+        assert_eq!(manifest.entries[0].last_used_at, at(4999));
+        for number in 5000..5100 {
+            manifest.add(behind(number, "x".repeat(10_000)));
+        }
+        manifest.trim();
+        let json = serde_json::to_vec(&manifest).unwrap();
+        assert!(
+            (200 << 10..400 << 10).contains(&json.len()),
+            "{}",
+            json.len()
+        );
+    }
+
+    #[test]
+    fn tallies_of_segments_add_up() {
+        let entries = [
+            ready(|_| {}),
+            ready(|ready| ready.converter = Converter(0)),
+            failed(entry(), Cause::Malformed, Converter::CURRENT),
+            entry(),
+        ];
+        let (mut whole, mut parts) = (Tally::default(), Tally::default());
+        for entry in &entries {
+            whole.count(entry, BEGIN);
+            let mut part = Tally::default();
+            part.count(entry, BEGIN);
+            parts.merge(&part);
+        }
+        assert_eq!(whole, parts);
+        let kind = &whole.kinds["symcache"];
+        assert_eq!(
+            (
+                kind.current,
+                kind.behind,
+                kind.failed["malformed"],
+                kind.unbuilt
+            ),
+            (1, 1, 1, 1)
+        );
+        assert_eq!(whole.ages.bytes(), kind.bytes);
+    }
+}

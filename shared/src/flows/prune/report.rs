@@ -1,0 +1,82 @@
+//! What a run did, or would do.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::flows::rollout::RolloutReport;
+
+/// Things that a dry run tells one by one; it counts all of them.
+const MOST_SAID: usize = 100;
+
+/// What a run did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// Whether every walk came to its end in this run; the next one goes on with those that did not.
+    pub complete: bool,
+    /// The number of the pass over the records.
+    pub pass: u64,
+    /// Items that were read, by type.
+    pub items: BTreeMap<&'static str, u64>,
+    /// What reading them consumed, in whole read units of DynamoDB.
+    pub read_units: u64,
+    /// Entries that nobody used for too long, or that the byte budget had no room for.
+    pub retired: u64,
+    /// Those of them that went for the byte budget.
+    pub over_budget: u64,
+    /// Leases whose holders vanished.
+    pub leases_cleared: u64,
+    /// States that were kept for an older build.
+    pub older_dropped: u64,
+    /// Items that had expired by themselves.
+    pub expired: u64,
+    /// Entries that the refresh lane was asked for.
+    pub asked: u64,
+    /// Keys of the uploads bucket that the uploads lane was asked to reconcile.
+    pub reconciled: u64,
+    /// Keys that seem gone, but too many at a time to be believed: is `UPLOADS_BUCKET` the right one?
+    pub doubtful: u64,
+    /// Blobs that were looked at.
+    pub blobs: u64,
+    /// Blobs that no record names.
+    pub orphans: u64,
+    /// Bytes of the blobs that were removed.
+    pub bytes_freed: u64,
+    /// The rollout, where a pass over the records came to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutReport>,
+    /// In a dry run, what would be done, and why: the first hundred things.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub said: Vec<Said>,
+}
+
+/// One thing that would be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Said {
+    /// What.
+    pub what: &'static str,
+    /// To which entry, key or blob.
+    pub to: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Report {
+    /// Notes what would be done, in a dry run.
+    pub(super) fn say(
+        &mut self,
+        what: &'static str,
+        to: impl Into<String>,
+        why: impl Into<String>,
+    ) {
+        if self.dry_run && self.said.len() < MOST_SAID {
+            self.said.push(Said {
+                what,
+                to: to.into(),
+                why: why.into(),
+            });
+        }
+    }
+}

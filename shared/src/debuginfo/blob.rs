@@ -43,6 +43,10 @@ const ZSTD_LEVEL: i32 = 3;
 /// The largest piece that is copied for the thread, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// Room for the compressed bytes from the start, in bytes: so much comes from the system and grows in place, where a smaller
+/// buffer would leave holes among what the converter allocates. What is not written to takes no memory.
+const FRAME_ROOM: usize = 8 << 20;
+
 /// Pieces that may wait to be compressed.
 const WAITING_PIECES: usize = 2;
 
@@ -161,7 +165,7 @@ impl Sealer {
     /// Begins a blob. Fails only for want of memory.
     pub(super) fn new() -> io::Result<Self> {
         let (pieces, received) = sync_channel::<Vec<u8>>(WAITING_PIECES);
-        let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+        let mut encoder = zstd::Encoder::new(Vec::with_capacity(FRAME_ROOM), ZSTD_LEVEL)?;
         let sealing = thread::Builder::new().spawn(move || {
             let mut hash = Box::<Xxh3>::default();
             for piece in received {

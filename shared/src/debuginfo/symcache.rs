@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use symbolic::common::{Arch, DebugId};
-use symbolic::debuginfo::{Function, Object, Symbol};
+use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::{SYMCACHE_VERSION, SymCache, SymCacheConverter};
 
 use super::blob::{Contents, Sealer};
@@ -51,14 +51,14 @@ impl Derive for Sym {
                     .map_err(|error| malformed(chain(&error)))?;
                 Ok(converter.serialize(out)?)
             }
-            Object::Elf(elf) => {
-                let session =
-                    line_programs::debug_session(elf).map_err(|error| bad_file(&error))?;
-                convert(object, session.functions(), out)
-            }
             _ => {
-                let session = object.debug_session().map_err(|error| bad_file(&error))?;
-                convert(object, session.functions(), out)
+                let session = debug_session(object)?;
+                if object.data().len() >= LARGE_FILE {
+                    return convert_beside(object, session.functions(), out);
+                }
+                let converter = convert(object, session.functions())?;
+                drop(session); // gives its memory back before more is needed
+                Ok(converter.serialize(out)?)
             }
         }
     }
@@ -103,15 +103,21 @@ enum Part<'f, 's> {
     End,
 }
 
+/// Opens a debug session; line programs of ELF files are mended.
+fn debug_session<'d>(object: &Object<'d>) -> Result<ObjectDebugSession<'d>, Failure> {
+    match object {
+        Object::Elf(elf) => line_programs::debug_session(elf)
+            .map(ObjectDebugSession::Dwarf)
+            .map_err(|error| bad_file(&error)),
+        _ => object.debug_session().map_err(|error| bad_file(&error)),
+    }
+}
+
 /// Does what `process_object` does.
 fn convert<'f, E: Error + 'static>(
     object: &Object<'_>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
-    out: &mut BufWriter<Sealer>,
-) -> Result<(), Failure> {
-    if object.data().len() >= LARGE_FILE {
-        return convert_beside(object, functions, out);
-    }
+) -> Result<SymCacheConverter<'static>, Failure> {
     let mut converter = converter_of((object.arch(), object.debug_id()));
     for function in functions {
         converter.process_symbolic_function(&function.map_err(|error| bad_file(&error))?);
@@ -119,7 +125,7 @@ fn convert<'f, E: Error + 'static>(
     for symbol in object.symbols() {
         converter.process_symbolic_symbol(&symbol);
     }
-    Ok(converter.serialize(out)?)
+    Ok(converter)
 }
 
 /// The same, with a thread of its own for the conversion.

@@ -11,7 +11,9 @@ mod aws_only;
 mod backends;
 mod deviations;
 mod newer;
+mod script;
 mod scripted;
+mod servers;
 
 use backends::Place;
 use symdepot_tests::contract;

@@ -2,7 +2,6 @@
 //! plays them from a script.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,80 +15,9 @@ use symdepot::ports::{
     BlobStore, Consistency, Created, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
     StoreError, StoreErrorKind,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
-use tokio::task::JoinSet;
 
 use crate::backends::clients;
-
-/// Answers one request after another from a script, and keeps what was asked. It ends with the test.
-struct Script {
-    url: String,
-    requests: Arc<Mutex<Vec<Request>>>,
-    _task: JoinSet<()>,
-}
-
-#[derive(Clone, Debug)]
-struct Request {
-    head: String,
-    body: String,
-}
-
-impl Script {
-    async fn play(answers: Vec<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let kept = requests.clone();
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            for answer in answers {
-                let (mut connection, _) = listener.accept().await.unwrap();
-                kept.lock().await.push(read_request(&mut connection).await);
-                connection.write_all(answer.as_bytes()).await.unwrap();
-                connection.shutdown().await.unwrap();
-            }
-        });
-        Self {
-            url,
-            requests,
-            _task: task,
-        }
-    }
-
-    async fn asked(&self) -> Vec<Request> {
-        self.requests.lock().await.clone()
-    }
-}
-
-async fn read_request(connection: &mut TcpStream) -> Request {
-    let mut bytes = Vec::new();
-    loop {
-        connection.read_buf(&mut bytes).await.unwrap();
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else {
-            continue;
-        };
-        let head = head.to_ascii_lowercase();
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length: "));
-        if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
-            return Request {
-                head,
-                body: body.to_owned(),
-            };
-        }
-    }
-}
-
-/// Returns an HTTP answer that announces `length` bytes and ends with its connection.
-fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
-    format!(
-        "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}connection: close\r\n\r\n{body}"
-    )
-}
+use crate::script::{Request, Script, answer};
 
 fn dynamodb(body: &Value) -> String {
     let body = body.to_string();
@@ -309,7 +237,7 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
 /// Panics unless a call that is throttled each time is made as often as the SDK makes it, and then fails for now.
 async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), StoreError>) {
     let script = Script::play(vec![answer.clone(); ATTEMPTS]).await;
-    let requests = script.requests.clone();
+    let requests = script.requests();
     let error = call(script).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Transient, "{error}: {answer}");
     assert_eq!(requests.lock().await.len(), ATTEMPTS, "{error}");

@@ -169,9 +169,13 @@ async fn explain(
                 ),
             )),
         },
-        ExplainQuery::Module { id, scope } => {
+        ExplainQuery::Module {
+            module,
+            source,
+            scope,
+        } => {
             let explained = symbolicator
-                .explain_module(&invocation, &id, &scope)
+                .explain_module(&invocation, &module, source.as_deref(), &scope)
                 .await?;
             Ok(Json(explained).into_response())
         }

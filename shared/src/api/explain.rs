@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::symbolicator::{ErrorBody, RequestError, query_pairs};
-use crate::domain::{CodeId, DebugId, ModuleId, Scope};
+use super::symbolicator::{ErrorBody, Module, RequestError, query_pairs};
+use crate::domain::{CodeId, DebugId, ModuleId, ObjectId, Scope};
 
 /// What is to be explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +16,10 @@ pub enum ExplainQuery {
     },
     /// What a request for a module would read.
     Module {
-        /// The id that its entries are filed under.
-        id: ModuleId,
+        /// Its ids, and where a symbol server wants them, its names and type.
+        module: ObjectId,
+        /// The one source to tell of; all that are configured, where it is not named.
+        source: Option<String>,
         /// Who asks.
         scope: Scope,
     },
@@ -30,7 +32,7 @@ pub struct ExplainError {
     reason: String,
 }
 
-const WANTED: &str = "ask for ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, with &source=uploads and &scope=… if need be";
+const WANTED: &str = "ask for ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, with &source=… and &scope=… if need be; for a symbol server also &type=…, &code_file=…, &debug_file=…";
 
 impl ExplainQuery {
     /// Reads the part of a URL after the question mark.
@@ -47,7 +49,8 @@ impl ExplainQuery {
     /// A name that nobody knows, or that is there twice; a value that is none; a query that names nothing.
     pub fn parse(query: &str) -> Result<Self, ExplainError> {
         let (mut key, mut debug_id, mut code_id) = (None, None, None);
-        let (mut source, mut scope) = (None, None);
+        let (mut source, mut scope, mut object_type) = (None, None, None);
+        let (mut code_file, mut debug_file) = (None, None);
         for (name, value) in query_pairs(query)? {
             let slot = match name.as_str() {
                 "key" => &mut key,
@@ -55,6 +58,9 @@ impl ExplainQuery {
                 "code_id" => &mut code_id,
                 "source" => &mut source,
                 "scope" => &mut scope,
+                "type" => &mut object_type,
+                "code_file" => &mut code_file,
+                "debug_file" => &mut debug_file,
                 _ => return refuse(format!("{name:?} is no name of this query: {WANTED}")),
             };
             if slot.replace(value).is_some() {
@@ -62,25 +68,32 @@ impl ExplainQuery {
             }
         }
         if let Some(key) = key {
-            let others = [debug_id, code_id, source, scope];
-            return match others.iter().any(Option::is_some) {
+            let ids = [debug_id, code_id, source, scope];
+            let names = [object_type, code_file, debug_file];
+            let mut others = ids.iter().chain(&names);
+            return match others.any(Option::is_some) {
                 true => refuse("a key names its scope itself, and goes with nothing else"),
                 false => Ok(Self::Upload { key }),
             };
         }
-        if let Some(source) = source.filter(|source| source != "uploads") {
-            return refuse(format!("{source:?} is no source: there is \"uploads\""));
-        }
         let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
         let code_id: Option<CodeId> = parsed("code_id", code_id)?;
         let scope: Option<Scope> = parsed("scope", scope)?;
-        match ModuleId::of(debug_id, code_id.as_ref()) {
-            Some(id) => Ok(Self::Module {
-                id,
-                scope: scope.unwrap_or_default(),
-            }),
-            None => refuse(WANTED),
+        if ModuleId::of(debug_id, code_id.as_ref()).is_none() {
+            return refuse(WANTED);
         }
+        let object_type = object_type.map(|name| Module::type_named(&name));
+        Ok(Self::Module {
+            module: ObjectId {
+                debug_id,
+                code_id,
+                debug_file,
+                code_file,
+                object_type: object_type.unwrap_or_default(),
+            },
+            source,
+            scope: scope.unwrap_or_default(),
+        })
     }
 }
 
@@ -127,6 +140,7 @@ impl From<RequestError> for ExplainError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::ObjectType;
 
     const ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
 
@@ -135,24 +149,23 @@ mod tests {
         let parse = |query: &str| ExplainQuery::parse(query).unwrap();
         let key = "global/a b+c".to_owned();
         assert_eq!(parse("key=global/a+b%2Bc"), ExplainQuery::Upload { key });
-        let module = |id, scope: &str| ExplainQuery::Module {
-            id,
-            scope: scope.parse().unwrap(),
+        let module = |query: &str| match parse(query) {
+            ExplainQuery::Module {
+                module,
+                source,
+                scope,
+            } => (module, source, scope.to_string()),
+            other => panic!("{other:?}"),
         };
-        let debug = ModuleId::Debug(ID.parse().unwrap());
-        let code = ModuleId::Code(CodeId::new("f1c3bcc0".into()));
+        let (debug, source, scope) = module(&format!("debug_id={ID}"));
+        assert_eq!(debug.debug_id, Some(ID.parse().unwrap()));
+        assert_eq!((source, scope.as_str()), (None, "global"));
+        let (code, source, scope) = module("code_id=F1C3BCC0&scope=acme&source=uploads&type=elf");
+        assert_eq!(code.code_id, Some(CodeId::new("f1c3bcc0".into())));
+        assert_eq!(code.object_type, ObjectType::Elf);
         assert_eq!(
-            parse(&format!("debug_id={ID}")),
-            module(debug.clone(), "global")
-        );
-        assert_eq!(
-            parse("code_id=F1C3BCC0&scope=acme&source=uploads"),
-            module(code, "acme")
-        );
-        // A request reads by the debug id where it has both.
-        assert_eq!(
-            parse(&format!("code_id=f1c3bcc0&debug_id={ID}")),
-            module(debug, "global")
+            (source.as_deref(), scope.as_str()),
+            (Some("uploads"), "acme")
         );
     }
 
@@ -165,10 +178,6 @@ mod tests {
             ("debug_id=soon", "debug_id: \"soon\""),
             ("code_id=0000", "ask for ?key="),
             ("debug_id=1&debug_id=2", "debug_id is there twice"),
-            (
-                "code_id=f1c3bcc0&source=elsewhere",
-                "\"elsewhere\" is no source",
-            ),
             ("code_id=f1c3bcc0&scope=a%2Fb", "scope: \"a/b\""),
             ("key=a&scope=acme", "a key names its scope itself"),
             ("key=%ff", "not UTF-8"),

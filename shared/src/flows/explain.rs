@@ -9,7 +9,8 @@ use crate::cache::{
     Ready, Upload, decide,
 };
 use crate::domain::{
-    Candidate, DifRef, FileType, Location, Missing, ModuleId, Quality, Scope, SourceKey, Timestamp,
+    Candidate, DifRef, FileType, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
+    Timestamp,
 };
 use crate::ports::{Consistency, StoreError};
 
@@ -138,17 +139,28 @@ impl Symbolicator {
     pub async fn explain_module(
         &self,
         invocation: &Invocation,
-        id: &ModuleId,
+        module: &ObjectId,
+        source: Option<&str>,
         scope: &Scope,
     ) -> Result<Vec<Explained>, Error> {
-        let mut modules: Vec<ModuleKey> = scope
-            .readable()
-            .into_iter()
-            .map(|scope| ModuleKey::uploads(scope, id))
-            .collect();
-        let aliases: Vec<ItemKey> = match id {
-            ModuleId::Code(_) => modules.iter().map(ModuleKey::alias).collect(),
-            ModuleId::Debug(_) => Vec::new(),
+        let mut sources = self.sources();
+        if let Some(id) = source {
+            let known: Vec<String> = sources.iter().map(|key| key.id().to_owned()).collect();
+            sources.retain(|key| key.id() == id);
+            if sources.is_empty() {
+                let detail = format!("no source {id:?} is configured; there are {known:?}");
+                return Err(Error::Invalid { detail });
+            }
+        }
+        let mut modules = self.places(module, scope, &sources);
+        let is_upload = |module: &&ModuleKey| module.source.announces_changes();
+        let aliases: Vec<ItemKey> = match ModuleId::of(module.debug_id, module.code_id.as_ref()) {
+            Some(ModuleId::Code(_)) => modules
+                .iter()
+                .filter(is_upload)
+                .map(ModuleKey::alias)
+                .collect(),
+            _ => Vec::new(),
         };
         let (mut records, targets) = self.explained(invocation, &modules, &aliases).await?;
         modules = targets;

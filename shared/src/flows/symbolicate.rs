@@ -68,6 +68,10 @@ struct Lookup {
     kind: Kind,
     /// The places where the module may be found, in order.
     modules: Vec<ModuleKey>,
+    /// Whether the request wants to see what was tried.
+    shows_candidates: bool,
+    /// What was tried in all places, if it does.
+    candidates: Vec<Candidate>,
     outcome: Option<Found>,
 }
 
@@ -77,10 +81,7 @@ enum Found {
         cache: OpenCache,
         chosen: Box<Chosen>,
     },
-    Missing {
-        missing: Missing,
-        candidates: Vec<Candidate>,
-    },
+    Missing(Missing),
     Failed {
         detail: String,
     },
@@ -97,7 +98,7 @@ struct Chosen {
 /// What to do next about a lookup.
 enum Next {
     Use(Box<Chosen>),
-    Give(Missing, Vec<Candidate>),
+    Give(Missing),
     Wait,
 }
 
@@ -120,12 +121,9 @@ impl Symbolicator {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Answer, Error> {
-        let configured: Vec<SourceKey> = std::iter::once(SourceKey::uploads())
-            .chain(self.settings.sources.iter().map(SourceKey::configured))
-            .collect();
         let sources = request
             .sources
-            .select(&configured)
+            .select(&self.sources())
             .map_err(|error| Error::Invalid {
                 detail: error.body().causes.join("; "),
             })?;
@@ -136,6 +134,8 @@ impl Symbolicator {
             .map(|wanted| Lookup {
                 kind: wanted.kind,
                 modules: self.places(&wanted.object_id, scope, &sources),
+                shows_candidates: request.options.dif_candidates,
+                candidates: Vec::new(),
                 outcome: None,
             })
             .collect();
@@ -150,8 +150,20 @@ impl Symbolicator {
         Ok(Answer::Completed(Box::new(completed), stats))
     }
 
+    /// Returns the keys of all sources, in the order in which they are searched.
+    pub(super) fn sources(&self) -> Vec<SourceKey> {
+        std::iter::once(SourceKey::uploads())
+            .chain(self.settings.sources.iter().map(SourceKey::configured))
+            .collect()
+    }
+
     /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read.
-    fn places(&self, module: &ObjectId, scope: &Scope, sources: &[SourceKey]) -> Vec<ModuleKey> {
+    pub(super) fn places(
+        &self,
+        module: &ObjectId,
+        scope: &Scope,
+        sources: &[SourceKey],
+    ) -> Vec<ModuleKey> {
         let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
         let mut places = Vec::new();
         for key in sources {
@@ -275,17 +287,15 @@ impl Symbolicator {
         for at in open {
             let items: Vec<Option<Arc<Item>>> =
                 items.by_ref().take(lookups[at].modules.len()).collect();
+            if lookups[at].shows_candidates {
+                lookups[at].candidates = tried(&items);
+            }
             match self
                 .next(invocation, &lookups[at], &items, is_last, unreadable)
                 .await?
             {
                 Next::Use(chosen) => to_read.push((at, chosen)),
-                Next::Give(missing, candidates) => {
-                    lookups[at].outcome = Some(Found::Missing {
-                        missing,
-                        candidates,
-                    });
-                }
+                Next::Give(missing) => lookups[at].outcome = Some(Found::Missing(missing)),
                 Next::Wait => {}
             }
         }
@@ -325,7 +335,7 @@ impl Symbolicator {
         unreadable: &HashSet<String>,
     ) -> Result<Next, StoreError> {
         let mut best: Option<Box<Chosen>> = None;
-        let mut missing: Option<(Missing, Vec<Candidate>)> = None;
+        let mut missing: Option<Missing> = None;
         let mut waits_for: Vec<Awaited> = Vec::new();
         let reader = self.settings.reader();
         for (at, (module, item)) in lookup.modules.iter().zip(items).enumerate() {
@@ -366,12 +376,12 @@ impl Symbolicator {
                         }));
                     }
                 }
-                (Decision::Missing(placeholder), Some(entry)) => {
+                (Decision::Missing(placeholder), Some(_)) => {
                     let says_more = missing
                         .as_ref()
-                        .is_none_or(|(known, _)| known.cause == Cause::NotFound);
+                        .is_none_or(|known| known.cause == Cause::NotFound);
                     if says_more {
-                        missing = Some((placeholder.missing.clone(), entry.candidates().to_vec()));
+                        missing = Some(placeholder.missing.clone());
                     }
                 }
                 (Decision::Wait { .. }, _) => waits_for.push(Awaited {
@@ -397,9 +407,7 @@ impl Symbolicator {
                 return Ok(Next::Use(chosen));
             }
         } else if waits_for.is_empty() {
-            let (missing, candidates) =
-                missing.unwrap_or_else(|| (Missing::not_found(), Vec::new()));
-            return Ok(Next::Give(missing, candidates));
+            return Ok(Next::Give(missing.unwrap_or_else(Missing::not_found)));
         }
         for awaited in waits_for.iter().filter(|awaited| !awaited.is_asked_for) {
             self.ask(
@@ -562,7 +570,7 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
         Some(Found::Cache { cache, chosen }) => {
             let Chosen { entry, ready, .. } = &**chosen;
             let considered = Considered {
-                candidates: entry.candidates(),
+                candidates: &lookup.candidates,
                 used: used(entry, ready),
             };
             let cache = match lookup.kind {
@@ -586,13 +594,10 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
                 },
             }
         }
-        Some(Found::Missing {
-            missing,
-            candidates,
-        }) => ModuleOutcome::Missing {
+        Some(Found::Missing(missing)) => ModuleOutcome::Missing {
             missing: missing.clone(),
             considered: Considered {
-                candidates,
+                candidates: &lookup.candidates,
                 used: None,
             },
         },
@@ -603,6 +608,15 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
             detail: "it was not looked up".to_owned(),
         },
     }
+}
+
+/// Returns what was tried according to these entries.
+fn tried(items: &[Option<Arc<Item>>]) -> Vec<Candidate> {
+    let candidates = |item: &Arc<Item>| match &**item {
+        Item::Entry(entry) => entry.candidates().to_vec(),
+        _ => Vec::new(),
+    };
+    items.iter().flatten().flat_map(candidates).collect()
 }
 
 fn used<'a>(entry: &'a Entry, ready: &'a Ready) -> Option<(&'a SourceKey, &'a Location)> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use symdepot::api::symbolicator::{ModuleStatus, Sources};
+use symdepot::api::symbolicator::{Candidate, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Lane};
 use symdepot::domain::{Cause, Scope};
 use symdepot::flows::symbolicate::Answer;
@@ -195,7 +195,9 @@ async fn of_equals_a_tenants_own_file_is_used_and_a_better_global_one_is_not_pas
         let answer = world
             .symbolicate_for(&Scope::Tenant("acme".to_owned()), &request)
             .await;
-        answer.modules[0].candidates[0].location.to_string()
+        let is_used = |candidate: &&Candidate| candidate.debug == Some(Derivation::Ok);
+        let mut candidates = answer.modules[0].candidates.iter();
+        candidates.find(is_used).unwrap().location.to_string()
     };
     assert_eq!(
         used_by_acme("breakpad/crash.sym", "elf/crash.debug").await,

@@ -90,6 +90,7 @@ async fn what_nobody_uploaded_is_sought_at_the_server_once_for_all_kinds() {
         .map(|candidate| (candidate.source.id(), candidate.location.as_str()))
         .collect();
     assert!(shown.contains(&("company", DEBUG)), "{shown:?}");
+    assert!(shown.contains(&("company", PROGRAM)), "{shown:?}");
 
     let again = world.another_instance().symbolicate(&sample_crash()).await;
     assert!(is_symbolicated(&again));

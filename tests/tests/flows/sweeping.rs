@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use symdepot::cache::{Converter, Estimate, Item, Kind, Lane, Revision, Stored, UploadState};
-use symdepot::domain::{ModuleId, Scope};
+use symdepot::domain::{ObjectId, Scope};
 use symdepot::flows::prune::Report;
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot_tests::harness::{World, fixture, sample_crash};
@@ -262,14 +262,17 @@ async fn a_byte_budget_retires_what_was_used_least_recently() {
 #[tokio::test(start_paused = true)]
 async fn a_module_is_explained_without_any_effect() {
     let world = uploaded().await;
-    let id = ModuleId::Debug(CRASH.parse().unwrap());
+    let module = ObjectId {
+        debug_id: Some(CRASH.parse().unwrap()),
+        ..ObjectId::default()
+    };
     let tenant = "acme".parse().unwrap();
     let before = world.records.items();
     let invocation = world.invocation(Duration::from_secs(9));
     let loads = world.records.calls().of("load");
     let explained = world
         .symbolicator()
-        .explain_module(&invocation, &id, &tenant)
+        .explain_module(&invocation, &module, None, &tenant)
         .await
         .unwrap();
     assert_eq!(

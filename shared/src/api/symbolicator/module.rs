@@ -44,6 +44,20 @@ pub struct Module {
     pub image_size: Option<u64>,
 }
 
+impl Module {
+    /// Returns the type with this name; what nobody knows is of unknown type.
+    pub fn type_named(name: &str) -> ObjectType {
+        match name {
+            "elf" => ObjectType::Elf,
+            "macho" => ObjectType::Macho,
+            "pe" => ObjectType::Pe,
+            "pe_dotnet" => ObjectType::PeDotnet,
+            "wasm" => ObjectType::Wasm,
+            _ => ObjectType::Unknown,
+        }
+    }
+}
+
 /// A module, and what was found for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletedModule {
@@ -104,14 +118,7 @@ impl Module {
 
 /// Reads a type of module; any text that is none is an unknown one.
 fn object_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectType, D::Error> {
-    Ok(match &*Cow::<str>::deserialize(deserializer)? {
-        "elf" => ObjectType::Elf,
-        "macho" => ObjectType::Macho,
-        "pe" => ObjectType::Pe,
-        "pe_dotnet" => ObjectType::PeDotnet,
-        "wasm" => ObjectType::Wasm,
-        _ => ObjectType::Unknown,
-    })
+    Ok(Module::type_named(&Cow::<str>::deserialize(deserializer)?))
 }
 
 /// Reads a code id; one without any digits is none.

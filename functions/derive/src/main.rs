@@ -28,6 +28,6 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_runtime::Error> {
-    let builder = App::from_env().await?.builder(std::env::current_exe()?)?;
+    let builder = App::from_env().await?.builder(std::env::current_exe()?);
     runtime::run(|invocation, event| handler::handle(&builder, invocation, event)).await
 }

@@ -9,7 +9,7 @@ use crate::cache::{
     Ready, Upload, decide,
 };
 use crate::domain::{
-    Candidate, DifRef, FileType, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
+    Candidate, Cause, DifRef, FileType, Location, ModuleId, ObjectId, Quality, Scope, SourceKey,
     Timestamp,
 };
 use crate::ports::{Consistency, StoreError};
@@ -90,7 +90,9 @@ pub struct ExplainedState {
 pub struct ExplainedPlaceholder {
     /// Why.
     #[serde(flatten)]
-    pub missing: Missing,
+    pub cause: Cause,
+    /// What exactly, for a human.
+    pub detail: String,
     /// From when on another attempt may be made.
     pub retry_at: Timestamp,
     /// What failed.
@@ -254,7 +256,8 @@ impl ExplainedRecord {
             derived_at: ready.derived_at,
         };
         let placeholder = |placeholder: &Placeholder| ExplainedPlaceholder {
-            missing: placeholder.missing.clone(),
+            cause: placeholder.missing.cause,
+            detail: placeholder.missing.detail.clone(),
             retry_at: placeholder.retry_at,
             converter: placeholder.converter,
             repeats: placeholder.repeats,

@@ -12,7 +12,6 @@ use crate::flows::build::Builder;
 use crate::flows::memory::Memory;
 use crate::flows::prune::Pruner;
 use crate::flows::symbolicate::Symbolicator;
-use crate::ports::StoreError;
 
 /// A function's settings and clients.
 #[derive(Debug)]
@@ -44,22 +43,22 @@ impl App {
     }
 
     /// Returns what builds derived caches. `executable` is this very program: it parses, too.
-    pub fn builder(&self, executable: std::path::PathBuf) -> Result<Builder, StoreError> {
+    pub fn builder(&self, executable: std::path::PathBuf) -> Builder {
         let settings = &self.config.settings;
         let scratch = ScratchSpace::new(self.config.scratch_folder.clone(), settings.scratch_bytes);
         let limits = ParserLimits {
             memory_bytes: settings.parser_memory_bytes,
             cpu_seconds: self.config.parser_cpu.max(Duration::from_secs(1)).as_secs(),
         };
-        Ok(Builder {
+        Builder {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
-            servers: Arc::new(HttpServers::new(self.config.allow_private_sources)?),
+            servers: Arc::new(HttpServers::new(self.config.allow_private_sources)),
             lanes: Arc::new(self.lanes()),
             deriver: Arc::new(ProcessDeriver::new(executable, limits, scratch)),
             settings: settings.clone(),
-        })
+        }
     }
 
     /// Returns what removes what is no longer used.

@@ -19,7 +19,7 @@ fn source(url: &str) -> HttpSource {
 /// Fetches everything from a server that answers from a script; also returns the requests, in small letters.
 async fn fetch(answers: &[String]) -> (Result<Vec<u8>, ServerFailure>, Vec<String>) {
     let script = Script::play(answers.to_vec()).await;
-    let fetched = fetch_from(&HttpServers::new(true).unwrap(), &script.url).await;
+    let fetched = fetch_from(&HttpServers::new(true), &script.url).await;
     let asked = script.asked().await.into_iter().map(|request| request.head);
     (fetched, asked.collect())
 }
@@ -38,7 +38,7 @@ fn redirect(to: &str) -> String {
 #[tokio::test]
 async fn a_file_is_fetched_with_the_headers_of_its_source() {
     let script = Script::play(vec![answer("200 OK", "etag: \"e\"\r\n", 4, "file")]).await;
-    let servers = HttpServers::new(true).unwrap();
+    let servers = HttpServers::new(true);
     let location = Location::new(format!("{}/ab/cd%20e.debug", script.url));
     let download = servers.get(&source(&script.url), &location).await.unwrap();
     assert_eq!((download.etag.as_str(), download.size), ("\"e\"", Some(4)));
@@ -55,7 +55,7 @@ async fn a_file_without_an_etag_is_known_by_its_date_and_length() {
     let date = "Wed, 21 Oct 2015 07:28:00 GMT";
     let headers = format!("last-modified: {date}\r\n");
     let script = Script::play(vec![answer("200 OK", &headers, 4, "file")]).await;
-    let servers = HttpServers::new(true).unwrap();
+    let servers = HttpServers::new(true);
     let location = Location::new(format!("{}/a", script.url));
     let download = servers.get(&source(&script.url), &location).await.unwrap();
     assert_eq!(download.etag, format!("{date}/4"));
@@ -103,7 +103,7 @@ async fn a_redirect_is_followed_and_credentials_stay_behind() {
         redirect(&format!("{}/x", elsewhere.url)),
     ])
     .await;
-    let fetched = fetch_from(&HttpServers::new(true).unwrap(), &begin.url).await;
+    let fetched = fetch_from(&HttpServers::new(true), &begin.url).await;
     assert_eq!(fetched.unwrap(), b"file");
     let asked = begin.asked().await;
     assert!(
@@ -130,7 +130,7 @@ async fn redirects_that_lead_nowhere_end() {
 
 #[tokio::test]
 async fn nothing_in_a_private_network_is_asked_unless_that_is_allowed() {
-    let servers = HttpServers::new(false).unwrap();
+    let servers = HttpServers::new(false);
     let private = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let port = private.url.rsplit(':').next().unwrap().to_owned();
     for host in [
@@ -161,8 +161,8 @@ async fn a_server_that_is_not_there_is_a_failure_of_the_source() {
     let script = Script::play(Vec::new()).await;
     let url = script.url.clone();
     drop(script);
-    let fetched = fetch_from(&HttpServers::new(true).unwrap(), &url).await;
+    let fetched = fetch_from(&HttpServers::new(true), &url).await;
     assert_eq!(fetched.unwrap_err().missing.cause, Cause::DownloadFailed);
-    let fetched = fetch_from(&HttpServers::new(true).unwrap(), "http://nowhere.invalid").await;
+    let fetched = fetch_from(&HttpServers::new(true), "http://nowhere.invalid").await;
     assert_eq!(fetched.unwrap_err().missing.cause, Cause::DownloadFailed);
 }

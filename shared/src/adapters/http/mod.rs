@@ -14,7 +14,7 @@ mod status;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,7 +27,7 @@ use reqwest::header::{
 use reqwest::{Response, Url, redirect};
 
 use crate::domain::{Cause, HttpSource, Location, Missing};
-use crate::ports::{Download, ServerFailure, StoreError, StoreErrorKind, SymbolServers};
+use crate::ports::{Download, ServerFailure, SymbolServers};
 
 /// A connection that is not there by then is given up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,36 +48,43 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
 
 /// Fetches DIFs from symbol servers.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HttpServers {
-    client: reqwest::Client,
+    /// Built when it is needed first: it takes time to read the root certificates, and a machine may have none.
+    client: OnceLock<reqwest::Client>,
     allow_private: bool,
 }
 
 impl HttpServers {
-    /// Returns a client; `allow_private` lets it connect to addresses of private networks and of this machine.
-    ///
-    /// Connects to nothing. Fails where the machine has no root certificates.
-    pub fn new(allow_private: bool) -> Result<Self, StoreError> {
+    /// Returns what connects to nothing yet; `allow_private` lets it connect to addresses of private networks and of this
+    /// machine.
+    pub fn new(allow_private: bool) -> Self {
+        Self {
+            client: OnceLock::new(),
+            allow_private,
+        }
+    }
+
+    fn client(&self) -> Result<&reqwest::Client, Refusal> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
         // A process has one; whoever set it before meant the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        let names = CheckedNames {
+            allow_private: self.allow_private,
+        };
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .redirect(redirect::Policy::none())
             .no_proxy()
-            .dns_resolver(Arc::new(CheckedNames { allow_private }))
-            .build();
-        match client {
-            Ok(client) => Ok(Self {
-                client,
-                allow_private,
-            }),
-            Err(error) => {
-                let context = "building the client for symbol servers";
-                Err(StoreError::new(StoreErrorKind::Bug, context).caused_by(error))
-            }
-        }
+            .dns_resolver(Arc::new(names))
+            .build()
+            .map_err(|error| {
+                Refusal::forever(format!("no symbol server can be asked from here: {error}"))
+            })?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// Puts a question once, and follows where the answer leads.
@@ -99,7 +106,7 @@ impl HttpServers {
                     ))
                 }));
             }
-            let request = self.client.get(url.clone()).headers(headers);
+            let request = self.client()?.get(url.clone()).headers(headers);
             let response = request.send().await.map_err(|error| failed(&url, &error))?;
             if !response.status().is_redirection() {
                 return status::judge(response, &url);

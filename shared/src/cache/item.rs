@@ -9,7 +9,8 @@ use super::{
     Converter, Cut, Drained, Entry, ItemKey, Manifest, ModuleKey, Revision, SweepItem, Tally,
 };
 use crate::domain::{
-    CodeId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId, Scope, Timestamp,
+    CodeId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId, Scope, SourceKey,
+    Timestamp,
 };
 
 /// An item, and the revision that its next write must name.
@@ -36,6 +37,8 @@ pub enum Item {
     Dif(Dif),
     /// A request that was answered `pending`.
     Request(Request),
+    /// A source that a request defined.
+    Source(SourceDefinition),
     /// Where the sweep is.
     Sweep(SweepCursor),
     /// Entries that are behind, or were asked for because they were.
@@ -143,6 +146,17 @@ pub struct Dif {
     pub refused: Option<Missing>,
 }
 
+/// A source that a request defined: how `derive` learns of it, since messages carry no credentials.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceDefinition {
+    /// Its key.
+    pub key: SourceKey,
+    /// The definition, sealed.
+    pub sealed: String,
+    /// From when on it may be forgotten.
+    pub expires_at: Timestamp,
+}
+
 /// A request that was answered `pending`; any instance can continue it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -152,6 +166,9 @@ pub struct Request {
     pub scope: Scope,
     /// What was asked.
     pub body: RequestBody,
+    /// Whether that is sealed, because there are credentials in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sealed: bool,
     /// From when on it may be forgotten.
     pub expires_at: Timestamp,
 }
@@ -226,6 +243,7 @@ impl Item {
         match self {
             Item::Upload(upload) => upload.expires_at,
             Item::Request(request) => Some(request.expires_at),
+            Item::Source(source) => Some(source.expires_at),
             Item::Entry(_)
             | Item::Alias(_)
             | Item::Dif(_)
@@ -245,6 +263,7 @@ impl Item {
                 upload.key.as_str(),
             ))),
             Item::Request(request) => Some(ItemKey::request(&request.id)),
+            Item::Source(source) => Some(ItemKey::source(&source.key)),
             Item::Sweep(_) => Some(ItemKey::sweep(SweepItem::Cursor)),
             Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
             Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,

@@ -154,6 +154,14 @@ impl ItemKey {
         }
     }
 
+    /// Returns the key of the definition of a source.
+    pub fn source(source: &SourceKey) -> Self {
+        Self {
+            partition: hash(&format!("source: {source}\n")),
+            sort: "source".to_owned(),
+        }
+    }
+
     /// Returns the path of the blob that the build with this token makes for this entry.
     ///
     /// Only that build ever writes it; the entry's key can be read off it.

@@ -31,8 +31,8 @@ pub use decide::{Decision, Reader, decide};
 pub use derived::{DeriveJob, Derived};
 pub use invariants::violations;
 pub use item::{
-    Alias, Dif, Item, Request, RequestBody, Rollout, SCHEMA, SegmentProgress, Stored, SweepCursor,
-    Upload, UploadState, UploadedObject,
+    Alias, Dif, Item, Request, RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition,
+    Stored, SweepCursor, Upload, UploadState, UploadedObject,
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;

@@ -75,8 +75,11 @@ fn is_current(ready: &Ready, kind: Kind) -> bool {
 }
 
 /// Tells whether the sweep asks for an entry: it is behind, a reader would use what comes of it, and nobody is at work.
+///
+/// A source that a request defined is its business alone.
 pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
     standing(entry, now) == Standing::Behind
+        && !entry.module.source.is_defined()
         && retires_at(entry, policy) > now
         && entry.live_lease(now).is_none()
         && !ask_stands(entry, now)

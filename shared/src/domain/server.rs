@@ -9,8 +9,8 @@ use url::Url;
 use super::{FileType, Location, ObjectId, SourceLayout};
 
 /// A symbol server.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Definition")]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Definition", into = "Definition")]
 pub struct HttpSource {
     /// What requests name it by, and what its candidates are shown under.
     pub id: String,
@@ -40,13 +40,13 @@ pub struct Filters {
 }
 
 /// A source as it is written down.
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Definition {
     Http(HttpDefinition),
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HttpDefinition {
     id: String,
@@ -134,6 +134,27 @@ impl TryFrom<Definition> for HttpSource {
         Ok(Self {
             id,
             url,
+            headers,
+            layout,
+            filters,
+            is_public,
+        })
+    }
+}
+
+impl From<HttpSource> for Definition {
+    fn from(source: HttpSource) -> Self {
+        let HttpSource {
+            id,
+            url,
+            headers,
+            layout,
+            filters,
+            is_public,
+        } = source;
+        Self::Http(HttpDefinition {
+            id,
+            url: url.into(),
             headers,
             layout,
             filters,

@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use super::HttpSource;
 
 /// Names a source in keys and messages: `uploads`; for a configured symbol server its id, `#`, and a fingerprint of what
-/// decides what is found there, so that a mended configuration forgets its misses.
+/// decides what is found there, so that a mended configuration forgets its misses; for one that a request defines `##` and a
+/// keyed hash of all of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SourceKey(String);
@@ -37,6 +38,17 @@ impl SourceKey {
             "{id}#{}",
             fingerprint.get(..16).unwrap_or_default()
         ))
+    }
+
+    /// Returns the key of a symbol server that a request defines; `hash` is a keyed hash of its whole definition, so that
+    /// nobody who lacks the credentials in it has its key.
+    pub fn defined(source: &HttpSource, hash: &str) -> Self {
+        Self(format!("{}##{hash}", source.id))
+    }
+
+    /// Tells whether a request defines it.
+    pub fn is_defined(&self) -> bool {
+        self.0.contains("##")
     }
 
     /// Returns the id under which the source is configured, and shown.

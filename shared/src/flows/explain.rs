@@ -154,7 +154,14 @@ impl Symbolicator {
                 return Err(Error::Invalid { detail });
             }
         }
-        let mut modules = self.places(module, scope, &sources);
+        let mut modules = self.places(
+            module,
+            scope,
+            &sources
+                .into_iter()
+                .map(|key| (key, None))
+                .collect::<Vec<_>>(),
+        );
         let is_upload = |module: &&ModuleKey| module.source.announces_changes();
         let aliases: Vec<ItemKey> = match ModuleId::of(module.debug_id, module.code_id.as_ref()) {
             Some(ModuleId::Code(_)) => modules

@@ -75,6 +75,11 @@ impl Invocation {
         Revision::from_random(self.draw())
     }
 
+    /// Draws a nonce, to seal something with.
+    pub fn nonce(&self) -> [u8; 12] {
+        self.draw()
+    }
+
     /// Returns a time between `duration` and the half of it.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.draw::<f64>() / 2.0)

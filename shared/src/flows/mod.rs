@@ -9,6 +9,7 @@
 //! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
 
 pub mod build;
+mod definitions;
 pub mod derive;
 mod error;
 pub mod explain;
@@ -24,6 +25,7 @@ pub mod symbolicate;
 mod update;
 pub mod uploads;
 
+pub use definitions::SourceSecret;
 pub use error::Error;
 pub use invocation::Invocation;
 pub use settings::Settings;

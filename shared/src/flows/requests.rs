@@ -29,7 +29,8 @@ impl Symbolicator {
             .min(invocation.time_left().saturating_sub(RESERVE))
     }
 
-    /// Keeps a request under an id that its caller is told.
+    /// Keeps a request under an id that its caller is told; sealed where there may be credentials
+    /// in it.
     pub async fn keep_request(
         &self,
         invocation: &Invocation,
@@ -39,6 +40,10 @@ impl Symbolicator {
     ) -> Result<(), Error> {
         let corrupt = || StoreError::new(StoreErrorKind::Bug, "keeping a request that is no text");
         let text = std::str::from_utf8(body).map_err(|error| corrupt().caused_by(error))?;
+        let secret = self.settings.request_sources.as_ref();
+        let sealed = secret.and_then(|secret| secret.seal(invocation.nonce(), id, body));
+        let is_sealed = sealed.is_some();
+        let text = sealed.as_deref().unwrap_or(text);
         let body = if text.len() <= MAX_INLINE_BYTES {
             RequestBody::Inline(text.to_owned())
         } else {
@@ -50,6 +55,7 @@ impl Symbolicator {
             id: id.to_owned(),
             scope: scope.clone(),
             body,
+            sealed: is_sealed,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
         let update = Update {
@@ -82,13 +88,21 @@ impl Symbolicator {
         if request.expires_at <= invocation.now() {
             return Ok(None);
         }
-        Ok(match request.body {
-            RequestBody::Inline(text) => Some((request.scope, text.into_bytes())),
-            RequestBody::Blob(path) => self
-                .caches
-                .get(&path, None)
-                .await?
-                .map(|bytes| (request.scope, bytes.to_vec())),
-        })
+        let text = match request.body {
+            RequestBody::Inline(text) => text.into_bytes(),
+            RequestBody::Blob(path) => match self.caches.get(&path, None).await? {
+                Some(bytes) => bytes.to_vec(),
+                None => return Ok(None),
+            },
+        };
+        let body = match (&self.settings.request_sources, request.sealed) {
+            (_, false) => Some(text),
+            (Some(secret), true) => {
+                let sealed = std::str::from_utf8(&text).unwrap_or_default();
+                secret.unseal(id, sealed)
+            }
+            (None, true) => None,
+        };
+        Ok(body.map(|body| (request.scope, body)))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::SourceSecret;
 use crate::cache::{Converter, Policy, Reader};
 use crate::domain::{HttpSource, SourceKey};
 
@@ -22,6 +23,8 @@ pub struct Settings {
     pub orphan_min_age: Duration,
     /// The symbol servers that are configured, in the order in which they are asked.
     pub sources: Vec<HttpSource>,
+    /// The secret of the sources that requests define; `None` where they may not.
+    pub request_sources: Option<SourceSecret>,
     /// The absence of a DIF from a public source is remembered for this long.
     pub retry_public_misses_after: Duration,
     /// What the sweep may read of the records in a second, in DynamoDB's read units; 0: as fast as it can.

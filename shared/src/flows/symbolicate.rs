@@ -15,15 +15,15 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::memory::Memory;
-use super::{Error, Invocation, Settings, Update, Updated};
-use crate::api::symbolicator::{Completed, Request};
+use super::{Error, Invocation, Settings, Update, Updated, definitions};
+use crate::api::symbolicator::{Completed, Request, Selected};
 use crate::cache::{
     Change, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready,
     Sought, decide,
 };
 use crate::debuginfo::{BlobFault, OpenCache};
 use crate::domain::{
-    Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
+    Candidate, Cause, HttpSource, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
 };
 use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
 use crate::symbolicate::{
@@ -121,12 +121,13 @@ impl Symbolicator {
         scope: &Scope,
         wait: Duration,
     ) -> Result<Answer, Error> {
-        let sources = request
+        let selected = request
             .sources
-            .select(&self.sources())
+            .select(&self.sources(), self.settings.request_sources.is_some())
             .map_err(|error| Error::Invalid {
                 detail: error.body().causes.join("; "),
             })?;
+        let sources = self.named(invocation, selected).await?;
         let plan = plan(request);
         let mut lookups: Vec<Lookup> = plan
             .wanted()
@@ -157,20 +158,48 @@ impl Symbolicator {
             .collect()
     }
 
+    /// Returns the keys of the selected sources, and the definitions of those that the request defines, which are kept for
+    /// whoever builds.
+    async fn named(
+        &self,
+        invocation: &Invocation,
+        selected: Vec<Selected>,
+    ) -> Result<Vec<(SourceKey, Option<HttpSource>)>, StoreError> {
+        let mut named = Vec::with_capacity(selected.len());
+        for source in selected {
+            match (source, &self.settings.request_sources) {
+                (Selected::Configured(key), _) => named.push((key, None)),
+                (Selected::Defined(source), Some(secret)) => {
+                    let key = secret.key_of(&source);
+                    let item = ItemKey::source(&key);
+                    let kept = self.load(invocation, std::slice::from_ref(&item)).await?;
+                    if kept.iter().all(Option::is_none) {
+                        definitions::keep(self.update(invocation), secret, &key, &source).await?;
+                        self.memory.forget(&item);
+                    }
+                    named.push((key, Some(*source)));
+                }
+                (Selected::Defined(_), None) => {}
+            }
+        }
+        Ok(named)
+    }
+
     /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read.
     pub(super) fn places(
         &self,
         module: &ObjectId,
         scope: &Scope,
-        sources: &[SourceKey],
+        sources: &[(SourceKey, Option<HttpSource>)],
     ) -> Vec<ModuleKey> {
         let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
         let mut places = Vec::new();
-        for key in sources {
-            match self.settings.source(key) {
+        for (key, defined) in sources {
+            match defined.as_ref().or_else(|| self.settings.source(key)) {
                 Some(source) => {
                     let sought = Sought::new(module, source.locations(module));
-                    let scope = match source.is_public {
+                    let is_everybodys = source.is_public && defined.is_none();
+                    let scope = match is_everybodys {
                         true => Scope::Global,
                         false => scope.clone(),
                     };
@@ -535,6 +564,14 @@ impl Symbolicator {
         }
     }
 
+    fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
+        Update {
+            records: &*self.records,
+            policy: &self.settings.policy,
+            invocation,
+        }
+    }
+
     async fn change(
         &self,
         invocation: &Invocation,
@@ -542,12 +579,7 @@ impl Symbolicator {
         kind: Kind,
         change: &Change,
     ) -> Result<Updated, StoreError> {
-        let update = Update {
-            records: &*self.records,
-            policy: &self.settings.policy,
-            invocation,
-        };
-        let updated = update.entry(module, kind, change).await;
+        let updated = self.update(invocation).entry(module, kind, change).await;
         self.memory.forget(&module.entry(kind));
         updated
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cache::Policy;
 use crate::domain::HttpSource;
-use crate::flows::Settings;
+use crate::flows::{Settings, SourceSecret};
 
 /// Where a variable is set that is not.
 const TEMPLATE: &str = "infra/template.yaml, Globals.Function.Environment";
@@ -102,6 +102,8 @@ impl Config {
             env,
             problems: Vec::new(),
         };
+        let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
+        let source_secret = env.text("REQUEST_SOURCES_SECRET");
         let config = Self {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -132,6 +134,7 @@ impl Config {
                 request_lifetime: env.seconds("REQUEST_LIFETIME"),
                 orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
                 sources: env.sources("SOURCES"),
+                request_sources: env.source_secret(allows_definitions, &source_secret),
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
                 sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
                 reconcile_after: env.seconds("RECONCILE_AFTER"),
@@ -187,6 +190,18 @@ impl Reader<'_> {
                 false
             }
         }
+    }
+
+    fn source_secret(&mut self, is_wanted: bool, text: &str) -> Option<SourceSecret> {
+        let secret = is_wanted.then(|| SourceSecret::new(text))?;
+        if secret.is_none() {
+            let problem = format!(
+                "has fewer than {} characters, which ALLOW_REQUEST_SOURCES=1 wants",
+                SourceSecret::MIN_CHARS
+            );
+            self.problems.push(("REQUEST_SOURCES_SECRET", problem));
+        }
+        secret
     }
 
     fn sources(&mut self, name: &'static str) -> Vec<HttpSource> {

@@ -171,6 +171,7 @@ fn settings() -> Settings {
         reconcile_after: Duration::from_secs(3600),
         derived_budget_bytes: 0,
         sources: Vec::new(),
+        request_sources: None,
         retry_public_misses_after: Duration::from_secs(24 * 3600),
         memory_cache_bytes: 1 << 30,
     }

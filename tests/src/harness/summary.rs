@@ -43,6 +43,7 @@ pub(super) fn of(world: &World) -> String {
                 format!("upload {} {state} [{}]", upload.key, ids.join(", "))
             }
             Item::Request(request) => format!("request in {}", request.scope),
+            Item::Source(source) => format!("source {}", source.key),
             Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
                 format!("{} of the sweep", key.sort)
             }

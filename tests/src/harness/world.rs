@@ -107,6 +107,7 @@ impl World {
             derived_budget_bytes: 0,
             memory_cache_bytes: 64 << 20,
             sources: Vec::new(),
+            request_sources: None,
             retry_public_misses_after: Duration::from_secs(24 * 3600),
         };
         change(&mut settings);

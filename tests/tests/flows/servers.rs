@@ -5,6 +5,7 @@ use std::time::Duration;
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope, SourceKey};
+use symdepot::flows::SourceSecret;
 use symdepot::ports::ServerFailure;
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
@@ -325,4 +326,102 @@ async fn a_message_for_a_source_that_is_gone_ends() {
         SourceKey::configured(&source("company", "")),
         entry.module().source
     );
+}
+
+/// A request for the sample that defines its only source itself, with these credentials.
+fn with_own_source(authorization: &str) -> String {
+    let crash = symdepot_tests::harness::fixture_text("crash.json");
+    let mut body: serde_json::Value = serde_json::from_str(&crash).unwrap();
+    body["sources"] = serde_json::json!([{
+        "id": "mine", "type": "http", "url": "http://symbols.test/", "headers": {"authorization": authorization},
+    }]);
+    body.to_string()
+}
+
+fn parsed(body: &str) -> Crash {
+    symdepot::api::symbolicator::parse_request(body.as_bytes()).unwrap()
+}
+
+fn that_allows_definitions() -> World {
+    let secret = SourceSecret::new("a secret of at least thirty-two characters");
+    World::with(|settings| settings.request_sources = secret.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_may_define_its_source_where_that_is_allowed() {
+    let world = that_allows_definitions();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let completed = world.symbolicate(&parsed(&with_own_source("sesame"))).await;
+    assert!(is_symbolicated(&completed));
+    let refused = World::new();
+    let refusal = refused
+        .answer(&parsed(&with_own_source("sesame")), &Scope::Global, HOUR)
+        .await;
+    assert!(
+        matches!(refusal, Err(symdepot::flows::Error::Invalid { .. })),
+        "{refusal:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_lacks_the_credentials_of_a_source_does_not_share_what_it_has() {
+    let world = that_allows_definitions();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.symbolicate(&parsed(&with_own_source("sesame"))).await;
+    // The same server has nothing for others; and what it had for the first is not theirs.
+    world.servers.remove(&at(DEBUG));
+    let others = world.symbolicate(&parsed(&with_own_source("guess"))).await;
+    assert_eq!(others.modules[0].debug_status, ModuleStatus::Missing);
+    let first = world.symbolicate(&parsed(&with_own_source("sesame"))).await;
+    assert!(is_symbolicated(&first));
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
+    let world = that_allows_definitions();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let body = with_own_source("sesame");
+    let answer = world
+        .answer(&parsed(&body), &Scope::Global, Duration::ZERO)
+        .await;
+    assert!(matches!(
+        answer,
+        Ok(symdepot::flows::symbolicate::Answer::Pending)
+    ));
+    let invocation = world.invocation(HOUR);
+    let requests = world.symbolicator();
+    requests
+        .keep_request(&invocation, "7", &Scope::Global, body.as_bytes())
+        .await
+        .unwrap();
+    let stored = format!("{:?} {:?}", world.records.items(), world.lanes);
+    assert!(
+        stored.contains("mine##") && !stored.contains("sesame"),
+        "{stored}"
+    );
+    let (_, kept) = requests
+        .kept_request(&invocation, "7")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(kept, body.as_bytes());
+    world.settle().await;
+    assert!(is_symbolicated(&world.symbolicate(&parsed(&body)).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_is_forgotten_after_a_day_without_requests() {
+    let world = that_allows_definitions();
+    let body = with_own_source("sesame");
+    world.symbolicate(&parsed(&body)).await;
+    let sources = || {
+        let is_source =
+            |item: &symdepot::cache::Item| matches!(item, symdepot::cache::Item::Source(_));
+        let items = world.records.items().into_iter();
+        items.filter(|(_, stored)| is_source(&stored.item)).count()
+    };
+    assert_eq!(sources(), 1);
+    world.pass(HOUR * 25).await;
+    world.prune().await.unwrap();
+    assert_eq!(sources(), 0);
 }

@@ -224,6 +224,7 @@ mod tests {
         let request = Request {
             id: "1".to_owned(),
             scope: Scope::Global,
+            sealed: false,
             body: RequestBody::Inline("{}\n".to_owned()),
             expires_at: Timestamp::from_secs(3600),
         };

@@ -45,4 +45,4 @@ pub use query::Query;
 pub(in crate::api) use query::query_pairs;
 pub use request::{FrameOrder, Options, Request, Stacktrace};
 pub use response::{Completed, CompletedStacktrace, RETRY_AFTER_SECONDS, Response, SystemInfo};
-pub use sources::{SourceRef, Sources};
+pub use sources::{Selected, SourceRef, Sources};

@@ -7,7 +7,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::RequestError;
-use crate::domain::SourceKey;
+use crate::domain::{HttpSource, SourceKey};
 
 /// The sources that a request wants searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,25 +27,36 @@ pub enum SourceRef {
     /// A configured one, by its id.
     Named(String),
     /// One that the request itself defines.
-    Defined {
-        /// What its candidates are shown under.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        id: Option<String>,
-        /// What kind of source it is.
-        #[serde(rename = "type")]
-        source_type: String,
-    },
+    Defined(Box<HttpSource>),
+}
+
+/// A source that is to be searched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// A configured one.
+    Configured(SourceKey),
+    /// One that the request defines.
+    Defined(Box<HttpSource>),
 }
 
 impl Sources {
-    /// Returns those of the `configured` sources that are to be searched, in the order in which the request names them.
+    /// Returns the sources to be searched, in the order in which the request names them; `allow_defined` says whether it may
+    /// define some itself.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Schema`] for a source that is not configured, and for one that the request defines.
-    pub fn select(&self, configured: &[SourceKey]) -> Result<Vec<SourceKey>, RequestError> {
+    /// [`RequestError::Schema`] for a source that is not configured, and for one that may not be defined.
+    pub fn select(
+        &self,
+        configured: &[SourceKey],
+        allow_defined: bool,
+    ) -> Result<Vec<Selected>, RequestError> {
         let Sources::Listed(listed) = self else {
-            return Ok(configured.to_vec());
+            return Ok(configured
+                .iter()
+                .cloned()
+                .map(Selected::Configured)
+                .collect());
         };
         let mut selected = Vec::with_capacity(listed.len());
         for (index, source) in listed.iter().enumerate() {
@@ -53,10 +64,9 @@ impl Sources {
                 path: format!("sources[{index}]"),
                 cause,
             };
-            match source {
+            let one = match source {
                 SourceRef::Named(id) => match configured.iter().find(|key| key.id() == id) {
-                    Some(key) if selected.contains(key) => {}
-                    Some(key) => selected.push(key.clone()),
+                    Some(key) => Selected::Configured(key.clone()),
                     None => {
                         let known: Vec<_> = configured.iter().map(SourceKey::id).collect();
                         return Err(error(format!(
@@ -64,13 +74,17 @@ impl Sources {
                         )));
                     }
                 },
-                SourceRef::Defined { id, source_type } => {
-                    let id = id.as_deref().unwrap_or("without an id");
+                SourceRef::Defined(source) if allow_defined => Selected::Defined(source.clone()),
+                SourceRef::Defined(source) => {
                     return Err(error(format!(
-                        "the {source_type} source {id:?} is defined in the request, which is not allowed here: \
-                         name a configured source by its id, or have the operator set ALLOW_REQUEST_SOURCES"
+                        "the source {:?} is defined in the request, which is not allowed here: name a configured \
+                         source by its id, or have the operator set ALLOW_REQUEST_SOURCES",
+                        source.id
                     )));
                 }
+            };
+            if !selected.contains(&one) {
+                selected.push(one);
             }
         }
         Ok(selected)
@@ -94,14 +108,6 @@ impl From<Sources> for Option<Vec<SourceRef>> {
 
 impl<'de> Deserialize<'de> for SourceRef {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Definition {
-            #[serde(default)]
-            id: Option<String>,
-            #[serde(rename = "type")]
-            source_type: String,
-        }
-
         struct SourceVisitor;
 
         impl<'de> Visitor<'de> for SourceVisitor {
@@ -116,9 +122,8 @@ impl<'de> Deserialize<'de> for SourceRef {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SourceRef, A::Error> {
-                let Definition { id, source_type } =
-                    Definition::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(SourceRef::Defined { id, source_type })
+                let source = HttpSource::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(SourceRef::Defined(Box::new(source)))
             }
         }
 
@@ -133,28 +138,26 @@ mod tests {
     #[test]
     fn a_request_searches_all_sources_or_those_it_names() {
         let uploads = [SourceKey::uploads()];
-        let check = |json: &str, want: &[SourceKey]| {
+        let configured = vec![Selected::Configured(SourceKey::uploads())];
+        let check = |json: &str, want: &[Selected]| {
             let sources: Sources = serde_json::from_str(json).unwrap();
-            assert_eq!(sources.select(&uploads).unwrap(), want, "{json}");
-            assert_eq!(serde_json::to_string(&sources).unwrap(), json);
+            assert_eq!(sources.select(&uploads, false).unwrap(), want, "{json}");
+            sources
         };
-        check("null", &uploads);
+        check("null", &configured);
         check("[]", &[]);
-        check(r#"["uploads"]"#, &uploads);
-        assert_eq!(
-            serde_json::from_str::<Sources>(r#"["uploads","uploads"]"#)
-                .unwrap()
-                .select(&uploads)
-                .unwrap(),
-            uploads
-        );
+        check(r#"["uploads", "uploads"]"#, &configured);
+        for json in ["null", "[]", r#"["uploads"]"#] {
+            let sources: Sources = serde_json::from_str(json).unwrap();
+            assert_eq!(serde_json::to_string(&sources).unwrap(), json);
+        }
     }
 
     #[test]
     fn a_source_that_is_not_configured_is_refused_by_name() {
         let check = |json: &str, want: &str| {
             let sources: Sources = serde_json::from_str(json).unwrap();
-            let error = sources.select(&[SourceKey::uploads()]).unwrap_err();
+            let error = sources.select(&[SourceKey::uploads()], false).unwrap_err();
             assert_eq!(error.status(), 422);
             assert!(error.body().causes[0].contains(want), "{error:?}");
         };
@@ -166,6 +169,14 @@ mod tests {
             r#"[{"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#,
             "ALLOW_REQUEST_SOURCES",
         );
+    }
+
+    #[test]
+    fn a_source_that_the_request_defines_is_searched_where_that_is_allowed() {
+        let json = r#"["uploads", {"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#;
+        let sources: Sources = serde_json::from_str(json).unwrap();
+        let selected = sources.select(&[SourceKey::uploads()], true).unwrap();
+        assert!(matches!(&selected[1], Selected::Defined(source) if source.id == "mine"));
     }
 
     #[test]

@@ -404,7 +404,7 @@ impl Builder {
             .iter()
             .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif))
             .collect();
-        let open = self.open(module, dif, open).await?;
+        let open = self.open(invocation, module, dif, open).await?;
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; wanted.len()];
         // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
@@ -462,6 +462,7 @@ impl Builder {
     /// Opens a DIF, unless it is open.
     async fn open<'a>(
         &self,
+        invocation: &Invocation,
         module: &ModuleKey,
         dif: &Dif,
         open: &'a mut Vec<OpenDif>,
@@ -470,9 +471,13 @@ impl Builder {
         if !is_open {
             open.clear(); // gives its scratch space back before more is reserved
         }
-        if let (false, Some(source)) = (is_open, self.settings.source(&module.source)) {
+        let source = match is_open {
+            true => None,
+            false => self.source(invocation, module).await?,
+        };
+        if let Some(source) = source {
             let location = &dif.dif.location;
-            match self.fetch_from_server(source, location, open).await? {
+            match self.fetch_from_server(&source, location, open).await? {
                 Ok((now, _)) if now != dif.dif => return Err(DifError::Changed),
                 Ok(_) => {}
                 Err(failure) => return Err(DifError::Missing(failure.missing)),
@@ -572,6 +577,7 @@ impl Builder {
                 Item::Alias(_)
                 | Item::Upload(_)
                 | Item::Request(_)
+                | Item::Source(_)
                 | Item::Sweep(_)
                 | Item::Manifest(_)
                 | Item::Rollout(_)

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::super::{Invocation, fetch};
+use super::super::{Invocation, definitions, fetch};
 use super::{Builder, OpenDif};
 use crate::cache::{Dif, Kind, ModuleKey, Sought};
 use crate::domain::{
@@ -38,7 +38,7 @@ impl Builder {
         open: &mut Vec<OpenDif>,
     ) -> Result<Search, DifError> {
         let mut search = Search::default();
-        let Some(source) = self.settings.source(&module.source) else {
+        let Some(source) = self.source(invocation, module).await? else {
             let detail = format!("{} is not configured any more", module.source.id());
             search.failure = Some(Missing::new(Cause::NotFound, detail));
             return Ok(search);
@@ -54,7 +54,7 @@ impl Builder {
                 continue;
             }
             let began = invocation.elapsed();
-            let fetched = self.fetch_from_server(source, location, open).await?;
+            let fetched = self.fetch_from_server(&source, location, open).await?;
             let took = invocation.elapsed() - began;
             let found = fetched.and_then(|(dif, size)| filed(module, sought, open, dif, size));
             match found {
@@ -71,6 +71,21 @@ impl Builder {
             search.retry_after = Some(self.settings.retry_public_misses_after);
         }
         Ok(search)
+    }
+
+    /// Returns the definition of a module's symbol server; `None` for the uploads, and for one that is gone.
+    pub(super) async fn source(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+    ) -> Result<Option<HttpSource>, DifError> {
+        let key = &module.source;
+        match &self.settings.request_sources {
+            Some(secret) if key.is_defined() => {
+                Ok(definitions::kept(&*self.records, invocation, secret, key).await?)
+            }
+            _ => Ok(self.settings.source(key).cloned()),
+        }
     }
 
     /// Fetches a file from a server, and leaves it open. Where there is no room for another one beside those that are open,

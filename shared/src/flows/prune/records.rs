@@ -150,6 +150,7 @@ impl Walk<'_> {
             Item::Alias(_)
             | Item::Dif(_)
             | Item::Request(_)
+            | Item::Source(_)
             | Item::Sweep(_)
             | Item::Manifest(_)
             | Item::Rollout(_)
@@ -311,6 +312,7 @@ fn name(item: &Item) -> &'static str {
         Item::Upload(_) => "upload",
         Item::Dif(_) => "dif",
         Item::Request(_) => "request",
+        Item::Source(_) => "source",
         Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => "sweep",
         Item::Newer { .. } => "newer",
     }

@@ -406,7 +406,8 @@ def check_grants(checks, stack):
     checks.all("grants", "symbolicate writes blobs under requests/ alone", problems("SymbolicateFunction", lambda a, r: a in WRITES and r != "CachesBucket/requests/*"))
     checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
     checks.all("grants", "derive writes blobs under derived/ alone", problems("DeriveFunction", lambda a, r: a in WRITES and r != "CachesBucket/derived/*"))
-    checks.all("grants", "prune reads no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Get")))
+    # It asks whether uploads are still there, which `HeadObject` allows to those alone who may read them.
+    checks.all("grants", "prune reads no cache", problems("PruneFunction", lambda a, r: a.startswith("s3:Get") and r != "UploadsBucket/*"))
     checks.all("grants", "prune writes no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Put")))
     checks.all("grants", "prune alone scans", [name for name in FUNCTIONS if name != "PruneFunction" and any(a == "dynamodb:Scan" for a, _ in granted[name])])
 

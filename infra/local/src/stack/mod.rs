@@ -448,7 +448,8 @@ fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, St
         let mut environment = function.environment.clone();
         for (name, value) in &mut environment {
             if let Some(inherited) = options.inherited.get(name) {
-                tracing::info!("{name} is {inherited:?}, from the environment");
+                // Not its value: there are credentials among them.
+                tracing::info!("{name} comes from the environment");
                 value.clone_from(inherited);
             }
         }

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "aws")]
 pub mod aws;
+#[cfg(feature = "http")]
+mod backoff;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 #[cfg(feature = "http")]

@@ -438,21 +438,16 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
 
 /// Notes when to look for something better again: seldomer each time that nothing was found.
 fn note_probe(before: &Entry, next: &mut Entry, now: Timestamp) {
-    let made_from = |entry: &Entry| entry.ready.as_ref().map(|ready| ready.made_from.clone());
-    next.probes = match before.probes {
-        Some(last) if made_from(before) == made_from(next) => Some(Probes {
+    let announces = next.module.source.announces_changes();
+    let may_improve = |ready: &&Ready| ready.quality == Quality::Fallback && !announces;
+    next.probes = next.ready.as_ref().filter(may_improve).map(|ready| {
+        let is_the_same = |former: &Ready| former.made_from == ready.made_from;
+        let in_vain = before.ready.as_ref().is_some_and(is_the_same);
+        let former = before.probes.filter(|_| in_vain);
+        Probes {
             at: now,
-            fruitless: last.fruitless + 1,
-        }),
-        _ => Some(Probes {
-            at: now,
-            fruitless: 0,
-        }),
-    }
-    .filter(|_| {
-        let announces = next.module.source.announces_changes();
-        let may_improve = |ready: &Ready| ready.quality == Quality::Fallback && !announces;
-        next.ready.as_ref().is_some_and(may_improve)
+            fruitless: former.map_or(0, |former| former.fruitless + 1),
+        }
     });
 }
 
@@ -558,14 +553,13 @@ fn placeholder(
         Some(last) if last.missing.cause == missing.cause => last.repeats + 1,
         _ => 0,
     };
-    let wait = match missing.cause {
-        _ if retry_after.is_some() => retry_after.unwrap_or_default(),
+    let wait = retry_after.unwrap_or_else(|| match missing.cause {
         // Doubling from a minute up to the time of any other miss.
         Cause::DownloadFailed | Cause::Timeout => (policy.retry_after(missing.cause)
             * (1 << repeats.min(10)))
         .min(policy.retry_misses_after),
         cause => policy.retry_after(cause),
-    };
+    });
     Placeholder {
         missing: missing.clone(),
         retry_at: now.plus(wait + wait.mul_f64(token.fraction() / 10.0)),

@@ -40,17 +40,13 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
     };
     if let Some(ready) = readable(entry) {
         // What could not be renewed is not tried again before its time: its DIF may be gone from the source for good.
-        let rests = || {
-            let placeholder = entry.missing.as_ref();
-            placeholder.is_some_and(|placeholder| stands(placeholder, reader, now))
-        };
-        return if ready.version < current_version(entry.kind) {
-            if rests() {
-                Decision::Use(ready)
-            } else {
-                Decision::UseOlder(ready)
-            }
-        } else if is_probe_due(entry, now) && !rests() {
+        let placeholder = entry.missing.as_ref();
+        let rests = placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
+        return if rests {
+            Decision::Use(ready)
+        } else if ready.version < current_version(entry.kind) {
+            Decision::UseOlder(ready)
+        } else if is_probe_due(entry, now) {
             Decision::UseAndUpgrade(ready)
         } else {
             Decision::Use(ready)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Features, Location, SourceKey};
+use super::{Cause, Features, Location, Missing, SourceKey};
 
 /// A DIF considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,4 +44,20 @@ pub enum Download {
         /// How it failed.
         details: String,
     },
+}
+
+impl Download {
+    /// Returns what became of a candidate that cannot be had.
+    pub fn failed(missing: &Missing) -> Self {
+        let details = || missing.detail.clone();
+        match missing.cause {
+            Cause::NotFound => Self::NotFound,
+            Cause::PermissionDenied => Self::NoPerm { details: details() },
+            Cause::Malformed | Cause::Crashed => Self::Malformed,
+            Cause::DownloadFailed
+            | Cause::Timeout
+            | Cause::Unsupported
+            | Cause::TooLarge { .. } => Self::Error { details: details() },
+        }
+    }
 }

@@ -32,14 +32,7 @@ pub async fn fetch(
     max_bytes: u64,
 ) -> Result<Box<dyn Parser>, DifError> {
     if stat.size > max_bytes {
-        let detail = format!(
-            "its {} bytes exceed the limit of {max_bytes} bytes for a file",
-            stat.size
-        );
-        return Err(DifError::Missing(Missing::new(
-            Cause::TooLarge { limit: max_bytes },
-            detail,
-        )));
+        return Err(DifError::Missing(too_large(stat.size, max_bytes)));
     }
     let mut scratch = deriver.reserve(stat.size).map_err(from_parse)?;
     read_into(
@@ -70,10 +63,7 @@ pub async fn fetch_from_server(
         size,
         mut body,
     } = servers.get(source, location).await?;
-    let too_large = |size: u64| {
-        let detail = format!("its {size} bytes exceed the limit of {max_bytes} bytes for a file");
-        ParseError::Missing(Missing::new(Cause::TooLarge { limit: max_bytes }, detail))
-    };
+    let too_large = |size| ParseError::Missing(too_large(size, max_bytes));
     let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
     if room > max_bytes {
         return Err(too_large(room).into());
@@ -136,6 +126,11 @@ pub async fn fetch_ends(
     let ends = ranges(0, head).chain(ranges(tail, stat.size));
     read_into(reader, location, &stat.etag, &mut *scratch, ends).await?;
     deriver.open(scratch, true).await.map_err(from_parse)
+}
+
+fn too_large(size: u64, limit: u64) -> Missing {
+    let detail = format!("its {size} bytes exceed the limit of {limit} bytes for a file");
+    Missing::new(Cause::TooLarge { limit }, detail)
 }
 
 async fn read_into(

@@ -54,23 +54,13 @@ pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
 
 /// Returns a DIF as a candidate in the answers.
 pub fn candidate(dif: &Dif, outcome: Option<&Missing>) -> Candidate {
-    let download = match outcome.map(|missing| (missing.cause, &missing.detail)) {
-        None => Download::Ok {
-            features: dif.features.clone(),
-        },
-        Some((Cause::NotFound, _)) => Download::NotFound,
-        Some((Cause::PermissionDenied, details)) => Download::NoPerm {
-            details: details.clone(),
-        },
-        Some((Cause::Malformed | Cause::Crashed, _)) => Download::Malformed,
-        Some((_, details)) => Download::Error {
-            details: details.clone(),
-        },
+    let there = || Download::Ok {
+        features: dif.features.clone(),
     };
     Candidate {
         source: dif.module.source.clone(),
         location: dif.dif.location.clone(),
-        download,
+        download: outcome.map_or_else(there, Download::failed),
         size: Some(dif.size),
         duration_ms: None,
     }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::symbolicate::Symbolicator;
-use super::{Error, Invocation, Update};
+use super::{Error, Invocation};
 use crate::cache::{Item, ItemKey, Request, RequestBody};
 use crate::domain::Scope;
 use crate::ports::{Consistency, StoreError, StoreErrorKind};
@@ -58,12 +58,9 @@ impl Symbolicator {
             sealed: is_sealed,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
-        let update = Update {
-            records: &*self.records,
-            policy: &self.settings.policy,
-            invocation,
-        };
-        update.put(&ItemKey::request(id), item, |_| false).await?;
+        self.update(invocation)
+            .put(&ItemKey::request(id), item, |_| false)
+            .await?;
         Ok(())
     }
 

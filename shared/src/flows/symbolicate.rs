@@ -18,8 +18,7 @@ use super::memory::Memory;
 use super::{Error, Invocation, Settings, Update, Updated, definitions};
 use crate::api::symbolicator::{Completed, Request, Selected};
 use crate::cache::{
-    Change, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready,
-    Sought, decide,
+    Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, decide,
 };
 use crate::debuginfo::{BlobFault, OpenCache};
 use crate::domain::{
@@ -478,14 +477,7 @@ impl Symbolicator {
         lane: Lane,
         ask: crate::cache::Token,
     ) -> Result<(), StoreError> {
-        let message = LaneMessage {
-            schema: LaneMessage::SCHEMA,
-            lane,
-            module: module.clone(),
-            kinds: vec![kind],
-            ask,
-            min_converter: Converter::CURRENT,
-        };
+        let message = LaneMessage::new(lane, module.clone(), vec![kind], ask);
         self.lanes.send(&message, Duration::ZERO).await
     }
 
@@ -564,7 +556,7 @@ impl Symbolicator {
         }
     }
 
-    fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
+    pub(super) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
         Update {
             records: &*self.records,
             policy: &self.settings.policy,

@@ -48,4 +48,16 @@ pub struct LaneMessage {
 impl LaneMessage {
     /// The schema that this build reads and writes.
     pub const SCHEMA: u32 = 1;
+
+    /// Returns a message that any build which can do what this one can may serve.
+    pub fn new(lane: Lane, module: ModuleKey, kinds: Vec<Kind>, ask: Token) -> Self {
+        Self {
+            schema: Self::SCHEMA,
+            lane,
+            module,
+            kinds,
+            ask,
+            min_converter: Converter::CURRENT,
+        }
+    }
 }

@@ -15,9 +15,9 @@ use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
 use percent_encoding::percent_decode_str;
 
-use super::backoff::pause;
 use super::error::{status, store_error};
 use super::get_object::{Got, get_object, unquoted};
+use crate::adapters::backoff::pause;
 use crate::domain::Timestamp;
 use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, StoreError, StoreErrorKind};
 

@@ -7,8 +7,8 @@ use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::primitives::{ByteStream, ByteStreamError};
 use bytes::{Bytes, BytesMut};
 
-use super::backoff::pause;
 use super::error::{status, store_error};
+use crate::adapters::backoff::pause;
 use crate::ports::{StoreError, StoreErrorKind};
 
 /// How often an answer may be cut short before its reader is told. The SDK repeats requests only until their answers

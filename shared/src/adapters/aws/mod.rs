@@ -7,7 +7,6 @@
 //!   fault, and so is a 403: without `s3:ListBucket` S3 hides what is absent behind it.
 //! - Etags are handled without their quotes, as S3's events carry them.
 
-mod backoff;
 mod blobs;
 mod clients;
 mod difs;

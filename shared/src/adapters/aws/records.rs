@@ -13,9 +13,9 @@ use aws_sdk_dynamodb::types::{
 };
 use futures::stream::{StreamExt, TryStreamExt};
 
-use super::backoff::pause;
 use super::error::store_error;
 use super::record_item::{self, Attributes, PARTITION, REVISION, SCHEMA_NUMBER, SORT};
+use crate::adapters::backoff::pause;
 use crate::cache::{ItemKey, Revision, SCHEMA, Stored};
 use crate::ports::{
     Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError, StoreErrorKind,

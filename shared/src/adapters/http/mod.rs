@@ -26,6 +26,7 @@ use reqwest::header::{
 };
 use reqwest::{Response, Url, redirect};
 
+use crate::adapters::backoff::pause;
 use crate::domain::{Cause, HttpSource, Location, Missing};
 use crate::ports::{Download, ServerFailure, SymbolServers};
 
@@ -40,9 +41,6 @@ const MAX_REDIRECTS: usize = 5;
 
 /// How often a question is put to a server that fails.
 const MAX_ATTEMPTS: u32 = 3;
-
-/// Half the time before the second attempt; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How we introduce ourselves.
 const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
@@ -170,7 +168,7 @@ impl SymbolServers for HttpServers {
                     retry_after,
                 });
             }
-            tokio::time::sleep(FIRST_PAUSE * (1 << attempts)).await;
+            pause(attempts).await;
         }
     }
 }

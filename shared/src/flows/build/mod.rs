@@ -34,7 +34,7 @@ const RESERVE: Duration = Duration::from_secs(5);
 /// Builds of one module in a row: what arrives during the last is left to a message.
 const MAX_ROUNDS: u32 = 3;
 
-/// Somebody else at work is looked at again after this: that holder may be done long before its lease ends.
+/// Somebody else at work is looked at again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Builds derived caches.
@@ -90,6 +90,17 @@ enum NotTaken {
     Resting { until: Timestamp },
     /// It was given up as crashed, or is not ours to touch.
     NotOurs,
+}
+
+impl NotTaken {
+    /// Returns when to look again, if at all: a holder may be done long before its lease ends.
+    fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Leased { until } => Some(now.plus(LOOK_AGAIN).min(*until)),
+            Self::Resting { until } => Some(*until),
+            Self::NotOurs => None,
+        }
+    }
 }
 
 /// What came of one kind.
@@ -150,21 +161,15 @@ impl Builder {
             match taken {
                 Ok(Ok(lease)) => held.push(lease),
                 // Whoever has the first kind is about to take the others: two who share them would fetch the DIF twice.
-                Ok(Err(NotTaken::Leased { until })) if held.is_empty() => {
-                    let soon = now.plus(LOOK_AGAIN).min(until);
-                    let is_asked_for = entries
-                        .iter()
-                        .any(|entry| kinds.contains(&entry.kind()) && entry.ask().is_some());
-                    return Ok(match is_asked_for {
-                        true => Outcome::Later(soon),
-                        false => Outcome::Settled,
-                    });
+                Ok(Err(leased @ NotTaken::Leased { .. })) if held.is_empty() => {
+                    let is_asked_for =
+                        |entry: &Entry| kinds.contains(&entry.kind()) && entry.ask().is_some();
+                    let at = leased.look_again(now);
+                    let at = at.filter(|_| entries.iter().any(is_asked_for));
+                    return Ok(at.map_or(Outcome::Settled, Outcome::Later));
                 }
-                Ok(Err(NotTaken::Leased { until })) if kinds.contains(&kind) => {
-                    later = later.max(Some(now.plus(LOOK_AGAIN).min(until)));
-                }
-                Ok(Err(NotTaken::Resting { until })) if kinds.contains(&kind) => {
-                    later = later.max(Some(until));
+                Ok(Err(not_taken)) if kinds.contains(&kind) => {
+                    later = later.max(not_taken.look_again(now));
                 }
                 Ok(Err(_)) => {}
                 Err(error) => {
@@ -467,45 +472,39 @@ impl Builder {
         dif: &Dif,
         open: &'a mut Vec<OpenDif>,
     ) -> Result<&'a mut OpenDif, DifError> {
-        let is_open = open.iter().any(|open| open.dif == dif.dif);
-        if !is_open {
+        if !open.iter().any(|open| open.dif == dif.dif) {
             open.clear(); // gives its scratch space back before more is reserved
-        }
-        let source = match is_open {
-            true => None,
-            false => self.source(invocation, module).await?,
-        };
-        if let Some(source) = source {
-            let location = &dif.dif.location;
-            match self.fetch_from_server(&source, location, open).await? {
-                Ok((now, _)) if now != dif.dif => return Err(DifError::Changed),
-                Ok(_) => {}
-                Err(failure) => return Err(DifError::Missing(failure.missing)),
+            if module.source.announces_changes() {
+                open.push(self.open_upload(dif).await?);
+            } else {
+                self.open_again(invocation, module, &dif.dif, open).await?;
             }
-        } else if !is_open {
-            let stat = crate::ports::DifStat {
-                etag: dif.dif.etag.clone(),
-                size: dif.size,
-            };
-            let max = self.settings.dif_max_bytes;
-            let mut parser = fetch::fetch(
-                &*self.uploads,
-                &*self.deriver,
-                &dif.dif.location,
-                &stat,
-                max,
-            )
-            .await?;
-            let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-            open.push(OpenDif {
-                dif: dif.dif.clone(),
-                parser,
-                inspection,
-            });
         }
         open.iter_mut()
             .find(|open| open.dif == dif.dif)
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
+    }
+
+    async fn open_upload(&self, dif: &Dif) -> Result<OpenDif, DifError> {
+        let stat = crate::ports::DifStat {
+            etag: dif.dif.etag.clone(),
+            size: dif.size,
+        };
+        let max = self.settings.dif_max_bytes;
+        let mut parser = fetch::fetch(
+            &*self.uploads,
+            &*self.deriver,
+            &dif.dif.location,
+            &stat,
+            max,
+        )
+        .await?;
+        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        Ok(OpenDif {
+            dif: dif.dif.clone(),
+            parser,
+            inspection,
+        })
     }
 
     /// Creates the blob. Only this build knows its path: one that is there already is its own, written twice.

@@ -74,7 +74,7 @@ impl Builder {
     }
 
     /// Returns the definition of a module's symbol server; `None` for the uploads, and for one that is gone.
-    pub(super) async fn source(
+    async fn source(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
@@ -88,9 +88,27 @@ impl Builder {
         }
     }
 
+    /// Fetches once more what a search found, and had to close for want of room.
+    pub(super) async fn open_again(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        dif: &DifRef,
+        open: &mut Vec<OpenDif>,
+    ) -> Result<(), DifError> {
+        let Some(source) = self.source(invocation, module).await? else {
+            return Err(DifError::Missing(Missing::not_found()));
+        };
+        match self.fetch_from_server(&source, &dif.location, open).await? {
+            Ok((now, _)) if now != *dif => Err(DifError::Changed),
+            Ok(_) => Ok(()),
+            Err(failure) => Err(DifError::Missing(failure.missing)),
+        }
+    }
+
     /// Fetches a file from a server, and leaves it open. Where there is no room for another one beside those that are open,
     /// these are closed.
-    pub(super) async fn fetch_from_server(
+    async fn fetch_from_server(
         &self,
         source: &HttpSource,
         location: &Location,
@@ -160,16 +178,10 @@ impl Search {
             missing,
             retry_after,
         } = failure;
-        let details = missing.detail.clone();
         self.tried.push(Candidate {
             source: module.source.clone(),
             location: location.clone(),
-            download: match missing.cause {
-                Cause::NotFound => Download::NotFound,
-                Cause::PermissionDenied => Download::NoPerm { details },
-                Cause::Malformed | Cause::Crashed => Download::Malformed,
-                _ => Download::Error { details },
-            },
+            download: Download::failed(&missing),
             size: None,
             duration_ms: u64::try_from(took.as_millis()).ok(),
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Run;
 use super::progress::Progress;
 use crate::cache::{
-    Behind, Change, Converter, Drained, Entry, Item, Kind, Lane, Manifest, ModuleKey, wants_refresh,
+    Behind, Change, Drained, Entry, Item, Kind, Lane, Manifest, ModuleKey, wants_refresh,
 };
 use crate::flows::{Error, Updated};
 use crate::ports::{Consistency, LaneMessage, StoreError};
@@ -71,14 +71,7 @@ impl Run<'_> {
         }
         let mut kinds: Vec<Kind> = asked.iter().map(|behind| behind.kind).collect();
         kinds.sort_unstable();
-        let message = LaneMessage {
-            schema: LaneMessage::SCHEMA,
-            lane: Lane::Refresh,
-            module: module.clone(),
-            kinds,
-            ask: id,
-            min_converter: Converter::CURRENT,
-        };
+        let message = LaneMessage::new(Lane::Refresh, module.clone(), kinds, id);
         self.pruner.lanes.send(&message, Duration::ZERO).await?;
         self.report().asked += asked.len() as u64;
         Ok(asked)

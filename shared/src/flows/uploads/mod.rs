@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use super::build::{Builder, OpenDif, Outcome};
 use super::{Error, Invocation};
-use crate::cache::{
-    Change, Converter, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject,
-};
+use crate::cache::{Change, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject};
 use crate::domain::{Cause, DifRef, Location, Scope};
 pub use crate::ports::ReconcileMessage;
 use crate::ports::{Consistency, DifError, DifStat, LaneMessage, StoreError};
@@ -351,14 +349,8 @@ impl Builder {
         ask: Token,
         open: &mut Vec<OpenDif>,
     ) -> Result<(), Error> {
-        let message = LaneMessage {
-            schema: LaneMessage::SCHEMA,
-            lane: Lane::Uploads,
-            module: module.key.clone(),
-            kinds: module.kinds.clone(),
-            ask,
-            min_converter: Converter::CURRENT,
-        };
+        let (key, kinds) = (module.key.clone(), module.kinds.clone());
+        let message = LaneMessage::new(Lane::Uploads, key, kinds, ask);
         if invocation.time_left() < invocation.elapsed() {
             return self
                 .send_again(invocation, &message, invocation.now())

@@ -12,7 +12,7 @@ const FIRST: Duration = Duration::from_millis(25);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Waits before the attempt that follows `failures` (one or more) failed ones.
-pub(super) async fn pause(failures: u32) {
+pub(in crate::adapters) async fn pause(failures: u32) {
     tokio::time::sleep(ceiling(failures).mul_f64(fraction())).await;
 }
 

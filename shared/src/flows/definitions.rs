@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ring::error::Unspecified;
 use ring::{aead, hmac};
 
 use super::{Invocation, Update};
 use crate::cache::{Item, ItemKey, SourceDefinition};
-use crate::domain::{HttpSource, SourceKey};
-use crate::ports::{Consistency, RecordStore, StoreError};
+use crate::domain::{HttpSource, SourceKey, Timestamp};
+use crate::ports::{Consistency, RecordStore, StoreError, StoreErrorKind};
 
 /// How long a definition is kept after a request.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -44,14 +45,19 @@ impl SourceSecret {
     }
 
     /// Seals bytes for one purpose. A nonce is used once.
-    pub(super) fn seal(&self, nonce: [u8; 12], purpose: &str, plain: &[u8]) -> Option<String> {
+    pub(super) fn seal(
+        &self,
+        nonce: [u8; 12],
+        purpose: &str,
+        plain: &[u8],
+    ) -> Result<String, StoreError> {
         let mut sealed = plain.to_vec();
         let about = aead::Aad::from(purpose.as_bytes());
         let unique = aead::Nonce::assume_unique_for_key(nonce);
-        let key = self.sealing_key()?;
-        key.seal_in_place_append_tag(unique, about, &mut sealed)
-            .ok()?;
-        Some(STANDARD.encode([&nonce[..], &sealed].concat()))
+        self.sealing_key()
+            .and_then(|key| key.seal_in_place_append_tag(unique, about, &mut sealed))
+            .map_err(|_| StoreError::new(StoreErrorKind::Bug, "sealing a source or a request"))?;
+        Ok(STANDARD.encode([&nonce[..], &sealed].concat()))
     }
 
     /// Returns what was sealed for this purpose, with this secret; `None` for anything else.
@@ -61,15 +67,15 @@ impl SourceSecret {
         let mut sealed = sealed.to_vec();
         let about = aead::Aad::from(purpose.as_bytes());
         let nonce = aead::Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let key = self.sealing_key()?;
+        let key = self.sealing_key().ok()?;
         let plain = key.open_in_place(nonce, about, &mut sealed).ok()?;
         Some(plain.to_vec())
     }
 
-    fn sealing_key(&self) -> Option<aead::LessSafeKey> {
+    fn sealing_key(&self) -> Result<aead::LessSafeKey, Unspecified> {
         let key = hmac::sign(&self.derived("seal"), b"");
-        let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key.as_ref()).ok()?;
-        Some(aead::LessSafeKey::new(key))
+        let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key.as_ref())?;
+        Ok(aead::LessSafeKey::new(key))
     }
 
     /// Returns a key of its own for each use.
@@ -95,18 +101,21 @@ pub(super) async fn keep(
 ) -> Result<(), StoreError> {
     let definition = serde_json::to_vec(source).unwrap_or_default();
     let nonce = update.invocation.nonce();
-    let Some(sealed) = secret.seal(nonce, key.as_str(), &definition) else {
-        return Ok(());
-    };
+    let sealed = secret.seal(nonce, key.as_str(), &definition)?;
     let now = update.invocation.now();
     let item = Item::Source(SourceDefinition {
         key: key.clone(),
         sealed,
         expires_at: now.plus(LIFETIME),
     });
-    let is_fresh = |present: &Item| matches!(present, Item::Source(present) if present.expires_at > now.plus(RENEWED_BEFORE));
-    update.put(&ItemKey::source(key), item, is_fresh).await?;
+    let is_kept = |present: &Item| is_kept(present, now);
+    update.put(&ItemKey::source(key), item, is_kept).await?;
     Ok(())
+}
+
+/// Tells whether a definition is kept for long enough: for longer than any build that a request of now asks for.
+pub(super) fn is_kept(item: &Item, now: Timestamp) -> bool {
+    matches!(item, Item::Source(kept) if kept.expires_at > now.plus(RENEWED_BEFORE))
 }
 
 /// Returns a definition that is kept; `None` where there is none, or it has expired, or is not sealed with this secret.

@@ -28,5 +28,5 @@ pub mod uploads;
 pub use definitions::SourceSecret;
 pub use error::Error;
 pub use invocation::Invocation;
-pub use settings::Settings;
+pub use settings::{Server, Settings};
 pub use update::{Update, Updated};

@@ -41,7 +41,9 @@ impl Symbolicator {
         let corrupt = || StoreError::new(StoreErrorKind::Bug, "keeping a request that is no text");
         let text = std::str::from_utf8(body).map_err(|error| corrupt().caused_by(error))?;
         let secret = self.settings.request_sources.as_ref();
-        let sealed = secret.and_then(|secret| secret.seal(invocation.nonce(), id, body));
+        let sealed = secret
+            .map(|secret| secret.seal(invocation.nonce(), id, body))
+            .transpose()?;
         let is_sealed = sealed.is_some();
         let text = sealed.as_deref().unwrap_or(text);
         let body = if text.len() <= MAX_INLINE_BYTES {

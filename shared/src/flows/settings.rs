@@ -22,7 +22,7 @@ pub struct Settings {
     /// Blobs younger than this are no orphans: their build may not have published yet.
     pub orphan_min_age: Duration,
     /// The symbol servers that are configured, in the order in which they are asked.
-    pub sources: Vec<HttpSource>,
+    pub sources: Vec<Server>,
     /// The secret of the sources that requests define; `None` where they may not.
     pub request_sources: Option<SourceSecret>,
     /// The absence of a DIF from a public source is remembered for this long.
@@ -37,12 +37,36 @@ pub struct Settings {
     pub memory_cache_bytes: u64,
 }
 
+/// A symbol server that is configured, and its key: that costs a hash, and every request asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    key: SourceKey,
+    source: HttpSource,
+}
+
+impl Server {
+    /// Returns its key.
+    pub fn key(&self) -> &SourceKey {
+        &self.key
+    }
+}
+
+impl From<HttpSource> for Server {
+    fn from(source: HttpSource) -> Self {
+        Self {
+            key: SourceKey::configured(&source),
+            source,
+        }
+    }
+}
+
 impl Settings {
     /// Returns the configured source with this key; `None` where it is configured otherwise now, or not at all.
     pub fn source(&self, key: &SourceKey) -> Option<&HttpSource> {
         self.sources
             .iter()
-            .find(|source| SourceKey::configured(source) == *key)
+            .find(|server| server.key == *key)
+            .map(|server| &server.source)
     }
 
     /// Returns what a reader under these settings can read and make.

@@ -153,7 +153,12 @@ impl Symbolicator {
     /// Returns the keys of all sources, in the order in which they are searched.
     pub(super) fn sources(&self) -> Vec<SourceKey> {
         std::iter::once(SourceKey::uploads())
-            .chain(self.settings.sources.iter().map(SourceKey::configured))
+            .chain(
+                self.settings
+                    .sources
+                    .iter()
+                    .map(|server| server.key().clone()),
+            )
             .collect()
     }
 
@@ -171,8 +176,9 @@ impl Symbolicator {
                 (Selected::Defined(source), Some(secret)) => {
                     let key = secret.key_of(&source);
                     let item = ItemKey::source(&key);
-                    let kept = self.load(invocation, std::slice::from_ref(&item)).await?;
-                    if kept.iter().all(Option::is_none) {
+                    let loaded = self.load(invocation, std::slice::from_ref(&item)).await?;
+                    let mut loaded = loaded.iter().flatten();
+                    if !loaded.any(|item| definitions::is_kept(item, invocation.now())) {
                         definitions::keep(self.update(invocation), secret, &key, &source).await?;
                         self.memory.forget(&item);
                     }

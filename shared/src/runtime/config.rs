@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cache::Policy;
 use crate::domain::HttpSource;
-use crate::flows::{Settings, SourceSecret};
+use crate::flows::{Server, Settings, SourceSecret};
 
 /// Where a variable is set that is not.
 const TEMPLATE: &str = "infra/template.yaml, Globals.Function.Environment";
@@ -204,7 +204,7 @@ impl Reader<'_> {
         secret
     }
 
-    fn sources(&mut self, name: &'static str) -> Vec<HttpSource> {
+    fn sources(&mut self, name: &'static str) -> Vec<Server> {
         let text = self.text(name);
         let mut json = serde_json::Deserializer::from_str(&text);
         let sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
@@ -221,7 +221,7 @@ impl Reader<'_> {
             let problem = format!("{:?} is the id of two sources", ids[twice]);
             self.problems.push((name, problem));
         }
-        sources
+        sources.into_iter().map(Server::from).collect()
     }
 
     fn seconds(&mut self, name: &'static str) -> Duration {

@@ -25,7 +25,7 @@ fn source(id: &str, more: &str) -> HttpSource {
 
 /// A world with one symbol server.
 fn world() -> World {
-    World::with(|settings| settings.sources = vec![source("company", "")])
+    World::with(|settings| settings.sources = vec![source("company", "").into()])
 }
 
 fn at(location: &str) -> Location {
@@ -127,7 +127,7 @@ async fn an_upload_ends_a_miss_of_the_server_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_miss_is_remembered_for_an_hour_and_one_of_a_public_server_for_a_day() {
     for (more, hours) in [("", 1), (r#", "is_public": true"#, 24)] {
-        let world = World::with(|settings| settings.sources = vec![source("company", more)]);
+        let world = World::with(|settings| settings.sources = vec![source("company", more).into()]);
         world.symbolicate(&sample_crash()).await;
         assert!(!world.servers.take_asked().is_empty());
         world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
@@ -258,7 +258,7 @@ async fn r09_a_source_that_is_configured_otherwise_forgets_its_misses() {
     world.symbolicate(&sample_crash()).await;
     world.servers.take_asked();
     let mended = world.deployed_with(|settings| {
-        settings.sources = vec![source("company", r#", "layout": {"type": "unified"}"#)];
+        settings.sources = vec![source("company", r#", "layout": {"type": "unified"}"#).into()];
     });
     let unified = at("http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7/debuginfo");
     mended.servers.put(&unified, fixture("elf/crash.debug"));
@@ -268,7 +268,7 @@ async fn r09_a_source_that_is_configured_otherwise_forgets_its_misses() {
 #[tokio::test(start_paused = true)]
 async fn r12_a_request_without_names_does_not_answer_for_one_that_has_them() {
     let symstore = r#", "layout": {"type": "symstore"}"#;
-    let world = World::with(|settings| settings.sources = vec![source("company", symstore)]);
+    let world = World::with(|settings| settings.sources = vec![source("company", symstore).into()]);
     world.servers.put(
         &at("http://symbols.test/crash/elf-buildid-ac456ebc7f4825f4367208b89f51ad481774aae7/crash"),
         fixture("elf/crash"),
@@ -286,8 +286,8 @@ async fn r12_a_request_without_names_does_not_answer_for_one_that_has_them() {
 async fn what_a_private_server_has_is_its_scopes_alone_and_what_a_public_one_has_is_everybodys() {
     let world = World::with(|settings| {
         settings.sources = vec![
-            source("company", ""),
-            source("everybody", r#", "is_public": true"#),
+            source("company", "").into(),
+            source("everybody", r#", "is_public": true"#).into(),
         ];
     });
     world
@@ -424,4 +424,18 @@ async fn a_definition_is_forgotten_after_a_day_without_requests() {
     world.pass(HOUR * 25).await;
     world.prune().await.unwrap();
     assert_eq!(sources(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_is_used_again_and_again_is_never_forgotten() {
+    let world = that_allows_definitions();
+    let body = with_own_source("sesame");
+    world.symbolicate(&parsed(&body)).await;
+    for _ in 0..4 {
+        // Longer than the absence of a file is remembered: each time somebody builds, and wants to know the source.
+        world.pass(HOUR * 13).await;
+        world.servers.take_asked();
+        world.another_instance().symbolicate(&parsed(&body)).await;
+        assert!(!world.servers.take_asked().is_empty());
+    }
 }

@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PORT ?= 3021
 DATA ?= .data
 RECORDS ?= 1000000
+CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/release
 # What CARGO sees everywhere; an empty value in the environment means the same.
 CARGO ?= cargo
@@ -54,6 +55,11 @@ test: doctor ## everything but the long runs
 test-moto: ## what the stores must do, asked of moto, which shares no mistake with the local stack (needs Python)
 	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/moto
 
+# The cases are no part of the project: where they are not, nothing is built, and the script says so.
+.PHONY: conformance
+conformance: $(if $(wildcard $(CASES)/conformance.py),release-binaries) ## answers held against Symbolicator's and docs/conformance.md; skipped where the cases are not (CASES=../shared/conformance)
+	@SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PYTHON) infra/check/conformance --cases "$(CASES)"
+
 # Chance comes from SYMDEPOT_SOAK_SEED, which the test prints.
 .PHONY: soak
 soak: doctor ## kills functions and parsers at random moments, 200 times (minutes)
@@ -77,9 +83,13 @@ model: ## the protocol, exhaustively within large bounds; prints the number of s
 bench: ## benchmarks of the core and of deriving
 	$(CARGO) bench --locked -p symdepot-tests
 
-.PHONY: bench-real
-bench-real: doctor ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
+# What `make run` builds, too. In one go, or dependencies would be built once for each set of features.
+.PHONY: release-binaries
+release-binaries: doctor
 	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests
+
+.PHONY: bench-real
+bench-real: release-binaries ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
 
 .PHONY: bench-sweep

@@ -97,12 +97,15 @@ impl SourceLayout {
             Casing::Lowercase => path.to_ascii_lowercase(),
             Casing::Uppercase => path.to_ascii_uppercase(),
         };
-        let compressed = matches!(file_type, FileType::Pdb | FileType::Pe)
-            .then(|| {
-                let last = path.chars().next_back()?;
-                Some(format!("{}_", &path[..path.len() - last.len_utf8()]))
-            })
-            .flatten();
+        let compressed = matches!(
+            file_type,
+            FileType::Pdb | FileType::Pe | FileType::PortablePdb
+        )
+        .then(|| {
+            let last = path.chars().next_back()?;
+            Some(format!("{}_", &path[..path.len() - last.len_utf8()]))
+        })
+        .flatten();
         std::iter::once(path).chain(compressed).collect()
     }
 
@@ -467,7 +470,10 @@ mod tests {
         );
         assert_eq!(
             paths(Native, PortablePdb, ObjectType::PeDotnet),
-            ["Crash.pdb/3249D99D0C4049318610F4E4FB0B6936ffffffff/Crash.pdb"]
+            [
+                "Crash.pdb/3249D99D0C4049318610F4E4FB0B6936ffffffff/Crash.pdb",
+                "Crash.pdb/3249D99D0C4049318610F4E4FB0B6936ffffffff/Crash.pd_"
+            ]
         );
 
         let wasm = |formulae, file_type| paths(formulae, file_type, ObjectType::Wasm);

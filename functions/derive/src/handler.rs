@@ -3,6 +3,7 @@
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent, SqsMessage};
 use symdepot::flows::build::Builder;
 use symdepot::flows::{Error, Invocation};
+use symdepot::runtime;
 
 use crate::events::{self, Work};
 
@@ -15,6 +16,9 @@ pub(crate) async fn handle(
     let mut response = SqsBatchResponse::default();
     for message in &event.records {
         if let Err(error) = serve(builder, &invocation, message).await {
+            if matches!(error.downcast_ref(), Some(Error::Doubtful { .. })) {
+                runtime::emit_doubtful_loss(invocation.now());
+            }
             let id = message.message_id.clone().unwrap_or_default();
             tracing::error!(message = id, error = &*error, "a message comes back");
             let mut failure = BatchItemFailure::default();

@@ -261,7 +261,7 @@ pub fn apply(
         Change::Retire => {
             return if retires_at(entry, policy) <= now
                 && entry.live_lease(now).is_none()
-                && !ask_stands(entry, now)
+                && entry.standing_ask(now).is_none()
             {
                 Ok(Applied::Retired)
             } else {
@@ -333,18 +333,10 @@ pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
     }
 }
 
-/// Tells whether an ask stands: one whose message is not taken for lost.
-pub(super) fn ask_stands(entry: &Entry, now: Timestamp) -> bool {
-    entry
-        .ask
-        .as_ref()
-        .is_some_and(|ask| now.since(ask.at) < Policy::ask_lifetime(ask.lane))
-}
-
 fn ask(next: &mut Entry, id: &Token, lane: Lane, now: Timestamp) -> Result<(), Refused> {
     let overrides =
         lane == Lane::Eager && next.ask.as_ref().is_some_and(|ask| ask.lane != Lane::Eager);
-    if ask_stands(next, now) && !overrides {
+    if next.standing_ask(now).is_some() && !overrides {
         return Err(Refused::Asked);
     }
     next.ask = Some(Ask {

@@ -1,6 +1,5 @@
 //! What a reader does with an entry.
 
-use super::change::ask_stands;
 use super::{Converter, Entry, Lane, Placeholder, Ready, current_version};
 use crate::domain::{Cause, Timestamp};
 
@@ -63,9 +62,11 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
         return Decision::Wait { until: lease.until };
     }
     match (&entry.ask, entry.not_before) {
-        (Some(ask), _) if ask.lane == Lane::Eager && ask_stands(entry, now) => Decision::Wait {
-            until: ask.at.plus(super::Policy::ask_lifetime(ask.lane)),
-        },
+        (Some(ask), _) if ask.lane == Lane::Eager && entry.standing_ask(now).is_some() => {
+            Decision::Wait {
+                until: ask.at.plus(super::Policy::ask_lifetime(ask.lane)),
+            }
+        }
         (Some(_), Some(until)) if now < until => Decision::Wait { until },
         _ => Decision::Build,
     }

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Converter, Cut, Drained, Entry, ItemKey, Manifest, ModuleKey, Revision, SweepItem, Tally,
+    Converter, Cut, DifCopy, Drained, Entry, ItemKey, Losses, Manifest, ModuleKey, Revision,
+    SourceHealth, SweepItem, Tally,
 };
 use crate::domain::{
     CodeId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId, Scope, SourceKey,
@@ -35,10 +36,16 @@ pub enum Item {
     Upload(Upload),
     /// An uploaded DIF that has this module's id.
     Dif(Dif),
+    /// Our copy of a DIF that a symbol server had.
+    Copy(DifCopy),
     /// A request that was answered `pending`.
     Request(Request),
     /// A source that a request defined.
     Source(SourceDefinition),
+    /// What the fleet knows of a symbol server.
+    Health(SourceHealth),
+    /// How many blobs were taken for lost.
+    Losses(Losses),
     /// Where the sweep is.
     Sweep(SweepCursor),
     /// Entries that are behind, or were asked for because they were.
@@ -194,9 +201,12 @@ pub struct SweepCursor {
     pub segments: Vec<SegmentProgress>,
     /// What this pass counted so far.
     pub tally: Tally,
-    /// What the byte budget costs in this pass.
+    /// What the byte budget of derived caches costs in this pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<Cut>,
+    /// What the byte budget of copies costs in this pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies_cut: Option<Cut>,
     /// What became of the asks of the pass before.
     pub drained: Drained,
     /// The last key of the uploads bucket that was compared; none at the beginning.
@@ -244,9 +254,12 @@ impl Item {
             Item::Upload(upload) => upload.expires_at,
             Item::Request(request) => Some(request.expires_at),
             Item::Source(source) => Some(source.expires_at),
+            Item::Health(health) => Some(health.expires_at),
             Item::Entry(_)
             | Item::Alias(_)
             | Item::Dif(_)
+            | Item::Copy(_)
+            | Item::Losses(_)
             | Item::Sweep(_)
             | Item::Manifest(_)
             | Item::Rollout(_)
@@ -264,6 +277,9 @@ impl Item {
             ))),
             Item::Request(request) => Some(ItemKey::request(&request.id)),
             Item::Source(source) => Some(ItemKey::source(&source.key)),
+            Item::Copy(copy) => Some(copy.key()),
+            Item::Health(health) => Some(ItemKey::health(&health.source)),
+            Item::Losses(_) => Some(ItemKey::losses()),
             Item::Sweep(_) => Some(ItemKey::sweep(SweepItem::Cursor)),
             Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
             Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,

@@ -115,6 +115,14 @@ impl ModuleKey {
             sort: format!("{}{}", ItemKey::DIF_PREFIX, hash(location.as_str())),
         }
     }
+
+    /// Returns the key of our copy of a DIF of this module, which a symbol server had.
+    pub fn copy(&self, location: &Location) -> ItemKey {
+        ItemKey {
+            partition: self.partition(),
+            sort: format!("copy-{}", hash(location.as_str())),
+        }
+    }
 }
 
 /// The primary key of an item.
@@ -162,6 +170,30 @@ impl ItemKey {
         }
     }
 
+    /// Returns the key of what is known of a source's health.
+    pub fn health(source: &SourceKey) -> Self {
+        Self {
+            partition: hash(&format!("health: {source}\n")),
+            sort: "health".to_owned(),
+        }
+    }
+
+    /// Returns the key of the count of losses.
+    pub fn losses() -> Self {
+        Self {
+            partition: hash("losses\n"),
+            sort: "losses".to_owned(),
+        }
+    }
+
+    /// Returns the path of a part of the copy that this is the key of.
+    pub fn part(&self, token: &Token, number: u64) -> String {
+        format!(
+            "copies/v1/{}/{}/{token}/{number:05}",
+            self.partition, self.sort
+        )
+    }
+
     /// Returns the path of the blob that the build with this token makes for this entry.
     ///
     /// Only that build ever writes it; the entry's key can be read off it.
@@ -172,11 +204,15 @@ impl ItemKey {
         )
     }
 
-    /// Returns the key of the entry that a blob was made for.
+    /// Returns the key of the entry that a blob was made for, or of the copy that it is a part of.
     pub fn of_blob(path: &str) -> Option<Self> {
-        let mut segments = path.strip_prefix("derived/")?.split('/').skip(2);
-        let (partition, sort, _token) = (segments.next()?, segments.next()?, segments.next()?);
-        segments.next().is_none().then(|| Self {
+        let segments: Vec<&str> = path.split('/').collect();
+        let (partition, sort) = match segments[..] {
+            ["derived", _kind, _version, partition, sort, _token] => (partition, sort),
+            ["copies", _version, partition, sort, _token, _number] => (partition, sort),
+            _ => return None,
+        };
+        Some(Self {
             partition: partition.to_owned(),
             sort: sort.to_owned(),
         })

@@ -14,12 +14,15 @@
 //! ([`Change::has_effect`]); else apply again to what is stored; stop when [`apply`] refuses.
 
 mod change;
+mod copy;
 mod decide;
 mod derived;
+mod health;
 mod invariants;
 mod item;
 mod key;
 mod kind;
+mod losses;
 mod record;
 mod retention;
 mod sweep;
@@ -27,8 +30,10 @@ mod token;
 mod version;
 
 pub use change::{Applied, Change, Refused, Seen, apply};
+pub use copy::DifCopy;
 pub use decide::{Decision, Reader, decide};
 pub use derived::{DeriveJob, Derived};
+pub use health::{NotAdmitted, SourceHealth, Visit, VisitOutcome};
 pub use invariants::violations;
 pub use item::{
     Alias, Dif, Item, Request, RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition,
@@ -36,6 +41,7 @@ pub use item::{
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;
+pub use losses::Losses;
 pub use record::{Ask, BlobRef, Entry, IndexRef, Lane, Lease, Placeholder, Probes, Ready, Suspect};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use sweep::{

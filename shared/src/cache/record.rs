@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Converter, Kind, ModuleKey, Token};
+use super::{Converter, Kind, ModuleKey, Policy, Token};
 use crate::domain::{Candidate, DifRef, Features, FileType, Missing, Quality, Rank, Timestamp};
 
 /// What is cached for one kind of one module: bytes, a reason why there are none, and who is at work on it.
@@ -224,6 +224,12 @@ impl Entry {
     /// Returns what was asked for, and not answered yet.
     pub fn ask(&self) -> Option<&Ask> {
         self.ask.as_ref()
+    }
+
+    /// Returns what was asked for and not answered yet, if its message is not taken for lost.
+    pub fn standing_ask(&self, now: Timestamp) -> Option<&Ask> {
+        let stands = |ask: &&Ask| now.since(ask.at) < Policy::ask_lifetime(ask.lane);
+        self.ask.as_ref().filter(stands)
     }
 
     /// Returns the mark of the last upload or removal that concerns it.

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::change::{ask_stands, retires_at};
-use super::{Converter, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token, current_version};
+use super::change::retires_at;
+use super::{
+    Converter, DifCopy, Entry, ItemKey, Kind, ModuleKey, Policy, Ready, Token, current_version,
+};
 use crate::domain::{Cause, Timestamp};
 
 /// Entries that are asked for when nothing is known of the rate at which the lane drains.
@@ -82,7 +84,7 @@ pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
         && !entry.module.source.is_defined()
         && retires_at(entry, policy) > now
         && entry.live_lease(now).is_none()
-        && !ask_stands(entry, now)
+        && entry.standing_ask(now).is_none()
 }
 
 /// What a pass counted.
@@ -94,6 +96,12 @@ pub struct Tally {
     pub uploads: u64,
     /// Blobs by the age of their entry's last use.
     pub ages: Ages,
+    /// Copies of DIFs.
+    #[serde(default)]
+    pub copies: u64,
+    /// Their bytes by the age of their last use.
+    #[serde(default)]
+    pub copy_ages: Ages,
 }
 
 /// What a pass counted of one kind. Each entry is in one of `current`, `behind`, `dif_gone`, `failed` and `unbuilt`.
@@ -118,8 +126,13 @@ pub struct KindTally {
 }
 
 impl Tally {
-    /// Counts an entry.
+    /// Counts an entry. A source that a request defined is its business alone: only the bytes count.
     pub fn count(&mut self, entry: &Entry, now: Timestamp) {
+        let bytes = entry_bytes(entry);
+        self.ages.add(now.since(entry.last_used_at), bytes);
+        if entry.module.source.is_defined() {
+            return;
+        }
         let kind = self.kinds.entry(entry.kind.to_string()).or_default();
         match standing(entry, now) {
             Standing::Current => kind.current += 1,
@@ -131,11 +144,15 @@ impl Tally {
             Standing::Unbuilt => kind.unbuilt += 1,
         }
         kind.older += u64::from(entry.older.is_some());
-        let in_lane = |lane| lane == super::Lane::Refresh && ask_stands(entry, now);
+        let in_lane = |lane| lane == super::Lane::Refresh && entry.standing_ask(now).is_some();
         kind.in_lane += u64::from(entry.ask.as_ref().is_some_and(|ask| in_lane(ask.lane)));
-        let bytes = entry_bytes(entry);
         kind.bytes += bytes;
-        self.ages.add(now.since(entry.last_used_at), bytes);
+    }
+
+    /// Counts a copy of a DIF.
+    pub fn count_copy(&mut self, copy: &DifCopy, now: Timestamp) {
+        self.copies += 1;
+        self.copy_ages.add(now.since(copy.last_used_at), copy.bytes);
     }
 
     /// Adds what another walk counted.
@@ -165,6 +182,8 @@ impl Tally {
         }
         self.uploads += other.uploads;
         self.ages.merge(&other.ages);
+        self.copies += other.copies;
+        self.copy_ages.merge(&other.copy_ages);
     }
 
     /// Returns how many entries are behind.
@@ -218,10 +237,11 @@ impl Ages {
         buckets.filter(|(_, bytes)| *bytes > 0)
     }
 
-    /// Returns what has to go for the rest to fit into `budget` bytes; `None` where all of it does.
+    /// Returns what has to go for the rest to fit into `budget` bytes (0: no limit); `None` where all of it does.
     ///
     /// `counted_at` is when the ages were taken. What was used within two hours before stays, whatever the budget.
     pub fn cut(&self, budget: u64, counted_at: Timestamp) -> Option<Cut> {
+        let budget = Some(budget).filter(|budget| *budget > 0)?;
         let mut excess = self
             .bytes()
             .checked_sub(budget)
@@ -263,12 +283,11 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Returns by which time an entry must have been used last to go by this cut; `None` where it stays.
-    pub fn applies(&self, entry: &Entry) -> Option<Timestamp> {
-        if entry_bytes(entry) == 0 {
+    /// Returns by which time something of so many bytes must have been used last to go by this cut; `None` where it stays.
+    pub fn applies(&self, last_used_at: Timestamp, bytes: u64) -> Option<Timestamp> {
+        if bytes == 0 {
             return None;
         }
-        let last_used_at = entry.last_used_at;
         if last_used_at <= self.all_before {
             Some(self.all_before)
         } else if last_used_at <= self.some_before && self.some_bytes > 0 {
@@ -278,10 +297,10 @@ impl Cut {
         }
     }
 
-    /// Notes that an entry went by this cut.
-    pub fn freed(&mut self, entry: &Entry) {
-        if entry.last_used_at > self.all_before {
-            self.some_bytes = self.some_bytes.saturating_sub(entry_bytes(entry));
+    /// Notes that something of so many bytes went by this cut.
+    pub fn freed(&mut self, last_used_at: Timestamp, bytes: u64) {
+        if last_used_at > self.all_before {
+            self.some_bytes = self.some_bytes.saturating_sub(bytes);
         }
     }
 }
@@ -391,7 +410,7 @@ impl Drained {
             let ask = entry.and_then(|entry| entry.ask.as_ref().map(|ask| (entry, ask)));
             match ask.filter(|(_, ask)| Some(&ask.id) == behind.ask.as_ref()) {
                 None => drained.answered += 1,
-                Some((entry, _)) if ask_stands(entry, now) => drained.standing += 1,
+                Some((entry, _)) if entry.standing_ask(now).is_some() => drained.standing += 1,
                 // Its message is taken for lost.
                 Some(_) => {}
             }
@@ -586,23 +605,21 @@ mod tests {
 
     #[test]
     fn a_cut_spares_what_was_used_later_and_stops_when_enough_is_freed() {
-        let mut old = ready(|ready| ready.blob.bytes = 10);
-        old.last_used_at = at(100);
         let mut cut = Cut {
             all_before: at(50),
             some_before: at(100),
             some_bytes: 15,
         };
-        assert_eq!(cut.applies(&old), Some(at(100)));
-        cut.freed(&old);
-        assert_eq!((cut.applies(&old), cut.some_bytes), (Some(at(100)), 5));
-        cut.freed(&old);
-        assert_eq!(cut.applies(&old), None);
-        old.last_used_at = at(50);
-        assert_eq!(cut.applies(&old), Some(at(50)));
-        old.last_used_at = at(101);
+        assert_eq!(cut.applies(at(100), 10), Some(at(100)));
+        cut.freed(at(100), 10);
+        assert_eq!(cut.applies(at(100), 10), Some(at(100)));
+        assert_eq!(cut.some_bytes, 5);
+        cut.freed(at(100), 10);
+        assert_eq!(cut.applies(at(100), 10), None);
+        assert_eq!(cut.applies(at(50), 10), Some(at(50)));
+        assert_eq!(cut.applies(at(50), 0), None);
         cut.some_bytes = 1;
-        assert_eq!(cut.applies(&old), None);
+        assert_eq!(cut.applies(at(101), 10), None);
     }
 
     #[test]

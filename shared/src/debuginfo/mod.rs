@@ -21,6 +21,7 @@ mod layout;
 mod line_programs;
 mod lookup;
 mod panics;
+mod part;
 mod ppdb;
 mod symcache;
 #[cfg(test)]
@@ -33,3 +34,4 @@ pub use inspect::inspect;
 pub use layout::{DifBytes, Found, Layout, Part, Place};
 pub use lookup::OpenCache;
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
+pub use part::{open_part, seal_part};

@@ -14,6 +14,14 @@ pub enum Error {
     /// A store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// So many blobs seem lost that none is taken for it: the bucket may be the wrong one.
+    #[error(
+        "{blob} seems lost, and so do more than MAX_LOSSES_PER_HOUR others: is CACHES_BUCKET the right bucket?"
+    )]
+    Doubtful {
+        /// The blob.
+        blob: String,
+    },
     /// A process of ours was killed; another attempt may go better.
     #[error("{what} ended early: {reason}")]
     Crashed {
@@ -36,6 +44,7 @@ impl Error {
         match self {
             Error::Invalid { .. } => "Invalid",
             Error::Store(_) => "Store",
+            Error::Doubtful { .. } => "Doubtful",
             Error::Crashed { .. } => "Crashed",
             Error::Deadline { .. } => "Deadline",
         }
@@ -45,7 +54,7 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid { .. } => 422,
-            Error::Store(_) | Error::Crashed { .. } => 500,
+            Error::Store(_) | Error::Doubtful { .. } | Error::Crashed { .. } => 500,
             Error::Deadline { .. } => 503,
         }
     }

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::mpsc::Sender;
 
 use crate::domain::{Cause, HttpSource, Location, Missing};
 use crate::ports::{
@@ -49,7 +50,7 @@ pub async fn fetch(
 /// Fetches a DIF from a symbol server and begins to parse it; returns its etag and size, too.
 ///
 /// A file over `max_bytes`, or over what scratch space has, is [`Cause::TooLarge`]. Where the server does not say how large
-/// the file is, `unsaid_bytes` of scratch space are reserved.
+/// the file is, `unsaid_bytes` of scratch space are reserved. What arrives goes to `copy`, too, as long as it is wanted there.
 pub async fn fetch_from_server(
     servers: &dyn SymbolServers,
     deriver: &dyn Deriver,
@@ -57,6 +58,7 @@ pub async fn fetch_from_server(
     location: &Location,
     max_bytes: u64,
     unsaid_bytes: u64,
+    copy: Sender<Bytes>,
 ) -> Result<(DifStat, Box<dyn Parser>), FromServer> {
     let Download {
         etag,
@@ -81,6 +83,8 @@ pub async fn fetch_from_server(
         if is_last || chunk.len() >= CHUNK_BYTES {
             let bytes = chunk.split().freeze();
             let length = bytes.len() as u64;
+            // A copy that nobody makes, or could not be stored, wants no more.
+            let _ = copy.send(bytes.clone()).await;
             scratch
                 .write_at(written, bytes)
                 .await

@@ -9,6 +9,7 @@
 //! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
 
 pub mod build;
+mod copies;
 mod definitions;
 pub mod derive;
 mod error;
@@ -24,6 +25,7 @@ mod settings;
 pub mod symbolicate;
 mod update;
 pub mod uploads;
+mod visits;
 
 pub use definitions::SourceSecret;
 pub use error::Error;

@@ -33,6 +33,10 @@ pub struct RolloutReport {
     pub uploads: u64,
     /// Bytes of derived caches by the hours since their last use: where a bucket begins, and what is in it.
     pub bytes_by_age_hours: Vec<(u64, u64)>,
+    /// Copies of DIFs from symbol servers.
+    pub copies: u64,
+    /// Bytes of these copies.
+    pub copy_bytes: u64,
     /// What the refresh lane did with the asks of the pass before.
     pub lane: Drained,
     /// When nothing will be behind any more.
@@ -72,6 +76,8 @@ impl RolloutReport {
             kinds: kinds(|kind| tally.kinds.get(kind.as_str()).cloned()),
             uploads: tally.uploads,
             bytes_by_age_hours: tally.ages.buckets().collect(),
+            copies: tally.copies,
+            copy_bytes: tally.copy_ages.bytes(),
             lane: rollout.drained,
             estimate,
         }
@@ -87,6 +93,8 @@ impl RolloutReport {
             kinds: kinds(|_| None),
             uploads: 0,
             bytes_by_age_hours: Vec::new(),
+            copies: 0,
+            copy_bytes: 0,
             lane: Drained::default(),
             estimate: Estimate::Unknown {
                 reason: "no pass of the sweep has come to its end yet".to_owned(),

@@ -33,6 +33,14 @@ pub struct Settings {
     pub reconcile_after: Duration,
     /// Bytes that derived caches may have together; 0: as many as they like.
     pub derived_budget_bytes: u64,
+    /// A copy of a DIF that nobody derived from for this long is retired; zero: none are made.
+    pub dif_max_unused: Duration,
+    /// Bytes that copies of DIFs may have together; 0: as many as they like.
+    pub dif_budget_bytes: u64,
+    /// Builds that may ask one symbol server at a time, over all instances.
+    pub source_max_visits: usize,
+    /// Blobs that may be taken for lost in an hour, over all instances.
+    pub max_losses_per_hour: u64,
     /// Derived caches that stay in memory between requests, in bytes.
     pub memory_cache_bytes: u64,
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::memory::Memory;
-use super::{Error, Invocation, Settings, Update, Updated, definitions};
+use super::{Error, Invocation, Settings, Update, Updated, definitions, visits};
 use crate::api::symbolicator::{Completed, Request, Selected};
 use crate::cache::{
     Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, decide,
@@ -380,6 +380,10 @@ impl Symbolicator {
             let decision = decide(entry, &reader, invocation.now());
             let may_improve =
                 matches!(decision, Decision::UseAndUpgrade(_) | Decision::UseOlder(_));
+            let resting = match decision {
+                Decision::Use(_) | Decision::Missing(_) => None,
+                _ => self.resting(invocation, module).await?,
+            };
             match (decision, entry) {
                 (
                     Decision::Use(ready)
@@ -395,7 +399,7 @@ impl Symbolicator {
                         });
                         continue;
                     }
-                    if may_improve {
+                    if may_improve && resting.is_none() {
                         self.ask(invocation, module, lookup.kind, Lane::Refresh)
                             .await?;
                     }
@@ -411,12 +415,11 @@ impl Symbolicator {
                     }
                 }
                 (Decision::Missing(placeholder), Some(_)) => {
-                    let says_more = missing
-                        .as_ref()
-                        .is_none_or(|known| known.cause == Cause::NotFound);
-                    if says_more {
-                        missing = Some(placeholder.missing.clone());
-                    }
+                    missing = says_more(missing, placeholder.missing.clone());
+                }
+                // Nobody asks this source now, and nobody need wait for it.
+                (_, _) if let Some(resting) = resting => {
+                    missing = says_more(missing, resting);
                 }
                 (Decision::Wait { .. }, _) => waits_for.push(Awaited {
                     at,
@@ -453,6 +456,24 @@ impl Symbolicator {
             .await?;
         }
         Ok(Next::Wait)
+    }
+
+    /// Tells why nobody asks a module's source now; not to be remembered of the module.
+    async fn resting(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+    ) -> Result<Option<Missing>, StoreError> {
+        if module.source.announces_changes() {
+            return Ok(None);
+        }
+        let key = ItemKey::health(&module.source);
+        let loaded = self.load(invocation, &[key]).await?;
+        let mut health = loaded
+            .iter()
+            .flatten()
+            .filter_map(|item| visits::health(item));
+        Ok(health.find_map(|health| health.missing(invocation.now())))
     }
 
     /// Asks for a build, unless somebody else did: who writes the ask sends the message.
@@ -592,6 +613,14 @@ enum ReadError {
     Fault(#[from] BlobFault),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Returns of two reasons the one that says more: that a file is nowhere says least.
+fn says_more(known: Option<Missing>, other: Missing) -> Option<Missing> {
+    match known {
+        Some(known) if known.cause != Cause::NotFound => Some(known),
+        _ => Some(other),
+    }
 }
 
 /// Returns what the pure core is told of a lookup.

@@ -139,6 +139,11 @@ impl Config {
                 sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
                 reconcile_after: env.seconds("RECONCILE_AFTER"),
                 derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
+                dif_max_unused: env.seconds("DIF_MAX_UNUSED"),
+                dif_budget_bytes: env.number("DIF_BUDGET_BYTES", "a number of bytes"),
+                source_max_visits: usize::try_from(env.number("SOURCE_MAX_VISITS", "a number"))
+                    .unwrap_or(usize::MAX),
+                max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
                 memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),
             },
         };

@@ -6,6 +6,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
+use crate::domain::Timestamp;
 use crate::flows::rollout::{KindRollout, RolloutReport};
 
 /// The namespace of all metrics.
@@ -18,6 +19,25 @@ pub fn emit_rollout(report: &RolloutReport) {
         // A log that cannot be written to has nowhere to say so.
         let _ = writeln!(out, "{line}");
     }
+}
+
+/// Writes that a blob seems lost, and was not taken for it: an alarm listens.
+pub fn emit_doubtful_loss(now: Timestamp) {
+    let _ = writeln!(std::io::stdout().lock(), "{}", doubtful_loss(now));
+}
+
+fn doubtful_loss(now: Timestamp) -> Value {
+    json!({
+        "_aws": {
+            "Timestamp": now.as_secs() * 1000,
+            "CloudWatchMetrics": [{
+                "Namespace": NAMESPACE,
+                "Dimensions": [[]],
+                "Metrics": [{"Name": "DoubtfulLosses", "Unit": "Count"}],
+            }],
+        },
+        "DoubtfulLosses": 1,
+    })
 }
 
 fn lines(report: &RolloutReport) -> Vec<Value> {
@@ -56,6 +76,15 @@ fn lines(report: &RolloutReport) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_doubtful_loss_is_counted_by_the_name_that_its_alarm_has() {
+        let line = doubtful_loss(Timestamp::from_secs(1_700_000_000));
+        let name = line["_aws"]["CloudWatchMetrics"][0]["Metrics"][0]["Name"].as_str();
+        assert_eq!(line[name.unwrap()], 1);
+        let template = include_str!("../../../infra/template.yaml");
+        assert!(template.contains(&format!("MetricName: {}", name.unwrap())));
+    }
 
     #[test]
     fn every_metric_that_a_line_announces_is_in_it() {

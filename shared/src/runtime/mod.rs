@@ -9,5 +9,5 @@ mod telemetry;
 
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv};
-pub use metrics::emit_rollout;
+pub use metrics::{emit_doubtful_loss, emit_rollout};
 pub use run::{diagnostic, invocation, run};

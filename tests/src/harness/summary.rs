@@ -44,6 +44,9 @@ pub(super) fn of(world: &World) -> String {
             }
             Item::Request(request) => format!("request in {}", request.scope),
             Item::Source(source) => format!("source {}", source.key),
+            Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),
+            Item::Health(health) => format!("health of {}", health.source),
+            Item::Losses(_) => "losses".to_owned(),
             Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
                 format!("{} of the sweep", key.sort)
             }

@@ -6,7 +6,9 @@
     reason = "what a test cannot do without is there, or the test fails"
 )]
 
+mod copies;
 mod faults;
+mod health;
 mod hostile;
 mod oracles;
 mod pruning;

@@ -12,37 +12,38 @@ use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_cras
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Where the sample's program and its debug file are in the native layout.
-const PROGRAM: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7";
-const DEBUG: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
+pub(crate) const PROGRAM: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7";
+pub(crate) const DEBUG: &str =
+    "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
 
 /// The innermost function of the sample crash, which only the debug file knows to be inlined.
 const INLINED: &str = "orbit::Buffer<orbit::Vertex>::at(unsigned int, unsigned int)";
 
-fn source(id: &str, more: &str) -> HttpSource {
+pub(crate) fn source(id: &str, more: &str) -> HttpSource {
     let json = format!(r#"{{"type": "http", "id": "{id}", "url": "http://symbols.test/"{more}}}"#);
     serde_json::from_str(&json).unwrap()
 }
 
 /// A world with one symbol server.
-fn world() -> World {
+pub(crate) fn world() -> World {
     World::with(|settings| settings.sources = vec![source("company", "").into()])
 }
 
-fn at(location: &str) -> Location {
+pub(crate) fn at(location: &str) -> Location {
     Location::new(location)
 }
 
 /// The entry of the sample in a server.
-fn entry(world: &World, kind: Kind) -> Entry {
+pub(crate) fn entry(world: &World, kind: Kind) -> Entry {
     let is_it = |entry: &Entry| !entry.module().source.announces_changes() && entry.kind() == kind;
     world.entries().into_iter().find(is_it).unwrap()
 }
 
-fn is_symbolicated(completed: &Completed) -> bool {
+pub(crate) fn is_symbolicated(completed: &Completed) -> bool {
     function_names(completed)[0] == INLINED
 }
 
-fn failure(cause: Cause, retry_after: Option<Duration>) -> ServerFailure {
+pub(crate) fn failure(cause: Cause, retry_after: Option<Duration>) -> ServerFailure {
     ServerFailure {
         missing: Missing::new(cause, "the server said so"),
         retry_after,

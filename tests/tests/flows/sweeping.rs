@@ -20,13 +20,15 @@ async fn uploaded() -> World {
 }
 
 /// Makes every entry one that an older converter made.
-async fn fall_behind(world: &World) {
+pub(crate) async fn fall_behind(world: &World) {
     for (number, (key, stored)) in world.records.items().into_iter().enumerate() {
         let Item::Entry(entry) = &stored.item else {
             continue;
         };
         let mut json = serde_json::to_value(&stored.item).unwrap();
-        assert!(entry.ready().is_some());
+        if entry.ready().is_none() {
+            continue;
+        }
         json["ready"]["converter"] = 0.into();
         let older = Stored {
             revision: Revision::from_random(number as u64),

@@ -407,7 +407,22 @@ mod tests {
         let request = (text(), body, number()).prop_map(|(id, body, expires_at)| {
             json!({"type": "request", "id": id, "scope": "acme", "body": body, "expires_at": expires_at})
         });
-        let json = prop_oneof![entry(), upload(), alias, dif, request];
+        let copy = (module(), self::dif(), number(), features()).prop_map(|(module, dif, number, features)| {
+            let dif = json!({"module": module, "dif": dif, "sequencer": "", "size": number, "file_type": "pdb", "features": features});
+            json!({"type": "copy", "dif": dif, "token": "t-7", "part_bytes": number, "bytes": number, "last_used_at": number})
+        });
+        let visit = (text(), number()).prop_map(|(id, until)| json!({"id": id, "until": until}));
+        let health = (text(), number(), option::of(number()), collection::vec(visit, 0..3)).prop_map(
+            |(source, number, rests_until, visits)| {
+                json!({
+                    "type": "health", "source": source, "failures": 7, "rests_until": rests_until, "detail": source,
+                    "visits": visits, "expires_at": number,
+                })
+            },
+        );
+        let losses = number()
+            .prop_map(|number| json!({"type": "losses", "since": number, "confirmed": number}));
+        let json = prop_oneof![entry(), upload(), alias, dif, request, copy, health, losses];
         json.prop_map(|json| serde_json::from_value(json).unwrap())
             .boxed()
     }

@@ -15,10 +15,11 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Error, Invocation, Settings, Update, Updated, fetch};
+use super::{Error, Invocation, Settings, Update, Updated, fetch, visits};
 use crate::cache::{
-    BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, Entry, Item, Kind,
-    LEASE_EXTENSION, ModuleKey, Ready, Refused, Seen, Token, current_version, decide,
+    BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
+    Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
+    Token, current_version, decide,
 };
 use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
 use crate::ports::{
@@ -103,6 +104,43 @@ impl NotTaken {
     }
 }
 
+/// Why nothing was made, and the leases are given back.
+enum NotMade {
+    /// A store failed.
+    Store(StoreError),
+    /// A blob seems lost, and is not taken for it.
+    Doubtful {
+        /// The blob.
+        blob: String,
+    },
+    /// What was fetched is not what is there now, or it is not the time to ask for it.
+    Later,
+}
+
+impl From<StoreError> for NotMade {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<DifError> for NotMade {
+    fn from(error: DifError) -> Self {
+        match error {
+            DifError::Store(error) => Self::Store(error),
+            // Of uploads, the event of the new bytes is on its way.
+            DifError::Changed | DifError::Missing(_) => Self::Later,
+        }
+    }
+}
+
+/// What is stored in the partition of a module.
+#[derive(Default)]
+struct Known {
+    entries: Vec<Entry>,
+    difs: Vec<Dif>,
+    copies: Vec<DifCopy>,
+}
+
 /// What came of one kind.
 struct Made {
     outcome: Result<Ready, Missing>,
@@ -138,10 +176,20 @@ impl Builder {
         kinds: &[Kind],
         open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
-        let (entries, difs) = self.look(module).await?;
+        let Known {
+            entries,
+            difs,
+            copies,
+        } = self.look(module).await?;
         let mut later = None;
         let mut held = Vec::new();
         let sought = module.sought();
+        if sought.is_some()
+            && copies.is_empty()
+            && let Some(outcome) = self.put_off(invocation, module, kinds, &entries).await?
+        {
+            return Ok(outcome);
+        }
         let may_come = |kind: &Kind| {
             kinds.contains(kind)
                 || comes_of(&difs, *kind)
@@ -184,6 +232,33 @@ impl Builder {
             later = later.max(again);
         }
         Ok(later.map_or(Outcome::Settled, Outcome::Later))
+    }
+
+    /// Puts a build off whose source is not to be asked now.
+    ///
+    /// Where the source does not answer, a message comes back only as long as its ask stands: whoever asks later asks anew.
+    async fn put_off(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kinds: &[Kind],
+        entries: &[Entry],
+    ) -> Result<Option<Outcome>, StoreError> {
+        let (now, most) = (invocation.now(), self.settings.source_max_visits);
+        let records = &*self.records;
+        let refused = visits::refused(records, invocation, &module.source, most).await?;
+        let mut asked = entries.iter().filter(|entry| kinds.contains(&entry.kind()));
+        Ok(refused.map(|refused| match refused {
+            NotAdmitted::Resting { until }
+                if asked.any(|entry| entry.standing_ask(now).is_some()) =>
+            {
+                Outcome::Later(until)
+            }
+            NotAdmitted::Busy if asked.any(|entry| entry.ask().is_some()) => {
+                Outcome::Later(now.plus(LOOK_AGAIN))
+            }
+            NotAdmitted::Resting { .. } | NotAdmitted::Busy => Outcome::Settled,
+        }))
     }
 
     /// Tells whether a build should be made of an entry: an ask stands for it, or a reader would ask now.
@@ -259,14 +334,15 @@ impl Builder {
                 }
                 failed.map_or(Ok(later), |error| Err(error.into()))
             }
-            Err(DifError::Store(error)) => {
+            Err(NotMade::Store(error)) => {
                 self.give_back(invocation, module, held).await?;
                 Err(error.into())
             }
-            // What was fetched is not what is there now: of uploads, the event of the new bytes is on its way.
-            Err(DifError::Changed | DifError::Missing(_)) => {
-                self.give_back(invocation, module, held).await
+            Err(NotMade::Doubtful { blob }) => {
+                self.give_back(invocation, module, held).await?;
+                Err(Error::Doubtful { blob })
             }
+            Err(NotMade::Later) => self.give_back(invocation, module, held).await,
         }
     }
 
@@ -353,16 +429,24 @@ impl Builder {
         module: &ModuleKey,
         held: &[Held],
         open: &mut Vec<OpenDif>,
-    ) -> Result<Vec<Made>, DifError> {
-        let (entries, mut difs) = self.look(module).await?;
+    ) -> Result<Vec<Made>, NotMade> {
+        let Known {
+            entries,
+            mut difs,
+            mut copies,
+        } = self.look(module).await?;
         for entry in &entries {
             self.confirm_suspect(invocation, entry).await?;
         }
         let mut search = Search::default();
         if let Some(sought) = module.sought() {
             let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
+            if entries.iter().any(|entry| failed_here(entry, &kinds)) {
+                // The file may have been mended where it came from.
+                copies.clear();
+            }
             search = self
-                .search(invocation, module, &sought, &kinds, open)
+                .search(invocation, module, &sought, &kinds, &copies, open)
                 .await?;
             difs.append(&mut search.difs);
         }
@@ -381,7 +465,7 @@ impl Builder {
             {
                 Ok(answers) => answers,
                 Err(DifError::Missing(missing)) => vec![Err(missing); work.len()],
-                Err(other) => return Err(other),
+                Err(other) => return Err(other.into()),
             };
             let wanting = work
                 .iter_mut()
@@ -477,7 +561,7 @@ impl Builder {
             if module.source.announces_changes() {
                 open.push(self.open_upload(dif).await?);
             } else {
-                self.open_again(invocation, module, &dif.dif, open).await?;
+                self.open_again(invocation, module, dif, open).await?;
             }
         }
         open.iter_mut()
@@ -544,16 +628,17 @@ impl Builder {
         })
     }
 
-    /// Takes away a state whose blob a reader could not read, if it is gone indeed.
-    async fn confirm_suspect(
-        &self,
-        invocation: &Invocation,
-        entry: &Entry,
-    ) -> Result<(), StoreError> {
+    /// Takes away a state whose blob a reader could not read, if it is gone indeed. Where too many are gone at a time, none
+    /// is: nothing is made anew either, as it would go into the wrong bucket.
+    async fn confirm_suspect(&self, invocation: &Invocation, entry: &Entry) -> Result<(), NotMade> {
         let Some(suspect) = entry.suspect() else {
             return Ok(());
         };
         if self.caches.get(&suspect.blob, Some(0..1)).await?.is_none() {
+            if !self.may_be_lost(invocation).await? {
+                let blob = suspect.blob.clone();
+                return Err(NotMade::Doubtful { blob });
+            }
             let change = Change::ConfirmLoss {
                 blob: suspect.blob.clone(),
                 id: invocation.token(),
@@ -565,25 +650,44 @@ impl Builder {
         Ok(())
     }
 
+    /// Counts a loss, unless there were as many as there may be.
+    async fn may_be_lost(&self, invocation: &Invocation) -> Result<bool, StoreError> {
+        let most = self.settings.max_losses_per_hour;
+        let counted = |present: Option<&Item>| {
+            let losses = match present {
+                Some(Item::Losses(losses)) => *losses,
+                _ => Losses::default(),
+            };
+            losses
+                .with_one_more(invocation.now(), most)
+                .map(Item::Losses)
+        };
+        self.update(invocation)
+            .make(&ItemKey::losses(), counted)
+            .await
+    }
+
     /// Reads a module's partition, strongly consistent.
-    async fn look(&self, module: &ModuleKey) -> Result<(Vec<Entry>, Vec<Dif>), StoreError> {
-        let mut entries = Vec::new();
-        let mut difs = Vec::new();
+    async fn look(&self, module: &ModuleKey) -> Result<Known, StoreError> {
+        let mut known = Known::default();
         for (_, stored) in self.records.query(&module.partition()).await? {
             match stored.item {
-                Item::Entry(entry) => entries.push(entry),
-                Item::Dif(dif) => difs.push(dif),
+                Item::Entry(entry) => known.entries.push(entry),
+                Item::Dif(dif) => known.difs.push(dif),
+                Item::Copy(copy) => known.copies.push(copy),
                 Item::Alias(_)
                 | Item::Upload(_)
                 | Item::Request(_)
                 | Item::Source(_)
+                | Item::Health(_)
+                | Item::Losses(_)
                 | Item::Sweep(_)
                 | Item::Manifest(_)
                 | Item::Rollout(_)
                 | Item::Newer { .. } => {}
             }
         }
-        Ok((entries, difs))
+        Ok(known)
     }
 
     /// Returns what changes the records in this invocation.
@@ -601,10 +705,10 @@ fn out_of_time(
     invocation: &Invocation,
     held: &[Held],
     began: Duration,
-) -> Result<Vec<Made>, DifError> {
+) -> Result<Vec<Made>, NotMade> {
     let worked = invocation.elapsed() - began;
     if worked < began {
-        return Err(DifError::Changed);
+        return Err(NotMade::Later);
     }
     let seconds = worked.as_secs();
     let missing = Missing::malformed(format!(
@@ -617,6 +721,15 @@ fn out_of_time(
             seen: Seen::default(),
         })
         .collect())
+}
+
+/// Tells whether this converter failed over an entry of these kinds.
+fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
+    let by_this = |placeholder: &Placeholder| {
+        placeholder.missing.cause.belongs_to_the_converter()
+            && placeholder.converter == Converter::CURRENT
+    };
+    kinds.contains(&entry.kind()) && entry.missing().is_some_and(by_this)
 }
 
 /// Tells whether a kind comes of any of these DIFs.

@@ -1,18 +1,33 @@
 //! Searching a symbol server: what it has of a module.
 //!
-//! The locations are tried in their order, until what was found serves every kind as well as anything could. A server that
-//! fails is not asked for more: the next location would meet the same. What was fetched stays open for deriving.
+//! What we keep a copy of is there already. The other locations are tried in their order, until what was found serves every
+//! kind as well as anything could. A server that fails is not asked for more: the next location would meet the same. What was
+//! fetched stays open for deriving, and is kept as a copy.
 
 use std::time::Duration;
 
-use super::super::{Invocation, definitions, fetch};
-use super::{Builder, OpenDif};
-use crate::cache::{Dif, Kind, ModuleKey, Sought};
+use tokio::sync::mpsc;
+
+use super::super::copies::{self, Destination, Parts};
+use super::super::{Invocation, definitions, fetch, visits};
+use super::{Builder, NotMade, OpenDif};
+use crate::cache::{Dif, DifCopy, Item, Kind, ModuleKey, Sought, VisitOutcome};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
     Quality, Rank,
 };
-use crate::ports::{DifError, ParseError, ServerFailure};
+use crate::ports::{Consistency, DifError, ParseError, ServerFailure, StoreError};
+
+/// Pieces of a file that wait to be copied.
+const WAITING_PIECES: usize = 4;
+
+/// A file that a server handed out.
+struct Fetched {
+    dif: DifRef,
+    size: u64,
+    /// The parts of our copy, where one is made.
+    parts: Option<Parts>,
+}
 
 /// What came of a search.
 #[derive(Debug, Default)]
@@ -28,37 +43,89 @@ pub(super) struct Search {
 }
 
 impl Builder {
-    /// Searches a symbol server for what serves these kinds.
+    /// Searches a symbol server for what serves these kinds, beside what there are copies of.
     pub(super) async fn search(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         sought: &Sought,
         kinds: &[Kind],
+        copies: &[DifCopy],
         open: &mut Vec<OpenDif>,
-    ) -> Result<Search, DifError> {
-        let mut search = Search::default();
+    ) -> Result<Search, NotMade> {
+        let mut search = Search {
+            difs: copies.iter().map(|copy| copy.dif.clone()).collect(),
+            ..Search::default()
+        };
+        if kinds.iter().all(|kind| search.serves_well(*kind)) {
+            return Ok(search);
+        }
         let Some(source) = self.source(invocation, module).await? else {
             let detail = format!("{} is not configured any more", module.source.id());
             search.failure = Some(Missing::new(Cause::NotFound, detail));
             return Ok(search);
         };
+        let most = self.settings.source_max_visits;
+        let visiting = match visits::enter(self.update(invocation), &module.source, most).await? {
+            Ok(visiting) => visiting,
+            Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
+            Err(_) => return Ok(search),
+        };
+        let asked = visiting
+            .during(self.ask(
+                invocation,
+                module,
+                sought,
+                kinds,
+                &source,
+                &mut search,
+                open,
+            ))
+            .await;
+        visiting.leave(&search.outcome()).await;
+        asked?;
+        if search.difs.is_empty() && search.failure.is_none() && source.is_public {
+            search.retry_after = Some(self.settings.retry_public_misses_after);
+        }
+        Ok(search)
+    }
+
+    /// Asks a server for one location after the other.
+    #[expect(clippy::too_many_arguments, reason = "a search is about all of this")]
+    async fn ask(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        sought: &Sought,
+        kinds: &[Kind],
+        source: &HttpSource,
+        search: &mut Search,
+        open: &mut Vec<OpenDif>,
+    ) -> Result<(), DifError> {
         for (file_type, location) in &sought.locations {
             if kinds.iter().all(|kind| search.serves_well(*kind)) {
                 break;
             }
-            if !kinds
-                .iter()
-                .any(|kind| Kind::derived_from(*file_type).contains(kind))
-            {
+            let serves = |kind: &Kind| Kind::derived_from(*file_type).contains(kind);
+            if !kinds.iter().any(serves) || search.has(location) {
                 continue;
             }
             let began = invocation.elapsed();
-            let fetched = self.fetch_from_server(&source, location, open).await?;
+            let fetched = self
+                .fetch_from_server(invocation, module, source, location, open)
+                .await?;
             let took = invocation.elapsed() - began;
-            let found = fetched.and_then(|(dif, size)| filed(module, sought, open, dif, size));
+            let found = fetched.and_then(|fetched| {
+                let dif = filed(module, sought, open, fetched.dif, fetched.size)?;
+                Ok((dif, fetched.parts))
+            });
             match found {
-                Ok(dif) => search.difs.push(dif),
+                Ok((dif, parts)) => {
+                    if let Some(parts) = parts {
+                        copies::keep(self.update(invocation), &dif, parts).await;
+                    }
+                    search.difs.push(dif);
+                }
                 Err(failure) => {
                     let is_over = search.note(module, location, failure, took);
                     if is_over {
@@ -67,10 +134,7 @@ impl Builder {
                 }
             }
         }
-        if search.difs.is_empty() && search.failure.is_none() && source.is_public {
-            search.retry_after = Some(self.settings.retry_public_misses_after);
-        }
-        Ok(search)
+        Ok(())
     }
 
     /// Returns the definition of a module's symbol server; `None` for the uploads, and for one that is gone.
@@ -88,43 +152,109 @@ impl Builder {
         }
     }
 
-    /// Fetches once more what a search found, and had to close for want of room.
+    /// Opens what a search found and that is not open: from our copy, else it is fetched once more.
     pub(super) async fn open_again(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
-        dif: &DifRef,
+        dif: &Dif,
         open: &mut Vec<OpenDif>,
     ) -> Result<(), DifError> {
+        if let Some(opened) = self.open_copy(invocation, dif).await? {
+            open.push(opened);
+            return Ok(());
+        }
         let Some(source) = self.source(invocation, module).await? else {
             return Err(DifError::Missing(Missing::not_found()));
         };
-        match self.fetch_from_server(&source, &dif.location, open).await? {
-            Ok((now, _)) if now != *dif => Err(DifError::Changed),
-            Ok(_) => Ok(()),
+        let location = &dif.dif.location;
+        let fetched = self
+            .fetch_from_server(invocation, module, &source, location, open)
+            .await?;
+        match fetched {
+            Ok(fetched) if fetched.dif != dif.dif => Err(DifError::Changed),
+            Ok(Fetched { parts, .. }) => {
+                if let Some(parts) = parts {
+                    copies::keep(self.update(invocation), dif, parts).await;
+                }
+                Ok(())
+            }
             Err(failure) => Err(DifError::Missing(failure.missing)),
         }
     }
 
-    /// Fetches a file from a server, and leaves it open. Where there is no room for another one beside those that are open,
-    /// these are closed.
+    /// Opens our copy of a DIF, if there is one.
+    async fn open_copy(
+        &self,
+        invocation: &Invocation,
+        dif: &Dif,
+    ) -> Result<Option<OpenDif>, DifError> {
+        let Some(copy) = self.copy_of(dif).await? else {
+            return Ok(None);
+        };
+        let update = self.update(invocation);
+        let scratch = copies::read(update, &*self.caches, &*self.deriver, &copy)
+            .await
+            .map_err(fetch::from_parse)?;
+        let Some(scratch) = scratch else {
+            return Ok(None);
+        };
+        let parser = self.deriver.open(scratch, false).await;
+        let mut parser = parser.map_err(fetch::from_parse)?;
+        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        Ok(Some(OpenDif {
+            dif: dif.dif.clone(),
+            parser,
+            inspection,
+        }))
+    }
+
+    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, StoreError> {
+        let key = dif.module.copy(&dif.dif.location);
+        let loaded = self.records.load(&[key], Consistency::Strong).await?;
+        let copies = loaded.into_iter().flatten().map(|stored| stored.item);
+        Ok(copies
+            .filter_map(|item| match item {
+                Item::Copy(copy) => Some(copy),
+                _ => None,
+            })
+            .find(|copy| copy.dif.dif == dif.dif))
+    }
+
+    /// Fetches a file from a server, and leaves it open; makes the parts of a copy meanwhile. Where there is no room for another
+    /// file beside those that are open, these are closed.
     async fn fetch_from_server(
         &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
         source: &HttpSource,
         location: &Location,
         open: &mut Vec<OpenDif>,
-    ) -> Result<Result<(DifRef, u64), ServerFailure>, DifError> {
+    ) -> Result<Result<Fetched, ServerFailure>, DifError> {
         let settings = &self.settings;
         loop {
-            let fetched = fetch::fetch_from_server(
+            let (pieces, received) = mpsc::channel(WAITING_PIECES);
+            let fetch = fetch::fetch_from_server(
                 &*self.servers,
                 &*self.deriver,
                 source,
                 location,
                 settings.dif_max_bytes,
                 settings.scratch_bytes / 2,
-            )
-            .await;
+                pieces,
+            );
+            let copy = async {
+                if settings.dif_max_unused.is_zero() {
+                    return None;
+                }
+                let destination = Destination {
+                    caches: &*self.caches,
+                    key: module.copy(location),
+                    token: invocation.token(),
+                };
+                destination.receive(received).await
+            };
+            let (fetched, parts) = tokio::join!(fetch, copy);
             let (stat, mut parser) = match fetched {
                 Ok(fetched) => fetched,
                 Err(fetch::FromServer::Server(failure)) => return Ok(Err(failure)),
@@ -148,7 +278,11 @@ impl Builder {
                         parser,
                         inspection,
                     });
-                    Ok(Ok((dif, stat.size)))
+                    Ok(Ok(Fetched {
+                        dif,
+                        size: stat.size,
+                        parts,
+                    }))
                 }
                 Err(ParseError::Missing(missing)) => Ok(Err(of_the_file(missing))),
                 Err(ParseError::Store(error)) => Err(error.into()),
@@ -158,6 +292,22 @@ impl Builder {
 }
 
 impl Search {
+    /// Tells whether what is at a location is found already.
+    fn has(&self, location: &Location) -> bool {
+        self.difs.iter().any(|dif| dif.dif.location == *location)
+    }
+
+    /// Returns whether the server answered.
+    fn outcome(&self) -> VisitOutcome {
+        match &self.failure {
+            Some(missing) if is_the_servers(missing.cause) => VisitOutcome::Failed {
+                detail: missing.detail.clone(),
+                retry_after: self.retry_after,
+            },
+            _ => VisitOutcome::Answered,
+        }
+    }
+
     /// Tells whether nothing could serve a kind better than what was found.
     fn serves_well(&self, kind: Kind) -> bool {
         self.difs.iter().any(|dif| {
@@ -185,13 +335,18 @@ impl Search {
             size: None,
             duration_ms: u64::try_from(took.as_millis()).ok(),
         });
-        let is_the_servers = matches!(missing.cause, Cause::DownloadFailed | Cause::Timeout);
-        if missing.cause != Cause::NotFound && (is_the_servers || self.failure.is_none()) {
+        let is_over = is_the_servers(missing.cause);
+        if missing.cause != Cause::NotFound && (is_over || self.failure.is_none()) {
             self.failure = Some(missing);
         }
         self.retry_after = self.retry_after.max(retry_after);
-        is_the_servers
+        is_over
     }
+}
+
+/// Tells whether a failure is the server's rather than the file's: then the next question would meet the same.
+fn is_the_servers(cause: Cause) -> bool {
+    matches!(cause, Cause::DownloadFailed | Cause::Timeout)
 }
 
 /// Returns the DIF for what was fetched, if it is of this module: a server may hand out anything.

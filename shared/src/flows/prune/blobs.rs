@@ -6,18 +6,32 @@ use crate::cache::{Change, Entry, Item, ItemKey};
 use crate::flows::{Error, Updated};
 use crate::ports::{BlobSummary, Consistency, StoreError};
 
-/// Where derived caches lie.
-const PREFIX: &str = "derived/";
+/// Where parts of copies and derived caches lie, in the order in which they are walked.
+const PREFIXES: [&str; 2] = ["copies/", "derived/"];
 
 impl Run<'_> {
     /// Walks the blobs from where the last run stopped; tells whether it came to their end.
     pub(super) async fn sweep_blobs(&self, progress: &mut Progress) -> Result<bool, Error> {
         let after = &mut progress.cursor.blobs_after;
+        let is_under = |prefix: &&str| {
+            let after = after.as_deref();
+            after.is_some_and(|after| after.starts_with(*prefix))
+        };
+        let begin = PREFIXES.iter().position(is_under).unwrap_or_default();
+        for prefix in &PREFIXES[begin..] {
+            if !self.sweep_prefix(prefix, after).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn sweep_prefix(&self, prefix: &str, after: &mut Option<String>) -> Result<bool, Error> {
         loop {
             if self.invocation.time_left() < RESERVE {
                 return Ok(false);
             }
-            let page = self.pruner.caches.list(PREFIX, after.as_deref()).await?;
+            let page = self.pruner.caches.list(prefix, after.as_deref()).await?;
             self.report().blobs += page.blobs.len() as u64;
             let min_age = self.pruner.settings.orphan_min_age;
             let now = self.invocation.now();
@@ -71,6 +85,7 @@ impl Run<'_> {
         let entry = match item {
             None => return Ok(false),
             Some(Item::Entry(entry)) => entry,
+            Some(Item::Copy(copy)) => return Ok(copy.names(path)),
             Some(item) => return Ok(is_of_a_newer_build(item)),
         };
         let is_dead = entry.live_lease(self.invocation.now()).is_none();

@@ -90,18 +90,18 @@ impl Run<'_> {
     /// Begins a pass: asks for what is behind, and sets the byte budget's cut.
     pub(super) async fn begin_pass(&self, progress: &mut Progress) -> Result<(), Error> {
         let drained = self.refresh(progress).await?;
-        let budget = self.pruner.settings.derived_budget_bytes;
-        let cut = progress
-            .rollout
-            .as_ref()
-            .filter(|_| budget > 0)
-            .and_then(|last| last.tally.ages.cut(budget, last.at));
+        let settings = &self.pruner.settings;
+        let last = progress.rollout.as_ref();
+        let cut = last.and_then(|last| last.tally.ages.cut(settings.derived_budget_bytes, last.at));
+        let copies_cut =
+            last.and_then(|last| last.tally.copy_ages.cut(settings.dif_budget_bytes, last.at));
         progress.gathering = Manifest::default();
         progress.cursor = SweepCursor {
             pass: progress.cursor.pass + 1,
             began_at: self.invocation.now(),
             segments: vec![SegmentProgress::Begin; SEGMENTS],
             cut,
+            copies_cut,
             drained,
             tally: Default::default(),
             uploads_after: progress.cursor.uploads_after.take(),

@@ -9,12 +9,12 @@ use super::Run;
 use super::progress::Progress;
 use super::uploads::{ToCheck, Turn};
 use crate::cache::{
-    Behind, Change, Cut, Entry, Item, ItemKey, Manifest, Policy, SegmentProgress, Standing, Stored,
-    Tally, Upload, UploadState, apply, standing,
+    Behind, Change, Cut, DifCopy, Entry, Item, ItemKey, Manifest, Policy, SegmentProgress,
+    Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes, standing,
 };
 use crate::domain::Location;
 use crate::flows::{Error, Update, Updated};
-use crate::ports::{Cursor, Segment, StoreError};
+use crate::ports::{Cursor, Removed, Segment, StoreError};
 
 /// What the walk leaves of the run to the others.
 const SHARE_LEFT: f64 = 0.4;
@@ -24,6 +24,7 @@ struct Counted {
     tally: Tally,
     behind: Manifest,
     cut: Option<Cut>,
+    copies_cut: Option<Cut>,
     read_units: f64,
     to_check: ToCheck,
 }
@@ -47,6 +48,7 @@ impl Run<'_> {
                 tally: std::mem::take(&mut cursor.tally),
                 behind: std::mem::take(&mut progress.gathering),
                 cut: cursor.cut,
+                copies_cut: cursor.copies_cut,
                 read_units: 0.0,
                 to_check: ToCheck::default(),
             }),
@@ -63,6 +65,7 @@ impl Run<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         cursor.tally = counted.tally;
         cursor.cut = counted.cut;
+        cursor.copies_cut = counted.copies_cut;
         progress.gathering = counted.behind;
         #[expect(
             clippy::cast_possible_truncation,
@@ -132,6 +135,7 @@ impl Walk<'_> {
             .or_default() += 1;
         match &stored.item {
             Item::Entry(entry) => self.entry(entry).await,
+            Item::Copy(copy) => self.copy(key, stored, copy).await,
             item if item.expires_at().is_some_and(|at| at <= now) => {
                 self.run.report().expired += 1;
                 if !self.run.is_dry() {
@@ -151,6 +155,8 @@ impl Walk<'_> {
             | Item::Dif(_)
             | Item::Request(_)
             | Item::Source(_)
+            | Item::Health(_)
+            | Item::Losses(_)
             | Item::Sweep(_)
             | Item::Manifest(_)
             | Item::Rollout(_)
@@ -195,7 +201,8 @@ impl Walk<'_> {
         let now = self.run.invocation.now();
         let mut counted = self.counted();
         counted.tally.count(entry, now);
-        if standing(entry, now) == Standing::Behind {
+        let is_behind = standing(entry, now) == Standing::Behind;
+        if is_behind && !entry.module().source.is_defined() {
             counted.behind.add(Behind::of(entry));
         }
         Ok(())
@@ -206,7 +213,9 @@ impl Walk<'_> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = self.would(entry, &Change::Retire, &settings.policy);
-        let cut_at = self.counted().cut.and_then(|cut| cut.applies(entry));
+        let bytes = entry_bytes(entry);
+        let cut = self.counted().cut;
+        let cut_at = cut.and_then(|cut| cut.applies(entry.last_used_at(), bytes));
         // A cut is a shorter patience: what was used meanwhile is in use, and what is at work stays.
         let policy = match cut_at {
             Some(cut_at) if !by_age => Policy {
@@ -238,7 +247,7 @@ impl Walk<'_> {
             }
         }
         if let Some(cut) = &mut self.counted().cut {
-            cut.freed(entry);
+            cut.freed(entry.last_used_at(), bytes);
         }
         {
             let mut report = run.report();
@@ -247,6 +256,44 @@ impl Walk<'_> {
         }
         run.remove_blobs(entry).await?;
         Ok(true)
+    }
+
+    /// Retires a copy of a DIF that is unused for too long, or over its byte budget; else counts it.
+    async fn copy(&self, key: &ItemKey, stored: &Stored, copy: &DifCopy) -> Result<(), StoreError> {
+        let run = self.run;
+        let (now, settings) = (run.invocation.now(), &run.pruner.settings);
+        let by_age = copy.is_unused(now, settings.dif_max_unused);
+        let cut = self.counted().copies_cut;
+        let is_cut = cut.is_some_and(|cut| cut.applies(copy.last_used_at, copy.bytes).is_some());
+        if !by_age && !is_cut {
+            self.counted().tally.count_copy(copy, now);
+            return Ok(());
+        }
+        let unused = now.since(copy.last_used_at).as_secs();
+        let why = match by_age {
+            true => format!("unused for {unused} s"),
+            false => format!("over the byte budget of copies, unused for {unused} s"),
+        };
+        let location = &copy.dif.dif.location;
+        run.report()
+            .say("retire", format!("the copy of {location}"), why);
+        if !run.is_dry() {
+            // Whoever derived from it meanwhile has changed the record: then it stays.
+            let removed = run.pruner.records.remove(key, &stored.revision).await?;
+            if removed != Removed::Done {
+                return Ok(());
+            }
+            for (_, _, path) in copy.parts() {
+                run.pruner.caches.delete(&path).await?;
+            }
+        }
+        if let Some(cut) = &mut self.counted().copies_cut {
+            cut.freed(copy.last_used_at, copy.bytes);
+        }
+        let mut report = run.report();
+        report.copies_retired += 1;
+        report.bytes_freed += copy.bytes;
+        Ok(())
     }
 
     /// Tells whether a change seems to apply. What was read may be a second old: it is only a hint, [`apply`] judges what
@@ -311,6 +358,9 @@ fn name(item: &Item) -> &'static str {
         Item::Alias(_) => "alias",
         Item::Upload(_) => "upload",
         Item::Dif(_) => "dif",
+        Item::Copy(_) => "copy",
+        Item::Health(_) => "health",
+        Item::Losses(_) => "losses",
         Item::Request(_) => "request",
         Item::Source(_) => "source",
         Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => "sweep",

@@ -26,6 +26,8 @@ pub struct Report {
     pub retired: u64,
     /// Those of them that went for the byte budget.
     pub over_budget: u64,
+    /// Copies of DIFs that nobody derived from for too long, or that their byte budget had no room for.
+    pub copies_retired: u64,
     /// Leases whose holders vanished.
     pub leases_cleared: u64,
     /// States that were kept for an older build.

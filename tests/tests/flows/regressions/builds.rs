@@ -15,11 +15,12 @@ use symdepot::flows::symbolicate::{Answer, Symbolicator};
 use symdepot::ports::{
     Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError,
 };
-use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
 use super::{FRAMES, HOUR, asked, before_next, entry, made_from};
 use crate::requests::cold;
+use crate::{CHECKSUM, CRASH};
 
 #[tokio::test(start_paused = true)]
 async fn r02_a_write_that_landed_without_an_answer_is_recognised_behind_a_touch() {
@@ -255,6 +256,43 @@ async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
         world.check();
         assert_eq!(world.summary(), before);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_made_anew() {
+    let world = World::with(|settings| settings.max_losses_per_hour = 1);
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.upload("global/checksum", "elf/checksum").await;
+    let symcache = |id| world.entry("global", id, Kind::SymCache).unwrap();
+    let path_of = |id| symcache(id).ready().unwrap().blob.path.clone();
+    let (first, second) = (path_of(CRASH), path_of(CHECKSUM));
+    let other = in_module(json!({"type": "elf", "debug_id": CHECKSUM}), &[0x1000]);
+    world.caches.lose(&first);
+    world.caches.lose(&second);
+    for crash in [&sample_crash(), &other] {
+        let instance = world.another_instance();
+        let answer = instance.answer(crash, &Scope::Global, Duration::ZERO).await;
+        assert!(matches!(answer, Ok(Answer::Pending)));
+    }
+    let messages = world.lanes.drain();
+    assert_eq!(messages.len(), 2);
+    world.serve(&messages[0].message).await.unwrap();
+    assert_ne!(path_of(CRASH), first, "one may be lost");
+    let (derived, before) = (world.derivations.derived(), symcache(CHECKSUM));
+    let refused = world.serve(&messages[1].message).await.unwrap_err();
+    assert_eq!(refused.name(), "Doubtful");
+    assert!(refused.to_string().contains("CACHES_BUCKET"), "{refused}");
+    let after = symcache(CHECKSUM);
+    assert_eq!(
+        (after.ready(), after.suspect()),
+        (before.ready(), before.suspect())
+    );
+    assert_eq!(world.derivations.derived(), derived);
+    // An hour later it is another one's turn.
+    world.pass(HOUR).await;
+    world.serve(&messages[1].message).await.unwrap();
+    assert_ne!(path_of(CHECKSUM), second);
+    world.check();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,121 @@
+//! Copies of DIFs: what we keep of what a symbol server had, so that nothing need be fetched twice, and a file that vanishes
+//! there can still be derived from.
+//!
+//! A copy lies in blobs of its own, its *parts*: each holds so many bytes of the DIF, the last one the rest. The item names them
+//! all, and is written when they are. Deriving from a copy is its use; the sweep retires what is unused for too long, and the
+//! least recently used first where the copies exceed their byte budget.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Dif, ItemKey, Token};
+use crate::domain::Timestamp;
+
+/// A DIF of a symbol server that we keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifCopy {
+    /// What was found there.
+    pub dif: Dif,
+    /// What tells its blobs from those of every other copy.
+    pub token: Token,
+    /// Bytes of the DIF in each part but the last.
+    pub part_bytes: u64,
+    /// Bytes of all blobs.
+    pub bytes: u64,
+    /// When it was made, or last derived from.
+    pub last_used_at: Timestamp,
+}
+
+impl DifCopy {
+    /// Returns the key that it is stored under.
+    pub fn key(&self) -> ItemKey {
+        self.dif.module.copy(&self.dif.dif.location)
+    }
+
+    /// Returns where in the DIF each part begins, how many bytes of it the part holds, and the path of its blob.
+    pub fn parts(&self) -> impl Iterator<Item = (u64, u64, String)> {
+        let key = self.key();
+        let (size, part_bytes) = (self.dif.size, self.part_bytes.max(1));
+        (0..size.div_ceil(part_bytes)).map(move |number| {
+            let offset = number * part_bytes;
+            let length = part_bytes.min(size - offset);
+            (offset, length, key.part(&self.token, number))
+        })
+    }
+
+    /// Tells whether a blob is a part of it.
+    pub fn names(&self, path: &str) -> bool {
+        self.parts().any(|(_, _, part)| part == path)
+    }
+
+    /// Tells whether nobody used it for too long.
+    pub fn is_unused(&self, now: Timestamp, max_unused: Duration) -> bool {
+        now.since(self.last_used_at) >= max_unused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::ModuleKey;
+    use crate::domain::{DifRef, Features, FileType, Location, ModuleId, Scope};
+
+    fn copy(size: u64, part_bytes: u64) -> DifCopy {
+        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        DifCopy {
+            dif: Dif {
+                module: ModuleKey::uploads(Scope::Global, &id),
+                dif: DifRef {
+                    location: Location::new("http://symbols.test/a"),
+                    etag: "1".to_owned(),
+                },
+                sequencer: String::new(),
+                size,
+                file_type: FileType::ElfDebug,
+                features: Features::default(),
+                refused: None,
+            },
+            token: Token::from_random(7),
+            part_bytes,
+            bytes: size / 2,
+            last_used_at: Timestamp::from_secs(1000),
+        }
+    }
+
+    #[test]
+    fn the_parts_cover_the_file_once_and_lead_back_to_the_copy() {
+        for (size, lengths) in [
+            (0, vec![]),
+            (1, vec![1]),
+            (10, vec![10]),
+            (11, vec![10, 1]),
+            (25, vec![10, 10, 5]),
+        ] {
+            let copy = copy(size, 10);
+            let parts: Vec<_> = copy.parts().collect();
+            let found: Vec<u64> = parts.iter().map(|(_, length, _)| *length).collect();
+            assert_eq!(found, lengths, "{size}");
+            let mut end = 0;
+            for (offset, length, path) in parts {
+                assert_eq!(offset, end);
+                end += length;
+                assert_eq!(ItemKey::of_blob(&path), Some(copy.key()));
+                assert!(copy.names(&path));
+            }
+            assert_eq!(end, size);
+        }
+        let (this, mut other) = (copy(25, 10), copy(25, 10));
+        other.token = Token::from_random(8);
+        assert!(other.parts().all(|(_, _, path)| !this.names(&path)));
+    }
+
+    #[test]
+    fn a_copy_is_unused_from_the_last_use_on() {
+        let copy = copy(1, 1);
+        let week = Duration::from_secs(7 * 24 * 3600);
+        let after = |seconds| Timestamp::from_secs(1000 + seconds);
+        assert!(!copy.is_unused(after(week.as_secs() - 1), week));
+        assert!(copy.is_unused(after(week.as_secs()), week));
+    }
+}

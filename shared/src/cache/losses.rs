@@ -1,0 +1,57 @@
+//! The brake on losses: how many blobs the fleet may take for lost in an hour.
+//!
+//! A blob that is gone costs its entry what is ready. Were all of them gone at once, the bucket would be the wrong one: then
+//! nothing is taken for lost, and somebody is told.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::Timestamp;
+
+/// The losses of an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Losses {
+    /// When the hour began.
+    pub since: Timestamp,
+    /// Blobs that were taken for lost in it.
+    pub confirmed: u64,
+}
+
+impl Losses {
+    /// The time in which losses are counted.
+    const WINDOW: Duration = Duration::from_secs(3600);
+
+    /// Counts one more loss; `None` where there were as many as there may be.
+    #[must_use]
+    pub fn with_one_more(self, now: Timestamp, most: u64) -> Option<Self> {
+        let is_over = now.since(self.since) >= Self::WINDOW;
+        let (since, before) = match is_over {
+            true => (now, 0),
+            false => (self.since, self.confirmed),
+        };
+        (before < most).then_some(Self {
+            since,
+            confirmed: before + 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_are_lost_in_an_hour_and_no_more() {
+        let at = |seconds: u64| Timestamp::from_secs(1_000_000 + seconds);
+        let mut losses = Losses::default();
+        for second in 0..3 {
+            losses = losses.with_one_more(at(second), 3).unwrap();
+        }
+        assert_eq!(losses.with_one_more(at(3), 3), None);
+        assert_eq!(losses.with_one_more(at(3599), 3), None);
+        let next = losses.with_one_more(at(3600), 3).unwrap();
+        assert_eq!((next.since, next.confirmed), (at(3600), 1));
+        assert_eq!(Losses::default().with_one_more(at(0), 0), None);
+    }
+}

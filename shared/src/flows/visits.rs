@@ -1,0 +1,109 @@
+//! Visits to symbol servers: whoever asks one enters first, and says on leaving whether it answered.
+//!
+//! What the fleet knows of a source is one item ([`SourceHealth`]): it is read by whoever waits for the source, and changed here.
+
+use std::pin::pin;
+
+use super::{Invocation, Update};
+use crate::cache::{
+    Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token, VisitOutcome,
+};
+use crate::domain::SourceKey;
+use crate::ports::{Consistency, RecordStore, StoreError};
+
+/// Somebody's visit to a source.
+#[derive(Debug)]
+pub(super) struct Visiting<'a> {
+    update: Update<'a>,
+    source: &'a SourceKey,
+    id: Token,
+}
+
+/// Tells why a source is not to be asked now: what is known before anybody takes a lease for it.
+pub(super) async fn refused(
+    records: &dyn RecordStore,
+    invocation: &Invocation,
+    source: &SourceKey,
+    most: usize,
+) -> Result<Option<NotAdmitted>, StoreError> {
+    let loaded = records
+        .load(&[ItemKey::health(source)], Consistency::Strong)
+        .await?;
+    let health = loaded
+        .into_iter()
+        .flatten()
+        .find_map(|stored| health(&stored.item).cloned());
+    Ok(health.and_then(|health| health.refuses(invocation.now(), most)))
+}
+
+/// Begins a visit, or says why not.
+pub(super) async fn enter<'a>(
+    update: Update<'a>,
+    source: &'a SourceKey,
+    most: usize,
+) -> Result<Result<Visiting<'a>, NotAdmitted>, StoreError> {
+    let id = update.invocation.token();
+    let mut refused = None;
+    let entered = |present: Option<&Item>| {
+        let now = update.invocation.now();
+        let mut health = present
+            .and_then(health)
+            .cloned()
+            .unwrap_or_else(|| SourceHealth::new(source.clone(), now));
+        refused = health.enter(&id, now, most).err();
+        refused.is_none().then_some(Item::Health(health))
+    };
+    update.make(&ItemKey::health(source), entered).await?;
+    Ok(match refused {
+        Some(refused) => Err(refused),
+        None => Ok(Visiting { update, source, id }),
+    })
+}
+
+impl Visiting<'_> {
+    /// Does what the visit is for, and holds on to it meanwhile.
+    pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = tokio::time::sleep(LEASE_EXTENSION) => {
+                    let extended = |health: &mut SourceHealth, now| health.extend(&self.id, now);
+                    self.change(extended).await;
+                }
+            }
+        }
+    }
+
+    /// Ends the visit.
+    pub(super) async fn leave(self, outcome: &VisitOutcome) {
+        let left = |health: &mut SourceHealth, now| {
+            health.leave(&self.id, outcome, now);
+            true
+        };
+        self.change(left).await;
+    }
+
+    /// Changes what is known. A visit that could not be ended is taken for lost in a minute.
+    async fn change(
+        &self,
+        mut change: impl FnMut(&mut SourceHealth, crate::domain::Timestamp) -> bool,
+    ) {
+        let changed = |present: Option<&Item>| {
+            let mut health = present.and_then(health).cloned()?;
+            change(&mut health, self.update.invocation.now()).then_some(Item::Health(health))
+        };
+        let key = ItemKey::health(self.source);
+        if let Err(error) = self.update.make(&key, changed).await {
+            tracing::warn!(source = %self.source.id(), %error, "could not note the health of a source");
+        }
+    }
+}
+
+/// Returns what an item says of a source's health.
+pub(super) fn health(item: &Item) -> Option<&SourceHealth> {
+    match item {
+        Item::Health(health) => Some(health),
+        _ => None,
+    }
+}

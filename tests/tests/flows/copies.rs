@@ -1,0 +1,276 @@
+//! Our copies of DIFs from symbol servers: when they are made, what they are used for, and when they go.
+
+use std::time::Duration;
+
+use symdepot::cache::{DifCopy, Item, Kind};
+use symdepot::domain::{HttpSource, Location};
+use symdepot_tests::harness::{World, fixture, function_names, in_module, sample_crash};
+
+use crate::servers::{DEBUG, PROGRAM, at, entry, is_symbolicated, source, world};
+use crate::sweeping::fall_behind;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn copies(world: &World) -> Vec<DifCopy> {
+    let copy = |item| match item {
+        Item::Copy(copy) => Some(copy),
+        _ => None,
+    };
+    let items = world.records.items().into_iter();
+    items.filter_map(|(_, stored)| copy(stored.item)).collect()
+}
+
+fn parts(world: &World) -> Vec<String> {
+    let mut paths = world.caches.paths();
+    paths.retain(|path| path.starts_with("copies/"));
+    paths
+}
+
+/// A world whose server has had the sample's debug file, which was fetched, and is gone since.
+async fn with_a_copy_alone() -> World {
+    let world = world();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+    world.servers.remove(&at(DEBUG));
+    world.servers.take_asked();
+    world
+}
+
+/// Has everything made anew, as the refresh lane does after a release.
+async fn make_anew(world: &World) {
+    fall_behind(world).await;
+    for _ in 0..2 {
+        world.pass(HOUR).await;
+        world.prune().await.unwrap();
+        world.settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_had_is_kept_and_what_it_had_of_something_else_is_not() {
+    let world = world();
+    world.servers.put(&at(PROGRAM), fixture("elf/checksum"));
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+    let copies = copies(&world);
+    let locations: Vec<&Location> = copies.iter().map(|copy| &copy.dif.dif.location).collect();
+    assert_eq!(locations, [&at(DEBUG)]);
+    assert_eq!(copies[0].dif.size, fixture("elf/crash.debug").len() as u64);
+    assert!(
+        copies[0]
+            .parts()
+            .all(|(_, _, path)| parts(&world).contains(&path))
+    );
+    // What is no copy of anything goes with the sweep.
+    assert_eq!(parts(&world).len(), 2);
+    world.pass(2 * HOUR).await;
+    let report = world.prune().await.unwrap();
+    assert_eq!((report.orphans, report.copies_retired), (1, 0));
+    assert_eq!(parts(&world).len(), 1);
+    let rollout = report.rollout.unwrap();
+    assert_eq!((rollout.copies, rollout.copy_bytes), (1, copies[0].bytes));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r15_what_is_behind_is_made_anew_from_the_copy_after_the_file_vanished_at_its_source() {
+    let world = with_a_copy_alone().await;
+    make_anew(&world).await;
+    for kind in [Kind::CfiCache, Kind::SymCache] {
+        let entry = entry(&world, kind);
+        let ready = entry.ready().unwrap();
+        assert_eq!(ready.converter, symdepot::cache::Converter::CURRENT);
+        assert_eq!(ready.made_from[0].location, at(DEBUG));
+    }
+    assert!(!world.servers.take_asked().contains(&at(DEBUG)));
+    assert!(is_symbolicated(
+        &world.another_instance().symbolicate(&sample_crash()).await
+    ));
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_goes_when_nothing_was_derived_from_it_for_a_week() {
+    let world = with_a_copy_alone().await;
+    // To be read is a use of what was derived, and none of the copy.
+    for _ in 0..6 {
+        world.pass(DAY).await;
+        world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(world.prune().await.unwrap().copies_retired, 0);
+    }
+    make_anew(&world).await;
+    let used = copies(&world)[0].last_used_at;
+    assert!(world.now().since(used) < DAY);
+    for (days, expected) in [(6, 0), (1, 1)] {
+        world.pass(days * DAY).await;
+        assert_eq!(
+            world.prune().await.unwrap().copies_retired,
+            expected,
+            "{days}"
+        );
+    }
+    assert_eq!((copies(&world), parts(&world)), (vec![], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_says_which_copies_would_go() {
+    let world = with_a_copy_alone().await;
+    world.pass(8 * DAY).await;
+    let report = world.prune_dry().await.unwrap();
+    assert_eq!(report.copies_retired, 1);
+    let said = report
+        .said
+        .iter()
+        .find(|said| said.to.contains(DEBUG))
+        .unwrap();
+    assert_eq!(
+        (said.what, said.why.as_str()),
+        ("retire", "unused for 691200 s")
+    );
+    assert_eq!(copies(&world).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_over_their_budget_go_in_the_order_of_their_last_use() {
+    let world = World::with(|settings| {
+        settings.sources = vec![source("company", "").into()];
+        settings.dif_budget_bytes = 1;
+    });
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.symbolicate(&sample_crash()).await;
+    world.pass(8 * HOUR).await;
+    // The first pass counts, the second one cuts: all that was not used within two hours.
+    let first = world.prune().await.unwrap();
+    assert_eq!(first.copies_retired, 0);
+    let budget = copies(&world)[0].bytes;
+    world.pass(HOUR).await;
+    let roomy = world.deployed_with(|settings| settings.dif_budget_bytes = budget);
+    assert_eq!(roomy.prune().await.unwrap().copies_retired, 0);
+    world.pass(HOUR).await;
+    let report = world.prune().await.unwrap();
+    assert_eq!(report.copies_retired, 1);
+    assert_eq!((copies(&world), parts(&world)), (vec![], vec![]));
+    // What was derived stays: it has a budget of its own.
+    assert!(is_symbolicated(
+        &world.another_instance().symbolicate(&sample_crash()).await
+    ));
+    world.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_cannot_be_read_is_forgotten_and_its_file_is_fetched_again() {
+    for damage in ["gone", "cut short", "changed"] {
+        let world = with_a_copy_alone().await;
+        world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+        let path = parts(&world).remove(0);
+        let sealed = world.caches.peek(&path).unwrap();
+        world.caches.lose(&path);
+        match damage {
+            "cut short" => world
+                .caches
+                .overwrite(&path, sealed.slice(..sealed.len() / 2)),
+            "changed" => {
+                let mut bytes = sealed.to_vec();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                world.caches.overwrite(&path, bytes);
+            }
+            _ => {}
+        }
+        make_anew(&world).await;
+        assert!(world.servers.take_asked().contains(&at(DEBUG)), "{damage}");
+        let ready = entry(&world, Kind::SymCache).ready().unwrap().clone();
+        assert_eq!(
+            ready.converter,
+            symdepot::cache::Converter::CURRENT,
+            "{damage}"
+        );
+        let copy = copies(&world).remove(0);
+        assert!(!copy.names(&path), "{damage}: the copy is a new one");
+        assert!(
+            copy.parts()
+                .all(|(_, _, path)| world.caches.peek(&path).is_some())
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_failed_to_convert_is_fetched_again_in_case_it_was_mended() {
+    let world = world();
+    let hostile = fixture("hostile/bits-flipped.debug");
+    let module =
+        serde_json::json!({"type": "elf", "debug_id": crate::CRASH_ARM64, "code_id": CODE_ARM64});
+    let crash = in_module(module, &[0x10494]);
+    let file = at(&format!(
+        "http://symbols.test/{}/{}.debug",
+        &CODE_ARM64[..2],
+        &CODE_ARM64[2..]
+    ));
+    world.servers.put(&file, hostile);
+    let before = world.symbolicate(&crash).await;
+    assert_eq!(function_names(&before), ["?"]);
+    assert_eq!(copies(&world).len(), 1);
+    world.servers.take_asked();
+    world.servers.put(&file, fixture("elf/crash-arm64.debug"));
+    world.pass(27 * HOUR).await;
+    let after = world.another_instance().symbolicate(&crash).await;
+    assert!(world.servers.take_asked().contains(&file));
+    assert_ne!(function_names(&after), ["?"]);
+}
+
+/// The code id of elf/crash-arm64.
+const CODE_ARM64: &str = "211f31103fa00594195037650303f4a9fb6672dd";
+
+#[tokio::test(start_paused = true)]
+async fn where_copies_are_kept_for_no_time_none_is_made() {
+    let world = World::with(|settings| {
+        settings.sources = vec![source("company", "").into()];
+        settings.dif_max_unused = Duration::ZERO;
+    });
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
+    assert_eq!((copies(&world), parts(&world)), (vec![], vec![]));
+}
+
+/// A Breakpad file of more than one part, most of it names of source files that nobody has seen.
+fn large_breakpad(id: &str) -> Vec<u8> {
+    let mut text = format!("MODULE Linux x86_64 {id} large\n");
+    let mut number = 0_u32;
+    while text.len() < 18 << 20 {
+        // Names that hardly compress: a copy of them has parts of some size.
+        text.push_str(&format!(
+            "FILE {number} /src/{:016x}\n",
+            u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ));
+        number += 1;
+    }
+    text.push_str("FUNC 1000 100 0 the_function\n1000 100 7 0\n");
+    text.into_bytes()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_file_is_kept_in_parts_and_comes_back_whole() {
+    let id = "502FC0A51EC13E479998684FA139DCA70";
+    let unified: HttpSource = source("company", r#", "layout": {"type": "unified"}"#);
+    let world = World::with(|settings| settings.sources = vec![unified.into()]);
+    let module = serde_json::json!({"type": "elf", "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7", "code_id": "a5c02f50c11e473e9998684fa139dca7"});
+    let crash = in_module(module, &[0x1010]);
+    // Wherever it is sought first.
+    world.symbolicate(&crash).await;
+    let places = world.servers.take_asked();
+    let place = places
+        .iter()
+        .find(|place| place.as_str().ends_with("breakpad"))
+        .unwrap();
+    world.servers.put(place, large_breakpad(id));
+    world.pass(2 * HOUR).await;
+    let answer = world.another_instance().symbolicate(&crash).await;
+    assert_eq!(function_names(&answer), ["the_function"]);
+    let copy = copies(&world).remove(0);
+    assert_eq!(copy.parts().count(), 3);
+    world.servers.remove(place);
+    make_anew(&world).await;
+    let ready = entry(&world, Kind::SymCache).ready().unwrap().clone();
+    assert_eq!(ready.converter, symdepot::cache::Converter::CURRENT);
+    assert_eq!(copies(&world).remove(0).token, copy.token);
+}

@@ -235,7 +235,7 @@ async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_wai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_for_something_better_in_vain_derives_nothing_and_comes_ever_more_rarely() {
+async fn r19_a_look_for_something_better_in_vain_derives_nothing_and_comes_ever_more_rarely() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     world.symbolicate(&sample_crash()).await;

@@ -6,10 +6,10 @@
 )]
 
 mod documents;
-mod failure_modes;
 mod fixtures;
 mod layers;
 mod permissions;
 mod project;
 mod settings;
+mod shown;
 mod spelling;

@@ -1,0 +1,115 @@
+//! The tables of docs/protocol.md that say what shows a thing: each line names tests, and they are there.
+
+use std::collections::BTreeSet;
+
+use crate::project::{Problems, read, sources};
+
+const PAGE: &str = "docs/protocol.md";
+
+/// How many failure modes there are.
+const MODES: usize = 32;
+
+/// How the reason of a line begins that needs no test.
+const WITHOUT_TEST: &str = "Does not apply: ";
+
+/// How many rules there are.
+const RULES: usize = 5;
+
+/// How many interleavings have broken earlier forms of the protocol.
+const INTERLEAVINGS: usize = 27;
+
+/// Returns the lines of the table under a heading: the number, and what shows it, which is the last cell.
+fn table(page: &str, heading: &str) -> Vec<(usize, String)> {
+    let (_, rest) = page.split_once(heading).unwrap_or_default();
+    let section = rest.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
+    rows.filter_map(|row| {
+        let row = row.trim_end_matches(" |");
+        let number = row.split(" | ").next()?.parse().ok()?;
+        Some((number, row.rsplit(" | ").next()?.to_owned()))
+    })
+    .collect()
+}
+
+/// Returns the tests that a line names: what stands in backticks and reads as a sentence.
+fn named(cell: &str) -> Vec<&str> {
+    let is_name = |text: &&str| {
+        text.matches('_').count() >= 3
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    cell.split('`').skip(1).step_by(2).filter(is_name).collect()
+}
+
+/// Returns the names of the functions in the sources, and of the promises that a macro makes tests of.
+fn functions() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for file in sources("") {
+        let text = read(&file).unwrap_or_default();
+        for (at, _) in text.match_indices("fn ") {
+            let rest = text[at + 3..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            names.extend(rest.take(1).map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// Checks a table of so many lines: each names tests that are there, or says why it needs none.
+fn check(heading: &str, lines: usize) {
+    let mut problems = Problems::default();
+    let (page, functions) = (read(PAGE).unwrap(), functions());
+    let table = table(&page, heading);
+    let numbers: Vec<usize> = table.iter().map(|(number, _)| *number).collect();
+    let expected: Vec<usize> = (1..=lines).collect();
+    assert_eq!(numbers, expected, "{PAGE}: the lines under {heading}");
+    for (number, cell) in &table {
+        let named = named(cell);
+        if named.is_empty() && !cell.starts_with(WITHOUT_TEST) {
+            let rule = format!("line {number} under {heading} names no test");
+            problems.add(
+                PAGE,
+                rule,
+                "name the test that shows it, or say why it does not apply",
+            );
+        }
+        for name in named.iter().filter(|name| !functions.contains(**name)) {
+            let rule = format!("line {number} under {heading} names `{name}`, which is not there");
+            problems.add(PAGE, rule, "name a test that is there, or write it");
+        }
+    }
+    problems.report();
+}
+
+#[test]
+fn every_failure_mode_has_a_test_that_is_there_or_a_reason() {
+    check("## Failure modes", MODES);
+}
+
+#[test]
+fn every_rule_of_the_caches_has_a_test_that_is_there() {
+    check("## The rules", RULES);
+}
+
+#[test]
+fn every_interleaving_that_broke_the_protocol_once_has_its_test() {
+    let functions = functions();
+    let lacks = |number: &usize| {
+        let prefix = format!("r{number:02}_");
+        !functions.iter().any(|name| name.starts_with(&prefix))
+    };
+    let lacking: Vec<usize> = (1..=INTERLEAVINGS).filter(lacks).collect();
+    assert_eq!(
+        lacking,
+        Vec::<usize>::new(),
+        "no test r<number>_… for these"
+    );
+}
+
+#[test]
+fn lines_and_names_are_recognised() {
+    let page = "| 7 | no |\n## Failure modes\n| | a | b |\n|---|---|---|\n| 1 | `x` | `a_b_c_d`, `e` `f/g_h_i_j` |\n## More\n| 2 | `a` | b |\n";
+    let table = table(page, "## Failure modes");
+    let [(1, cell)] = &table[..] else {
+        panic!("{table:?}")
+    };
+    assert_eq!(named(cell), ["a_b_c_d"]);
+}

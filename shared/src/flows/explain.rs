@@ -1,9 +1,11 @@
 //! What became of an upload, and what a request for a module would read. Changes nothing.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::symbolicate::Symbolicator;
-use super::{Error, Invocation};
+use super::{Error, Invocation, visits};
 use crate::cache::{
     Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader,
     Ready, Upload, decide,
@@ -30,6 +32,9 @@ pub struct Explained {
     /// Until when it would wait at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_until: Option<Timestamp>,
+    /// Until when nobody asks its source, which does not answer: meanwhile a request goes without what it would wait for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_rests_until: Option<Timestamp>,
     /// What the record says; nothing where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<ExplainedRecord>,
@@ -190,8 +195,16 @@ impl Symbolicator {
             .iter()
             .flat_map(|module| Kind::ALL.map(|kind| (module, kind)))
             .collect();
+        let servers: BTreeSet<&SourceKey> = modules
+            .iter()
+            .map(|module| &module.source)
+            .filter(|source| !source.announces_changes())
+            .collect();
         let keys = entries.iter().map(|(module, kind)| module.entry(*kind));
-        let keys: Vec<ItemKey> = keys.chain(aliases.iter().cloned()).collect();
+        let keys: Vec<ItemKey> = keys
+            .chain(aliases.iter().cloned())
+            .chain(servers.iter().map(|source| ItemKey::health(source)))
+            .collect();
         let loaded = self.records.load(&keys, Consistency::Strong).await?;
         let mut items = loaded
             .into_iter()
@@ -204,7 +217,7 @@ impl Symbolicator {
             };
             Explained::of(module, kind, entry.as_ref(), &reader, now)
         };
-        let records = entries
+        let mut records: Vec<Explained> = entries
             .into_iter()
             .zip(items.by_ref())
             .map(explain)
@@ -213,7 +226,21 @@ impl Symbolicator {
             Some(Item::Alias(alias)) => Some(alias.target),
             _ => None,
         };
-        Ok((records, items.filter_map(target).collect()))
+        let targets = items
+            .by_ref()
+            .take(aliases.len())
+            .filter_map(target)
+            .collect();
+        let health: Vec<Item> = items.flatten().collect();
+        for health in health.iter().filter_map(visits::health) {
+            let of_it = records
+                .iter_mut()
+                .filter(|record| record.source == health.source);
+            of_it.for_each(|record| {
+                record.source_rests_until = health.rests_until.filter(|at| now < *at)
+            });
+        }
+        Ok((records, targets))
     }
 }
 
@@ -245,6 +272,7 @@ impl Explained {
             kind,
             state,
             waits_until,
+            source_rests_until: None,
             record: entry.map(|entry| ExplainedRecord::of(entry, now)),
         }
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use symdepot::adapters::memory::SentMessage;
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::cache::{Entry, Item, ItemKey, ModuleKey, SourceHealth, Stored};
-use symdepot::domain::{Cause, Scope, SourceKey};
+use symdepot::domain::{Cause, CodeId, ObjectId, ObjectType, Scope, SourceKey};
 use symdepot::flows::symbolicate::Answer;
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
@@ -91,6 +91,22 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
     assert_eq!(modules.len(), timeouts);
     let until = health(&world).unwrap().rests_until.unwrap();
     assert!(until > world.now());
+    // Whoever asks why, is told.
+    let module = ObjectId {
+        code_id: Some(CodeId::new(
+            "ac456ebc7f4825f4367208b89f51ad481774aae7".to_owned(),
+        )),
+        object_type: ObjectType::Elf,
+        ..ObjectId::default()
+    };
+    let invocation = world.invocation(MINUTE);
+    let told = world
+        .symbolicator()
+        .explain_module(&invocation, &module, None, &Scope::Global);
+    for record in told.await.unwrap() {
+        let expected = (record.source.id() == "company").then_some(until);
+        assert_eq!(record.source_rests_until, expected, "{record:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

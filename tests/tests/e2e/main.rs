@@ -12,11 +12,13 @@ mod cost;
 mod crash;
 mod hostile;
 mod kills;
+mod lanes;
 mod made_up;
 mod requests;
 mod sample;
 mod soak;
 mod stack;
+mod symbol_server;
 mod uploads;
 
 use std::time::Duration;

@@ -14,6 +14,7 @@ mod hostile;
 mod kills;
 mod lanes;
 mod made_up;
+mod reconcile;
 mod requests;
 mod sample;
 mod soak;

@@ -2,10 +2,9 @@
 
 use futures::StreamExt;
 use futures::stream;
-use serde_json::json;
 
 use crate::made_up::MadeUp;
-use crate::symbol_server::SymbolServer;
+use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{Running, bytes_of, crash};
 
 /// Uploads of other modules that come before the crash.
@@ -14,19 +13,10 @@ const UPLOADS: u32 = 2000;
 /// Uploads that are on their way at the same time.
 const UPLOADS_AT_A_TIME: usize = 16;
 
-/// Where the sample's debug file is in the native layout.
-const DEBUG_FILE: &str = "/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
-
 #[tokio::test]
 async fn a_crash_is_answered_at_once_while_2000_uploads_of_other_modules_wait() {
     let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
-    let sources = json!([{"id": "company", "type": "http", "url": server.url}]);
-    let running = Running::start_with(|options| {
-        options
-            .variable("SOURCES", sources)
-            .variable("ALLOW_PRIVATE_SOURCES", 1)
-    })
-    .await;
+    let running = Running::start_with(|options| server.sought_by(options)).await;
     let client = running.client();
     let uploads = (1..=UPLOADS).map(|number| async move {
         let module = MadeUp::new(number, 3);

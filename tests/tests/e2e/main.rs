@@ -20,6 +20,7 @@ mod sample;
 mod soak;
 mod stack;
 mod symbol_server;
+mod told;
 mod uploads;
 
 use std::time::Duration;

@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use serde_json::json;
+use symdepot_tests::stack::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+/// Where the debug file of the sample crash is in the native layout.
+pub(crate) const DEBUG_FILE: &str = "/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
+
 /// A symbol server. It ends with the test.
 pub(crate) struct SymbolServer {
-    /// Where its paths begin.
-    pub(crate) url: String,
+    url: String,
     asked: Arc<Mutex<Vec<String>>>,
     _task: JoinSet<()>,
 }
@@ -38,6 +42,14 @@ impl SymbolServer {
             asked,
             _task: task,
         }
+    }
+
+    /// Has a stack seek here, in the source `company`, what nobody uploaded.
+    pub(crate) fn sought_by(&self, options: Options) -> Options {
+        let sources = json!([{"id": "company", "type": "http", "url": self.url}]);
+        options
+            .variable("SOURCES", sources)
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
     }
 
     /// Returns how often a path was asked for.

@@ -8,6 +8,7 @@
     reason = "all of this is tests, of which clippy knows those by name alone"
 )]
 
+mod chaos;
 mod cost;
 mod crash;
 mod hostile;
@@ -17,7 +18,6 @@ mod made_up;
 mod reconcile;
 mod requests;
 mod sample;
-mod soak;
 mod stack;
 mod symbol_server;
 mod told;

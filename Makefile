@@ -60,12 +60,12 @@ test-moto: ## what the stores must do, asked of moto, which shares no mistake wi
 conformance: $(if $(wildcard $(CASES)/conformance.py),release-binaries) ## answers held against Symbolicator's and docs/conformance.md; skipped where the cases are not (CASES=../shared/conformance)
 	@SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PYTHON) infra/check/conformance --cases "$(CASES)"
 
-# Chance comes from SYMDEPOT_SOAK_SEED, which the test prints.
-.PHONY: soak
-soak: doctor ## kills functions and parsers at random moments, 200 times (minutes)
+# Chance comes from SYMDEPOT_CHAOS_SEED, which the test prints.
+.PHONY: chaos
+chaos: doctor ## kills functions and parsers at random moments, 200 times; says what that covered (minutes)
 	$(CARGO) build --locked --workspace --bins --tests
-	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" SYMDEPOT_SOAK_KILLS=200 SYMDEPOT_SOAK_MODULES=20 \
-	  $(CARGO) test --locked -p symdepot-tests --test e2e soak -- --nocapture
+	SYMDEPOT_BINARIES="$(CURDIR)/target/debug" SYMDEPOT_CHAOS_KILLS=200 SYMDEPOT_CHAOS_MODULES=20 \
+	  $(CARGO) test --locked --workspace --test e2e chaos -- --nocapture
 
 .PHONY: check-template
 check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python)

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 pub const FILE_NAME: &str = "stack.sqlite3";
 
 /// The schema that this build writes, kept in SQLite's `user_version`.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 /// Connections that only read. More would not help: two cores, and a page is read in microseconds.
 const READERS: usize = 4;
@@ -195,8 +195,11 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError
     }
     if found < 1 {
         transaction.execute_batch(SCHEMA)?;
-        transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     }
+    if found < 2 {
+        transaction.execute_batch(FAIR_QUEUES)?;
+    }
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
     Ok(())
 }
@@ -283,6 +286,12 @@ CREATE TABLE sequence (
 INSERT INTO sequence VALUES (1, 0);
 ";
 
+/// Since schema 2: who looks for the next message need not look at all of them. Few have been received already.
+const FAIR_QUEUES: &str = "
+CREATE INDEX messages_by_group ON messages (queue, group_id, visible_ms, number);
+CREATE INDEX messages_received ON messages (queue, visible_ms, receive_count, group_id) WHERE receive_count > 0;
+";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,6 +341,23 @@ mod tests {
             error.to_string().contains("build the newer stack"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_file_of_an_older_build_is_brought_up_to_date_with_what_is_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
+        raw.execute_batch(SCHEMA).unwrap();
+        raw.execute_batch("INSERT INTO bodies VALUES ('a'); PRAGMA user_version = 1")
+            .unwrap();
+        drop(raw);
+        drop(Database::open(folder.path()).unwrap());
+        let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
+        let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(count("PRAGMA user_version"), SCHEMA_VERSION);
+        assert_eq!(count("SELECT count(*) FROM bodies"), 1);
+        let index = "SELECT count(*) FROM sqlite_schema WHERE name = 'messages_by_group'";
+        assert_eq!(count(index), 1);
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! The back-off is receive count² seconds. (AWS would wait for the queue's visibility timeout, a quarter of an hour and more.)
 //!
 //! Nothing is polled: a source looks when a queue changed, or when a message is due that was hidden.
+//! Nothing is fetched ahead: a message is taken when there is room for its event. Until then it waits in the queue, where groups
+//! take turns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -5,8 +5,12 @@
 //! - Time is asked of a [`Clock`] that the owner chooses: tests move it instead of waiting.
 //! - Nothing runs in the background. Messages expire, become visible and move to dead-letter queues when somebody
 //!   looks; [`Queues::changes`] and [`Queues::next_visible_at_ms`] tell when looking is worth it.
+//! - Queues are fair: groups (`MessageGroupId`) take turns, the one with the fewest messages in flight first, and a
+//!   message without a group is a group of its own; within a group, and among equals, the oldest goes first. (AWS holds
+//!   a group back only once some thirty of its messages are in flight: developer guide, "How Amazon SQS fair queues work".)
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,7 +68,7 @@ pub struct NewMessage {
     pub delay: Option<Duration>,
     /// Message attributes of type `String`.
     pub attributes: BTreeMap<String, String>,
-    /// `MessageGroupId`: kept and handed out, without an effect on the order.
+    /// `MessageGroupId`: groups take turns.
     pub group: Option<String>,
 }
 
@@ -500,22 +504,128 @@ fn claim(
     let hidden_until = now + millis(visibility.unwrap_or(spec.visibility_timeout));
     let mut select = transaction.prepare_cached(
         "SELECT number, id, body, attributes, group_id, sent_ms, receive_count, first_received_ms, moved_from
-         FROM messages WHERE queue = ?1 AND visible_ms <= ?2 ORDER BY visible_ms, number LIMIT ?3",
+         FROM messages WHERE number = ?1",
     )?;
-    let limit = i64::try_from(max).unwrap_or(i64::MAX);
-    let found: Vec<(i64, Received)> = select
-        .query_map(params![queue, now, limit], |row| read_message(row, now))?
-        .collect::<Result<_, _>>()?;
     let mut hide = transaction.prepare_cached(
         "UPDATE messages SET visible_ms = ?2, receipt = ?3, receive_count = receive_count + 1,
              first_received_ms = coalesce(first_received_ms, ?4) WHERE number = ?1",
     )?;
-    let mut received = Vec::with_capacity(found.len());
-    for (number, message) in found {
+    // All are chosen before the first is hidden: with a visibility of zero, none ever is.
+    let mut received = Vec::new();
+    for number in choose(transaction, queue, max, now)? {
+        let message = select.query_row([number], |row| read_message(row, now))?;
         hide.execute(params![number, hidden_until, message.receipt, now])?;
         received.push(message);
     }
     Ok((received, moved))
+}
+
+/// The group whose turn it may be, and its oldest visible message. The least of all has the turn.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    in_flight: u64,
+    visible_ms: i64,
+    number: i64,
+    /// None for the messages without a group, of which each is a group of its own.
+    group: Option<String>,
+}
+
+/// Chooses the numbers of up to `max` visible messages: groups take turns. What it costs grows with the number of groups,
+/// not with that of their messages.
+fn choose(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    max: usize,
+    now: i64,
+) -> Result<Vec<i64>, rusqlite::Error> {
+    let mut in_flight = in_flight(transaction, queue, now)?;
+    let mut turns = BinaryHeap::new();
+    for group in groups(transaction, queue)?
+        .into_iter()
+        .map(Some)
+        .chain([None])
+    {
+        let in_flight = group
+            .as_ref()
+            .and_then(|group| in_flight.remove(group))
+            .unwrap_or(0);
+        let first = (i64::MIN, i64::MIN);
+        turns.extend(turn(transaction, queue, group, in_flight, first, now)?.map(Reverse));
+    }
+    let mut chosen = Vec::new();
+    while chosen.len() < max
+        && let Some(Reverse(taken)) = turns.pop()
+    {
+        chosen.push(taken.number);
+        let in_flight = match taken.group {
+            Some(_) => taken.in_flight + 1,
+            None => 0,
+        };
+        let after = (taken.visible_ms, taken.number);
+        let next = turn(transaction, queue, taken.group, in_flight, after, now)?;
+        turns.extend(next.map(Reverse));
+    }
+    Ok(chosen)
+}
+
+/// How many messages of each group are in flight; groups without any are left out.
+fn in_flight(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    now: i64,
+) -> Result<BTreeMap<String, u64>, rusqlite::Error> {
+    transaction
+        .prepare_cached(
+            "SELECT group_id, count(*) FROM messages INDEXED BY messages_received
+             WHERE queue = ?1 AND visible_ms > ?2 AND receive_count > 0 AND receipt IS NOT NULL AND group_id IS NOT NULL
+             GROUP BY group_id",
+        )?
+        .query_map(params![queue, now], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
+/// The groups that have messages in the queue. Each is found by one step in the index, whatever the number of its messages.
+fn groups(transaction: &Transaction<'_>, queue: &str) -> Result<Vec<String>, rusqlite::Error> {
+    transaction
+        .prepare_cached(
+            "WITH RECURSIVE found (group_id) AS (
+                 SELECT min(group_id) FROM messages WHERE queue = ?1
+                 UNION ALL
+                 SELECT (SELECT min(later.group_id) FROM messages AS later
+                         WHERE later.queue = ?1 AND later.group_id > found.group_id)
+                 FROM found WHERE found.group_id IS NOT NULL
+             )
+             SELECT group_id FROM found WHERE group_id IS NOT NULL",
+        )?
+        .query_map([queue], |row| row.get(0))?
+        .collect()
+}
+
+/// The turn of a group that has a visible message behind `after`, in the order of visibility and number.
+fn turn(
+    transaction: &Transaction<'_>,
+    queue: &str,
+    group: Option<String>,
+    in_flight: u64,
+    after: (i64, i64),
+    now: i64,
+) -> Result<Option<Turn>, rusqlite::Error> {
+    let oldest = transaction
+        .prepare_cached(
+            "SELECT visible_ms, number FROM messages INDEXED BY messages_by_group
+             WHERE queue = ?1 AND group_id IS ?2 AND visible_ms <= ?3 AND (visible_ms, number) > (?4, ?5)
+             ORDER BY visible_ms, number LIMIT 1",
+        )?
+        .query_row(params![queue, group, now, after.0, after.1], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    Ok(oldest.map(|(visible_ms, number)| Turn {
+        in_flight,
+        visible_ms,
+        number,
+        group,
+    }))
 }
 
 /// Moves the visible messages that were received too often.
@@ -527,7 +637,9 @@ fn bury(
 ) -> Result<bool, QueueError> {
     let overdue = transaction
         .prepare_cached(
-            "SELECT 1 FROM messages WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count >= ?3 LIMIT 1",
+            // The first comparison is the index's own: without it, every visible message is looked at.
+            "SELECT 1 FROM messages INDEXED BY messages_received
+             WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count > 0 AND receive_count >= ?3 LIMIT 1",
         )?
         .exists(params![queue, now, redrive.max_receive_count])?;
     if !overdue {
@@ -537,7 +649,7 @@ fn bury(
     transaction
         .prepare_cached(
             "UPDATE messages SET queue = ?4, moved_from = ?1, visible_ms = ?2, receipt = NULL
-             WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count >= ?3",
+             WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count > 0 AND receive_count >= ?3",
         )?
         .execute(params![
             queue,
@@ -548,7 +660,7 @@ fn bury(
     Ok(true)
 }
 
-fn read_message(row: &Row<'_>, now: i64) -> Result<(i64, Received), rusqlite::Error> {
+fn read_message(row: &Row<'_>, now: i64) -> Result<Received, rusqlite::Error> {
     #[derive(serde::Deserialize)]
     struct Attributes {
         values: BTreeMap<String, String>,
@@ -560,21 +672,18 @@ fn read_message(row: &Row<'_>, now: i64) -> Result<(i64, Received), rusqlite::Er
         rusqlite::Error::FromSqlConversionFailure(3, rusqlite::types::Type::Text, Box::new(error))
     })?;
     let earlier: u32 = row.get(6)?;
-    Ok((
-        number,
-        Received {
-            id: row.get(1)?,
-            receipt: format!("{number:x}.{}", Uuid::new_v4().simple()),
-            body: row.get(2)?,
-            attributes: attributes.values,
-            attribute_types: attributes.types,
-            group: row.get(4)?,
-            receive_count: earlier.saturating_add(1),
-            sent_at_ms: row.get(5)?,
-            first_received_at_ms: row.get::<_, Option<i64>>(7)?.unwrap_or(now),
-            moved_from: row.get(8)?,
-        },
-    ))
+    Ok(Received {
+        id: row.get(1)?,
+        receipt: format!("{number:x}.{}", Uuid::new_v4().simple()),
+        body: row.get(2)?,
+        attributes: attributes.values,
+        attribute_types: attributes.types,
+        group: row.get(4)?,
+        receive_count: earlier.saturating_add(1),
+        sent_at_ms: row.get(5)?,
+        first_received_at_ms: row.get::<_, Option<i64>>(7)?.unwrap_or(now),
+        moved_from: row.get(8)?,
+    })
 }
 
 fn load(transaction: &Transaction<'_>, queue: &str) -> Result<QueueSpec, QueueError> {

@@ -12,7 +12,7 @@ use aws_sdk_sqs::types::{
     DeleteMessageBatchRequestEntry, MessageAttributeValue, MessageSystemAttributeName,
     QueueAttributeName, SendMessageBatchRequestEntry,
 };
-use endpoints::{Endpoint, TestClock, sqs_client};
+use endpoints::{Endpoint, LANE, S3, TestClock, UPLOADS, sqs_client};
 use local_stack::database::Database;
 use local_stack::meter::Meter;
 use local_stack::queues::{Counts, NewMessage, QueueError, QueueSpec, Queues, Redrive};
@@ -65,6 +65,21 @@ impl Sqs {
             delayed,
         } = self.queues.counts(queue).await.unwrap();
         (visible, in_flight, delayed)
+    }
+
+    /// Sends a message of a group to the lane.
+    async fn send(&self, group: Option<&str>, body: &str) {
+        let message = NewMessage {
+            group: group.map(str::to_owned),
+            ..NewMessage::text(body)
+        };
+        self.queues.send("lane", message).await.unwrap();
+    }
+
+    /// Receives up to `max` messages of the lane; returns what they say.
+    async fn receive(&self, max: usize) -> Vec<String> {
+        let batch = self.queues.receive("lane", max, None).await.unwrap();
+        batch.into_iter().map(|message| message.body).collect()
     }
 }
 
@@ -280,6 +295,78 @@ async fn sixteen_receivers_never_share_a_message() {
     bodies.sort();
     bodies.dedup();
     assert_eq!(bodies.len(), 200);
+}
+
+#[tokio::test]
+async fn one_message_of_a_group_does_not_wait_for_the_backlog_of_another() {
+    let sqs = Sqs::start().await;
+    for number in 0..1000 {
+        sqs.send(Some("backlog"), &number.to_string()).await;
+    }
+    sqs.send(Some("quiet"), "one").await;
+    assert_eq!(sqs.receive(1).await, ["0"]);
+    assert_eq!(sqs.receive(1).await, ["one"]);
+    assert_eq!(sqs.receive(2).await, ["1", "2"]);
+}
+
+#[tokio::test]
+async fn groups_take_turns_within_one_batch_and_each_keeps_its_order() {
+    let sqs = Sqs::start().await;
+    for body in ["a1", "a2", "a3", "b1", "b2", "c1"] {
+        sqs.send(body.get(..1), body).await;
+    }
+    let all = sqs.receive(10).await;
+    assert_eq!(all, ["a1", "b1", "c1", "a2", "b2", "a3"]);
+}
+
+#[tokio::test]
+async fn a_message_without_a_group_is_a_group_of_its_own() {
+    let sqs = Sqs::start().await;
+    sqs.send(Some("a"), "a1").await;
+    sqs.send(Some("a"), "a2").await;
+    for body in ["1", "2", "3"] {
+        sqs.send(None, body).await;
+    }
+    assert_eq!(sqs.receive(2).await, ["a1", "1"]);
+    assert_eq!(sqs.receive(10).await, ["2", "3", "a2"]);
+}
+
+#[tokio::test]
+async fn what_is_no_longer_in_flight_holds_its_group_back_no_longer() {
+    let sqs = Sqs::start().await;
+    for body in ["a1", "a2", "a3", "b1"] {
+        sqs.send(body.get(..1), body).await;
+    }
+    let first = sqs.queues.receive("lane", 1, None).await.unwrap().remove(0);
+    assert_eq!(first.body, "a1");
+    sqs.queues.delete("lane", &first.receipt).await.unwrap();
+    assert_eq!(sqs.receive(1).await, ["a2"]);
+    // Its timeout passes, and it waits again, behind those that have waited for longer.
+    sqs.clock.pass(30);
+    assert_eq!(sqs.receive(10).await, ["a3", "b1", "a2"]);
+}
+
+#[tokio::test]
+async fn a_visibility_of_zero_receives_no_message_twice_in_a_batch() {
+    let sqs = Sqs::start().await;
+    for body in ["a1", "a2", "b1"] {
+        sqs.send(body.get(..1), body).await;
+    }
+    let zero = Some(Duration::ZERO);
+    let batch = sqs.queues.receive("lane", 10, zero).await.unwrap();
+    let bodies: Vec<&str> = batch.iter().map(|message| &*message.body).collect();
+    assert_eq!(bodies, ["a1", "b1", "a2"]);
+    assert_eq!(sqs.counts("lane").await, (3, 0, 0));
+}
+
+#[tokio::test]
+async fn an_event_of_a_bucket_has_no_group() {
+    let s3 = S3::start().await;
+    let put = s3.client().put_object().bucket(UPLOADS).key("global/a");
+    put.send().await.unwrap();
+    let event = s3.queues.receive(LANE, 1, None).await.unwrap().remove(0);
+    assert!(event.body.contains("ObjectCreated:Put"), "{event:?}");
+    assert_eq!(event.group, None);
 }
 
 #[tokio::test]

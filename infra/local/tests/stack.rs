@@ -20,6 +20,7 @@ use processes::{state, until};
 use project::write_project;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 fn options(folder: &Path) -> Options {
     let (template, functions) = write_project(folder);
@@ -118,6 +119,48 @@ async fn messages_of_a_function_that_crashes_come_again() {
     assert_eq!(running.queues().counts("Dead").await.unwrap().visible, 1);
     assert_eq!(running.functions().stats()["probe-function"].errors, 1);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_message_is_taken_before_there_is_a_process_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.event_concurrency = 2;
+    let template = std::fs::read_to_string(&options.template).unwrap();
+    let one_by_one = template.replace("BatchSize: 2", "BatchSize: 1");
+    std::fs::write(&options.template, one_by_one).unwrap();
+    let running = Stack::start(options).await.unwrap();
+    let (backlog, quiet) = (holder().await, holder().await);
+    let send = async |group: &str, holder: &TcpListener| {
+        let message = NewMessage {
+            group: Some(group.to_owned()),
+            ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
+        };
+        running.queues().send("Lane", message).await.unwrap();
+    };
+    for _ in 0..5 {
+        send("backlog", &backlog).await;
+    }
+    let mut at_work = Vec::new();
+    for _ in 0..2 {
+        at_work.push(backlog.accept().await.unwrap());
+    }
+    let counts = running.queues().counts("Lane").await.unwrap();
+    assert_eq!((counts.in_flight, counts.visible), (2, 3));
+
+    // Whatever was taken by now would be the backlog's.
+    send("quiet", &quiet).await;
+    drop(at_work.pop());
+    tokio::select! {
+        next = quiet.accept() => drop(next.unwrap()),
+        _ = backlog.accept() => panic!("the next message was taken while all processes were at work"),
+    }
+    running.stop().await;
+}
+
+/// Listens for processes that are told to hold a message.
+async fn holder() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 //! up. Every port can be broken through [`World::faults`]; what a port holds is looked at directly.
 
 mod deriver;
+mod distant;
 mod fixtures;
 mod requests;
 mod summary;

@@ -27,6 +27,7 @@ use symdepot::ports::LaneMessage;
 use tokio::time::Instant;
 
 use super::deriver::{Derivations, ObservedDeriver};
+use super::distant::DistantRecords;
 use super::fixtures::fixture;
 use super::requests::Crash;
 use super::summary;
@@ -192,7 +193,21 @@ impl World {
         self.deployed_with(|_| {})
     }
 
+    /// Returns another instance of `symbolicate` whose calls to the records take a time each.
+    #[must_use]
+    pub fn distant_instance(&self, latency: Duration) -> Self {
+        let mut world = self.another_instance();
+        let inner = world.symbolicator.records.clone();
+        world.symbolicator.records = Arc::new(DistantRecords { inner, latency });
+        world
+    }
+
     // Clock and chance.
+
+    /// Waits for a time; others go on meanwhile.
+    pub async fn wait(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
 
     /// Lets time pass.
     pub async fn pass(&self, time: Duration) {

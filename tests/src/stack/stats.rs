@@ -59,6 +59,10 @@ pub struct Spread {
 /// Messages of one queue.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct QueueCounts {
+    /// Messages that can be received.
+    pub visible: u64,
+    /// Messages that somebody works on.
+    pub in_flight: u64,
     /// Messages that were given up.
     pub dead: u64,
 }
@@ -93,6 +97,11 @@ impl Stats {
     /// Returns the counts of one function.
     pub fn function(&self, name: &str) -> FunctionCounts {
         self.functions.get(name).copied().unwrap_or_default()
+    }
+
+    /// Returns the counts of one queue.
+    pub fn queue(&self, name: &str) -> QueueCounts {
+        self.queues.get(name).copied().unwrap_or_default()
     }
 
     /// Returns how many messages were given up.

@@ -27,7 +27,8 @@ impl MadeUp {
         format!("global/made-up/{}.sym", self.number)
     }
 
-    fn debug_id(self) -> String {
+    /// Returns its debug id.
+    pub(crate) fn debug_id(self) -> String {
         format!("decade00-0000-4000-8000-{:012x}", self.number)
     }
 

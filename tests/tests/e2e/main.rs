@@ -8,15 +8,19 @@
     reason = "all of this is tests, of which clippy knows those by name alone"
 )]
 
+mod chaos;
 mod cost;
 mod crash;
 mod hostile;
 mod kills;
+mod lanes;
 mod made_up;
+mod reconcile;
 mod requests;
 mod sample;
-mod soak;
 mod stack;
+mod symbol_server;
+mod told;
 mod uploads;
 
 use std::time::Duration;

@@ -7,6 +7,7 @@
 )]
 
 mod copies;
+mod counts;
 mod faults;
 mod health;
 mod hostile;

@@ -5,7 +5,8 @@
 //!
 //! - `{"do": …}`: `echo`, `env`, `pid`, `error`, `exit`, `abort`, `hang`, `sleep`, `allocate`, `scratch`, `large`, `twice`;
 //! - a request (`rawPath`): the first segment is what to do, the answer is a response;
-//! - messages (`Records`): a body of `fail` is reported as failed, one of `crash` ends the process;
+//! - messages (`Records`): a body of `fail` is reported as failed, one of `crash` ends the process, one of `hold <address>` is
+//!   worked on until whoever listens there lets go;
 //! - `PROBE_INIT=exit|error|hang` makes it fail before its first request.
 
 use std::collections::BTreeMap;
@@ -162,6 +163,12 @@ fn batch(records: &[Value]) -> Value {
     let body = |record: &Value| record["body"].as_str().unwrap_or_default().to_owned();
     if records.iter().any(|record| body(record) == "crash") {
         exit(1);
+    }
+    for record in records {
+        if let Some(address) = body(record).strip_prefix("hold ") {
+            let mut holder = TcpStream::connect(address).expect("nobody holds");
+            let _ = holder.read(&mut [0]);
+        }
     }
     let failed: Vec<Value> = records
         .iter()

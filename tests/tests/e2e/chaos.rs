@@ -1,13 +1,16 @@
 //! Kills at random moments, many of them: every waiter ends with the right names, and nothing stays behind.
 //!
-//! `make soak` asks for more kills over more modules than `make test`. Chance comes from a seed, which every failure
-//! names: what is killed and after how long is the same again, though not what the machine was doing then.
+//! `make chaos` asks for more kills over more modules than `make test`, and shows what was covered. Chance comes from a
+//! seed, which every failure names: what is killed and after how long is the same again, though not what the machine was
+//! doing then.
 
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use reqwest::Method;
+use serde_json::Value;
 use symdepot_tests::stack::{LocalStack, Process, until};
 
 use crate::kills::{is_derive, is_parser};
@@ -51,9 +54,9 @@ impl Extent {
         };
         let small = |name, default| u32::try_from(number(name, default)).unwrap();
         Self {
-            kills: small("SYMDEPOT_SOAK_KILLS", 40),
-            modules: small("SYMDEPOT_SOAK_MODULES", 5),
-            seed: number("SYMDEPOT_SOAK_SEED", 7),
+            kills: small("SYMDEPOT_CHAOS_KILLS", 40),
+            modules: small("SYMDEPOT_CHAOS_MODULES", 5),
+            seed: number("SYMDEPOT_CHAOS_SEED", 7),
         }
     }
 }
@@ -80,7 +83,7 @@ async fn whatever_is_killed_at_whatever_moment_every_waiter_ends_and_nothing_sta
     };
 
     upload_all(&running, &modules, &mut killer).await;
-    let mut rounds = 0;
+    let (mut rounds, mut orphans) = (0, 0);
     while killer.kills < extent.kills {
         rounds += 1;
         assert!(
@@ -89,15 +92,23 @@ async fn whatever_is_killed_at_whatever_moment_every_waiter_ends_and_nothing_sta
         );
         let left = extent.kills - killer.kills;
         let most = left.min(KILLS_A_ROUND * extent.modules);
-        build_all_anew(&running, &modules, &mut killer, most).await;
+        orphans += build_all_anew(&running, &modules, &mut killer, most).await;
     }
-    eprintln!(
-        "{} kills in {rounds} rounds, {} of them of parsers",
-        killer.kills, killer.parsers
-    );
+    let stats = running.client().stats().await.unwrap();
+    let deliveries = stats.function("derive").invocations;
+    let (ready, crashed) = every_entry_is_ready(&running, &modules).await;
+    let (swept, left) = no_orphan_stays(&running).await;
+    orphans += swept;
 
-    every_entry_is_ready(&running, &modules).await;
-    no_orphan_stays(&running).await;
+    let Killer { kills, parsers, .. } = killer;
+    eprintln!(
+        "covered: {kills} kills in {rounds} rounds, {} of derive and {parsers} of its child; \
+         {} entries: {ready} ready, {crashed} crashed; {orphans} orphans swept, {left} left; \
+         {deliveries} deliveries; seed {}",
+        kills - parsers,
+        modules.len(),
+        extent.seed,
+    );
 }
 
 /// Uploads every module while some of what reads them is killed: not one upload is lost.
@@ -121,10 +132,16 @@ async fn upload_all(running: &Running, modules: &[MadeUp], killer: &mut Killer) 
     }
 }
 
-/// Forgets everything that was derived, and sends a crash in each module while what derives it anew is killed.
-async fn build_all_anew(running: &Running, modules: &[MadeUp], killer: &mut Killer, most: u32) {
+/// Forgets everything that was derived, and sends a crash in each module while what derives it anew is killed. Returns how
+/// many orphans there were.
+async fn build_all_anew(
+    running: &Running,
+    modules: &[MadeUp],
+    killer: &mut Killer,
+    most: u32,
+) -> u64 {
     let client = running.client();
-    client.prune(false).await.unwrap();
+    let orphans = orphans(&client.prune(false).await.unwrap());
     client.end_functions().await.unwrap();
     let answered = async {
         let answers = modules.iter().map(|module| async move {
@@ -136,10 +153,12 @@ async fn build_all_anew(running: &Running, modules: &[MadeUp], killer: &mut Kill
         running.idle().await;
     };
     killer.kill_during(&running.stack, most, answered).await;
+    orphans
 }
 
-/// Crashes are answered by instances that remember nothing, and nothing is built for it.
-async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) {
+/// Crashes are answered by instances that remember nothing, and nothing is built for it. Returns how many of the entries
+/// that crashes wait for are ready, and how many were given up.
+async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) -> (usize, usize) {
     let client = running.client();
     client.end_functions().await.unwrap();
     client.clear_stats().await.unwrap();
@@ -148,20 +167,43 @@ async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) {
     }
     let stats = client.stats().await.unwrap();
     assert_eq!(stats.function("derive").invocations, 0, "{stats:#?}");
+
+    let (mut ready, mut crashed) = (0, 0);
+    for module in modules {
+        let path = format!("/explain?debug_id={}", module.debug_id());
+        let request = client.request(Method::GET, &path);
+        let explained = client.send("a module", request).await.unwrap();
+        let explained = explained.expect(200, &path).unwrap().body;
+        let mut records = explained.as_array().unwrap().iter();
+        let entry = records.find(|record| record["kind"] == "symcache");
+        let entry = &entry.unwrap()["record"];
+        ready += usize::from(entry["ready"].is_object());
+        crashed += usize::from(entry["missing"]["cause"] == "crashed");
+    }
+    assert_eq!((ready, crashed), (modules.len(), 0));
+    (ready, crashed)
 }
 
-/// Nothing is in use from now on, so that every blob goes: with its record, or because no record names it.
+/// Nothing is in use from now on, so that every blob goes: with its record, or because no record names it. Returns how many
+/// orphans went, and how many blobs are left.
 ///
 /// The lease of who was killed last protects its blob until it ends.
-async fn no_orphan_stays(running: &Running) {
+async fn no_orphan_stays(running: &Running) -> (u64, usize) {
     let client = running.client();
-    let swept = until("the end of the last blob", PATIENCE, async || {
-        client.prune(false).await.unwrap();
+    let mut swept = 0;
+    let end = until("the end of the last blob", PATIENCE, async || {
+        swept += orphans(&client.prune(false).await.unwrap());
         client.blobs().await.unwrap().is_empty().then_some(())
     });
-    if let Err(error) = swept.await {
-        panic!("{error}: {:#?}", client.blobs().await.unwrap());
-    }
+    let end = end.await;
+    let left = client.blobs().await.unwrap();
+    assert!(end.is_ok(), "{end:?}: {left:#?}");
+    (swept, left.len())
+}
+
+/// Returns how many orphans a sweep found.
+fn orphans(report: &Value) -> u64 {
+    report["orphans"].as_u64().unwrap()
 }
 
 /// Kills what chance chooses.

@@ -1,0 +1,61 @@
+//! Records that are some way off: every call takes its time, and others come in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use symdepot::cache::{ItemKey, Revision, Stored};
+use symdepot::ports::{
+    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError,
+};
+
+/// Records that are some way off. The clock must be paused.
+#[derive(Debug)]
+pub(super) struct DistantRecords {
+    pub(super) inner: Arc<dyn RecordStore>,
+    /// How long a call is on its way.
+    pub(super) latency: Duration,
+}
+
+impl DistantRecords {
+    async fn travel(&self) {
+        tokio::time::sleep(self.latency).await;
+    }
+}
+
+#[async_trait]
+impl RecordStore for DistantRecords {
+    async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError> {
+        self.travel().await;
+        self.inner.load(keys, consistency).await
+    }
+
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+        self.travel().await;
+        self.inner.query(partition).await
+    }
+
+    async fn replace(
+        &self,
+        key: &ItemKey,
+        expected: Option<&Revision>,
+        next: &Stored,
+    ) -> Result<Replaced, StoreError> {
+        self.travel().await;
+        self.inner.replace(key, expected, next).await
+    }
+
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+        self.travel().await;
+        self.inner.remove(key, expected).await
+    }
+
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+        self.travel().await;
+        self.inner.page(segment, after).await
+    }
+}

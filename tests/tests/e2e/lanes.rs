@@ -1,0 +1,41 @@
+//! The lanes beside each other: who is waited for does not wait for what nobody waits for.
+
+use futures::StreamExt;
+use futures::stream;
+
+use crate::made_up::MadeUp;
+use crate::symbol_server::{DEBUG_FILE, SymbolServer};
+use crate::{Running, bytes_of, crash};
+
+/// Uploads of other modules that come before the crash.
+const UPLOADS: u32 = 2000;
+
+/// Uploads that are on their way at the same time.
+const UPLOADS_AT_A_TIME: usize = 16;
+
+#[tokio::test]
+async fn a_crash_is_answered_at_once_while_2000_uploads_of_other_modules_wait() {
+    let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
+    let running = Running::start_with(|options| server.sought_by(options)).await;
+    let client = running.client();
+    let uploads = (1..=UPLOADS).map(|number| async move {
+        let module = MadeUp::new(number, 3);
+        client.upload(&module.key(), module.file()).await.unwrap();
+    });
+    stream::iter(uploads)
+        .buffer_unordered(UPLOADS_AT_A_TIME)
+        .collect::<()>()
+        .await;
+
+    // In that very request: it is not pending in between.
+    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    let stats = client.stats().await.unwrap();
+    let waiting = stats.queue("UploadsLane").visible;
+    assert!(
+        waiting > u64::from(UPLOADS) / 2,
+        "only {waiting} uploads waited: {stats:#?}"
+    );
+    assert_eq!(server.asked_for(DEBUG_FILE), 1);
+    // Nobody waits for the others.
+    running.stack.stop().await.unwrap();
+}

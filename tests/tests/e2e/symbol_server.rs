@@ -1,0 +1,88 @@
+//! A symbol server on loopback: some files, and nothing anywhere else.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use symdepot_tests::stack::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Where the debug file of the sample crash is in the native layout.
+pub(crate) const DEBUG_FILE: &str = "/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
+
+/// A symbol server. It ends with the test.
+pub(crate) struct SymbolServer {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+    _task: JoinSet<()>,
+}
+
+impl SymbolServer {
+    /// Begins to serve files at these paths, which begin with a slash.
+    pub(crate) async fn start<const N: usize>(files: [(&str, Vec<u8>); N]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let files = files.map(|(path, file)| (path.to_owned(), file));
+        let files = Arc::new(BTreeMap::from(files));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = asked.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (connection, _) = listener.accept().await.unwrap();
+                connections.spawn(answer(connection, files.clone(), kept.clone()));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Self {
+            url,
+            asked,
+            _task: task,
+        }
+    }
+
+    /// Has a stack seek here, in the source `company`, what nobody uploaded.
+    pub(crate) fn sought_by(&self, options: Options) -> Options {
+        let sources = json!([{"id": "company", "type": "http", "url": self.url}]);
+        options
+            .variable("SOURCES", sources)
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
+    }
+
+    /// Returns how often a path was asked for.
+    pub(crate) fn asked_for(&self, path: &str) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| *asked == path).count()
+    }
+}
+
+/// Answers the one request of a connection. A client that goes away before its answer has none.
+async fn answer(
+    mut connection: TcpStream,
+    files: Arc<BTreeMap<String, Vec<u8>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if !matches!(connection.read_buf(&mut head).await, Ok(1..)) {
+            return;
+        }
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    asked.lock().unwrap().push(path.to_owned());
+    let (status, file) = match files.get(path) {
+        Some(file) => ("200 OK", file.as_slice()),
+        None => ("404 Not Found", &[][..]),
+    };
+    let length = file.len();
+    let answer =
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    let answer = [answer.as_bytes(), file].concat();
+    if connection.write_all(&answer).await.is_ok() {
+        let _ = connection.shutdown().await;
+    }
+}

@@ -1,0 +1,159 @@
+//! What the service tells of itself: `GET /rollout`, `GET /explain`.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use symdepot_tests::stack::Reply;
+
+use crate::symbol_server::{DEBUG_FILE, SymbolServer};
+use crate::{Running, bytes_of, crash};
+
+/// Asks a route that only tells.
+async fn get(running: &Running, path: &str) -> Reply {
+    let client = running.client();
+    let request = client.request(Method::GET, path);
+    client.send("what is told", request).await.unwrap()
+}
+
+/// Asks, and expects that there is an answer.
+async fn told(running: &Running, path: &str) -> Value {
+    get(running, path).await.expect(200, path).unwrap().body
+}
+
+#[tokio::test]
+async fn the_rollout_tells_what_the_last_sweep_counted_and_when_it_is_complete() {
+    let running = Running::start().await;
+    let client = running.client();
+    let before = told(&running, "/rollout").await;
+    assert_eq!(before["estimate"], "unknown", "{before:#}");
+    assert!(before["reason"].is_string(), "{before:#}");
+    assert!(before["pass"].is_null(), "{before:#}");
+
+    running
+        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
+        .await;
+    let report = client.prune(false).await.unwrap();
+    let rollout = told(&running, "/rollout").await;
+    assert_eq!(
+        (&rollout["pass"], &report["pass"]),
+        (&1.into(), &1.into()),
+        "{rollout:#} {report:#}"
+    );
+    assert!(rollout["at"].is_u64() && rollout["age_seconds"].is_u64());
+    assert_eq!(rollout["uploads"], 1, "{rollout:#}");
+    assert_eq!(rollout["estimate"], "complete", "{rollout:#}");
+    let blobs = client.blobs().await.unwrap();
+    for (kind, current) in [("symcache", 1), ("cficache", 1), ("ppdbcache", 0)] {
+        let of_kind = blobs.iter().filter(|(path, _)| path.contains(kind));
+        let bytes: u64 = of_kind.map(|(_, bytes)| bytes).sum();
+        let told = &rollout["kinds"][kind];
+        assert_eq!(told["current"], current, "{kind}: {told:#}");
+        assert_eq!(told["bytes"], bytes, "{kind}: {told:#}");
+        for none in ["behind", "dif_gone", "unbuilt", "older", "in_lane"] {
+            assert_eq!(told[none], 0, "{kind}: {told:#}");
+        }
+        assert_eq!(told["failed"], json!({}), "{kind}: {told:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_module_is_explained_by_every_record_that_a_request_would_read() {
+    let debug_file = bytes_of("elf/crash.debug");
+    let server = SymbolServer::start([(DEBUG_FILE, debug_file.clone())]).await;
+    let running = Running::start_with(|options| server.sought_by(options)).await;
+    let client = running.client();
+    // The program has only names; the server has better.
+    running.upload("global/crash", bytes_of("elf/crash")).await;
+    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    running.idle().await;
+
+    client.clear_stats().await.unwrap();
+    let explained = told(&running, &explain_sample()).await;
+    let stats = client.stats().await.unwrap();
+    assert_eq!(
+        (stats.aws_calls(), stats.calls("dynamodb", "BatchGetItem")),
+        (1, 1),
+        "it reads once, and has no effect: {stats:#?}"
+    );
+    let records = explained.as_array().unwrap();
+    let field = |record: &Value, name: &str| record[name].as_str().unwrap().to_owned();
+    let states: Vec<[String; 3]> = records
+        .iter()
+        .map(|record| ["source", "kind", "state"].map(|name| field(record, name)))
+        .collect();
+    let company = states[3][0].clone();
+    let expected = [
+        ["uploads", "cficache", "use"],
+        ["uploads", "ppdbcache", "build"],
+        ["uploads", "symcache", "use"],
+        [&*company, "cficache", "use"],
+        [&*company, "ppdbcache", "build"],
+        [&*company, "symcache", "use"],
+    ];
+    assert_eq!(states, expected);
+    assert!(company.starts_with("company#"), "{company}");
+    assert!(records.iter().all(|record| record["scope"] == "global"));
+
+    let uploads = &records[2]["record"];
+    assert_eq!(uploads["ready"]["quality"], "fallback", "{uploads:#}");
+    let candidate = &uploads["candidates"][0];
+    assert_eq!(candidate["location"], "global/crash", "{uploads:#}");
+    assert_eq!(candidate["size"], bytes_of("elf/crash").len());
+
+    let served = &records[5]["record"];
+    assert_eq!(served["ready"]["quality"], "preferred", "{served:#}");
+    let candidates = served["candidates"].as_array().unwrap();
+    let is_debug_file = |candidate: &&Value| field(candidate, "location").ends_with(DEBUG_FILE);
+    let candidate = candidates.iter().find(is_debug_file).unwrap();
+    assert_eq!(candidate["download"]["status"], "ok", "{candidate:#}");
+    assert_eq!(candidate["size"], debug_file.len(), "{candidate:#}");
+    let others = candidates.iter().filter(|other| !is_debug_file(other));
+    for other in others {
+        assert_eq!(other["download"]["status"], "not_found", "{other:#}");
+        assert!(other["duration_ms"].is_u64(), "{other:#}");
+    }
+}
+
+#[tokio::test]
+async fn one_source_is_explained_alone_and_an_unknown_one_is_told_which_there_are() {
+    let server = SymbolServer::start([]).await;
+    let running = Running::start_with(|options| server.sought_by(options)).await;
+    let alone = told(&running, &format!("{}&source=uploads", explain_sample())).await;
+    let alone = alone.as_array().unwrap();
+    assert_eq!(alone.len(), 3, "{alone:#?}");
+    assert!(alone.iter().all(|record| record["source"] == "uploads"));
+    // Nothing was built yet: there is no record, and a request would ask for one.
+    let is_new = |record: &Value| record["state"] == "build" && record.get("record").is_none();
+    assert!(alone.iter().all(is_new), "{alone:#?}");
+
+    let reply = get(&running, &format!("{}&source=nobody", explain_sample())).await;
+    let reply = reply.expect(422, "an unknown source").unwrap();
+    let detail = reply.body["detail"].as_str().unwrap();
+    for name in ["nobody", "uploads", "company"] {
+        assert!(detail.contains(name), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_names_nothing_is_told_what_to_send() {
+    let running = Running::start().await;
+    for path in [
+        "/explain",
+        "/explain?",
+        "/explain?scope=global&source=uploads",
+    ] {
+        let reply = get(&running, path).await;
+        assert!(matches!(reply.status, 400 | 422), "{path}: {}", reply.text);
+        let causes = reply.body["causes"].to_string();
+        for wanted in ["?key=", "?debug_id=", "?code_id="] {
+            assert!(causes.contains(wanted), "{path}: {}", reply.text);
+        }
+    }
+}
+
+/// The question about the module of the sample crash: all that a server needs to know of it.
+fn explain_sample() -> String {
+    let module = crash::sample_module();
+    let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];
+    let pairs = names.map(|name| format!("{name}={}", module[name].as_str().unwrap()));
+    format!("/explain?{}", pairs.join("&"))
+}

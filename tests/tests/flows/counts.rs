@@ -1,0 +1,195 @@
+//! What many requests cost, counted in calls of the stores.
+
+use std::time::Duration;
+
+use futures::future::{join, join_all};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+use symdepot::api::symbolicator::{ModuleStatus, parse_request};
+use symdepot::cache::Kind;
+use symdepot::domain::{HttpSource, Location, Scope};
+use symdepot::flows::symbolicate::Answer;
+use symdepot_tests::harness::{Crash, World, function_names};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How long a call of DynamoDB takes: enough for others to come in between a read and the write that rests on it.
+const LATENCY: Duration = Duration::from_millis(10);
+
+/// A module that is made up: one function, in Breakpad's format.
+#[derive(Clone, Copy)]
+struct MadeUp(u32);
+
+impl MadeUp {
+    fn debug_id(self) -> String {
+        format!("decade00-0000-4000-8000-{:012x}", self.0)
+    }
+
+    fn name(self) -> String {
+        format!("made-up-{}", self.0)
+    }
+
+    /// Its id as Breakpad writes it.
+    fn breakpad_id(self) -> String {
+        format!("DECADE000000400080000000{:08X}0", self.0)
+    }
+
+    fn function(self) -> String {
+        format!("function_of_module_{}", self.0)
+    }
+
+    fn file(self) -> String {
+        format!(
+            "MODULE Linux x86_64 {} {}\nFILE 0 /src/made_up.c\nFUNC 1000 10 0 {}\n1000 10 7 0\n",
+            self.breakpad_id(),
+            self.name(),
+            self.function(),
+        )
+    }
+
+    /// Where a server has it, in the native layout.
+    fn at(self, server: &str) -> Location {
+        let (name, id) = (self.name(), self.breakpad_id());
+        Location::new(format!("{}{name}/{id}/{name}.sym", url(server)))
+    }
+}
+
+/// A crash with a frame in each of these modules.
+fn crash_in(modules: &[MadeUp]) -> Crash {
+    let image = |at: usize| 0x1_0000_0000 * (at as u64 + 1);
+    let module = |(at, module): (usize, &MadeUp)| {
+        json!({
+            "type": "elf", "debug_id": module.debug_id(), "debug_file": module.name(),
+            "image_addr": format!("{:#x}", image(at)), "image_size": 0x1_0000,
+        })
+    };
+    let frame = |at: usize| json!({"instruction_addr": format!("{:#x}", image(at) + 0x1008)});
+    let body = json!({
+        "modules": modules.iter().enumerate().map(module).collect::<Vec<Value>>(),
+        "stacktraces": [{"frames": (0..modules.len()).map(frame).collect::<Vec<Value>>()}],
+    });
+    parse_request(body.to_string().as_bytes()).unwrap()
+}
+
+fn url(server: &str) -> String {
+    format!("http://{server}.test/")
+}
+
+fn source(id: &str) -> HttpSource {
+    let definition = json!({"type": "http", "id": id, "url": url(id)});
+    serde_json::from_value(definition).unwrap()
+}
+
+/// Uploads a module, and delivers what comes of it.
+async fn upload(world: &World, module: MadeUp) {
+    let event = world.put(&format!("global/{}.sym", module.name()), module.file());
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_instances_note_the_use_of_an_entry_about_once_an_hour_together() {
+    const INSTANCES: u64 = 50;
+    const MODULES: u32 = 6;
+    const HOURS: u32 = 24;
+    let world = World::new();
+    let modules: Vec<MadeUp> = (1..=MODULES).map(MadeUp).collect();
+    for module in &modules {
+        upload(&world, *module).await;
+    }
+    let writes = || {
+        let calls = world.records.calls();
+        calls.of("replace") + calls.of("remove")
+    };
+    let before = writes();
+    let end = world.now().plus(HOUR * HOURS);
+
+    let instances = (0..INSTANCES).map(|seed| {
+        let instance = world.distant_instance(LATENCY);
+        let (world, modules) = (&world, &modules);
+        async move {
+            let mut chance = StdRng::seed_from_u64(seed);
+            let mut answered = 0_u32;
+            loop {
+                world
+                    .wait(chance.random_range(MINUTE / 2..MINUTE * 6))
+                    .await;
+                if world.now() >= end {
+                    return answered;
+                }
+                // Some of the modules, as crashes have them: each is in half of the requests.
+                let mut some = modules.clone();
+                some.retain(|_| chance.random_bool(0.5));
+                let answer = instance
+                    .answer(&crash_in(&some), &Scope::Global, Duration::ZERO)
+                    .await;
+                assert!(matches!(answer, Ok(Answer::Completed(..))), "{answer:?}");
+                answered += 1;
+            }
+        }
+    });
+    let watching = async {
+        while world.now() < end {
+            world.wait(MINUTE).await;
+            for entry in world.entries() {
+                let unused = world.now().since(entry.last_used_at());
+                let is_used = entry.kind() == Kind::SymCache;
+                assert!(!is_used || unused <= HOUR * 2, "{unused:?}: {entry:?}");
+            }
+        }
+    };
+    let (answered, ()) = join(join_all(instances), watching).await;
+    assert!(
+        answered.iter().all(|answered| *answered > 200),
+        "{answered:?}"
+    );
+
+    let writes = writes() - before;
+    let entry_hours = f64::from(MODULES * HOURS);
+    let rate = f64::from(u32::try_from(writes).unwrap()) / entry_hours;
+    assert!(
+        (0.6..=1.05).contains(&rate),
+        "{writes} writes, {rate} of an entry an hour"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_once() {
+    let world = World::with(|settings| settings.sources = vec![source("first").into(), source("second").into()]);
+    let modules: Vec<MadeUp> = (1..=10).map(MadeUp).collect();
+    let (uploaded, served) = modules.split_at(4);
+    let (of_first, of_second) = served.split_at(3);
+    for module in uploaded {
+        upload(&world, *module).await;
+    }
+    for (server, modules) in [("first", of_first), ("second", of_second)] {
+        for module in modules {
+            world.servers.put(&module.at(server), module.file());
+        }
+    }
+    let crash = crash_in(&modules);
+    let expected: Vec<String> = modules.iter().map(|module| module.function()).collect();
+    assert_eq!(function_names(&world.symbolicate(&crash).await), expected);
+
+    let (records, blobs) = (world.records.calls(), world.caches.calls());
+    let cold = world.another_instance();
+    let answer = cold.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    let Ok(Answer::Completed(completed, _)) = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(function_names(&completed), expected);
+    let mut modules = completed.modules.iter();
+    assert!(modules.all(|module| module.debug_status == ModuleStatus::Found));
+    let (records_now, blobs_now) = (world.records.calls(), world.caches.calls());
+    // 30 keys: one `BatchGetItem`.
+    assert_eq!(records_now.of("load") - records.of("load"), 1);
+    assert_eq!(
+        records_now.total() - records.total(),
+        1,
+        "one round, and no other call"
+    );
+    assert_eq!(blobs_now.of("get") - blobs.of("get"), 10);
+    assert_eq!(blobs_now.total() - blobs.total(), 10);
+}

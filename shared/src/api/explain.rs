@@ -117,7 +117,7 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, ExplainError> {
 impl ExplainError {
     /// Returns the HTTP status that it is answered with.
     pub fn status(&self) -> u16 {
-        422
+        400
     }
 
     /// Returns the body that it is answered with.
@@ -185,7 +185,7 @@ mod tests {
             let error = ExplainQuery::parse(query).unwrap_err();
             let causes = error.body().causes;
             assert!(causes[0].contains(reason), "{query}: {causes:?}");
-            assert_eq!(error.status(), 422);
+            assert_eq!(error.status(), 400);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Which DIF a kind is derived from: the ranking of the candidates.
 
+use std::time::Duration;
+
 use crate::cache::{Dif, Kind};
 use crate::domain::{Candidate, Cause, DifRef, Download, Missing, Rank};
 
@@ -52,8 +54,8 @@ pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
     difs.iter().map(|dif| dif.dif.clone()).collect()
 }
 
-/// Returns a DIF as a candidate in the answers.
-pub fn candidate(dif: &Dif, outcome: Option<&Missing>) -> Candidate {
+/// Returns a DIF as a candidate in the answers; `took` is how long fetching it took, where it was fetched.
+pub fn candidate(dif: &Dif, outcome: Option<&Missing>, took: Option<Duration>) -> Candidate {
     let there = || Download::Ok {
         features: dif.features.clone(),
     };
@@ -62,7 +64,7 @@ pub fn candidate(dif: &Dif, outcome: Option<&Missing>) -> Candidate {
         location: dif.dif.location.clone(),
         download: outcome.map_or_else(there, Download::failed),
         size: Some(dif.size),
-        duration_ms: None,
+        duration_ms: took.and_then(|took| u64::try_from(took.as_millis()).ok()),
     }
 }
 
@@ -199,7 +201,7 @@ mod tests {
         let dif = dif("a", FileType::ElfDebug, "debug");
         let download = |cause: Option<Cause>| {
             let missing = cause.map(|cause| Missing::new(cause, "because"));
-            candidate(&dif, missing.as_ref()).download
+            candidate(&dif, missing.as_ref(), None).download
         };
         let details = "because".to_owned();
         assert_eq!(

@@ -142,12 +142,29 @@ async fn a_question_that_names_nothing_is_told_what_to_send() {
         "/explain?scope=global&source=uploads",
     ] {
         let reply = get(&running, path).await;
-        assert!(matches!(reply.status, 400 | 422), "{path}: {}", reply.text);
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text);
         let causes = reply.body["causes"].to_string();
         for wanted in ["?key=", "?debug_id=", "?code_id="] {
             assert!(causes.contains(wanted), "{path}: {}", reply.text);
         }
     }
+}
+
+#[tokio::test]
+async fn a_file_that_was_fetched_is_told_with_how_long_that_took() {
+    let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
+    let running = Running::start_with(|options| server.sought_by(options)).await;
+    let client = running.client();
+    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    running.idle().await;
+    let explained = told(&running, &explain_sample()).await;
+    let records = explained.as_array().unwrap().iter();
+    let candidates = records.flat_map(|record| record["record"]["candidates"].as_array());
+    let mut fetched = candidates
+        .flatten()
+        .filter(|candidate| candidate["download"]["status"] == "ok");
+    let candidate = fetched.next().unwrap();
+    assert!(candidate["duration_ms"].is_u64(), "{candidate:#}");
 }
 
 /// The question about the module of the sample crash: all that a server needs to know of it.

@@ -66,6 +66,8 @@ pub struct OpenDif {
     pub parser: Box<dyn Parser>,
     /// What is in it.
     pub inspection: Inspection,
+    /// How long fetching it took.
+    pub took: Duration,
 }
 
 /// What a build leaves to do.
@@ -467,11 +469,15 @@ impl Builder {
                 Err(DifError::Missing(missing)) => vec![Err(missing); work.len()],
                 Err(other) => return Err(other.into()),
             };
+            let took = open
+                .iter()
+                .find(|open| open.dif == dif.dif)
+                .map(|open| open.took);
             let wanting = work
                 .iter_mut()
                 .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif));
             for (work, answer) in wanting.zip(answers) {
-                work.settle(&dif, answer);
+                work.settle(&dif, answer, took);
             }
         }
         Ok(work
@@ -559,7 +565,7 @@ impl Builder {
         if !open.iter().any(|open| open.dif == dif.dif) {
             open.clear(); // gives its scratch space back before more is reserved
             if module.source.announces_changes() {
-                open.push(self.open_upload(dif).await?);
+                open.push(self.open_upload(invocation, dif).await?);
             } else {
                 self.open_again(invocation, module, dif, open).await?;
             }
@@ -569,7 +575,8 @@ impl Builder {
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
-    async fn open_upload(&self, dif: &Dif) -> Result<OpenDif, DifError> {
+    async fn open_upload(&self, invocation: &Invocation, dif: &Dif) -> Result<OpenDif, DifError> {
+        let began = invocation.elapsed();
         let stat = crate::ports::DifStat {
             etag: dif.dif.etag.clone(),
             size: dif.size,
@@ -583,11 +590,13 @@ impl Builder {
             max,
         )
         .await?;
+        let took = invocation.elapsed() - began;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
         Ok(OpenDif {
             dif: dif.dif.clone(),
             parser,
             inspection,
+            took,
         })
     }
 

@@ -192,13 +192,14 @@ impl Builder {
         let Some(copy) = self.copy_of(dif).await? else {
             return Ok(None);
         };
-        let update = self.update(invocation);
+        let (update, began) = (self.update(invocation), invocation.elapsed());
         let scratch = copies::read(update, &*self.caches, &*self.deriver, &copy)
             .await
             .map_err(fetch::from_parse)?;
         let Some(scratch) = scratch else {
             return Ok(None);
         };
+        let took = invocation.elapsed() - began;
         let parser = self.deriver.open(scratch, false).await;
         let mut parser = parser.map_err(fetch::from_parse)?;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
@@ -206,6 +207,7 @@ impl Builder {
             dif: dif.dif.clone(),
             parser,
             inspection,
+            took,
         }))
     }
 
@@ -232,6 +234,7 @@ impl Builder {
         open: &mut Vec<OpenDif>,
     ) -> Result<Result<Fetched, ServerFailure>, DifError> {
         let settings = &self.settings;
+        let began = invocation.elapsed();
         loop {
             let (pieces, received) = mpsc::channel(WAITING_PIECES);
             let fetch = fetch::fetch_from_server(
@@ -267,6 +270,7 @@ impl Builder {
                 }
                 Err(fetch::FromServer::Parse(ParseError::Store(error))) => return Err(error.into()),
             };
+            let took = invocation.elapsed() - began;
             let dif = DifRef {
                 location: location.clone(),
                 etag: stat.etag,
@@ -277,6 +281,7 @@ impl Builder {
                         dif: dif.clone(),
                         parser,
                         inspection,
+                        took,
                     });
                     Ok(Ok(Fetched {
                         dif,

@@ -1,5 +1,7 @@
 //! One kind on its way through a build: the DIFs that are left to try, and what came of those before.
 
+use std::time::Duration;
+
 use super::super::Settings;
 use super::super::find::{self, Ranked};
 use super::search::Search;
@@ -44,7 +46,7 @@ impl<'a> Work<'a> {
             candidates: Vec::new(),
         };
         if let (Some(made), Some(dif)) = (made, work.next_dif().cloned()) {
-            work.settle(&dif, Ok(made));
+            work.settle(&dif, Ok(made), None);
         }
         work
     }
@@ -58,11 +60,16 @@ impl<'a> Work<'a> {
             .map(|ranked| &ranked.dif)
     }
 
-    /// Notes what came of the DIF that was to be tried.
-    pub(super) fn settle(&mut self, dif: &Dif, answer: Result<Ready, Missing>) {
+    /// Notes what came of the DIF that was to be tried, and how long fetching it took.
+    pub(super) fn settle(
+        &mut self,
+        dif: &Dif,
+        answer: Result<Ready, Missing>,
+        took: Option<Duration>,
+    ) {
         self.left.next();
         self.candidates
-            .push(find::candidate(dif, answer.as_ref().err()));
+            .push(find::candidate(dif, answer.as_ref().err(), took));
         match answer {
             Ok(ready) => self.outcome = Some(ready),
             // The best DIF's failure says more than that of a lesser one.
@@ -74,7 +81,7 @@ impl<'a> Work<'a> {
     pub(super) fn end(mut self, difs: &[Dif], search: &Search) -> Made {
         let untried = self
             .left
-            .map(|ranked| find::candidate(&ranked.dif, ranked.dif.refused.as_ref()));
+            .map(|ranked| find::candidate(&ranked.dif, ranked.dif.refused.as_ref(), None));
         self.candidates.extend(untried);
         self.candidates.extend(search.tried.iter().cloned());
         let failure = match &search.failure {

@@ -156,7 +156,7 @@ impl Builder {
         let crashes = announced.crashes;
         let former = (!announced.objects.is_empty()).then(|| announced.clone());
         let upload = Upload { crashes, ..upload };
-        match self.read(&dif, &stat).await? {
+        match self.read(invocation, &dif, &stat).await? {
             Reading::Overtaken => Ok(()),
             Reading::Crashed(reason) if crashes + 1 < self.settings.policy.max_attempts => {
                 let crashed = Upload {

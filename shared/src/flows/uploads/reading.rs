@@ -1,7 +1,7 @@
 //! What is in an uploaded file: the ids of its objects, or why it serves nothing.
 
 use super::super::build::{Builder, OpenDif};
-use super::super::{Error, fetch};
+use super::super::{Error, Invocation, fetch};
 use crate::cache::UploadedObject;
 use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId};
 use crate::ports::{DifError, DifStat};
@@ -30,7 +30,13 @@ pub(super) struct Found {
 
 impl Builder {
     /// Fetches the file and reads the ids of its objects.
-    pub(super) async fn read(&self, dif: &DifRef, stat: &DifStat) -> Result<Reading, Error> {
+    pub(super) async fn read(
+        &self,
+        invocation: &Invocation,
+        dif: &DifRef,
+        stat: &DifStat,
+    ) -> Result<Reading, Error> {
+        let began = invocation.elapsed();
         let max = self.settings.dif_max_bytes;
         let fetched = fetch::fetch(&*self.uploads, &*self.deriver, &dif.location, stat, max).await;
         let (mut parser, too_large) = match fetched {
@@ -47,6 +53,7 @@ impl Builder {
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(Reading::Overtaken),
             Err(DifError::Store(error)) => return Err(error.into()),
         };
+        let took = invocation.elapsed() - began;
         let inspection = match parser.inspect().await.map_err(fetch::from_parse) {
             Ok(inspection) => inspection,
             Err(DifError::Store(error)) => return Err(error.into()),
@@ -70,6 +77,7 @@ impl Builder {
             dif: dif.clone(),
             parser,
             inspection,
+            took,
         });
         Ok(Reading::Found(Found {
             objects,

@@ -380,10 +380,6 @@ impl Symbolicator {
             let decision = decide(entry, &reader, invocation.now());
             let may_improve =
                 matches!(decision, Decision::UseAndUpgrade(_) | Decision::UseOlder(_));
-            let resting = match decision {
-                Decision::Use(_) | Decision::Missing(_) => None,
-                _ => self.resting(invocation, module).await?,
-            };
             match (decision, entry) {
                 (
                     Decision::Use(ready)
@@ -399,7 +395,7 @@ impl Symbolicator {
                         });
                         continue;
                     }
-                    if may_improve && resting.is_none() {
+                    if may_improve && self.resting(invocation, module).await?.is_none() {
                         self.ask(invocation, module, lookup.kind, Lane::Refresh)
                             .await?;
                     }
@@ -417,10 +413,6 @@ impl Symbolicator {
                 (Decision::Missing(placeholder), Some(_)) => {
                     missing = says_more(missing, placeholder.missing.clone());
                 }
-                // Nobody asks this source now, and nobody need wait for it.
-                (_, _) if let Some(resting) = resting => {
-                    missing = says_more(missing, resting);
-                }
                 (Decision::Wait { .. }, _) => waits_for.push(Awaited {
                     at,
                     is_likely: true,
@@ -433,18 +425,35 @@ impl Symbolicator {
                 }),
             }
         }
-        if let Some(chosen) = best {
-            // Wait only for what could beat it: a better file, or the owner's own, that is likely to be there.
-            let could_beat = |other: &Awaited| {
-                let is_upload = lookup.modules[other.at].source.announces_changes();
-                let is_nearer = is_upload && other.at < chosen.at;
-                other.is_likely && (is_nearer || chosen.ready.quality == Quality::Fallback)
-            };
-            if is_last || !waits_for.iter().any(could_beat) {
-                return Ok(Next::Use(chosen));
+        // Wait only for what could beat it: a better file, or the owner's own, that is likely to be there.
+        let could_beat = |chosen: &Chosen, other: &Awaited| {
+            let is_upload = lookup.modules[other.at].source.announces_changes();
+            let is_nearer = is_upload && other.at < chosen.at;
+            other.is_likely && (is_nearer || chosen.ready.quality == Quality::Fallback)
+        };
+        let is_settled = |waits_for: &[Awaited]| match &best {
+            Some(chosen) => is_last || !waits_for.iter().any(|other| could_beat(chosen, other)),
+            None => waits_for.is_empty(),
+        };
+        if !is_settled(&waits_for) {
+            // Nobody need wait for a source that nobody asks now.
+            let mut asked = Vec::with_capacity(waits_for.len());
+            for awaited in waits_for {
+                match self
+                    .resting(invocation, &lookup.modules[awaited.at])
+                    .await?
+                {
+                    Some(resting) => missing = says_more(missing, resting),
+                    None => asked.push(awaited),
+                }
             }
-        } else if waits_for.is_empty() {
-            return Ok(Next::Give(missing.unwrap_or_else(Missing::not_found)));
+            waits_for = asked;
+        }
+        if is_settled(&waits_for) {
+            return Ok(match best {
+                Some(chosen) => Next::Use(chosen),
+                None => Next::Give(missing.unwrap_or_else(Missing::not_found)),
+            });
         }
         for awaited in waits_for.iter().filter(|awaited| !awaited.is_asked_for) {
             self.ask(

@@ -59,6 +59,7 @@ const WITHOUT_EFFECT: [&str; 4] = [
 #[derive(Clone)]
 pub struct Tables {
     engine: dynoxide::Database,
+    path: PathBuf,
 }
 
 impl std::fmt::Debug for Tables {
@@ -117,6 +118,14 @@ pub enum TablesError {
         /// Why.
         source: DynoxideError,
     },
+    /// The engine's file took no index.
+    #[error("table {table}: cannot index it: {source}")]
+    Index {
+        /// The table.
+        table: String,
+        /// Why.
+        source: rusqlite::Error,
+    },
     /// The engine panicked.
     #[error("the DynamoDB engine panicked: {0}")]
     Panicked(String),
@@ -137,7 +146,7 @@ impl Tables {
             let engine = dynoxide::Database::new(&path.to_string_lossy()).map_err(refused)?;
             // The one knob for `synchronous = NORMAL`; the default syncs at every write.
             engine.disable_bulk_loading().map_err(refused)?;
-            Ok(Self { engine })
+            Ok(Self { engine, path })
         })
         .await
     }
@@ -213,6 +222,7 @@ impl Tables {
             Err(DynoxideError::ResourceInUseException(_)) => self.compare(name, &request)?,
             Err(source) => return Err(refused(source)),
         }
+        self.index_for_scans(name)?;
         let Some(specification) = time_to_live else {
             return Ok(());
         };
@@ -247,6 +257,23 @@ impl Tables {
         }
         update(wanted)?;
         Ok(())
+    }
+
+    /// Gives the engine's own table an index in the order in which it walks the segments of a parallel scan. Without, it sorts
+    /// all items anew for each page: a million of them take hours instead of minutes.
+    fn index_for_scans(&self, name: &str) -> Result<(), TablesError> {
+        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let index = quoted(&format!("{name} by segment"));
+        let statement = format!(
+            "CREATE INDEX IF NOT EXISTS {index} ON {} (hash_prefix, pk, sk)",
+            quoted(name)
+        );
+        let created = rusqlite::Connection::open(&self.path)
+            .and_then(|connection| connection.execute_batch(&statement));
+        created.map_err(|source| TablesError::Index {
+            table: name.to_owned(),
+            source,
+        })
     }
 
     /// Refuses a stored table that is keyed otherwise than the request.

@@ -157,7 +157,9 @@ async fn fifty_instances_note_the_use_of_an_entry_about_once_an_hour_together() 
 
 #[tokio::test(start_paused = true)]
 async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_once() {
-    let world = World::with(|settings| settings.sources = vec![source("first").into(), source("second").into()]);
+    let world = World::with(|settings| {
+        settings.sources = vec![source("first").into(), source("second").into()]
+    });
     let modules: Vec<MadeUp> = (1..=10).map(MadeUp).collect();
     let (uploaded, served) = modules.split_at(4);
     let (of_first, of_second) = served.split_at(3);

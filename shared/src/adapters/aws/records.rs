@@ -27,6 +27,9 @@ const BATCH_KEYS: usize = 100;
 /// Batches on their way at a time.
 const BATCHES_IN_PARALLEL: usize = 8;
 
+/// Items of a page at most: about the megabyte that DynamoDB reads at a time at most, as entries are.
+const PAGE_ITEMS: i32 = 1000;
+
 /// So many answers without a single item, and the table is taken to be throttled.
 const FRUITLESS_ROUNDS: u32 = 6;
 
@@ -257,6 +260,7 @@ impl RecordStore for DynamoRecords {
             .scan()
             .table_name(&self.table)
             .consistent_read(false)
+            .limit(PAGE_ITEMS)
             .segment(number(segment.index))
             .total_segments(number(segment.of))
             .return_consumed_capacity(ReturnConsumedCapacity::Total)

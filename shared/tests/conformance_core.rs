@@ -69,9 +69,10 @@ impl Derived {
 
     fn outcome(&self) -> ModuleOutcome<'_> {
         let (cache, features) = match self {
-            Derived::Sym(bytes, features) => {
-                (LookupCache::Sym(SymCache::parse(bytes).unwrap()), features)
-            }
+            Derived::Sym(bytes, features) => (
+                LookupCache::Sym(SymCache::parse(bytes).unwrap().into()),
+                features,
+            ),
             Derived::Ppdb(bytes, features) => (
                 LookupCache::Ppdb(PortablePdbCache::parse(bytes).unwrap()),
                 features,

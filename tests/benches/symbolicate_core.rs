@@ -39,7 +39,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
             bencher.iter(|| {
                 // As the handler does it: the header of the cache is parsed for each request.
                 let request = parse_request(black_box(&body)).unwrap();
-                let cache = LookupCache::Sym(SymCache::parse(&raw).unwrap());
+                let cache = LookupCache::Sym(SymCache::parse(&raw).unwrap().into());
                 let found = ModuleOutcome::Found {
                     cache,
                     features: Features::default(),

@@ -1,4 +1,4 @@
-//! The whole-blob format, version 1 of every kind: one zstd frame, then a footer of fixed size.
+//! The whole-blob format: one zstd frame, then a footer of fixed size. Sliced blobs ([`super::slices`]) end in the same footer.
 //!
 //! ```text
 //! frame    zstd, no dictionary; decompresses to the raw cache: a SymCache, CFI cache or PPDB cache as `symbolic` writes it
@@ -13,8 +13,8 @@
 //!    24    1  rank: how well the DIF serves the kind
 //!    25    1  type of the DIF, see `file_type_code`
 //!    26    1  what the object offers: 1 debug information, 2 unwind information, 4 symbols, 8 sources
-//!    27    1  zero
-//!    28    4  number of slices; 0 means whole, the only value in this version
+//!    27    1  how it is laid out: 0 whole, 1 sliced
+//!    28    4  number of slices; 0 in a whole one
 //!    32   48  debug id as text, padded with zeros; all zeros where the object has none
 //!    80    8  raw length in bytes
 //!    88    8  length of the frame in bytes
@@ -38,7 +38,7 @@ use crate::domain::{Arch, DebugId, Features, FileType};
 pub const MAX_RAW_BYTES: u64 = 4 << 30;
 
 /// As fast as the level that `zstd` calls fast, and a fifth smaller.
-const ZSTD_LEVEL: i32 = 3;
+pub(super) const ZSTD_LEVEL: i32 = 3;
 
 /// The largest piece that is copied for the thread, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -52,14 +52,9 @@ const WAITING_PIECES: usize = 2;
 
 const MAGIC: [u8; 8] = *b"SYMDEPOT";
 const FOOTER_FORMAT: u16 = 1;
-const FOOTER_BYTES: usize = 112;
+pub(super) const FOOTER_BYTES: usize = 112;
 const DEBUG_ID_BYTES: usize = 48;
 const NATIVE_ENDIAN: u8 = if cfg!(target_endian = "little") { 1 } else { 2 };
-
-/// Returns the checksum that records carry: xxh3-64 of the whole blob.
-pub fn checksum(blob: &[u8]) -> u64 {
-    xxh3_64(blob)
-}
 
 /// What a footer says of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,8 +187,13 @@ impl Sealer {
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic))?;
         let mut blob = sealed.frame;
-        let footer = footer(contents, self.length, blob.len() as u64, sealed.raw_hash);
-        blob.extend_from_slice(&footer);
+        let whole = Footer {
+            slices: None,
+            raw_length: self.length,
+            length: blob.len() as u64,
+            hash: sealed.raw_hash,
+        };
+        blob.extend_from_slice(&footer(contents, &whole));
         blob.shrink_to_fit();
         Ok(blob)
     }
@@ -234,10 +234,16 @@ pub(super) fn open(
             found,
         });
     }
-    if checksum(blob) != ready.blob.checksum {
+    if xxh3_64(blob) != ready.blob.checksum {
         return Err(BlobFault::Checksum);
     }
     let (contents, raw) = open_unchecked(blob)?;
+    check(&contents, kind, ready)?;
+    Ok((contents, raw))
+}
+
+/// Checks what a footer says against the record.
+pub(super) fn check(contents: &Contents, kind: Kind, ready: &Ready) -> Result<(), BlobFault> {
     let mismatch = [
         ("kind", contents.kind != kind),
         ("version", contents.version != ready.version),
@@ -245,34 +251,22 @@ pub(super) fn open(
     ];
     match mismatch.into_iter().find(|(_, differs)| *differs) {
         Some((what, _)) => Err(BlobFault::Mismatch(what)),
-        None => Ok((contents, raw)),
+        None => Ok(()),
     }
 }
 
 /// Decompresses a blob of which there is no record yet.
 pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), BlobFault> {
-    let split = blob
-        .len()
-        .checked_sub(FOOTER_BYTES)
-        .ok_or(BlobFault::Footer("it is too short"))?;
-    let (frame, footer) = blob.split_at(split);
-    let (contents, lengths) = read_footer(footer)?;
-    if lengths.frame != frame.len() as u64 {
+    let (contents, footer) = split_footer(blob)?;
+    let frame = &blob[..blob.len() - FOOTER_BYTES];
+    if footer.slices.is_some() {
+        return Err(BlobFault::Footer("it is sliced"));
+    }
+    if footer.length != frame.len() as u64 {
         return Err(BlobFault::Footer("its length is not that of the frame"));
     }
-    let mut raw = AlignedBytes::zeroed(lengths.raw)?;
-    let fault = |error: io::Error| BlobFault::Frame(error.to_string());
-    let mut decompressor = zstd::bulk::Decompressor::new().map_err(fault)?;
-    let written = decompressor
-        .decompress_to_buffer(frame, raw.as_mut_slice())
-        .map_err(fault)?;
-    if written as u64 != lengths.raw {
-        return Err(BlobFault::Frame(format!(
-            "there are {written} bytes instead of {}",
-            lengths.raw
-        )));
-    }
-    if xxh3_64(raw.as_slice()) != lengths.raw_hash {
+    let raw = decompress(frame, footer.raw_length)?;
+    if xxh3_64(raw.as_slice()) != footer.hash {
         return Err(BlobFault::Frame(
             "the bytes have another checksum".to_owned(),
         ));
@@ -280,18 +274,50 @@ pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), Bl
     Ok((contents, raw))
 }
 
-struct Lengths {
-    raw: u64,
-    frame: u64,
-    raw_hash: u64,
+/// Decompresses a frame that holds so many bytes.
+pub(super) fn decompress(frame: &[u8], length: u64) -> Result<AlignedBytes, BlobFault> {
+    let mut raw = AlignedBytes::zeroed(length)?;
+    let fault = |error: io::Error| BlobFault::Frame(error.to_string());
+    let mut decompressor = zstd::bulk::Decompressor::new().map_err(fault)?;
+    let written = decompressor
+        .decompress_to_buffer(frame, raw.as_mut_slice())
+        .map_err(fault)?;
+    if written as u64 != length {
+        return Err(BlobFault::Frame(format!(
+            "there are {written} bytes instead of {length}"
+        )));
+    }
+    Ok(raw)
 }
 
-fn footer(
-    contents: &Contents,
-    raw_length: u64,
-    frame_length: u64,
-    raw_hash: u64,
-) -> [u8; FOOTER_BYTES] {
+/// What a footer says of the bytes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    /// The number of slices; `None` where the blob is whole.
+    pub(super) slices: Option<u32>,
+    /// The length of the raw cache, or of all slices of it.
+    pub(super) raw_length: u64,
+    /// The length of the frame, or of the index.
+    pub(super) length: u64,
+    /// xxh3-64 of the raw cache, or of the index.
+    pub(super) hash: u64,
+}
+
+/// Reads the footer that bytes end in.
+pub(super) fn split_footer(bytes: &[u8]) -> Result<(Contents, Footer), BlobFault> {
+    let split = bytes.len().checked_sub(FOOTER_BYTES);
+    let split = split.ok_or(BlobFault::Footer("it is too short"))?;
+    read_footer(&bytes[split..])
+}
+
+/// Writes a footer.
+pub(super) fn footer(contents: &Contents, footer: &Footer) -> [u8; FOOTER_BYTES] {
+    let Footer {
+        slices,
+        raw_length,
+        length,
+        hash,
+    } = footer;
     let Contents {
         kind,
         version,
@@ -318,20 +344,20 @@ fn footer(
         *rank,
         file_type_code(*file_type),
         features_code(features),
-        0,
+        u8::from(slices.is_some()),
     ]);
-    footer.extend(0u32.to_le_bytes());
+    footer.extend(slices.unwrap_or_default().to_le_bytes());
     footer.extend(id);
     footer.extend(raw_length.to_le_bytes());
-    footer.extend(frame_length.to_le_bytes());
-    footer.extend(raw_hash.to_le_bytes());
+    footer.extend(length.to_le_bytes());
+    footer.extend(hash.to_le_bytes());
     footer.extend(xxh3_64(&footer).to_le_bytes());
     let mut bytes = [0; FOOTER_BYTES];
     bytes.copy_from_slice(&footer);
     bytes
 }
 
-fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
+fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
     let fault = |what| move || BlobFault::Footer(what);
     let u32_at = |at: usize| {
         footer
@@ -363,9 +389,11 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
             "the cache was made on a machine of the other endianness",
         ));
     }
-    if u32_at(28) != Some(0) {
-        return Err(BlobFault::Footer("it speaks of slices"));
-    }
+    let slices = match (byte_at(27), u32_at(28)) {
+        (Some(0), Some(0)) => None,
+        (Some(1), slices) => slices,
+        _ => return Err(BlobFault::Footer("it is laid out in another way")),
+    };
     let id = footer.get(32..32 + DEBUG_ID_BYTES).ok_or_else(cut)?;
     let id = std::str::from_utf8(id).map_err(|_| BlobFault::Footer("the debug id is not text"))?;
     let debug_id = match id.trim_end_matches('\0') {
@@ -389,12 +417,13 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Lengths), BlobFault> {
             .ok_or_else(fault("it names no type of DIF"))?,
         features: features_of(byte_at(26).ok_or_else(cut)?),
     };
-    let lengths = Lengths {
-        raw: u64_at(80).ok_or_else(cut)?,
-        frame: u64_at(88).ok_or_else(cut)?,
-        raw_hash: u64_at(96).ok_or_else(cut)?,
+    let footer = Footer {
+        slices,
+        raw_length: u64_at(80).ok_or_else(cut)?,
+        length: u64_at(88).ok_or_else(cut)?,
+        hash: u64_at(96).ok_or_else(cut)?,
     };
-    Ok((contents, lengths))
+    Ok((contents, footer))
 }
 
 const fn kind_code(kind: Kind) -> u8 {
@@ -509,7 +538,7 @@ mod tests {
             blob: BlobRef {
                 path: "derived/symcache/v1/x".to_owned(),
                 bytes: blob.len() as u64,
-                checksum: checksum(blob),
+                checksum: xxh3_64(blob),
                 index: None,
             },
             quality: rank.quality(),
@@ -660,7 +689,8 @@ mod tests {
         #[test]
         fn garbage_under_a_sound_footer_is_refused(frame in proptest::collection::vec(any::<u8>(), 0..400), raw_length in 0u64..1 << 20) {
             let mut blob = frame.clone();
-            blob.extend(footer(&contents(), raw_length, frame.len() as u64, 7));
+            let whole = Footer { slices: None, raw_length, length: frame.len() as u64, hash: 7 };
+            blob.extend(footer(&contents(), &whole));
             prop_assert!(open_unchecked(&blob).is_err());
         }
     }

@@ -1,18 +1,18 @@
 //! Deriving: one object, one cache, sealed and loaded as a reader would load it.
 
 use std::error::Error;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 
 use bytes::Bytes;
 use symbolic::debuginfo::{Archive, Object};
 
-use super::blob::{self, Contents, MAX_RAW_BYTES, Sealer};
+use super::blob::{BlobFault, Contents, MAX_RAW_BYTES, Sealer};
 use super::cfi::Cfi;
 use super::inspect::chain;
 use super::layout::{DifBytes, Found, Layout};
-use super::lookup::OpenCache;
 use super::panics;
 use super::ppdb::Ppdb;
+use super::slices;
 use super::symcache::Sym;
 use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
 use crate::domain::{Cause, Features, Missing};
@@ -23,13 +23,21 @@ pub(super) trait Derive {
     const KIND: Kind;
 
     /// Writes the raw cache of an object. Having nothing to offer is no failure: the cache is empty.
-    fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure>;
+    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
+
+    /// Makes the blob of an object: whole, unless a kind knows better.
+    fn seal(object: &Object<'_>, contents: &Contents) -> Result<Vec<u8>, Failure> {
+        let mut out = BufWriter::with_capacity(64 << 10, Sealer::new()?);
+        Self::write(object, &mut out)?;
+        let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(sealer.finish(contents)?)
+    }
+
+    /// Opens a blob as a reader will, and looks up a few things.
+    fn try_out(blob: &[u8]) -> Result<(), BlobFault>;
 
     /// Checks a raw cache so far that no lookup in it can go wrong; else says what is wrong with it.
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String>;
-
-    /// Looks up a few things, as a reader would.
-    fn try_out(cache: &OpenCache);
 }
 
 /// Why nothing was derived.
@@ -82,10 +90,6 @@ fn derive_as<D: Derive>(
         .map_err(|error| malformed(chain(&error)))?;
     let object = object.ok_or_else(|| malformed("the object is not there".to_owned()))?;
 
-    let mut out = BufWriter::with_capacity(64 << 10, Sealer::new()?);
-    D::write(&object, &mut out)?;
-    let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    drop((object, archive));
     let contents = Contents {
         kind: D::KIND,
         version: current_version(D::KIND),
@@ -99,14 +103,12 @@ fn derive_as<D: Derive>(
             ..found.meta.features.clone()
         },
     };
-    let blob = sealer.finish(&contents)?;
-    let open = OpenCache::open_sealed(&blob)
+    let blob = D::seal(&object, &contents)?;
+    D::try_out(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
-    D::try_out(&open);
-    drop(open);
     Ok(Derived {
         kind: D::KIND,
-        checksum: blob::checksum(&blob),
+        checksum: slices::checksum(&blob),
         blob: Bytes::from(blob),
     })
 }

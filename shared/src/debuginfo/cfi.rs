@@ -1,6 +1,6 @@
 //! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 
 use symbolic::cfi::{
     AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind,
@@ -9,7 +9,7 @@ use symbolic::common::ByteView;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
 
-use super::blob::{Contents, Sealer};
+use super::blob::{BlobFault, Contents};
 use super::build::{Derive, Failure, io_error, malformed, unsupported};
 use super::inspect::chain;
 use super::lookup::OpenCache;
@@ -28,7 +28,7 @@ impl Derive for Cfi {
     const KIND: Kind = Kind::CfiCache;
 
     /// Writes what `CfiCache::from_object` would, without holding it in memory first.
-    fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
+    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
             return Err(unsupported(format!(
                 "unwind information is not in a file of type {}",
@@ -77,7 +77,9 @@ impl Derive for Cfi {
         Ok(())
     }
 
-    fn try_out(_: &OpenCache) {}
+    fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
+        OpenCache::open_sealed(blob).map(drop)
+    }
 }
 
 /// Tells whether `symbolic` looks for the `__eh_frame` of a dSYM where it is not.

@@ -1,11 +1,12 @@
 //! Opened caches: decompressed, validated, and held so that every lookup borrows from them.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use symbolic::ppdb::PortablePdbCache;
-use symbolic::symcache::SymCache;
+use symbolic::symcache::{SourceLocation, SymCache};
 
 use super::blob::{self, AlignedBytes, BlobFault, Contents};
 use super::build::Derive as _;
@@ -13,7 +14,7 @@ use super::cfi::{self, Cfi};
 use super::ppdb::Ppdb;
 use super::symcache::Sym;
 use crate::cache::{Kind, Ready};
-use crate::domain::{DebugId, Features, FileType};
+use crate::domain::{Arch, DebugId, Features, FileType};
 
 /// A derived cache, open for lookups. Cheap to clone: clones share the bytes.
 ///
@@ -23,6 +24,50 @@ use crate::domain::{DebugId, Features, FileType};
 pub struct OpenCache {
     contents: Arc<Contents>,
     raw: Arc<AlignedBytes>,
+}
+
+/// SymCaches that addresses are looked up in: a whole one, or those slices of one that are needed.
+#[derive(Clone, Debug)]
+pub struct SymCaches<'a> {
+    arch: Arch,
+    /// By the addresses that each answers for, ascending.
+    pieces: Vec<(Range<u64>, SymCache<'a>)>,
+}
+
+impl<'a> SymCaches<'a> {
+    /// Returns what is looked up in these pieces, each by the addresses that it answers for.
+    pub(super) fn of(
+        arch: Arch,
+        pieces: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
+    ) -> Self {
+        let mut pieces: Vec<_> = pieces.into_iter().collect();
+        pieces.sort_by_key(|(addresses, _)| addresses.start);
+        Self { arch, pieces }
+    }
+
+    /// Returns the architecture of the object.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Looks up an address: the functions that cover it, the innermost first.
+    pub fn lookup(&self, address: u64) -> impl Iterator<Item = SourceLocation<'a, '_>> {
+        let after = self
+            .pieces
+            .partition_point(|(addresses, _)| addresses.start <= address);
+        let piece = after.checked_sub(1).and_then(|at| self.pieces.get(at));
+        piece
+            .filter(|(addresses, _)| addresses.contains(&address))
+            .map(|(_, cache)| cache.lookup(address))
+            .into_iter()
+            .flatten()
+    }
+}
+
+impl<'a> From<SymCache<'a>> for SymCaches<'a> {
+    fn from(cache: SymCache<'a>) -> Self {
+        Self::of(cache.arch(), [(0..u64::MAX, cache)])
+    }
 }
 
 impl OpenCache {

@@ -23,15 +23,17 @@ mod lookup;
 mod panics;
 mod part;
 mod ppdb;
+mod slices;
 mod symcache;
 #[cfg(test)]
 mod tests;
 
-pub use blob::{BlobFault, MAX_RAW_BYTES, checksum};
+pub use blob::{BlobFault, MAX_RAW_BYTES};
 pub use build::{Failure, derive};
 pub use container::{Room, RoomLimit, unpack};
 pub use inspect::inspect;
 pub use layout::{DifBytes, Found, Layout, Part, Place};
-pub use lookup::OpenCache;
+pub use lookup::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use part::{open_part, seal_part};
+pub use slices::{Slice, SliceIndex, SlicedCache, checksum, index_of};

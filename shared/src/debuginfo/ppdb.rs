@@ -1,11 +1,11 @@
 //! PPDB caches: functions and lines of .NET modules.
 
-use std::io::BufWriter;
+use std::io::Write;
 
 use symbolic::debuginfo::Object;
 use symbolic::ppdb::{PortablePdb, PortablePdbCache, PortablePdbCacheConverter};
 
-use super::blob::{AlignedBytes, Contents, Sealer};
+use super::blob::{AlignedBytes, BlobFault, Contents};
 use super::build::{Derive, Failure, malformed, unsupported};
 use super::inspect::chain;
 use super::lookup::OpenCache;
@@ -17,7 +17,7 @@ pub(super) struct Ppdb;
 impl Derive for Ppdb {
     const KIND: Kind = Kind::PpdbCache;
 
-    fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
+    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         match object {
             Object::PortablePdb(object) => convert(object.portable_pdb(), out),
             Object::Pe(pe) => {
@@ -48,18 +48,19 @@ impl Derive for Ppdb {
             .map_err(|error| chain(&error))
     }
 
-    fn try_out(cache: &OpenCache) {
+    fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
         const FUNCTIONS: u32 = 256;
-        let Some(cache) = cache.ppdb_cache() else {
-            return;
-        };
-        for function in 1..=FUNCTIONS {
-            cache.lookup(function, 0);
+        let open = OpenCache::open_sealed(blob)?;
+        if let Some(cache) = open.ppdb_cache() {
+            for function in 1..=FUNCTIONS {
+                cache.lookup(function, 0);
+            }
         }
+        Ok(())
     }
 }
 
-fn convert(ppdb: &PortablePdb<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
+fn convert(ppdb: &PortablePdb<'_>, out: &mut impl Write) -> Result<(), Failure> {
     let mut converter = PortablePdbCacheConverter::new();
     converter
         .process_portable_pdb(ppdb)

@@ -4,21 +4,21 @@
 //! functions: one thread reads, another converts and writes. A small file is done before that pays.
 
 use std::error::Error;
-use std::io::BufWriter;
+use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
-use symbolic::symcache::{SYMCACHE_VERSION, SymCache, SymCacheConverter};
+use symbolic::symcache::SymCacheConverter;
 
-use super::blob::{Contents, Sealer};
+use super::blob::{BlobFault, Contents, MAX_RAW_BYTES};
 use super::build::{Derive, Failure, malformed, unsupported};
 use super::inspect::chain;
 use super::line_programs;
-use super::lookup::OpenCache;
 use super::panics::{self, STACK_BYTES};
+use super::slices::{self, SliceIndex};
 use crate::cache::Kind;
 
 /// Files from this size on, in bytes, are read and converted at the same time.
@@ -37,7 +37,7 @@ pub(super) struct Sym;
 impl Derive for Sym {
     const KIND: Kind = Kind::SymCache;
 
-    fn write(object: &Object<'_>, out: &mut BufWriter<Sealer>) -> Result<(), Failure> {
+    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         match object {
             Object::SourceBundle(_) | Object::PortablePdb(_) => Err(unsupported(format!(
                 "a SymCache is not derived from a file of type {}",
@@ -63,31 +63,27 @@ impl Derive for Sym {
         }
     }
 
-    fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {
-        let cache = SymCache::parse(raw).map_err(|error| chain(&error))?;
-        if cache.version() != SYMCACHE_VERSION {
-            return Err(format!("it is a SymCache of version {}", cache.version()));
-        }
-        if Some(cache.debug_id()).filter(|id| !id.is_nil()) != contents.debug_id {
-            return Err(format!("it is the SymCache of {}", cache.debug_id()));
-        }
-        validate_chains(raw).ok_or_else(|| "its inlined calls do not add up".to_owned())
+    fn seal(object: &Object<'_>, contents: &Contents) -> Result<Vec<u8>, Failure> {
+        let mut raw = RawCache::default();
+        Self::write(object, &mut raw)?;
+        slices::seal(raw.as_slice(), contents, slices::BOUNDS)
     }
 
-    fn try_out(cache: &OpenCache) {
-        const FUNCTIONS: usize = 256;
+    fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {
+        slices::validate(raw, contents.debug_id)
+    }
+
+    fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
         const CALLS: usize = 1024;
-        let Some(cache) = cache.sym_cache() else {
-            return;
-        };
-        for function in cache.functions().take(FUNCTIONS) {
-            for location in cache.lookup(function.entry_pc().into()).take(CALLS) {
+        let index = SliceIndex::of_blob(blob)?;
+        index.for_each_slice(blob, |address, cache| {
+            for location in cache.lookup(address).take(CALLS) {
                 let _ = (
                     location.function().name(),
                     location.file().map(|file| file.full_path()),
                 );
             }
-        }
+        })
     }
 }
 
@@ -132,7 +128,7 @@ fn convert<'f, E: Error + 'static>(
 fn convert_beside<'f, E: Error + 'static>(
     object: &Object<'_>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
-    out: &mut BufWriter<Sealer>,
+    out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
     let about = (object.arch(), object.debug_id());
     thread::scope(|scope| {
@@ -195,7 +191,7 @@ fn converter_of((arch, debug_id): (Arch, DebugId)) -> SymCacheConverter<'static>
 fn write_parts(
     about: (Arch, DebugId),
     parts: &Receiver<Part<'_, '_>>,
-    out: &mut BufWriter<Sealer>,
+    out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
     let mut converter = converter_of(about);
     // Without an end, the file could not be read to its end.
@@ -213,29 +209,50 @@ fn write_parts(
     Ok(())
 }
 
-/// Checks what `SymCache::parse` does not: that there is a location for each range, and that the chains of inlined
-/// calls end. The converter writes a call before what is inlined into it, so that indices only ever fall.
-///
-/// Source of the format: the module `symbolic_symcache::raw::v9`.
-fn validate_chains(raw: &[u8]) -> Option<()> {
-    const HEADER_BYTES: usize = 80;
-    const FILE_BYTES: usize = 24;
-    const FUNCTION_BYTES: usize = 16;
-    const LOCATION_BYTES: usize = 16;
-    const NOWHERE: u32 = u32::MAX;
-    let word = |at: usize| Some(u32::from_ne_bytes(raw.get(at..at + 4)?.try_into().ok()?) as usize);
-    let (files, functions, locations, ranges) = (word(44)?, word(48)?, word(52)?, word(56)?);
-    if locations < ranges {
-        return None;
+/// A raw SymCache while it is written, at an aligned address. Its header says how long it will be: room is made once.
+#[derive(Default)]
+struct RawCache {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl RawCache {
+    fn as_slice(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.length]
     }
-    let start = (HEADER_BYTES + files * FILE_BYTES).next_multiple_of(8);
-    let start = (start + functions * FUNCTION_BYTES).next_multiple_of(8);
-    let records = raw.get(start..start.checked_add(locations.checked_mul(LOCATION_BYTES)?)?)?;
-    let records: &[[u32; 4]] = bytemuck::try_cast_slice(records).ok()?;
-    let calls = (locations - ranges) as u32;
-    let falls = |(index, location): (usize, &[u32; 4])| {
-        let inlined_into = location[3];
-        inlined_into == NOWHERE || (inlined_into < calls && (inlined_into as usize) < index)
-    };
-    records.iter().enumerate().all(falls).then_some(())
+
+    /// Makes room for a cache of so many bytes.
+    fn reserve(&mut self, bytes: u64) -> io::Result<()> {
+        if bytes > MAX_RAW_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the cache exceeds the limit",
+            ));
+        }
+        let words = usize::try_from(bytes.div_ceil(8)).unwrap_or(usize::MAX);
+        let more = words.saturating_sub(self.words.len());
+        self.words
+            .try_reserve_exact(more)
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))
+    }
+}
+
+impl Write for RawCache {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = self.length + bytes.len();
+        if end > self.words.capacity() * 8 {
+            self.reserve((end as u64).next_power_of_two())?;
+        }
+        self.words.resize(end.div_ceil(8), 0);
+        bytemuck::cast_slice_mut(&mut self.words)[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+        if let Some(whole) = slices::length_of(self.as_slice()) {
+            self.reserve(whole)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

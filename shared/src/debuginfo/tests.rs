@@ -3,11 +3,10 @@
 use std::io::Read;
 use std::path::PathBuf;
 
-use bytes::Bytes;
 use serde_json::Value;
 use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::{Archive, Object};
-use symbolic::symcache::{SymCache, SymCacheConverter};
+use symbolic::symcache::SymCacheConverter;
 
 use super::*;
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
@@ -18,7 +17,7 @@ const ROOM: RoomLimit = RoomLimit {
     budget: 5 << 20,
 };
 
-fn fixture(name: &str) -> Vec<u8> {
+pub(super) fn fixture(name: &str) -> Vec<u8> {
     let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../tests/fixtures", name]
         .iter()
         .collect();
@@ -29,7 +28,7 @@ fn manifest() -> Vec<Value> {
     serde_json::from_slice(&fixture("manifest.json")).unwrap()
 }
 
-fn text<'a>(entry: &'a Value, field: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(entry: &'a Value, field: &str) -> Option<&'a str> {
     entry[field].as_str()
 }
 
@@ -88,6 +87,23 @@ impl Opened {
         OpenCache::open(kind, &self.ready(object, &derived), derived.blob).unwrap()
     }
 
+    /// Derives a SymCache, and opens all of its slices.
+    fn sliced(&self, object: usize) -> SlicedCache {
+        let derived = self.derive(object, Kind::SymCache).unwrap();
+        let ready = self.ready(object, &derived);
+        let offset = ready.blob.index.unwrap().offset as usize;
+        let index = SliceIndex::open(Kind::SymCache, &ready, &derived.blob[offset..]).unwrap();
+        let slices = (0..index.len() as u32).map(|number| {
+            let range = index.range(number).unwrap();
+            let frame = &derived.blob[range.start as usize..range.end as usize];
+            (number, index.open_slice(number, frame).unwrap())
+        });
+        SlicedCache {
+            slices: slices.collect(),
+            index,
+        }
+    }
+
     fn ready(&self, object: usize, derived: &Derived) -> Ready {
         let meta = &self.inspection.objects[object];
         let rank = Rank::of(&meta.features, derived.kind.purpose());
@@ -97,7 +113,7 @@ impl Opened {
                 path: String::new(),
                 bytes: derived.blob.len() as u64,
                 checksum: derived.checksum,
-                index: None,
+                index: index_of(&derived.blob),
             },
             quality: rank.quality(),
             rank,
@@ -135,7 +151,7 @@ fn expected_type(entry: &Value) -> FileType {
     }
 }
 
-fn debug_files() -> Vec<Value> {
+pub(super) fn debug_files() -> Vec<Value> {
     let is_debug_file =
         |entry: &Value| !matches!(text(entry, "kind"), Some("container" | "hostile"));
     manifest().into_iter().filter(is_debug_file).collect()
@@ -239,6 +255,17 @@ fn a_file_that_is_in_no_container_is_not_copied() {
     assert_eq!(opened.layout.unpacked_bytes, 0);
 }
 
+/// Returns the SymCache that `symbolic` makes of an object.
+pub(super) fn raw_sym_cache(object: &Object<'_>) -> blob::AlignedBytes {
+    let mut raw = Vec::new();
+    let mut converter = SymCacheConverter::new();
+    converter.process_object(object).unwrap();
+    converter.serialize(&mut raw).unwrap();
+    let mut aligned = blob::AlignedBytes::zeroed(raw.len() as u64).unwrap();
+    aligned.as_mut_slice().copy_from_slice(&raw);
+    aligned
+}
+
 #[test]
 fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
     for entry in debug_files() {
@@ -258,23 +285,10 @@ fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
                 );
                 continue;
             }
-            let cache = opened.open(index, Kind::SymCache);
-            let mut expected = Vec::new();
-            let mut converter = SymCacheConverter::new();
-            converter.process_object(&object).unwrap();
-            converter.serialize(&mut expected).unwrap();
-            // At an address that is a multiple of eight, as it has to be.
-            let mut words = vec![0u64; expected.len().div_ceil(8)];
-            bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..expected.len()]
-                .copy_from_slice(&expected);
-            let expected =
-                SymCache::parse(&bytemuck::cast_slice(&words)[..expected.len()]).unwrap();
-            assert!(cache.sym_cache().unwrap() == expected, "{file}");
-            assert!(cache.cfi().is_none() && cache.ppdb_cache().is_none());
-            assert!(
-                cache.memory_bytes() > 0
-                    && cache.debug_id() == opened.inspection.objects[index].debug_id
-            );
+            let cache = opened.sliced(index);
+            let expected = raw_sym_cache(&object);
+            assert_eq!(cache.sym_caches().arch(), object.arch());
+            slices::tests::assert_same(&cache.sym_caches(), expected.as_slice(), file);
 
             let cfi = opened.open(index, Kind::CfiCache);
             let Ok(expected) = CfiCache::from_object(&object) else {
@@ -311,8 +325,8 @@ fn frames_agree_with_llvm_symbolizer() {
         ("wasm/crash.wasm", "wasm-crash.wasm"),
     ] {
         let opened = Opened::of(file);
-        let cache = opened.open(0, Kind::SymCache);
-        let cache = cache.sym_cache().unwrap();
+        let cache = opened.sliced(0);
+        let cache = cache.sym_caches();
         let oracle = fixture(&format!("expected/{oracle}.llvm-symbolizer.json"));
         let oracle: Value = serde_json::from_slice(&oracle).unwrap();
         let mut compared = 0;
@@ -701,38 +715,29 @@ fn damaged_files_are_malformed_or_answered_and_nothing_panics_outside() {
 
 #[test]
 fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
-    let opened = Opened::of("elf/crash.debug");
-    let derived = opened.derive(0, Kind::SymCache).unwrap();
-    let (contents, raw) = blob::open_unchecked(&derived.blob).unwrap();
+    let dif = fixture("elf/crash.debug");
+    let object = Object::parse(&dif).unwrap();
+    let (id, raw) = (object.debug_id(), raw_sym_cache(&object));
     let word =
         |at: usize| u32::from_ne_bytes(raw.as_slice()[at..at + 4].try_into().unwrap()) as usize;
     let (files, functions, locations, ranges) = (word(44), word(48), word(52), word(56));
     let start = (80 + files * 24).next_multiple_of(8) + functions * 16;
     assert!(locations > ranges, "there are inlined calls in it");
-    let seal = |raw: &[u8]| {
-        let mut sealer = blob::Sealer::new().unwrap();
-        std::io::Write::write_all(&mut sealer, raw).unwrap();
-        let blob = sealer.finish(&contents).unwrap();
-        let derived = Derived {
-            kind: Kind::SymCache,
-            checksum: checksum(&blob),
-            blob: Bytes::from(blob),
-        };
-        OpenCache::open(Kind::SymCache, &opened.ready(0, &derived), derived.blob)
+    let changed = |at: usize, number: u32| {
+        let mut bad = blob::AlignedBytes::zeroed(raw.as_slice().len() as u64).unwrap();
+        bad.as_mut_slice().copy_from_slice(raw.as_slice());
+        bad.as_mut_slice()[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        slices::validate(bad.as_slice(), Some(id))
     };
-    assert!(seal(raw.as_slice()).is_ok());
-
-    let mut circle = raw.as_slice().to_vec();
-    circle[start + 12..start + 16].copy_from_slice(&0u32.to_ne_bytes());
-    assert!(matches!(seal(&circle), Err(BlobFault::Cache(_))));
-
-    let mut too_few = raw.as_slice().to_vec();
-    too_few[52..56].copy_from_slice(&(ranges as u32 - 1).to_ne_bytes());
-    assert!(matches!(seal(&too_few), Err(BlobFault::Cache(_))));
-
-    let mut of_another = raw.as_slice().to_vec();
-    of_another[8] ^= 1;
-    assert!(matches!(seal(&of_another), Err(BlobFault::Cache(_))));
+    assert_eq!(slices::validate(raw.as_slice(), Some(id)), Ok(()));
+    assert!(changed(start + 12, 0).is_err(), "a circle");
+    assert!(changed(start, files as u32).is_err(), "no such file");
+    assert!(
+        changed(start + 8, functions as u32).is_err(),
+        "no such function"
+    );
+    assert!(changed(52, ranges as u32 - 1).is_err(), "too few locations");
+    assert!(changed(8, 7).is_err(), "of another object");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Invocation;
 use crate::cache::{Entry, Item, ItemKey};
-use crate::debuginfo::OpenCache;
+use crate::debuginfo::{OpenCache, Slice, SliceIndex};
 use crate::symbolicate::NameMemory;
 
 /// Items that are remembered; some hundred bytes each.
@@ -30,7 +30,8 @@ const MISS_LIFETIME: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Memory {
     items: Cache<ItemKey, Remembered>,
-    opened: Cache<String, OpenCache, ByBytes>,
+    opened: Cache<Part, Opened, ByBytes>,
+    indexes: Cache<String, SliceIndex, ByBytes>,
     names: NameMemory,
 }
 
@@ -40,36 +41,75 @@ struct Remembered {
     until: Instant,
 }
 
+/// What of a blob is opened: a slice, or all of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Part {
+    /// The path of the blob.
+    pub(super) path: String,
+    /// The number of the slice; `None` for a whole blob.
+    pub(super) slice: Option<u32>,
+}
+
+/// What was opened.
+#[derive(Clone, Debug)]
+pub(super) enum Opened {
+    /// A whole blob.
+    Whole(OpenCache),
+    /// A slice.
+    Slice(Slice),
+}
+
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<String, OpenCache> for ByBytes {
-    fn weight(&self, path: &String, opened: &OpenCache) -> u64 {
-        (path.len() + opened.memory_bytes()) as u64
+impl Weighter<Part, Opened> for ByBytes {
+    fn weight(&self, part: &Part, opened: &Opened) -> u64 {
+        let bytes = match opened {
+            Opened::Whole(cache) => cache.memory_bytes(),
+            Opened::Slice(slice) => slice.memory_bytes(),
+        };
+        (size_of::<Part>() + part.path.len() + bytes) as u64
+    }
+}
+
+impl Weighter<String, SliceIndex> for ByBytes {
+    fn weight(&self, path: &String, index: &SliceIndex) -> u64 {
+        (path.len() + index.memory_bytes()) as u64
+    }
+}
+
+/// Returns a cache of `max_bytes`. One large program may be most of it: it must not be cut into shards that are too small for it.
+fn by_bytes<K, V>(max_bytes: u64) -> Cache<K, V, ByBytes>
+where
+    K: Eq + std::hash::Hash,
+    V: Clone,
+    ByBytes: Weighter<K, V> + Clone,
+{
+    let options = quick_cache::OptionsBuilder::new()
+        .estimated_items_capacity(1_000)
+        .weight_capacity(max_bytes)
+        .shards(1)
+        .build();
+    match options {
+        Ok(options) => Cache::with_options(
+            options,
+            ByBytes,
+            Default::default(),
+            quick_cache::sync::DefaultLifecycle::default(),
+        ),
+        Err(_) => Cache::with_weighter(1_000, max_bytes, ByBytes),
     }
 }
 
 impl Memory {
-    /// Returns an empty memory that keeps opened caches of `max_bytes` in all.
+    /// Returns an empty memory that keeps opened caches of `max_bytes` in all, their indexes included.
     pub fn new(max_bytes: u64) -> Self {
-        // One large program may be most of it: the cache must not be cut into shards that are too small for it.
-        let options = quick_cache::OptionsBuilder::new()
-            .estimated_items_capacity(1_000)
-            .weight_capacity(max_bytes)
-            .shards(1)
-            .build();
-        let opened = match options {
-            Ok(options) => Cache::with_options(
-                options,
-                ByBytes,
-                Default::default(),
-                quick_cache::sync::DefaultLifecycle::default(),
-            ),
-            Err(_) => Cache::with_weighter(1_000, max_bytes, ByBytes),
-        };
+        // An index is what makes its slices of use: slices must not crowd it out.
+        let of_indexes = max_bytes / 8;
         Self {
             items: Cache::new(MAX_ITEMS),
-            opened,
+            opened: by_bytes(max_bytes - of_indexes),
+            indexes: by_bytes(of_indexes),
             names: NameMemory::new(MAX_NAME_BYTES),
         }
     }
@@ -97,15 +137,29 @@ impl Memory {
         self.items.remove(key);
     }
 
-    /// Returns an opened cache by the path of its blob; opens it with `open` where it is not remembered.
+    /// Returns what is opened of a blob; opens it with `open` where it is not remembered.
     ///
     /// Of several callers at a time, one opens it and the others wait for it.
     pub(super) async fn opened<E>(
         &self,
+        part: &Part,
+        open: impl Future<Output = Result<Opened, E>>,
+    ) -> Result<Opened, E> {
+        self.opened.get_or_insert_async(part, open).await
+    }
+
+    /// Returns the index of a blob by its path; opens it with `open` where it is not remembered.
+    pub(super) async fn index<E>(
+        &self,
         path: &str,
-        open: impl Future<Output = Result<OpenCache, E>>,
-    ) -> Result<OpenCache, E> {
-        self.opened.get_or_insert_async(path, open).await
+        open: impl Future<Output = Result<SliceIndex, E>>,
+    ) -> Result<SliceIndex, E> {
+        self.indexes.get_or_insert_async(path, open).await
+    }
+
+    /// Forgets the index of a blob that is not what its record says.
+    pub(super) fn forget_index(&self, path: &str) {
+        self.indexes.remove(path);
     }
 
     /// Returns the demangled names that are remembered.
@@ -115,7 +169,7 @@ impl Memory {
 
     /// Returns how many bytes of opened caches are remembered.
     pub fn bytes(&self) -> u64 {
-        self.opened.weight()
+        self.opened.weight() + self.indexes.weight()
     }
 }
 
@@ -215,9 +269,13 @@ mod tests {
     #[tokio::test]
     async fn a_cache_that_cannot_be_opened_is_not_remembered() {
         let memory = Memory::new(1000);
+        let part = Part {
+            path: "path".to_owned(),
+            slice: None,
+        };
         for attempt in 0..2 {
             let opened = memory
-                .opened("path", async { Err::<OpenCache, i32>(attempt) })
+                .opened(&part, async { Err::<Opened, i32>(attempt) })
                 .await;
             assert_eq!(opened.unwrap_err(), attempt, "each attempt reads anew");
         }

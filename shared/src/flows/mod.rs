@@ -18,6 +18,7 @@ pub mod fetch;
 pub mod find;
 mod invocation;
 pub mod memory;
+mod opening;
 pub mod prune;
 pub mod requests;
 pub mod rollout;

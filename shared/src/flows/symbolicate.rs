@@ -15,19 +15,17 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::memory::Memory;
+use super::opening::{Open, Opening, ReadError};
 use super::{Error, Invocation, Settings, Update, Updated, definitions, visits};
 use crate::api::symbolicator::{Completed, Request, Selected};
 use crate::cache::{
     Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, decide,
 };
-use crate::debuginfo::{BlobFault, OpenCache};
 use crate::domain::{
     Candidate, Cause, HttpSource, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
 };
 use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
-use crate::symbolicate::{
-    Considered, LookupCache, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering,
-};
+use crate::symbolicate::{Considered, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering};
 
 /// Blobs read at a time.
 const READS_IN_FLIGHT: usize = 8;
@@ -76,14 +74,25 @@ struct Lookup {
 
 /// What came of a lookup.
 enum Found {
-    Cache {
-        cache: OpenCache,
-        chosen: Box<Chosen>,
-    },
+    Cache { cache: Open, chosen: Box<Chosen> },
     Missing(Missing),
-    Failed {
-        detail: String,
-    },
+    Failed { detail: String },
+}
+
+/// What a request asks, and what opens the caches for it.
+struct Asked<'a> {
+    request: &'a Request,
+    plan: &'a Plan,
+    opening: Opening<'a>,
+}
+
+impl Asked<'_> {
+    /// Opens the cache at a place of the plan, so far as the request needs it.
+    async fn open(&self, place: usize, chosen: &Chosen) -> Result<Open, ReadError> {
+        let Chosen { entry, ready, .. } = chosen;
+        let needed = |arch| self.plan.addresses(self.request, place, arch);
+        self.opening.open(entry.kind(), ready, needed).await
+    }
 }
 
 /// A state that can be used, and the entry that it belongs to.
@@ -140,12 +149,18 @@ impl Symbolicator {
             })
             .collect();
         self.follow_aliases(invocation, &plan, &mut lookups).await?;
-        if !self.resolve(invocation, &mut lookups, wait).await? {
+        let asked = Asked {
+            request,
+            plan: &plan,
+            opening: Opening::new(&*self.caches, &self.memory),
+        };
+        if !self.resolve(invocation, &asked, &mut lookups, wait).await? {
             return Ok(Answer::Pending);
         }
         let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
-        let (completed, stats) =
+        let (completed, mut stats) =
             symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
+        stats.reads = asked.opening.counts();
         self.touch(invocation, &lookups).await;
         Ok(Answer::Completed(Box::new(completed), stats))
     }
@@ -269,6 +284,7 @@ impl Symbolicator {
     async fn resolve(
         &self,
         invocation: &Invocation,
+        asked: &Asked<'_>,
         lookups: &mut [Lookup],
         wait: Duration,
     ) -> Result<bool, Error> {
@@ -278,7 +294,7 @@ impl Symbolicator {
         loop {
             let waited = invocation.elapsed() - began;
             let is_last = waited >= wait;
-            self.look(invocation, lookups, is_last, &mut unreadable)
+            self.look(invocation, asked, lookups, is_last, &mut unreadable)
                 .await?;
             if lookups.iter().all(|lookup| lookup.outcome.is_some()) {
                 return Ok(true);
@@ -300,6 +316,7 @@ impl Symbolicator {
     async fn look(
         &self,
         invocation: &Invocation,
+        asked: &Asked<'_>,
         lookups: &mut [Lookup],
         is_last: bool,
         unreadable: &mut HashSet<String>,
@@ -335,7 +352,7 @@ impl Symbolicator {
         }
         let mut reads = stream::iter(to_read)
             .map(|(at, chosen)| async move {
-                let read = self.open(&chosen).await;
+                let read = asked.open(at, &chosen).await;
                 (at, chosen, read)
             })
             .buffer_unordered(READS_IN_FLIGHT);
@@ -537,19 +554,6 @@ impl Symbolicator {
         }
     }
 
-    /// Reads a blob and opens it, unless this instance remembers it.
-    async fn open(&self, Chosen { entry, ready, .. }: &Chosen) -> Result<OpenCache, ReadError> {
-        let read = async {
-            let blob = self
-                .caches
-                .get(&ready.blob.path, None)
-                .await?
-                .ok_or(ReadError::Gone)?;
-            Ok(OpenCache::open(entry.kind(), ready, blob)?)
-        };
-        self.memory.opened(&ready.blob.path, read).await
-    }
-
     /// Loads items, from memory where it has them.
     async fn load(
         &self,
@@ -613,17 +617,6 @@ impl Symbolicator {
     }
 }
 
-/// Why a blob cannot be used.
-#[derive(Debug, thiserror::Error)]
-enum ReadError {
-    #[error("the blob is gone")]
-    Gone,
-    #[error(transparent)]
-    Fault(#[from] BlobFault),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// Returns of two reasons the one that says more: that a file is nowhere says least.
 fn says_more(known: Option<Missing>, other: Missing) -> Option<Missing> {
     match known {
@@ -641,10 +634,7 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
                 candidates: &lookup.candidates,
                 used: used(entry, ready),
             };
-            let cache = match lookup.kind {
-                Kind::PpdbCache => cache.ppdb_cache().map(LookupCache::Ppdb),
-                Kind::SymCache | Kind::CfiCache => cache.sym_cache().map(LookupCache::Sym),
-            };
+            let cache = cache.lookup_cache(lookup.kind);
             let serves = ready.features.has_debug_info || ready.features.has_symbols;
             match cache {
                 Some(cache) if serves => ModuleOutcome::Found {

@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 
 use symbolic::common::split_path;
 use symbolic::ppdb::PortablePdbCache;
-use symbolic::symcache::{SourceLocation, SymCache};
+use symbolic::symcache::SourceLocation;
 
 use super::adjust::{Adjustment, Situation, adjust};
 use super::demangle::{NameMemory, Names};
-use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
+use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome, stacktrace};
 use crate::api::symbolicator::{
     AddrMode, CompletedFrame, Frame, FrameStatus, Hex, Module, Request,
 };
-use crate::domain::Language;
+use crate::debuginfo::SymCaches;
+use crate::domain::{Arch, Language};
 
 /// The most frames that one frame becomes. Compilers inline some dozen functions deep; a chain that is longer goes in
 /// a circle.
@@ -139,13 +140,8 @@ impl<'a> Lookup<'a> {
                 cache: LookupCache::Sym(cache),
                 ..
             }) => {
-                let situation = Situation {
-                    adjustment: Adjustment::of(frame, position.default_adjustment),
-                    is_topmost: position.index == 0,
-                    signal: self.request.signal,
-                    registers: position.registers,
-                };
-                let address = Address::of(frame, index, module, cache, &situation)
+                let situation = situation(self.request, frame, position);
+                let address = Address::of(frame, index, module, cache.arch(), &situation)
                     .ok_or(FrameStatus::MissingSymbol)?;
                 self.add_chain(frame, module, &address, cache, position.index, frames)
             }
@@ -158,7 +154,7 @@ impl<'a> Lookup<'a> {
         frame: &Frame,
         module: &Module,
         address: &Address,
-        cache: &'a SymCache<'a>,
+        cache: &'a SymCaches<'a>,
         original_index: usize,
         frames: &mut Vec<CompletedFrame>,
     ) -> Result<(), FrameStatus> {
@@ -222,6 +218,34 @@ impl<'a> Lookup<'a> {
     }
 }
 
+/// Returns the addresses that the frames of one wanted cache are looked up at, counted from the start of their module.
+pub(super) fn addresses(request: &Request, plan: &Plan, place: usize, arch: Arch) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    for stacktrace in &request.stacktraces {
+        for (frame, position) in stacktrace::positions(stacktrace, request.options.frame_order) {
+            let index = plan.space.module_of(frame);
+            let Some(index) = index.filter(|index| plan.place_of(*index) == Some(place)) else {
+                continue;
+            };
+            let situation = situation(request, frame, &position);
+            let module = request.modules.get(index);
+            let address =
+                module.and_then(|module| Address::of(frame, index, module, arch, &situation));
+            addresses.extend(address.map(|address| address.relative));
+        }
+    }
+    addresses
+}
+
+fn situation<'a>(request: &Request, frame: &Frame, position: &Position<'a>) -> Situation<'a> {
+    Situation {
+        adjustment: Adjustment::of(frame, position.default_adjustment),
+        is_topmost: position.index == 0,
+        signal: request.signal,
+        registers: position.registers,
+    }
+}
+
 /// An address in a module.
 #[derive(Clone, Copy, Debug)]
 struct Address {
@@ -239,7 +263,7 @@ impl Address {
         frame: &Frame,
         index: usize,
         module: &Module,
-        cache: &SymCache<'_>,
+        arch: Arch,
         situation: &Situation<'_>,
     ) -> Option<Self> {
         let base = module.image_addr.0;
@@ -256,7 +280,7 @@ impl Address {
             AddrMode::Abs => given,
             AddrMode::Rel(_) => base.checked_add(given)?,
         };
-        let relative = adjust(absolute, cache.arch(), situation)?.checked_sub(base)?;
+        let relative = adjust(absolute, arch, situation)?.checked_sub(base)?;
         Some(Self {
             relative,
             base,

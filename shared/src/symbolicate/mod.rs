@@ -21,7 +21,7 @@ use crate::api::symbolicator::{Completed, Request};
 pub use demangle::NameMemory;
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, Wanted, plan};
-pub use stats::{FrameCounts, ModuleCounts, Stats};
+pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
 
 /// Symbolicates a request with what was found for the modules that its plan wants.
 ///

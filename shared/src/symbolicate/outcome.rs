@@ -1,12 +1,12 @@
 //! What was found for the modules of a request, and how that is told.
 
 use symbolic::ppdb::PortablePdbCache;
-use symbolic::symcache::SymCache;
 
 use super::Plan;
 use crate::api::symbolicator::{
     Candidate, CompletedModule, Derivation, Download, FrameStatus, Module, ModuleStatus, Request,
 };
+use crate::debuginfo::SymCaches;
 use crate::domain::{self, Arch, Cause, Features, Location, Missing, SourceKey};
 
 /// What came of getting a cache that a plan wants.
@@ -39,7 +39,7 @@ pub enum ModuleOutcome<'a> {
 #[derive(Clone, Debug)]
 pub enum LookupCache<'a> {
     /// Of a native module.
-    Sym(SymCache<'a>),
+    Sym(SymCaches<'a>),
     /// Of a .NET module.
     Ppdb(PortablePdbCache<'a>),
 }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::frame;
 use super::modules::AddressSpace;
 use crate::api::symbolicator::Request;
 use crate::cache::Kind;
-use crate::domain::{ObjectId, ObjectType};
+use crate::domain::{Arch, ObjectId, ObjectType};
 
 /// What a request needs to be symbolicated.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +91,12 @@ impl Plan {
     /// Returns the caches that are needed, in the order of the first modules they serve.
     pub fn wanted(&self) -> &[Wanted] {
         &self.wanted
+    }
+
+    /// Returns the addresses that are looked up in a wanted cache, by its place, of an object of this architecture: so much of it is
+    /// needed, and no more.
+    pub fn addresses(&self, request: &Request, place: usize, arch: Arch) -> Vec<u64> {
+        frame::addresses(request, self, place, arch)
     }
 
     /// Returns the place in [`Plan::wanted`] of the cache for a module; `None` for one that no frame lies in.

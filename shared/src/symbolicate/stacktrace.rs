@@ -3,7 +3,7 @@
 use super::adjust::Adjustment;
 use super::frame::{Lookup, Position};
 use crate::api::symbolicator::{
-    CompletedFrame, CompletedStacktrace, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
+    CompletedFrame, CompletedStacktrace, Frame, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
 };
 
 /// Looks up the frames of a stack trace.
@@ -13,23 +13,11 @@ pub(super) fn complete<'a>(
     stacktrace: &'a Stacktrace,
     lookup: &mut Lookup<'a>,
 ) -> CompletedStacktrace {
-    let caller_first = lookup.request().options.frame_order == FrameOrder::CallerFirst;
-    let default_adjustment = Adjustment::default_of(&stacktrace.frames);
-    let count = stacktrace.frames.len();
+    let order = lookup.request().options.frame_order;
     lookup.stats.stacktraces += 1;
 
-    let mut frames = Vec::with_capacity(count);
-    for index in 0..count {
-        let frame = &stacktrace.frames[if caller_first {
-            count - 1 - index
-        } else {
-            index
-        }];
-        let position = Position {
-            index,
-            default_adjustment,
-            registers: &stacktrace.registers,
-        };
+    let mut frames = Vec::with_capacity(stacktrace.frames.len());
+    for (frame, position) in positions(stacktrace, order) {
         let before = frames.len();
         lookup.complete(frame, &position, &mut frames);
         if frames[before..].iter().any(is_a_guess) {
@@ -41,7 +29,7 @@ pub(super) fn complete<'a>(
         frames.pop();
         lookup.stats.dropped += 1;
     }
-    if caller_first {
+    if order == FrameOrder::CallerFirst {
         frames.reverse();
     }
 
@@ -59,6 +47,27 @@ pub(super) fn complete<'a>(
         registers: registers.clone(),
         frames,
     }
+}
+
+/// Returns the frames of a stack trace, from the callee to the caller, and where each is.
+pub(super) fn positions(
+    stacktrace: &Stacktrace,
+    order: FrameOrder,
+) -> impl Iterator<Item = (&Frame, Position<'_>)> {
+    let default_adjustment = Adjustment::default_of(&stacktrace.frames);
+    let count = stacktrace.frames.len();
+    (0..count).map(move |index| {
+        let at = match order {
+            FrameOrder::CallerFirst => count - 1 - index,
+            FrameOrder::CalleeFirst => index,
+        };
+        let position = Position {
+            index,
+            default_adjustment,
+            registers: &stacktrace.registers,
+        };
+        (&stacktrace.frames[at], position)
+    })
 }
 
 /// Tells whether a frame was found by searching the stack, and nothing says that it is code.

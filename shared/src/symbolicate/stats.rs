@@ -17,6 +17,19 @@ pub struct Stats {
     pub dropped: usize,
     /// Modules of the request, by what came of them.
     pub modules: ModuleCounts,
+    /// What was read of the caches.
+    pub reads: ReadCounts,
+}
+
+/// What was read of the caches for a request; whoever reads them counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadCounts {
+    /// Reads of blobs: of whole ones, of indexes, of slices.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Slices and whole caches that were opened already.
+    pub remembered: u64,
 }
 
 macro_rules! counts {

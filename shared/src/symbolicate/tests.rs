@@ -64,7 +64,7 @@ fn demo(request: Value) -> (Value, Stats) {
         has_debug_info: true,
         ..Features::default()
     };
-    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
+    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap().into());
     answer(
         request,
         &ModuleOutcome::Found {
@@ -490,7 +490,7 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
         [r#""b" "notfound" null"#, r#""c" "ok" null"#]
     );
     let cache = sym_cache(BREAKPAD);
-    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
+    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap().into());
     assert_eq!(
         shown(ModuleOutcome::Found {
             cache,
@@ -557,7 +557,7 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
     }
     breakpad += "1000 10 7 0\n";
     let cache = sym_cache(&breakpad);
-    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap());
+    let cache = LookupCache::Sym(SymCache::parse(&cache).unwrap().into());
     let outcome = ModuleOutcome::Found {
         cache,
         features: Features::default(),
@@ -774,7 +774,7 @@ proptest! {
         let outcome = |wanted: &Wanted| ModuleOutcome::Found {
             cache: match wanted.kind {
                 Kind::PpdbCache => LookupCache::Ppdb(PortablePdbCache::parse(&ppdb).unwrap()),
-                _ => LookupCache::Sym(SymCache::parse(&sym).unwrap()),
+                _ => LookupCache::Sym(SymCache::parse(&sym).unwrap().into()),
             },
             features: Features::default(),
             considered: Considered::default(),

@@ -17,6 +17,7 @@ mod reference;
 mod regressions;
 mod requests;
 mod servers;
+mod slices;
 mod sweeping;
 mod updates;
 mod uploads;

@@ -21,6 +21,7 @@ use crate::cache::{
     Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
     Token, current_version, decide,
 };
+use crate::debuginfo;
 use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
 use crate::ports::{
     BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError, SymbolServers,
@@ -620,7 +621,7 @@ impl Builder {
             path: path.clone(),
             bytes: derived.blob.len() as u64,
             checksum: derived.checksum,
-            index: None,
+            index: debuginfo::index_of(&derived.blob),
         };
         self.caches.create(&path, derived.blob).await?;
         Ok(Ready {

@@ -1,0 +1,206 @@
+//! Cutting: a SymCache becomes many, each of which holds what its ranges need, and nothing else.
+
+use std::collections::HashMap;
+
+use super::raw::{self, File, Function, Location, NOWHERE, Tables};
+
+/// How large a slice may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::debuginfo) struct Bounds {
+    /// The most ranges.
+    pub(in crate::debuginfo) ranges: usize,
+    /// The most bytes, unless one range alone has more.
+    pub(in crate::debuginfo) raw_bytes: usize,
+}
+
+/// A slice, before it is compressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The first address that it answers for.
+    pub(super) start: u32,
+    /// A SymCache.
+    pub(super) raw: Vec<u8>,
+}
+
+/// Cuts a SymCache into slices, in the order of their addresses. The tables must have been validated.
+pub(super) struct Cutter<'a> {
+    tables: Tables<'a>,
+    bounds: Bounds,
+    /// The number of ranges that are cut already.
+    done: usize,
+    files: Renumbered<File>,
+    functions: Renumbered<Function>,
+    calls: Renumbered<Location>,
+    strings: HashMap<u32, u32>,
+    string_bytes: Vec<u8>,
+}
+
+/// What a slice takes of a table, in the order in which it was first needed, and the new number of each.
+struct Renumbered<T> {
+    /// By old number: in which slice it was needed last, and its number there.
+    numbers: Vec<(u32, u32)>,
+    slice: u32,
+    taken: Vec<T>,
+}
+
+impl<T: Copy> Renumbered<T> {
+    fn of(length: usize) -> Self {
+        Self {
+            numbers: vec![(0, 0); length],
+            slice: 1,
+            taken: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.slice += 1;
+        self.taken.clear();
+    }
+
+    /// Returns the new number of what has one already in this slice.
+    fn known(&self, old: u32) -> Option<u32> {
+        let (slice, new) = *self.numbers.get(old as usize)?;
+        (slice == self.slice).then_some(new)
+    }
+
+    fn take(&mut self, old: u32, taken: T) -> u32 {
+        let new = u32::try_from(self.taken.len()).unwrap_or(NOWHERE);
+        self.taken.push(taken);
+        if let Some(number) = self.numbers.get_mut(old as usize) {
+            *number = (self.slice, new);
+        }
+        new
+    }
+}
+
+impl<'a> Cutter<'a> {
+    pub(super) fn new(tables: Tables<'a>, bounds: Bounds) -> Self {
+        Self {
+            tables,
+            bounds,
+            done: 0,
+            files: Renumbered::of(tables.files.len()),
+            functions: Renumbered::of(tables.functions.len()),
+            calls: Renumbered::of(tables.calls.len()),
+            strings: HashMap::new(),
+            string_bytes: Vec::new(),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.files.begin();
+        self.functions.begin();
+        self.calls.begin();
+        self.strings.clear();
+        self.string_bytes.clear();
+    }
+
+    fn raw_bytes(&self, ranges: usize) -> usize {
+        self.files.taken.len() * size_of::<File>()
+            + self.functions.taken.len() * size_of::<Function>()
+            + self.calls.taken.len() * size_of::<Location>()
+            + ranges * (size_of::<Location>() + size_of::<u32>())
+            + self.string_bytes.len()
+    }
+
+    fn string(&mut self, offset: u32) -> u32 {
+        if let Some(new) = self.strings.get(&offset) {
+            return *new;
+        }
+        let Some(string) = self.tables.string(offset) else {
+            return NOWHERE;
+        };
+        let new = u32::try_from(self.string_bytes.len()).unwrap_or(NOWHERE);
+        self.string_bytes.extend_from_slice(string);
+        self.strings.insert(offset, new);
+        new
+    }
+
+    fn file(&mut self, old: u32) -> u32 {
+        if let Some(new) = self.files.known(old) {
+            return new;
+        }
+        match self.tables.files.get(old as usize) {
+            Some(file) => {
+                let file = file.map(|offset| self.string(offset));
+                self.files.take(old, file)
+            }
+            None => NOWHERE,
+        }
+    }
+
+    fn function(&mut self, old: u32) -> u32 {
+        if let Some(new) = self.functions.known(old) {
+            return new;
+        }
+        match self.tables.functions.get(old as usize) {
+            Some([name, _, entry, language]) => {
+                let name = self.string(*name);
+                self.functions.take(old, [name, NOWHERE, *entry, *language])
+            }
+            None => NOWHERE,
+        }
+    }
+
+    /// Takes a location, and before it all that it is inlined into.
+    fn location(&mut self, [file, line, function, inlined_into]: Location) -> Location {
+        [
+            self.file(file),
+            line,
+            self.function(function),
+            self.call(inlined_into),
+        ]
+    }
+
+    /// Takes a call, the outermost of its chain first.
+    fn call(&mut self, old: u32) -> u32 {
+        let mut chain = Vec::new();
+        let mut next = old;
+        // Numbers fall along a chain, so that it ends.
+        while let (None, Some(call)) =
+            (self.calls.known(next), self.tables.calls.get(next as usize))
+        {
+            chain.push((next, *call));
+            next = call[3];
+        }
+        let mut inlined_into = self.calls.known(next).unwrap_or(NOWHERE);
+        for (old, [file, line, function, _]) in chain.into_iter().rev() {
+            let call = [self.file(file), line, self.function(function), inlined_into];
+            inlined_into = self.calls.take(old, call);
+        }
+        inlined_into
+    }
+}
+
+impl Iterator for Cutter<'_> {
+    type Item = Cut;
+
+    fn next(&mut self) -> Option<Cut> {
+        let tables = self.tables;
+        let first = self.done;
+        let start = *tables.ranges.get(first)?;
+        self.begin();
+        let left = tables.locations.len().saturating_sub(first);
+        let mut locations = Vec::with_capacity(self.bounds.ranges.min(left));
+        while locations.len() < self.bounds.ranges
+            && (locations.is_empty() || self.raw_bytes(locations.len()) < self.bounds.raw_bytes)
+            && let Some(location) = tables.locations.get(first + locations.len())
+        {
+            let location = self.location(*location);
+            locations.push(location);
+        }
+        self.done = first + locations.len();
+        let slice = Tables {
+            head: tables.head,
+            files: &self.files.taken,
+            functions: &self.functions.taken,
+            calls: &self.calls.taken,
+            locations: &locations,
+            ranges: &tables.ranges[first..self.done],
+            strings: &self.string_bytes,
+        };
+        let mut raw = Vec::new();
+        raw::write(&slice, &mut raw);
+        Some(Cut { start, raw })
+    }
+}

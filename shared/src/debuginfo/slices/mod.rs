@@ -1,0 +1,371 @@
+//! Sliced blobs: a SymCache cut into slices that can be read one by one. Version 2 of the kind.
+//!
+//! A stack of thirty frames needs thirty places of a SymCache of a hundred megabytes. So the address space is cut, and each *slice* is
+//! a whole SymCache of its own, of the ranges from its first address to that of the next: `symbolic` looks up in it as in
+//! any other. Only the cutting is ours.
+//!
+//! ```text
+//! slices   a zstd frame each, in the order of their addresses; decompresses to a SymCache (see `raw`)
+//! index    where each slice begins, how long it is, how to know it (see `index`)
+//! footer   112 bytes, as that of a whole blob (see `super::blob`), but for
+//!    27    1  one: it is sliced
+//!    28    4  the number of slices; none where there is nothing to look up
+//!    80    8  the length of all SymCaches together
+//!    88    8  the length of the index
+//!    96    8  xxh3-64 of the index
+//! ```
+//!
+//! The record says where the index begins; its checksum is that of index and footer, which are read at once. The index has
+//! the checksums of the slices. So whatever is read is known by what was read before, from the record on.
+//!
+//! An example: three functions, at `0x10`, `0x20` and `0x30`, cut after every second range:
+//!
+//! ```text
+//! slice 0  ranges 0x10, 0x20; both functions, their files, their names
+//! slice 1  range  0x30; one function, its file, its name
+//! index    10 <length> <raw length> <hash>, 20 <length> <raw length> <hash>       (0x30 is 0x20 after 0x10)
+//! ```
+//!
+//! A lookup of `0x25` finds slice 0, the last one that begins at or before it, reads and opens that, and has `symbolic` look up
+//! `0x25` in it. One of `0x05` finds no slice, and nothing is read.
+
+mod cut;
+mod index;
+mod raw;
+#[cfg(test)]
+pub(super) mod tests;
+
+use std::fmt;
+use std::ops::Range;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use symbolic::symcache::{SYMCACHE_VERSION, SymCache};
+use xxhash_rust::xxh3::xxh3_64;
+
+use self::cut::{Cut, Cutter};
+use self::index::SliceRef;
+use self::raw::Tables;
+use super::blob::{self, AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
+use super::build::{Failure, malformed};
+use super::inspect::chain;
+use crate::cache::{IndexRef, Kind, Ready};
+use crate::domain::{Arch, DebugId};
+
+pub(super) use self::cut::Bounds;
+
+/// How large slices are: `docs/performance.md` has the measurements that decided it.
+pub(super) const BOUNDS: Bounds = Bounds {
+    ranges: 2000,
+    raw_bytes: 256 << 10,
+};
+
+/// The largest SymCache that a slice may hold, in bytes: one range alone may need as many names as it likes.
+const MAX_SLICE_BYTES: u64 = 64 << 20;
+
+/// Slices that may wait to be compressed.
+const WAITING_SLICES: usize = 4;
+
+/// A slice that is sealed.
+struct SealedSlice {
+    start: u32,
+    raw_length: u64,
+    frame: Vec<u8>,
+}
+
+/// Cuts a SymCache, and seals the slices as a blob. One thread cuts, another compresses.
+pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Vec<u8>, Failure> {
+    validate(raw, contents.debug_id).map_err(|problem| {
+        malformed(format!(
+            "what was derived cannot be loaded again: {problem}"
+        ))
+    })?;
+    let tables = Tables::read(raw).ok_or_else(|| malformed("it cannot be cut".to_owned()))?;
+    let sealed = thread::scope(|scope| {
+        let (cuts, received) = sync_channel(WAITING_SLICES);
+        let sealing = thread::Builder::new().spawn_scoped(scope, move || seal_slices(&received))?;
+        for cut in Cutter::new(tables, bounds) {
+            // Nobody listens any more only if the other thread failed: it says why.
+            if cuts.send(cut).is_err() {
+                break;
+            }
+        }
+        drop(cuts);
+        sealing.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })?;
+    Ok(assemble(sealed, contents))
+}
+
+fn seal_slices(cuts: &Receiver<Cut>) -> Result<Vec<SealedSlice>, Failure> {
+    let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
+    let mut sealed = Vec::new();
+    for Cut { start, raw } in cuts {
+        let raw_length = raw.len() as u64;
+        if raw_length > MAX_SLICE_BYTES {
+            return Err(malformed(format!(
+                "what there is at {start:#x} takes {raw_length} bytes"
+            )));
+        }
+        sealed.push(SealedSlice {
+            start,
+            raw_length,
+            frame: compressor.compress(&raw)?,
+        });
+    }
+    Ok(sealed)
+}
+
+fn assemble(sealed: Vec<SealedSlice>, contents: &Contents) -> Vec<u8> {
+    let length: usize = sealed.iter().map(|slice| slice.frame.len()).sum();
+    let mut blob = Vec::with_capacity(length + sealed.len() * 17 + blob::FOOTER_BYTES);
+    let mut slices = Vec::with_capacity(sealed.len());
+    for SealedSlice {
+        start,
+        raw_length,
+        frame,
+    } in sealed
+    {
+        slices.push(SliceRef {
+            start,
+            offset: blob.len() as u64,
+            length: frame.len() as u64,
+            raw_length,
+            hash: xxh3_64(&frame),
+        });
+        blob.extend_from_slice(&frame);
+    }
+    let index = index::write(&slices);
+    let footer = Footer {
+        slices: Some(u32::try_from(slices.len()).unwrap_or(u32::MAX)),
+        raw_length: slices.iter().map(|slice| slice.raw_length).sum(),
+        length: index.len() as u64,
+        hash: xxh3_64(&index),
+    };
+    blob.extend_from_slice(&index);
+    blob.extend_from_slice(&blob::footer(contents, &footer));
+    blob
+}
+
+/// Checks a SymCache so far that no lookup in it can go wrong; else says what is wrong with it.
+pub(super) fn validate(raw: &[u8], debug_id: Option<DebugId>) -> Result<(), String> {
+    let cache = SymCache::parse(raw).map_err(|error| chain(&error))?;
+    if cache.version() != SYMCACHE_VERSION {
+        return Err(format!("it is a SymCache of version {}", cache.version()));
+    }
+    if Some(cache.debug_id()).filter(|id| !id.is_nil()) != debug_id {
+        return Err(format!("it is the SymCache of {}", cache.debug_id()));
+    }
+    let tables = Tables::read(raw);
+    let is_sound = tables.is_some_and(|tables| tables.validate().is_some());
+    is_sound
+        .then_some(())
+        .ok_or_else(|| "its inlined calls do not add up".to_owned())
+}
+
+/// Returns how long a SymCache is that begins with these bytes; `None` where its header is not whole.
+pub(super) fn length_of(begin: &[u8]) -> Option<u64> {
+    (begin.len() == raw::HEADER_BYTES)
+        .then(|| Tables::length_of(begin))
+        .flatten()
+}
+
+/// Returns where the index of a blob is, its footer included; `None` for a whole one.
+pub fn index_of(blob: &[u8]) -> Option<IndexRef> {
+    let (_, footer) = blob::split_footer(blob).ok()?;
+    footer.slices?;
+    let length = footer.length.checked_add(blob::FOOTER_BYTES as u64)?;
+    Some(IndexRef {
+        offset: (blob.len() as u64).checked_sub(length)?,
+        length,
+    })
+}
+
+/// Returns the checksum that a record carries: of index and footer, or of the whole blob where it is not sliced.
+pub fn checksum(blob: &[u8]) -> u64 {
+    let index = index_of(blob).and_then(|index| blob.get(usize::try_from(index.offset).ok()?..));
+    xxh3_64(index.unwrap_or(blob))
+}
+
+/// The index of a sliced blob. Cheap to clone.
+#[derive(Clone)]
+pub struct SliceIndex {
+    contents: Arc<Contents>,
+    slices: Arc<[SliceRef]>,
+}
+
+impl SliceIndex {
+    /// Checks an index, its footer included, against the record that names its blob, and opens it.
+    pub fn open(kind: Kind, ready: &Ready, bytes: &[u8]) -> Result<Self, BlobFault> {
+        let at = ready.blob.index.ok_or(BlobFault::Mismatch("layout"))?;
+        let found = bytes.len() as u64;
+        if found != at.length {
+            return Err(BlobFault::Size {
+                expected: at.length,
+                found,
+            });
+        }
+        if xxh3_64(bytes) != ready.blob.checksum {
+            return Err(BlobFault::Checksum);
+        }
+        let index = Self::read(bytes, at.offset)?;
+        blob::check(&index.contents, kind, ready)?;
+        Ok(index)
+    }
+
+    /// Opens the index of a blob of which there is no record yet.
+    pub(super) fn of_blob(blob: &[u8]) -> Result<Self, BlobFault> {
+        let at = index_of(blob).ok_or(BlobFault::Footer("it is not sliced"))?;
+        let bytes = usize::try_from(at.offset)
+            .ok()
+            .and_then(|at| blob.get(at..));
+        Self::read(bytes.unwrap_or_default(), at.offset)
+    }
+
+    fn read(bytes: &[u8], frames: u64) -> Result<Self, BlobFault> {
+        let (contents, footer) = blob::split_footer(bytes)?;
+        let count = footer.slices.ok_or(BlobFault::Footer("it is not sliced"))?;
+        let index = &bytes[..bytes.len() - blob::FOOTER_BYTES];
+        if (index.len() as u64, xxh3_64(index)) != (footer.length, footer.hash) {
+            return Err(BlobFault::Checksum);
+        }
+        let slices = index::read(index, count, frames, MAX_SLICE_BYTES)
+            .ok_or(BlobFault::Footer("its index does not add up"))?;
+        Ok(Self {
+            contents: Arc::new(contents),
+            slices: slices.into(),
+        })
+    }
+
+    /// Returns the architecture of the object.
+    pub fn arch(&self) -> Arch {
+        self.contents.arch
+    }
+
+    /// Returns the number of the slice that answers for an address; `None` where there is nothing.
+    pub fn slice_of(&self, address: u64) -> Option<u32> {
+        let address = u32::try_from(address).ok()?;
+        let after = self.slices.partition_point(|slice| slice.start <= address);
+        u32::try_from(after.checked_sub(1)?).ok()
+    }
+
+    /// Returns where a slice is in its blob.
+    pub fn range(&self, slice: u32) -> Option<Range<u64>> {
+        Some(self.slices.get(slice as usize)?.range())
+    }
+
+    /// Checks a slice against the index, and opens it.
+    pub fn open_slice(&self, slice: u32, frame: &[u8]) -> Result<Slice, BlobFault> {
+        let slice = self.slices.get(slice as usize);
+        let slice = slice.ok_or(BlobFault::Footer("there is no such slice"))?;
+        let found = frame.len() as u64;
+        if found != slice.length {
+            return Err(BlobFault::Size {
+                expected: slice.length,
+                found,
+            });
+        }
+        if xxh3_64(frame) != slice.hash {
+            return Err(BlobFault::Checksum);
+        }
+        let raw = blob::decompress(frame, slice.raw_length)?;
+        validate(raw.as_slice(), self.contents.debug_id).map_err(BlobFault::Cache)?;
+        Ok(Slice { raw: Arc::new(raw) })
+    }
+
+    /// Opens all slices of a blob, one after the other; `look` is given each, and the first address that it answers for.
+    pub(super) fn for_each_slice(
+        &self,
+        blob: &[u8],
+        mut look: impl FnMut(u64, &SymCache<'_>),
+    ) -> Result<(), BlobFault> {
+        for (number, slice) in (0..).zip(self.slices.iter()) {
+            let to_index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+            let range = slice.range();
+            let frame = blob.get(to_index(range.start)..to_index(range.end));
+            let opened = self.open_slice(number, frame.unwrap_or_default())?;
+            if let Some(cache) = opened.sym_cache() {
+                look(slice.start.into(), &cache);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many slices there are.
+    pub fn len(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// Tells whether there is nothing to look up.
+    pub fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    /// Returns what it costs to keep it in memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.slices) + size_of::<Contents>()
+    }
+
+    /// Returns the addresses that a slice answers for.
+    fn addresses(&self, slice: u32) -> Option<Range<u64>> {
+        let start = self.slices.get(slice as usize)?.start;
+        let next = self.slices.get(slice as usize + 1);
+        let end = next.map_or(u64::from(u32::MAX) + 1, |next| next.start.into());
+        Some(start.into()..end)
+    }
+}
+
+impl fmt::Debug for SliceIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SliceIndex")
+            .field("contents", &self.contents)
+            .field("slices", &self.slices.len())
+            .finish()
+    }
+}
+
+/// A slice, open for lookups. Cheap to clone: clones share the bytes.
+#[derive(Clone)]
+pub struct Slice {
+    raw: Arc<AlignedBytes>,
+}
+
+impl Slice {
+    /// Returns the SymCache in it. Costs the parsing of a header.
+    fn sym_cache(&self) -> Option<SymCache<'_>> {
+        SymCache::parse(self.raw.as_slice()).ok()
+    }
+
+    /// Returns what it costs to keep it in memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.raw.memory_bytes() + size_of::<AlignedBytes>()
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slice")
+            .field("bytes", &self.memory_bytes())
+            .finish()
+    }
+}
+
+/// A sliced SymCache, and those of its slices that are needed.
+#[derive(Clone, Debug)]
+pub struct SlicedCache {
+    /// The index.
+    pub index: SliceIndex,
+    /// Slices by their numbers.
+    pub slices: Vec<(u32, Slice)>,
+}
+
+impl SlicedCache {
+    /// Returns what can be looked up in.
+    pub fn sym_caches(&self) -> super::SymCaches<'_> {
+        let pieces = self.slices.iter().filter_map(|(number, slice)| {
+            Some((self.index.addresses(*number)?, slice.sym_cache()?))
+        });
+        super::SymCaches::of(self.index.arch(), pieces)
+    }
+}

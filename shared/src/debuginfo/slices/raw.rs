@@ -1,0 +1,179 @@
+//! The tables of a SymCache, version 9: read from the bytes that `symbolic` writes, written as it writes them.
+//!
+//! Source of the format: the modules `symbolic_symcache::raw::v9` and `writer` (MIT). Numbers are of this machine's endianness,
+//! each table begins at a multiple of eight bytes.
+//!
+//! ```text
+//!   0    8  magic "SYMC" as a number, version
+//!   8   32  debug id
+//!  40    4  architecture
+//!  44   20  numbers of files, functions, locations and ranges; bytes of strings
+//!  64   16  reserved
+//!  80       files        compilation directory, directory, name, and three of a source server: offsets of strings
+//!           functions    name, unused (both offsets of strings), entry point, language
+//!           locations    file, line, function, location that it is inlined into: first those of calls alone, then one a range
+//!           ranges       the first address of each, ascending
+//!           strings      each a length in LEB128, then its bytes
+//! ```
+
+use std::ops::Range;
+
+use symbolic::symcache::SYMCACHE_VERSION;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"SYMC");
+/// The length of the header.
+pub(super) const HEADER_BYTES: usize = 80;
+const NUMBERS_AT: usize = 44;
+
+/// An index or an offset that leads nowhere.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// Offsets of strings: compilation directory, directory, name, and name, directory and revision on a source server.
+pub(super) type File = [u32; 6];
+
+/// Name, an offset that is not used any more, entry point, language.
+pub(super) type Function = [u32; 4];
+
+/// File, line, function, the location that it is inlined into.
+pub(super) type Location = [u32; 4];
+
+/// The tables of a SymCache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables<'a> {
+    /// What stands before the numbers: magic, version, debug id, architecture.
+    pub(super) head: &'a [u8],
+    pub(super) files: &'a [File],
+    pub(super) functions: &'a [Function],
+    /// Those that others are inlined into and that have no range of their own.
+    pub(super) calls: &'a [Location],
+    /// One for each range.
+    pub(super) locations: &'a [Location],
+    pub(super) ranges: &'a [u32],
+    pub(super) strings: &'a [u8],
+}
+
+impl<'a> Tables<'a> {
+    /// Reads the tables; `None` where the bytes are no SymCache of this version, or cut short, or at an odd address.
+    pub(super) fn read(raw: &'a [u8]) -> Option<Self> {
+        let word = |at: usize| {
+            let bytes = raw.get(at..at.checked_add(4)?)?;
+            Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+        };
+        let count = |at: usize| word(NUMBERS_AT + 4 * at).map(|count| count as usize);
+        if (word(0), word(4)) != (Some(MAGIC), Some(SYMCACHE_VERSION)) {
+            return None;
+        }
+        let mut at = HEADER_BYTES;
+        let files = table(raw, &mut at, count(0)?)?;
+        let functions = table(raw, &mut at, count(1)?)?;
+        let locations: &[Location] = table(raw, &mut at, count(2)?)?;
+        let ranges: &[u32] = table(raw, &mut at, count(3)?)?;
+        let strings = raw.get(at..at.checked_add(count(4)?)?)?;
+        let calls = locations.len().checked_sub(ranges.len())?;
+        let (calls, locations) = locations.split_at(calls);
+        Some(Self {
+            head: raw.get(..NUMBERS_AT)?,
+            files,
+            functions,
+            calls,
+            locations,
+            ranges,
+            strings,
+        })
+    }
+
+    /// Returns how long a SymCache is whose header these bytes begin with; `None` where it is not whole.
+    pub(super) fn length_of(header: &[u8]) -> Option<u64> {
+        let count = |at: usize| {
+            let bytes = header.get(NUMBERS_AT + 4 * at..)?.first_chunk()?;
+            Some(u64::from(u32::from_ne_bytes(*bytes)))
+        };
+        let tables = [
+            size_of::<File>(),
+            size_of::<Function>(),
+            size_of::<Location>(),
+            size_of::<u32>(),
+        ];
+        let mut length = HEADER_BYTES as u64;
+        for (at, size) in tables.into_iter().enumerate() {
+            length = (length + count(at)? * size as u64).next_multiple_of(8);
+        }
+        Some(length + count(tables.len())?)
+    }
+
+    /// Returns a string with its length before it, as it lies in the table; `None` where there is none at this offset.
+    pub(super) fn string(&self, offset: u32) -> Option<&'a [u8]> {
+        let rest = self.strings.get(offset as usize..)?;
+        let (mut length, mut digits) = (0_u64, 0);
+        loop {
+            let byte = *rest.get(digits)?;
+            length |= u64::from(byte & 0x7f).checked_shl(7 * u32::try_from(digits).ok()?)?;
+            digits += 1;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        rest.get(..digits.checked_add(usize::try_from(length).ok()?)?)
+    }
+
+    /// Checks what nobody else does: that whatever a lookup follows is there, that ranges ascend, and that chains of inlined
+    /// calls end. The converter writes a call before what is inlined into it, so that indices only ever fall.
+    pub(super) fn validate(&self) -> Option<()> {
+        let is_there = |index: u32, of: usize| index == NOWHERE || (index as usize) < of;
+        let ascend = self.ranges.windows(2).all(|pair| pair[0] < pair[1]);
+        let sound = |(at, [file, _, function, inlined_into]): (usize, &Location)| {
+            is_there(*file, self.files.len())
+                && is_there(*function, self.functions.len())
+                && is_there(*inlined_into, at.min(self.calls.len()))
+        };
+        let mut locations = self.calls.iter().chain(self.locations).enumerate();
+        (ascend && locations.all(sound)).then_some(())
+    }
+}
+
+fn table<'a, T: bytemuck::AnyBitPattern>(
+    raw: &'a [u8],
+    at: &mut usize,
+    count: usize,
+) -> Option<&'a [T]> {
+    let length = count.checked_mul(size_of::<T>())?;
+    let range: Range<usize> = *at..at.checked_add(length)?;
+    *at = range.end.checked_next_multiple_of(8)?;
+    bytemuck::try_cast_slice(raw.get(range)?).ok()
+}
+
+/// Writes a SymCache of these tables.
+pub(super) fn write(tables: &Tables<'_>, out: &mut Vec<u8>) {
+    let Tables {
+        head,
+        files,
+        functions,
+        calls,
+        locations,
+        ranges,
+        strings,
+    } = tables;
+    out.extend_from_slice(head);
+    let numbers = [
+        files.len(),
+        functions.len(),
+        calls.len() + locations.len(),
+        ranges.len(),
+        strings.len(),
+    ];
+    for number in numbers {
+        out.extend_from_slice(&u32::try_from(number).unwrap_or(NOWHERE).to_ne_bytes());
+    }
+    out.resize(HEADER_BYTES, 0);
+    let parts: [&[&[u8]]; 4] = [
+        &[bytemuck::cast_slice(files)],
+        &[bytemuck::cast_slice(functions)],
+        &[bytemuck::cast_slice(calls), bytemuck::cast_slice(locations)],
+        &[bytemuck::cast_slice(ranges)],
+    ];
+    for part in parts {
+        part.iter().for_each(|bytes| out.extend_from_slice(bytes));
+        out.resize(out.len().next_multiple_of(8), 0);
+    }
+    out.extend_from_slice(strings);
+}

@@ -1,0 +1,334 @@
+//! Slices answer as the whole does; what is not what was sealed is refused.
+
+use proptest::prelude::*;
+use symbolic::debuginfo::Archive;
+use symbolic::symcache::SourceLocation;
+
+use super::super::SymCaches;
+use super::super::tests::{debug_files, fixture, raw_sym_cache, text};
+use super::*;
+use crate::cache::{BlobRef, Converter};
+use crate::domain::{Features, FileType, Quality, Rank, Timestamp};
+
+/// What a lookup tells of an address, outermost last.
+fn told<'a, 'b>(locations: impl Iterator<Item = SourceLocation<'a, 'b>>) -> Vec<String>
+where
+    'a: 'b,
+{
+    let tell = |location: SourceLocation<'a, 'b>| {
+        let function = location.function();
+        let (name, entry, language) = (function.name(), function.entry_pc(), function.language());
+        let file = location.file();
+        let path = file.as_ref().map(|file| file.full_path());
+        let server = file.as_ref().and_then(|file| file.full_srcsrv_path());
+        let revision = file
+            .as_ref()
+            .and_then(|file| file.srcsrv_revision().map(str::to_owned));
+        let line = location.line();
+        format!("{name} {entry:#x} {language} {path:?}:{line} {server:?} {revision:?}")
+    };
+    locations.map(tell).collect()
+}
+
+/// Asserts that every range start, its neighbours, and the ends of the address space are told as by the whole.
+pub(in crate::debuginfo) fn assert_same(slices: &SymCaches<'_>, raw: &[u8], what: &str) {
+    let whole = SymCache::parse(raw).unwrap();
+    let starts = Tables::read(raw).unwrap().ranges;
+    let ends = [0, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX];
+    let near = |start: u64| [start.saturating_sub(1), start, start + 1];
+    let addresses = starts.iter().flat_map(|start| near((*start).into()));
+    for address in addresses.chain(ends) {
+        assert_eq!(
+            told(slices.lookup(address)),
+            told(whole.lookup(address)),
+            "{what}: {address:#x}"
+        );
+    }
+}
+
+fn contents(debug_id: Option<DebugId>, arch: Arch) -> Contents {
+    Contents {
+        kind: Kind::SymCache,
+        version: 2,
+        converter: Converter::CURRENT,
+        arch,
+        debug_id,
+        rank: 0,
+        file_type: FileType::ElfDebug,
+        features: Features::default(),
+    }
+}
+
+fn ready(contents: &Contents, blob: &[u8]) -> Ready {
+    Ready {
+        version: contents.version,
+        blob: BlobRef {
+            path: String::new(),
+            bytes: blob.len() as u64,
+            checksum: checksum(blob),
+            index: index_of(blob),
+        },
+        quality: Quality::Preferred,
+        rank: Rank::of(&Features::default(), crate::domain::Purpose::Debug),
+        features: Features::default(),
+        arch: contents.arch.name().to_owned(),
+        file_type: contents.file_type,
+        made_from: Vec::new(),
+        derived_at: Timestamp::default(),
+        converter: Converter::CURRENT,
+    }
+}
+
+/// Opens a blob and all of its slices.
+fn open(contents: &Contents, blob: &[u8]) -> Result<SlicedCache, BlobFault> {
+    open_as(&ready(contents, blob), blob)
+}
+
+fn open_as(ready: &Ready, blob: &[u8]) -> Result<SlicedCache, BlobFault> {
+    let at = ready
+        .blob
+        .index
+        .ok_or(BlobFault::Footer("it is not sliced"))?;
+    let index = SliceIndex::open(
+        Kind::SymCache,
+        ready,
+        blob.get(at.offset as usize..).unwrap_or_default(),
+    )?;
+    let mut slices = Vec::new();
+    for number in 0..index.len() as u32 {
+        let range = index.range(number).unwrap();
+        let frame = blob
+            .get(range.start as usize..range.end as usize)
+            .unwrap_or_default();
+        slices.push((number, index.open_slice(number, frame)?));
+    }
+    Ok(SlicedCache { index, slices })
+}
+
+/// The SymCache of elf/crash.debug, and what its blob says of it.
+fn sample() -> (AlignedBytes, Contents) {
+    let dif = fixture("elf/crash.debug");
+    let object = symbolic::debuginfo::Object::parse(&dif).unwrap();
+    let contents = contents(Some(object.debug_id()), object.arch());
+    (raw_sym_cache(&object), contents)
+}
+
+const SMALL: Bounds = Bounds {
+    ranges: 7,
+    raw_bytes: 1 << 20,
+};
+
+#[test]
+fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
+    let mut compared = 0;
+    for entry in debug_files() {
+        let file = text(&entry, "file").unwrap();
+        let dif = fixture(file);
+        let Ok(archive) = Archive::parse(&dif) else {
+            continue;
+        };
+        for object in archive.objects() {
+            let object = object.unwrap();
+            let raw = raw_sym_cache(&object);
+            let id = Some(object.debug_id()).filter(|id| !id.is_nil());
+            let contents = contents(id, object.arch());
+            for ranges in [1, 7, 100, BOUNDS.ranges] {
+                let bounds = Bounds { ranges, ..BOUNDS };
+                let blob = seal(raw.as_slice(), &contents, bounds).unwrap();
+                let opened = open(&contents, &blob).unwrap();
+                let what = format!("{file} by {ranges}");
+                assert_same(&opened.sym_caches(), raw.as_slice(), &what);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 40, "{compared}");
+}
+
+#[test]
+fn a_slice_that_is_not_there_tells_nothing() {
+    let (raw, contents) = sample();
+    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let all = open(&contents, &blob).unwrap();
+    let whole = SymCache::parse(raw.as_slice()).unwrap();
+    let (mut without, all) = (all.clone(), all.sym_caches());
+    let gone = without.slices.remove(1).0;
+    let addresses = without.index.addresses(gone).unwrap();
+    let without = without.sym_caches();
+    for address in addresses.start - 20..addresses.end + 20 {
+        let expected = match addresses.contains(&address) {
+            true => Vec::new(),
+            false => told(whole.lookup(address)),
+        };
+        assert_eq!(told(without.lookup(address)), expected, "{address:#x}");
+        assert_eq!(told(all.lookup(address)), told(whole.lookup(address)));
+    }
+}
+
+#[test]
+fn an_index_leads_to_the_slice_of_an_address() {
+    let (raw, contents) = sample();
+    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let index = open(&contents, &blob).unwrap().index;
+    let first = index.addresses(0).unwrap();
+    assert_eq!(index.slice_of(first.start - 1), None);
+    assert_eq!(index.slice_of(first.start), Some(0));
+    assert_eq!(index.slice_of(first.end - 1), Some(0));
+    assert_eq!(index.slice_of(first.end), Some(1));
+    assert_eq!(
+        index.slice_of(u32::MAX.into()),
+        Some(index.len() as u32 - 1)
+    );
+    assert_eq!(index.slice_of(1 << 32), None);
+    assert_eq!(index.range(index.len() as u32), None);
+}
+
+#[test]
+fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
+    let (raw, contents) = sample();
+    let ranges = Tables::read(raw.as_slice()).unwrap().ranges.len();
+    let count = |bounds| {
+        let blob = seal(raw.as_slice(), &contents, bounds).unwrap();
+        let opened = open(&contents, &blob).unwrap();
+        for (_, slice) in &opened.slices {
+            assert_eq!(slice.raw.as_slice().as_ptr() as usize % 8, 0);
+        }
+        opened.slices.len()
+    };
+    assert_eq!(count(SMALL), ranges.div_ceil(7));
+    let by_bytes = Bounds {
+        ranges: usize::MAX >> 8,
+        raw_bytes: 2000,
+    };
+    let tables = Tables::read(raw.as_slice()).unwrap();
+    // One range more than fits is known to be one too many only when it is there.
+    let longest = Cutter::new(
+        tables,
+        Bounds {
+            ranges: 1,
+            ..by_bytes
+        },
+    )
+    .map(|cut| cut.raw.len())
+    .max();
+    for cut in Cutter::new(tables, by_bytes) {
+        assert!(cut.raw.len() < 2000 + longest.unwrap(), "{}", cut.raw.len());
+    }
+    assert!(count(by_bytes) > 1);
+}
+
+#[test]
+fn where_there_is_nothing_to_look_up_there_are_no_slices() {
+    let (raw, contents) = sample();
+    let tables = Tables::read(raw.as_slice()).unwrap();
+    let nothing = Tables {
+        files: &[],
+        functions: &[],
+        calls: &[],
+        locations: &[],
+        ranges: &[],
+        strings: &[],
+        ..tables
+    };
+    let mut empty = Vec::new();
+    raw::write(&nothing, &mut empty);
+    let mut aligned = AlignedBytes::zeroed(empty.len() as u64).unwrap();
+    aligned.as_mut_slice().copy_from_slice(&empty);
+    let blob = seal(aligned.as_slice(), &contents, BOUNDS).unwrap();
+    assert_eq!(blob.len(), blob::FOOTER_BYTES);
+    let opened = open(&contents, &blob).unwrap();
+    assert!(opened.index.is_empty() && opened.index.slice_of(7).is_none());
+    assert_eq!(told(opened.sym_caches().lookup(7)), Vec::<String>::new());
+}
+
+#[test]
+fn a_slice_or_an_index_of_another_blob_is_refused() {
+    let (raw, contents) = sample();
+    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let good = open(&contents, &blob).unwrap();
+    let frame = |number| {
+        let range = good.index.range(number).unwrap();
+        &blob[range.start as usize..range.end as usize]
+    };
+    assert!(good.index.open_slice(0, frame(0)).is_ok());
+    assert!(good.index.open_slice(0, frame(1)).is_err());
+    assert!(good.index.open_slice(u32::MAX, frame(1)).is_err());
+    // Of the same size, with a sound footer: the record tells them apart.
+    let mut other = contents.clone();
+    other.rank = 9;
+    let of_another = seal(raw.as_slice(), &other, SMALL).unwrap();
+    assert_eq!(of_another.len(), blob.len());
+    let fault = open_as(&ready(&contents, &blob), &of_another).unwrap_err();
+    assert_eq!(fault, BlobFault::Checksum);
+    let newer = Ready {
+        version: 3,
+        ..ready(&contents, &blob)
+    };
+    assert_eq!(
+        open_as(&newer, &blob).unwrap_err(),
+        BlobFault::Mismatch("version")
+    );
+    let of_other_arch = Ready {
+        arch: "x86".to_owned(),
+        ..ready(&contents, &blob)
+    };
+    assert_eq!(
+        open_as(&of_other_arch, &blob).unwrap_err(),
+        BlobFault::Mismatch("architecture")
+    );
+}
+
+#[test]
+fn the_footer_has_the_documented_layout() {
+    let (raw, contents) = sample();
+    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let slices = open(&contents, &blob).unwrap().slices.len() as u32;
+    let footer = &blob[blob.len() - 112..];
+    assert_eq!(&footer[..8], b"SYMDEPOT");
+    assert_eq!(footer[27], 1);
+    assert_eq!(footer[28..32], slices.to_le_bytes());
+    let at = index_of(&blob).unwrap();
+    assert_eq!(at.offset + at.length, blob.len() as u64);
+    assert_eq!(footer[88..96], (at.length - 112).to_le_bytes());
+    let index = &blob[at.offset as usize..blob.len() - 112];
+    assert_eq!(footer[96..104], xxh3_64(index).to_le_bytes());
+    assert!(blob::open_unchecked(&blob).is_err(), "it is no whole blob");
+}
+
+proptest! {
+    #[test]
+    fn no_flipped_bit_goes_unnoticed_and_none_panics(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let (raw, contents) = sample();
+        let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+        let good = ready(&contents, &blob);
+        let mut bad = blob.clone();
+        bad[at.index(blob.len())] ^= 1 << bit;
+        prop_assert!(open_as(&good, &bad).is_err());
+        // Nor where the record is as wrong as the blob: what opens tells the same.
+        if let Ok(opened) = open(&contents, &bad) {
+            assert_same(&opened.sym_caches(), raw.as_slice(), "a flipped bit");
+        }
+    }
+
+    #[test]
+    fn a_truncated_blob_is_refused(length in any::<prop::sample::Index>()) {
+        let (raw, contents) = sample();
+        let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+        let bad = &blob[..length.index(blob.len())];
+        prop_assert!(open_as(&ready(&contents, &blob), bad).is_err());
+        prop_assert!(open(&contents, bad).is_err());
+    }
+
+    #[test]
+    fn hostile_tables_are_refused_or_answer_without_panic(at in any::<prop::sample::Index>(), number in any::<u32>()) {
+        let (raw, contents) = sample();
+        let mut bad = AlignedBytes::zeroed(raw.as_slice().len() as u64).unwrap();
+        bad.as_mut_slice().copy_from_slice(raw.as_slice());
+        let at = at.index(raw.as_slice().len() / 4) * 4;
+        bad.as_mut_slice()[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        if let Ok(blob) = seal(bad.as_slice(), &contents, SMALL) {
+            let opened = open(&contents, &blob).unwrap();
+            assert_same(&opened.sym_caches(), bad.as_slice(), "hostile tables");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Opening what a request looks up in: a whole blob, or of a sliced one the index and those slices that are needed.
+//!
+//! Two reads, one after the other, of a sliced blob that nobody remembers: its index, then all slices side by side. One of a blob
+//! that is small.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::memory::{Memory, Opened, Part};
+use crate::cache::{Kind, Ready};
+use crate::debuginfo::{BlobFault, OpenCache, Slice, SliceIndex, SlicedCache};
+use crate::domain::Arch;
+use crate::ports::{BlobStore, StoreError};
+use crate::symbolicate::{LookupCache, ReadCounts};
+
+/// Slices of one blob that are read at a time.
+const SLICES_IN_FLIGHT: usize = 16;
+
+/// Blobs up to this size, in bytes, are read at once: a second read would take longer than the bytes.
+const SMALL_BLOB: u64 = 256 << 10;
+
+/// What is opened for a lookup.
+#[derive(Clone, Debug)]
+pub(super) enum Open {
+    /// All of a blob.
+    Whole(OpenCache),
+    /// Those slices that the addresses of the request need.
+    Sliced(SlicedCache),
+}
+
+/// Why a blob cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("the blob is gone")]
+    Gone,
+    #[error(transparent)]
+    Fault(#[from] BlobFault),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Opens blobs for one request, and counts what that takes.
+#[derive(Debug)]
+pub(super) struct Opening<'a> {
+    /// The bucket of derived caches.
+    caches: &'a dyn BlobStore,
+    /// What this instance remembers.
+    memory: &'a Memory,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    remembered: AtomicU64,
+}
+
+impl<'a> Opening<'a> {
+    pub(super) fn new(caches: &'a dyn BlobStore, memory: &'a Memory) -> Self {
+        Self {
+            caches,
+            memory,
+            reads: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            remembered: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns what was read so far, and what needed no read.
+    pub(super) fn counts(&self) -> ReadCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ReadCounts {
+            reads: count(&self.reads),
+            bytes: count(&self.bytes),
+            remembered: count(&self.remembered),
+        }
+    }
+
+    /// Opens a blob, so far as is needed to look up the addresses that `needed` returns for an object of an architecture.
+    pub(super) async fn open(
+        &self,
+        kind: Kind,
+        ready: &Ready,
+        needed: impl Fn(Arch) -> Vec<u64>,
+    ) -> Result<Open, ReadError> {
+        let opened = match ready.blob.index {
+            None => self.whole(kind, ready).await,
+            Some(_) => self.sliced(kind, ready, needed).await,
+        };
+        if opened.is_err() {
+            self.memory.forget_index(&ready.blob.path);
+        }
+        opened
+    }
+
+    async fn whole(&self, kind: Kind, ready: &Ready) -> Result<Open, ReadError> {
+        let part = Part {
+            path: ready.blob.path.clone(),
+            slice: None,
+        };
+        let open = async {
+            let blob = self.read(&part.path, None).await?;
+            Ok(Opened::Whole(OpenCache::open(kind, ready, blob)?))
+        };
+        match self.opened(&part, open).await? {
+            Opened::Whole(cache) => Ok(Open::Whole(cache)),
+            Opened::Slice(_) => Err(BlobFault::Mismatch("layout").into()),
+        }
+    }
+
+    async fn sliced(
+        &self,
+        kind: Kind,
+        ready: &Ready,
+        needed: impl Fn(Arch) -> Vec<u64>,
+    ) -> Result<Open, ReadError> {
+        let path = &ready.blob.path;
+        let at = ready.blob.index.ok_or(BlobFault::Mismatch("layout"))?;
+        let whole = OnceLock::new();
+        let index = self.memory.index(path, async {
+            let end = at.offset.saturating_add(at.length);
+            let bytes = match ready.blob.bytes {
+                ..=SMALL_BLOB => {
+                    let blob = self.read(path, None).await?;
+                    let bytes = part_of(&blob, at.offset..end);
+                    let _ = whole.set(blob);
+                    bytes
+                }
+                _ => self.read(path, Some(at.offset..end)).await?,
+            };
+            Ok::<_, ReadError>(SliceIndex::open(kind, ready, &bytes)?)
+        });
+        let index = index.await?;
+        let mut numbers: Vec<u32> = needed(index.arch())
+            .into_iter()
+            .filter_map(|address| index.slice_of(address))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let slices = stream::iter(numbers)
+            .map(|number| self.slice(path, &index, number, whole.get()))
+            .buffered(SLICES_IN_FLIGHT)
+            .try_collect()
+            .await?;
+        Ok(Open::Sliced(SlicedCache { index, slices }))
+    }
+
+    async fn slice(
+        &self,
+        path: &str,
+        index: &SliceIndex,
+        number: u32,
+        whole: Option<&Bytes>,
+    ) -> Result<(u32, Slice), ReadError> {
+        let part = Part {
+            path: path.to_owned(),
+            slice: Some(number),
+        };
+        let open = async {
+            let range = index.range(number).unwrap_or_default();
+            let frame = match whole {
+                Some(blob) => part_of(blob, range),
+                None => self.read(path, Some(range)).await?,
+            };
+            Ok(Opened::Slice(index.open_slice(number, &frame)?))
+        };
+        match self.opened(&part, open).await? {
+            Opened::Slice(slice) => Ok((number, slice)),
+            Opened::Whole(_) => Err(BlobFault::Mismatch("layout").into()),
+        }
+    }
+
+    /// Opens a part, unless it is remembered.
+    async fn opened(
+        &self,
+        part: &Part,
+        open: impl Future<Output = Result<Opened, ReadError>>,
+    ) -> Result<Opened, ReadError> {
+        let mut is_remembered = true;
+        let open = async {
+            is_remembered = false;
+            open.await
+        };
+        let opened = self.memory.opened(part, open).await;
+        self.remembered
+            .fetch_add(u64::from(is_remembered), Ordering::Relaxed);
+        opened
+    }
+
+    async fn read(&self, path: &str, range: Option<Range<u64>>) -> Result<Bytes, ReadError> {
+        let bytes = self.caches.get(path, range).await?.ok_or(ReadError::Gone)?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(bytes)
+    }
+}
+
+/// Returns a range of a blob, so far as it is there.
+fn part_of(blob: &Bytes, range: Range<u64>) -> Bytes {
+    let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(blob.len());
+    let (start, end) = (within(range.start), within(range.end));
+    blob.slice(start.min(end)..end)
+}
+
+impl Open {
+    /// Returns what addresses are looked up in; `None` where it is of another kind than the record says.
+    pub(super) fn lookup_cache(&self, kind: Kind) -> Option<LookupCache<'_>> {
+        match (self, kind) {
+            (Self::Whole(cache), Kind::PpdbCache) => cache.ppdb_cache().map(LookupCache::Ppdb),
+            (Self::Whole(cache), Kind::SymCache | Kind::CfiCache) => {
+                Some(LookupCache::Sym(cache.sym_cache()?.into()))
+            }
+            (Self::Sliced(cache), _) => Some(LookupCache::Sym(cache.sym_caches())),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Sliced caches: what a request reads of a large one, and what becomes of one that cannot be read.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symdepot::cache::{Item, Kind, Lane, Revision, Stored, current_version};
+use symdepot::domain::Scope;
+use symdepot::flows::symbolicate::Answer;
+use symdepot::ports::{RecordStore, Replaced};
+use symdepot::symbolicate::Stats;
+use symdepot_tests::harness::{
+    Crash, World, fixture, fixture_text, function_names, in_module, sample_crash,
+};
+
+const DEBUG_ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
+
+/// Functions of the large module.
+const FUNCTIONS: u64 = 120_000;
+
+/// Bytes of each of them, in two lines.
+const FUNCTION_BYTES: u64 = 32;
+
+/// A Breakpad file with so many functions that their SymCache has many slices.
+fn large_file() -> Vec<u8> {
+    let mut text = "MODULE Linux x86_64 502FC0A51EC13E479998684FA139DCA70 large\n".to_owned();
+    for file in 0..300 {
+        let _ = writeln!(text, "FILE {file} /build/large/src/part_{file}/source.cc");
+    }
+    for number in 0..FUNCTIONS {
+        let (start, half, file) = (number * FUNCTION_BYTES, FUNCTION_BYTES / 2, number % 300);
+        let _ = writeln!(text, "FUNC {start:x} {FUNCTION_BYTES:x} 0 {}", name(number));
+        let _ = writeln!(text, "{start:x} {half:x} 7 {file}");
+        let _ = writeln!(text, "{:x} {half:x} 8 {file}", start + half);
+    }
+    text.into_bytes()
+}
+
+fn name(function: u64) -> String {
+    format!("large::part_{}::function_{function}", function % 300)
+}
+
+/// A crash in these functions.
+fn crash(functions: &[u64]) -> Crash {
+    let addresses: Vec<u64> = functions
+        .iter()
+        .map(|function| function * FUNCTION_BYTES + 4)
+        .collect();
+    in_module(json!({"type": "elf", "debug_id": DEBUG_ID}), &addresses)
+}
+
+/// Functions that lie far from each other.
+fn spread(count: u64) -> Vec<u64> {
+    (0..count).map(|n| n * 7919 % FUNCTIONS).collect()
+}
+
+async fn with_a_large_module(memory_bytes: u64) -> World {
+    let world = World::with(|settings| settings.memory_cache_bytes = memory_bytes);
+    let event = world.put("global/large.sym", large_file());
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    world
+}
+
+/// Answers at once; returns the names and what it took.
+async fn answered(instance: &World, crash: &Crash) -> (Vec<String>, Stats) {
+    let answer = instance.answer(crash, &Scope::Global, Duration::ZERO).await;
+    match answer {
+        Ok(Answer::Completed(completed, stats)) => (function_names(&completed), stats),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stack_reads_the_index_and_the_slices_that_it_lies_in_and_later_nothing() {
+    let world = with_a_large_module(64 << 20).await;
+    let blob = blob_bytes(&world);
+    assert!(blob > 3 << 19, "{blob}");
+    let functions = spread(30);
+    let names: Vec<String> = functions.iter().map(|number| name(*number)).collect();
+    let instance = world.another_instance();
+    let (found, stats) = answered(&instance, &crash(&functions)).await;
+    assert_eq!(found, names);
+    // The index, and a slice a frame at most.
+    assert!((2..=31).contains(&stats.reads.reads), "{stats:?}");
+    // A slice of 2,000 ranges has some 20 KB of this module.
+    assert!(stats.reads.bytes < 31 * (24 << 10), "{stats:?}");
+    assert!(stats.reads.bytes * 3 < blob, "{stats:?} of {blob}");
+    let (found, again) = answered(&instance, &crash(&functions)).await;
+    assert_eq!(found, names);
+    assert_eq!((again.reads.reads, again.reads.bytes), (0, 0));
+    assert_eq!(again.reads.remembered, stats.reads.reads - 1);
+    // Others of the same module need its index no more.
+    let (found, other) = answered(&instance, &crash(&[functions[0] + 1])).await;
+    assert_eq!(
+        (found, other.reads.reads),
+        (vec![name(functions[0] + 1)], 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_that_lie_together_read_one_slice() {
+    let world = with_a_large_module(64 << 20).await;
+    let functions: Vec<u64> = (15_000..15_030).collect();
+    let (found, stats) = answered(&world.another_instance(), &crash(&functions)).await;
+    assert_eq!(
+        found,
+        functions
+            .iter()
+            .map(|number| name(*number))
+            .collect::<Vec<_>>()
+    );
+    assert!((2..=3).contains(&stats.reads.reads), "{stats:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_that_memory_has_no_room_for_are_read_again_and_answers_stay_right() {
+    let world = with_a_large_module(300 << 10).await;
+    let instance = world.another_instance();
+    for round in 0..4 {
+        let functions: Vec<u64> = spread(30)
+            .iter()
+            .map(|number| (number + round * 500) % FUNCTIONS)
+            .collect();
+        let (found, _) = answered(&instance, &crash(&functions)).await;
+        assert_eq!(
+            found,
+            functions
+                .iter()
+                .map(|number| name(*number))
+                .collect::<Vec<_>>()
+        );
+        assert!(instance.symbolicator().memory.bytes() <= 300 << 10);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_that_is_not_what_the_index_says_is_never_used_and_built_again() {
+    let world = with_a_large_module(64 << 20).await;
+    let functions = spread(30);
+    let path = blob_path(&world);
+    let mut damaged = world.caches.peek(&path).unwrap().to_vec();
+    damaged[..200_000].fill(7);
+    world.caches.overwrite(&path, damaged);
+    let instance = world.another_instance();
+    let answer = instance.symbolicate(&crash(&functions)).await;
+    assert_eq!(
+        function_names(&answer),
+        functions
+            .iter()
+            .map(|number| name(*number))
+            .collect::<Vec<_>>()
+    );
+    assert_ne!(blob_path(&world), path, "it was derived again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_is_not_what_the_record_says_is_never_used_and_built_again() {
+    for damage in ["bits", "length"] {
+        let world = with_a_large_module(64 << 20).await;
+        let path = blob_path(&world);
+        let mut damaged = world.caches.peek(&path).unwrap().to_vec();
+        let end = damaged.len();
+        match damage {
+            "bits" => damaged[end - 300] ^= 1,
+            _ => damaged.truncate(end - 40),
+        }
+        world.caches.overwrite(&path, damaged);
+        let answer = world.another_instance().symbolicate(&crash(&[7])).await;
+        assert_eq!(function_names(&answer), [name(7)], "{damage}");
+        assert_ne!(blob_path(&world), path, "{damage}: it was derived again");
+    }
+}
+
+/// Has the SymCache of the sample be what the version before made of it: a whole blob.
+async fn make_whole(world: &World) {
+    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == Kind::SymCache);
+    let mut items = world.records.items().into_iter();
+    let (key, stored) = items.find(|(_, stored)| is_it(&stored.item)).unwrap();
+    let mut ready: Value =
+        serde_json::from_str(&fixture_text("golden/symcache-v1.ready.json")).unwrap();
+    let mut item = serde_json::to_value(&stored.item).unwrap();
+    ready["made_from"] = item["ready"]["made_from"].take();
+    let path = ready["blob"]["path"].as_str().unwrap().to_owned();
+    item["ready"] = ready;
+    let older = Stored {
+        revision: Revision::from_random(7),
+        item: serde_json::from_value(item).unwrap(),
+    };
+    let replaced = world
+        .records
+        .replace(&key, Some(&stored.revision), &older)
+        .await;
+    assert_eq!(replaced.unwrap(), Replaced::Done);
+    world
+        .caches
+        .overwrite(&path, fixture("golden/symcache-v1.blob"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refresh_lane() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let (expected, _) = answered(&world.another_instance(), &sample_crash()).await;
+    make_whole(&world).await;
+    let (found, stats) = answered(&world.another_instance(), &sample_crash()).await;
+    assert_eq!(found, expected);
+    assert_eq!(stats.reads.reads, 1);
+    let sent = world.lanes.sent();
+    assert_eq!((sent.len(), sent[0].message.lane), (1, Lane::Refresh));
+    world.settle().await;
+    assert_eq!(ready(&world)["version"], current_version(Kind::SymCache));
+    let entry = world.entry("global", crate::CRASH, Kind::SymCache).unwrap();
+    assert_eq!(
+        entry.older().unwrap().version,
+        1,
+        "for builds that know no better"
+    );
+    let (found, _) = answered(&world.another_instance(), &sample_crash()).await;
+    assert_eq!(found, expected);
+    world.check();
+}
+
+/// Returns the fields of the ready SymCache, as they are stored.
+fn ready(world: &World) -> Value {
+    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == Kind::SymCache);
+    let mut items = world
+        .records
+        .items()
+        .into_iter()
+        .map(|(_, stored)| stored.item);
+    serde_json::to_value(items.find(is_it).unwrap()).unwrap()["ready"].clone()
+}
+
+fn blob_path(world: &World) -> String {
+    ready(world)["blob"]["path"].as_str().unwrap().to_owned()
+}
+
+fn blob_bytes(world: &World) -> u64 {
+    ready(world)["blob"]["bytes"].as_u64().unwrap()
+}

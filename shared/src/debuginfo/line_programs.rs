@@ -10,6 +10,10 @@
 //!
 //! Source of the format: DWARF 5, section 6.2 (and 6.2.4 of DWARF 2 to 4 for the headers).
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
@@ -17,35 +21,90 @@ const LNS_SET_BASIC_BLOCK: u8 = 7;
 const LNE_END_SEQUENCE: u8 = 1;
 const LNE_SET_ADDRESS: u8 = 2;
 
+/// Sections of a debug file that are large, and compressed as a rule.
+const LARGE_SECTIONS: [&str; 8] = [
+    "debug_info",
+    "debug_str",
+    "debug_line",
+    "debug_ranges",
+    "debug_rnglists",
+    "debug_line_str",
+    "debug_str_offsets",
+    "debug_addr",
+];
+
+/// Threads that decompress sections.
+const THREADS: usize = 2;
+
 /// Opens a debug session on an object whose line programs are mended.
 pub(super) fn debug_session<'d>(
     object: &ElfObject<'d>,
 ) -> Result<DwarfDebugSession<'d>, DwarfError> {
     let load_address = i64::try_from(object.load_address()).unwrap_or_default();
-    DwarfDebugSession::parse(
-        &Mended(object),
-        object.symbol_map(),
-        load_address,
-        object.kind(),
-    )
+    let mended = Mended {
+        object,
+        decompressed: Mutex::new(decompressed(object)),
+    };
+    DwarfDebugSession::parse(&mended, object.symbol_map(), load_address, object.kind())
 }
 
 /// An object with mended line programs.
-struct Mended<'a, 'd>(&'a ElfObject<'d>);
+struct Mended<'a, 'd> {
+    object: &'a ElfObject<'d>,
+    /// Sections that nobody has asked for yet.
+    decompressed: Mutex<Sections<'d>>,
+}
+
+type Sections<'d> = HashMap<&'static str, DwarfSection<'d>>;
+
+/// Decompresses the large sections side by side, the largest first: one after the other that takes a fifth of the time that a
+/// large file takes in all.
+fn decompressed<'d>(object: &ElfObject<'d>) -> Sections<'d> {
+    let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
+    let mut names = LARGE_SECTIONS;
+    names.sort_by_key(|name| std::cmp::Reverse(length(name)));
+    let left = Mutex::new(names.into_iter());
+    let sections = Mutex::new(HashMap::new());
+    let decompress = || {
+        loop {
+            // A lock that is taken in the head of a loop would be held in its body.
+            let next = lock(&left).next();
+            let Some(name) = next else { break };
+            if let Some(section) = object.section(name) {
+                lock(&sections).insert(name, section);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        // Without more threads this one does it all.
+        for _ in 1..THREADS {
+            let _ = thread::Builder::new().spawn_scoped(scope, decompress);
+        }
+        decompress();
+    });
+    sections
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl<'d> Dwarf<'d> for Mended<'_, 'd> {
     fn endianity(&self) -> Endian {
-        self.0.endianity()
+        self.object.endianity()
     }
 
     fn raw_section(&self, name: &str) -> Option<DwarfSection<'d>> {
-        self.0.raw_section(name)
+        self.object.raw_section(name)
     }
 
     fn section(&self, name: &str) -> Option<DwarfSection<'d>> {
-        let mut section = self.0.section(name)?;
+        let decompressed = lock(&self.decompressed).remove(name);
+        let mut section = decompressed.or_else(|| self.object.section(name))?;
         if name == "debug_line" {
-            let little_endian = self.0.endianity() == Endian::Little;
+            let little_endian = self.object.endianity() == Endian::Little;
             let faults = faults(&section.data, little_endian);
             if !faults.is_empty() {
                 let data = section.data.to_mut();

@@ -218,21 +218,35 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Returns the addresses that the frames of one wanted cache are looked up at, counted from the start of their module.
-pub(super) fn addresses(request: &Request, plan: &Plan, place: usize, arch: Arch) -> Vec<u64> {
-    let mut addresses = Vec::new();
-    for stacktrace in &request.stacktraces {
-        for (frame, position) in stacktrace::positions(stacktrace, request.options.frame_order) {
-            let index = plan.space.module_of(frame);
-            let Some(index) = index.filter(|index| plan.place_of(*index) == Some(place)) else {
-                continue;
-            };
+/// Returns the addresses that frames of a module are looked up at, counted from its start.
+pub(super) fn addresses(
+    request: &Request,
+    module: usize,
+    frames: &[(usize, usize)],
+    arch: Arch,
+) -> Vec<u64> {
+    let order = request.options.frame_order;
+    let mut addresses = Vec::with_capacity(frames.len());
+    let mut last: Option<(usize, Position<'_>)> = None;
+    for (number, at) in frames {
+        let Some(stacktrace) = request.stacktraces.get(*number) else {
+            continue;
+        };
+        let of_it = match last {
+            Some((known, position)) if known == *number => position,
+            _ => Position::first_of(stacktrace),
+        };
+        last = Some((*number, of_it));
+        let position = Position {
+            index: stacktrace::counted(order, stacktrace.frames.len(), *at),
+            ..of_it
+        };
+        let found = stacktrace.frames.get(*at).zip(request.modules.get(module));
+        let address = found.and_then(|(frame, of_module)| {
             let situation = situation(request, frame, &position);
-            let module = request.modules.get(index);
-            let address =
-                module.and_then(|module| Address::of(frame, index, module, arch, &situation));
-            addresses.extend(address.map(|address| address.relative));
-        }
+            Address::of(frame, module, of_module, arch, &situation)
+        });
+        addresses.extend(address.map(|address| address.relative));
     }
     addresses
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::frame;
 use super::modules::AddressSpace;
-use crate::api::symbolicator::Request;
+use crate::api::symbolicator::{Request, Stacktrace};
 use crate::cache::Kind;
 use crate::domain::{Arch, ObjectId, ObjectType};
 
@@ -15,6 +15,8 @@ pub struct Plan {
     wanted: Vec<Wanted>,
     /// By the module's index in the request: its place in `wanted`.
     by_module: Vec<Option<usize>>,
+    /// By the module's index in the request: the frames that lie in it, as indices of their stack trace and within it.
+    frames: Vec<Vec<(usize, usize)>>,
 }
 
 /// A cache that frames are looked up in.
@@ -44,14 +46,12 @@ pub struct Wanted {
 /// ```
 pub fn plan(request: &Request) -> Plan {
     let space = AddressSpace::new(&request.modules);
-    let mut used = vec![false; request.modules.len()];
-    for frame in request
-        .stacktraces
-        .iter()
-        .flat_map(|stacktrace| &stacktrace.frames)
-    {
-        if let Some(module) = space.module_of(frame) {
-            used[module] = true;
+    let mut frames = vec![Vec::new(); request.modules.len()];
+    for (stacktrace, Stacktrace { frames: of_it, .. }) in request.stacktraces.iter().enumerate() {
+        for (index, frame) in of_it.iter().enumerate() {
+            if let Some(module) = space.module_of(frame) {
+                frames[module].push((stacktrace, index));
+            }
         }
     }
 
@@ -62,7 +62,7 @@ pub fn plan(request: &Request) -> Plan {
         .modules
         .iter()
         .enumerate()
-        .filter(|(index, _)| used[*index])
+        .filter(|(index, _)| !frames[*index].is_empty())
     {
         let object_id = module.object_id();
         let place = *places.entry(object_id).or_insert_with_key(|object_id| {
@@ -84,6 +84,7 @@ pub fn plan(request: &Request) -> Plan {
         space,
         wanted,
         by_module,
+        frames,
     }
 }
 
@@ -96,7 +97,18 @@ impl Plan {
     /// Returns the addresses that are looked up in a wanted cache, by its place, of an object of this architecture: so much of it is
     /// needed, and no more.
     pub fn addresses(&self, request: &Request, place: usize, arch: Arch) -> Vec<u64> {
-        frame::addresses(request, self, place, arch)
+        let modules = self.wanted.get(place).map(|wanted| &*wanted.modules);
+        let mut addresses = Vec::new();
+        for module in modules.unwrap_or_default() {
+            let frames = self.frames.get(*module);
+            addresses.extend(frame::addresses(
+                request,
+                *module,
+                frames.map_or(&[], Vec::as_slice),
+                arch,
+            ));
+        }
+        addresses
     }
 
     /// Returns the place in [`Plan::wanted`] of the cache for a module; `None` for one that no frame lies in.

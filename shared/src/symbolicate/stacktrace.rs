@@ -50,24 +50,35 @@ pub(super) fn complete<'a>(
 }
 
 /// Returns the frames of a stack trace, from the callee to the caller, and where each is.
-pub(super) fn positions(
+fn positions(
     stacktrace: &Stacktrace,
     order: FrameOrder,
 ) -> impl Iterator<Item = (&Frame, Position<'_>)> {
-    let default_adjustment = Adjustment::default_of(&stacktrace.frames);
     let count = stacktrace.frames.len();
+    let first = Position::first_of(stacktrace);
     (0..count).map(move |index| {
-        let at = match order {
-            FrameOrder::CallerFirst => count - 1 - index,
-            FrameOrder::CalleeFirst => index,
-        };
-        let position = Position {
-            index,
-            default_adjustment,
-            registers: &stacktrace.registers,
-        };
-        (&stacktrace.frames[at], position)
+        let frame = &stacktrace.frames[counted(order, count, index)];
+        (frame, Position { index, ..first })
     })
+}
+
+/// Returns the place of a frame, counted from the callee, by its index in a stack trace of so many frames; or the other way round.
+pub(super) fn counted(order: FrameOrder, count: usize, index: usize) -> usize {
+    match order {
+        FrameOrder::CallerFirst => count.saturating_sub(index + 1),
+        FrameOrder::CalleeFirst => index,
+    }
+}
+
+impl<'a> Position<'a> {
+    /// Returns the position of the callee.
+    pub(super) fn first_of(stacktrace: &'a Stacktrace) -> Self {
+        Self {
+            index: 0,
+            default_adjustment: Adjustment::default_of(&stacktrace.frames),
+            registers: &stacktrace.registers,
+        }
+    }
 }
 
 /// Tells whether a frame was found by searching the stack, and nothing says that it is code.

@@ -29,6 +29,8 @@ const PIECE: usize = 8 << 20;
 struct Ours {
     took: Duration,
     peak_bytes: u64,
+    /// The blob of the SymCache.
+    symcache_bytes: u64,
 }
 
 /// Derives the caches of a file by our parser process and by a plain process, in turn, and compares the medians.
@@ -75,6 +77,16 @@ pub async fn against_plain(
         |sizes: plain::Sizes| format!("{} → {}", bytes(sizes.raw), bytes(sizes.compressed));
     report.add(&group, Row::new("SymCache, raw → zstd", shrinks(symcache)));
     report.add(&group, Row::new("CFI cache, raw → zstd", shrinks(cficache)));
+    let stored = our_runs.first().map_or(0, |run| run.symcache_bytes);
+    let share = stored as f64 / symcache.raw.max(1) as f64;
+    report.add(
+        &group,
+        Row::new(
+            format!("SymCache in slices: {}, to the plain one", bytes(stored)),
+            ratio(share),
+        )
+        .target("≤ 0.35 ×", share <= 0.35),
+    );
     report.add(
         &group,
         Row::new("plain symbolic, one process", format!("{plain_time:.2} s")),
@@ -124,6 +136,7 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     }
     drop(data);
 
+    let mut symcache_bytes = 0;
     let began = Instant::now();
     let mut session = deriver.open(dif, false).await?;
     let inspection = session.inspect().await?;
@@ -137,10 +150,13 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
             .map(job)
             .collect();
         for answer in session.derive(index, &jobs).await? {
-            answer.map_err(|missing| BenchError::Dif {
+            let derived = answer.map_err(|missing| BenchError::Dif {
                 path: path.to_owned(),
                 reason: missing.detail,
             })?;
+            if derived.kind == Kind::SymCache {
+                symcache_bytes += derived.blob.len() as u64;
+            }
         }
     }
     let took = began.elapsed();
@@ -155,7 +171,11 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
         .iter()
         .find(is_parser)
         .map_or(0, |process| process.memory().1);
-    Ok(Ours { took, peak_bytes })
+    Ok(Ours {
+        took,
+        peak_bytes,
+        symcache_bytes,
+    })
 }
 
 /// Uploads a debug file to a stack, and says what the whole invocation took.

@@ -5,7 +5,7 @@
 //! 2. [`deriving`]: their caches are derived by our parser process and by one plain process ([`plain`]); time and memory
 //!    of the one are held against those of the other.
 //! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by `eu-addr2line` ([`oracle`]).
-//! 4. [`latency`] and [`startup`]: what requests and starts take.
+//! 4. [`slices`], [`latency`] and [`startup`]: what cold stacks read; what requests and starts take.
 //!
 //! Everything is printed as it is known, and as one table at the end ([`report`]).
 
@@ -17,6 +17,7 @@ pub mod packages;
 pub mod plain;
 pub mod program;
 pub mod report;
+pub mod slices;
 pub mod startup;
 
 use std::path::PathBuf;
@@ -217,6 +218,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         .await?;
     }
     if let Some((program, _)) = programs.last() {
+        slices::measure(stack.client(), program, arguments.seed, &mut report).await?;
         latency::measure(&stack, program, arguments, &mut report).await?;
     }
     startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;

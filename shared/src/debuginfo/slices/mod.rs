@@ -75,7 +75,7 @@ struct SealedSlice {
     frame: Vec<u8>,
 }
 
-/// Cuts a SymCache, and seals the slices as a blob. One thread cuts, another compresses.
+/// Cuts a SymCache, and seals the slices as a blob. One thread cuts; another compresses, and opens each slice as a reader will.
 pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Vec<u8>, Failure> {
     validate(raw, contents.debug_id).map_err(|problem| {
         malformed(format!(
@@ -85,7 +85,8 @@ pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Ve
     let tables = Tables::read(raw).ok_or_else(|| malformed("it cannot be cut".to_owned()))?;
     let sealed = thread::scope(|scope| {
         let (cuts, received) = sync_channel(WAITING_SLICES);
-        let sealing = thread::Builder::new().spawn_scoped(scope, move || seal_slices(&received))?;
+        let seal = move || seal_slices(&received, contents.debug_id);
+        let sealing = thread::Builder::new().spawn_scoped(scope, seal)?;
         for cut in Cutter::new(tables, bounds) {
             // Nobody listens any more only if the other thread failed: it says why.
             if cuts.send(cut).is_err() {
@@ -98,7 +99,10 @@ pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Ve
     Ok(assemble(sealed, contents))
 }
 
-fn seal_slices(cuts: &Receiver<Cut>) -> Result<Vec<SealedSlice>, Failure> {
+fn seal_slices(
+    cuts: &Receiver<Cut>,
+    debug_id: Option<DebugId>,
+) -> Result<Vec<SealedSlice>, Failure> {
     let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
     let mut sealed = Vec::new();
     for Cut { start, raw } in cuts {
@@ -108,13 +112,47 @@ fn seal_slices(cuts: &Receiver<Cut>) -> Result<Vec<SealedSlice>, Failure> {
                 "what there is at {start:#x} takes {raw_length} bytes"
             )));
         }
+        let frame = compressor.compress(&raw)?;
+        try_out(start, &frame, raw_length, debug_id).map_err(|fault| {
+            malformed(format!("what was derived cannot be loaded again: {fault}"))
+        })?;
         sealed.push(SealedSlice {
             start,
             raw_length,
-            frame: compressor.compress(&raw)?,
+            frame,
         });
     }
     Ok(sealed)
+}
+
+/// Opens a frame, and looks up its first address, as a reader will.
+fn try_out(
+    start: u32,
+    frame: &[u8],
+    raw_length: u64,
+    debug_id: Option<DebugId>,
+) -> Result<(), BlobFault> {
+    const CALLS: usize = 1024;
+    let slice = open_frame(frame, raw_length, debug_id)?;
+    if let Some(cache) = slice.sym_cache() {
+        for location in cache.lookup(start.into()).take(CALLS) {
+            let _ = (
+                location.function().name(),
+                location.file().map(|file| file.full_path()),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn open_frame(
+    frame: &[u8],
+    raw_length: u64,
+    debug_id: Option<DebugId>,
+) -> Result<Slice, BlobFault> {
+    let raw = blob::decompress(frame, raw_length)?;
+    validate(raw.as_slice(), debug_id).map_err(BlobFault::Cache)?;
+    Ok(Slice { raw: Arc::new(raw) })
 }
 
 fn assemble(sealed: Vec<SealedSlice>, contents: &Contents) -> Vec<u8> {
@@ -269,27 +307,7 @@ impl SliceIndex {
         if xxh3_64(frame) != slice.hash {
             return Err(BlobFault::Checksum);
         }
-        let raw = blob::decompress(frame, slice.raw_length)?;
-        validate(raw.as_slice(), self.contents.debug_id).map_err(BlobFault::Cache)?;
-        Ok(Slice { raw: Arc::new(raw) })
-    }
-
-    /// Opens all slices of a blob, one after the other; `look` is given each, and the first address that it answers for.
-    pub(super) fn for_each_slice(
-        &self,
-        blob: &[u8],
-        mut look: impl FnMut(u64, &SymCache<'_>),
-    ) -> Result<(), BlobFault> {
-        for (number, slice) in (0..).zip(self.slices.iter()) {
-            let to_index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
-            let range = slice.range();
-            let frame = blob.get(to_index(range.start)..to_index(range.end));
-            let opened = self.open_slice(number, frame.unwrap_or_default())?;
-            if let Some(cache) = opened.sym_cache() {
-                look(slice.start.into(), &cache);
-            }
-        }
-        Ok(())
+        open_frame(frame, slice.raw_length, self.contents.debug_id)
     }
 
     /// Returns how many slices there are.

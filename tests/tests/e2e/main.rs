@@ -9,6 +9,7 @@
 )]
 
 mod chaos;
+mod copies;
 mod cost;
 mod crash;
 mod hostile;

@@ -1,6 +1,7 @@
 //! Symbol servers that do not answer, or slowly: who is spared, and that nobody waits for them.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::json;
@@ -32,6 +33,22 @@ fn places_of(number: u32) -> [String; 2] {
     [format!("{path}.debug"), path]
 }
 
+/// Has the server fail for so many modules.
+fn fail_for(world: &World, modules: Range<u32>, cause: Cause) {
+    for place in modules.flat_map(places_of) {
+        world.servers.fail(&at(&place), failure(cause, None));
+    }
+}
+
+/// Has as many visits fail as it takes until nobody asks the server.
+async fn make_it_rest(world: &World, cause: Cause) {
+    let modules = 0..SourceHealth::FAILURES_TO_OPEN;
+    fail_for(world, modules.clone(), cause);
+    for number in modules {
+        status(world, &crash_in(number)).await;
+    }
+}
+
 /// What the fleet knows of the only server.
 fn health(world: &World) -> Option<SourceHealth> {
     let key = ItemKey::health(&SourceKey::configured(&source("company", "")));
@@ -55,13 +72,7 @@ async fn status(world: &World, crash: &Crash) -> ModuleStatus {
 #[tokio::test(start_paused = true)]
 async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobody_waits_for_it() {
     let world = world();
-    for number in 0..1000 {
-        for place in places_of(number) {
-            world
-                .servers
-                .fail(&at(&place), failure(Cause::Timeout, None));
-        }
-    }
+    fail_for(&world, 0..1000, Cause::Timeout);
     let began = world.now();
     let mut timeouts = 0;
     for number in 0..1000 {
@@ -112,14 +123,7 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
 #[tokio::test(start_paused = true)]
 async fn a_source_that_answers_again_is_asked_again() {
     let world = world();
-    for number in 0..5 {
-        for place in places_of(number) {
-            world
-                .servers
-                .fail(&at(&place), failure(Cause::DownloadFailed, None));
-        }
-        status(&world, &crash_in(number)).await;
-    }
+    make_it_rest(&world, Cause::DownloadFailed).await;
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     let refused = world.another_instance().symbolicate(&sample_crash()).await;
     assert_eq!(
@@ -141,13 +145,7 @@ async fn a_source_that_answers_again_is_asked_again() {
 #[tokio::test(start_paused = true)]
 async fn one_visit_finds_out_for_all_whether_a_source_answers_again() {
     let world = world();
-    for number in 0..30 {
-        for place in places_of(number) {
-            world
-                .servers
-                .fail(&at(&place), failure(Cause::Timeout, None));
-        }
-    }
+    fail_for(&world, 0..30, Cause::Timeout);
     for number in 0..5 {
         status(&world, &crash_in(number)).await;
     }
@@ -173,14 +171,7 @@ async fn what_is_ready_is_used_while_its_source_does_not_answer_and_nobody_asks_
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     assert_eq!(status(&world, &sample_crash()).await, ModuleStatus::Found);
     world.pass(MINUTE * 70).await;
-    for number in 0..5 {
-        for place in places_of(number) {
-            world
-                .servers
-                .fail(&at(&place), failure(Cause::Timeout, None));
-        }
-        status(&world, &crash_in(number)).await;
-    }
+    make_it_rest(&world, Cause::Timeout).await;
     world.servers.take_asked();
     let instance = world.another_instance();
     let answer = instance
@@ -211,14 +202,7 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
     let waiting = ask(100).await;
     let given_up = ask(101).await;
     world.pass(Duration::from_secs(25)).await;
-    for number in 0..5 {
-        for place in places_of(number) {
-            world
-                .servers
-                .fail(&at(&place), failure(Cause::Timeout, None));
-        }
-        status(&world, &crash_in(number)).await;
-    }
+    make_it_rest(&world, Cause::Timeout).await;
     world.servers.take_asked();
     for sent in &waiting {
         world.serve(&sent.message).await.unwrap();

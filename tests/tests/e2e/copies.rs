@@ -1,0 +1,26 @@
+//! Copies of what symbol servers had: they outlive the server.
+
+use crate::symbol_server::{DEBUG_FILE, SymbolServer};
+use crate::{Running, bytes_of, crash};
+
+#[tokio::test]
+async fn what_a_server_had_is_derived_anew_from_our_copy_when_the_server_is_gone() {
+    let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
+    let running =
+        Running::start_with(|options| server.sought_by(options).variable("DERIVED_MAX_UNUSED", 0))
+            .await;
+    let client = running.client();
+    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+    running.idle().await;
+    drop(server);
+
+    let report = client.prune(false).await.unwrap();
+    assert_eq!(report["copies_retired"], 0, "{report:#}");
+    let blobs = client.blobs().await.unwrap();
+    assert!(
+        !blobs.is_empty() && blobs.iter().all(|(path, _)| path.starts_with("copies/")),
+        "{blobs:?}"
+    );
+    client.end_functions().await.unwrap();
+    crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
+}

@@ -14,11 +14,16 @@ struct Deviation {
 }
 
 /// The deviations of moto 5.2.5.
-const OF_MOTO: [Deviation; 2] = [
+const OF_MOTO: [Deviation; 3] = [
     Deviation {
         promise: "keys_that_xml_cannot_hold_are_listed",
         says: "PutObject",
         reason: "it routes by the decoded path, and finds no route for one with a line feed: PutObject answers 404",
+    },
+    Deviation {
+        promise: "pages_tell_what_reading_them_consumed",
+        says: "units for",
+        reason: "it says the same number for every page",
     },
     Deviation {
         promise: "who_may_not_read_is_denied_and_learns_nothing_of_absence",

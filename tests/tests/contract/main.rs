@@ -64,6 +64,7 @@ promises!(
     a_partition_is_listed_in_the_order_of_its_sort_keys,
     a_walk_over_the_pages_meets_every_item_once,
     segments_share_out_the_items,
+    pages_tell_what_reading_them_consumed,
 );
 
 promises!(

@@ -151,10 +151,8 @@ impl State {
             let slowest = clock(self.now, -SKEW);
             entry.live_lease(slowest).map(|lease| lease.token.clone())
         });
-        let oldest = self
-            .now
-            .saturating_sub(ORPHAN_MIN_AGE + SKEW.unsigned_abs());
-        let is_old = |created: u64| created <= oldest && self.now > ORPHAN_MIN_AGE;
+        // By every clock: that of the sweep may be behind.
+        let is_old = |created: u64| self.now >= created + ORPHAN_MIN_AGE + SKEW.unsigned_abs();
         let blobs = self.blobs.iter();
         blobs
             .filter(|(build, created)| {

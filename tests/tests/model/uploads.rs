@@ -95,7 +95,9 @@ enum At {
     Recheck {
         etag: u8,
     },
-    Undo,
+    Undo {
+        etag: u8,
+    },
     Invalidate {
         update: Update,
         etag: u8,
@@ -383,17 +385,21 @@ impl Uploads {
             }
             At::Recheck { etag } => {
                 let is_current = state.items[key].is_some_and(|known| {
-                    known.sequencer == event.sequencer && known.state != ItemState::Gone
+                    known.sequencer == event.sequencer
+                        && known.etag == etag
+                        && known.state != ItemState::Gone
                 });
                 Some(if is_current {
                     let update = invalidate(event, delivery, etag);
                     At::Invalidate { update, etag }
                 } else {
-                    At::Undo
+                    At::Undo { etag }
                 })
             }
-            At::Undo => {
-                state.filed[key].take_if(|filed| filed.sequencer == event.sequencer);
+            At::Undo { etag } => {
+                let is_ours =
+                    |filed: &mut Filed| filed.sequencer == event.sequencer && filed.etag == etag;
+                state.filed[key].take_if(is_ours);
                 None
             }
             At::Invalidate { mut update, etag } => {

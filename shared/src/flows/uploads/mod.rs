@@ -210,7 +210,9 @@ impl Builder {
                 .await?;
         }
         if !self.is_current(&upload).await? {
-            let is_ours = |present: &Dif| present.sequencer == upload.sequencer;
+            let is_ours = |present: &Dif| {
+                present.sequencer == upload.sequencer && present.dif.etag == dif.etag
+            };
             return self
                 .remove_difs(invocation, &modules, &dif.location, is_ours)
                 .await;
@@ -416,11 +418,14 @@ impl Builder {
             .await
     }
 
-    /// Tells whether an upload is still what its key holds.
+    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have read different bytes: the item
+    /// names those of the later one.
     async fn is_current(&self, upload: &Upload) -> Result<bool, StoreError> {
         let known = self.known_upload(&upload.key).await?;
         Ok(known.is_some_and(|known| {
-            known.sequencer == upload.sequencer && known.state != UploadState::Gone
+            known.sequencer == upload.sequencer
+                && known.etag == upload.etag
+                && known.state != UploadState::Gone
         }))
     }
 }

@@ -1,15 +1,17 @@
 //! Uploads and removals, in whatever order their events come.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{Kind, UploadState};
-use symdepot::domain::Cause;
+use symdepot::domain::{Cause, Location};
+use symdepot::ports::DifReader;
 use symdepot_tests::harness::{World, fixture, function_names, sample_crash};
 use tokio::sync::Notify;
 
 use super::{DAY, asked, before_next, entry, made_from};
+use crate::CRASH_ARM64;
 
 #[tokio::test(start_paused = true)]
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish_is_built_next() {
@@ -299,4 +301,54 @@ async fn r22_a_good_file_overwritten_while_it_is_read_is_not_served_beside_the_w
         entry(&world, Kind::SymCache).ready().unwrap().made_from[0].etag,
         etag
     );
+}
+
+/// Delivers an event twice, the second time in the middle of the first, with other bytes; and the event of these, later in the
+/// middle. Whatever comes between what, nothing is served of the old bytes once the last event is applied.
+#[tokio::test(start_paused = true)]
+async fn of_two_deliveries_the_one_that_read_the_old_bytes_is_not_served_behind_the_next_event() {
+    let mut met = 0;
+    for (copy_at, next_at) in (0..8).flat_map(|copy| (0..12).map(move |next| (copy, next))) {
+        let world = World::new();
+        let first = world.put("global/file", fixture("elf/crash-arm64.debug"));
+        let again = first.clone();
+        let applied = Arc::new(Mutex::new(false));
+        let is_applied = applied.clone();
+        before_next(
+            &world,
+            Operation::Replace,
+            copy_at,
+            move |world| async move {
+                let next = world.put("global/file", fixture("elf/crash-arm64"));
+                let _ = world.deliver(&again).await;
+                before_next(
+                    &world,
+                    Operation::Replace,
+                    next_at,
+                    move |world| async move {
+                        let delivered = world.deliver(&next).await;
+                        *is_applied.lock().unwrap() = delivered.is_ok();
+                    },
+                );
+            },
+        );
+        let _ = world.deliver(&first).await;
+        if !*applied.lock().unwrap() {
+            continue;
+        }
+        met += 1;
+        let location = Location::new("global/file");
+        let now = world.uploads.stat(&location).await.unwrap().etag;
+        for kind in [Kind::SymCache, Kind::CfiCache] {
+            let entry = world.entry("global", CRASH_ARM64, kind);
+            let ready = entry.as_ref().and_then(|entry| entry.ready());
+            let is_of_now = ready.is_none_or(|ready| ready.made_from[0].etag == now);
+            assert!(is_of_now, "{copy_at} {next_at}: {entry:#?}");
+        }
+        world.settle().await;
+        let entry = world.entry("global", CRASH_ARM64, Kind::SymCache);
+        assert_eq!(entry.unwrap().ready().unwrap().made_from[0].etag, now);
+        world.check();
+    }
+    assert!(met > 10, "{met}");
 }

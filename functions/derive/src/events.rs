@@ -48,6 +48,8 @@ struct S3Object {
     key: String,
     #[serde(default)]
     sequencer: Option<String>,
+    #[serde(default, rename = "eTag")]
+    etag: Option<String>,
 }
 
 /// Reads the body of a message. An event that is about nothing (`s3:TestEvent`, another service's) asks for nothing.
@@ -88,6 +90,7 @@ fn upload(record: S3Record) -> Option<UploadEvent> {
         key,
         sequencer: object.sequencer.unwrap_or_default(),
         change,
+        etag: object.etag.map(|etag| etag.trim_matches('"').to_owned()),
     })
 }
 
@@ -120,6 +123,18 @@ mod tests {
         assert_eq!(
             change(include_str!("../../../infra/events/upload-removed.json")),
             UploadChange::Removed
+        );
+    }
+
+    #[test]
+    fn an_event_tells_which_bytes_were_written() {
+        let body = sample(include_str!("../../../infra/events/upload-created.json"));
+        let Work::Upload(upload) = &read(&body).unwrap()[0] else {
+            panic!()
+        };
+        assert_eq!(
+            upload.etag.as_deref(),
+            Some("9a0364b9e99bb480dd25e1f0284c8555")
         );
     }
 

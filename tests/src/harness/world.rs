@@ -239,22 +239,23 @@ impl World {
     /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has delivered yet.
     pub fn put(&self, key: &str, body: impl Into<Bytes>) -> UploadEvent {
         self.uploads.set_now(self.now());
-        self.uploads.put(&Location::new(key), body);
-        self.event(key, UploadChange::Created)
+        let etag = self.uploads.put(&Location::new(key), body);
+        self.event(key, UploadChange::Created, Some(etag))
     }
 
     /// Removes a key from the uploads bucket; returns the event that says so, which nobody has delivered yet.
     pub fn take_away(&self, key: &str) -> UploadEvent {
         self.uploads.remove(&Location::new(key));
-        self.event(key, UploadChange::Removed)
+        self.event(key, UploadChange::Removed, None)
     }
 
-    fn event(&self, key: &str, change: UploadChange) -> UploadEvent {
+    fn event(&self, key: &str, change: UploadChange, etag: Option<String>) -> UploadEvent {
         let sequencer = format!("{:018X}", self.drawn.fetch_add(1, Ordering::Relaxed));
         UploadEvent {
             key: key.to_owned(),
             sequencer,
             change,
+            etag,
         }
     }
 

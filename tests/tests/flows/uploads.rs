@@ -496,3 +496,21 @@ async fn a_program_behind_its_debug_file_costs_no_second_derivation_of_names() {
     assert_eq!(after.considered().len(), 2);
     world.check();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_bytes_that_were_overwritten_leaves_the_key_to_the_next() {
+    let world = World::new();
+    let first = world.put("global/file", fixture("elf/crash.debug"));
+    let second = world.put("global/file", fixture("elf/checksum"));
+    world.deliver(&first).await.unwrap();
+    assert_eq!(
+        (world.records.items().len(), world.derivations.derived()),
+        (0, 0)
+    );
+    world.deliver(&second).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.upload_item("global/file").state, UploadState::Applied);
+    assert!(world.entry("global", CRASH, Kind::SymCache).is_none());
+    let entry = world.entry("global", CHECKSUM, Kind::SymCache).unwrap();
+    assert!(entry.ready().is_some());
+}

@@ -332,6 +332,8 @@ impl Uploads {
                 match (event.is_creation, state.bucket[key]) {
                     _ if !state.stands(event) => None,
                     (true, None) => None,
+                    // Overwritten: the event of these bytes follows.
+                    (true, Some(etag)) if etag != event.sequencer => None,
                     (true, Some(etag)) => Some(At::Announce { stale, etag }),
                     (false, _) => Some(At::Announce { stale, etag: 0 }),
                 }

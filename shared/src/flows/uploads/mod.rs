@@ -40,6 +40,8 @@ pub struct UploadEvent {
     pub sequencer: String,
     /// What happened.
     pub change: UploadChange,
+    /// The etag of the bytes that were written, where the event tells.
+    pub etag: Option<String>,
 }
 
 /// What happened to a key.
@@ -104,6 +106,7 @@ impl Builder {
             key: key.to_owned(),
             sequencer: known.map(|known| known.sequencer).unwrap_or_default(),
             change,
+            etag: None,
         };
         match change {
             UploadChange::Created => self.created(invocation, &event).await,
@@ -119,6 +122,11 @@ impl Builder {
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
             Err(DifError::Store(error)) => return Err(error.into()),
         };
+        if event.etag.as_ref().is_some_and(|etag| *etag != stat.etag) {
+            // Overwritten already: the event of the bytes that are there now follows. Two deliveries of one event never read
+            // different bytes.
+            return Ok(());
+        }
         let dif = DifRef {
             location,
             etag: stat.etag.clone(),

@@ -26,7 +26,7 @@ mod uploads;
 
 use std::time::Duration;
 
-use symdepot_tests::stack::{Binaries, Client, LocalStack, Options};
+use symdepot_tests::stack::{Binaries, Client, LocalStack, Options, Stats};
 use tempfile::TempDir;
 
 /// How long a stack may take until nothing is left to do.
@@ -85,6 +85,18 @@ impl Running {
             reply.body,
         )
     }
+}
+
+/// Checks that one message was sent, and that `derive` ran once.
+fn assert_one_build(stats: &Stats) {
+    assert_eq!(
+        (
+            stats.calls("sqs", "SendMessage"),
+            stats.function("derive").invocations
+        ),
+        (1, 1),
+        "{stats:#?}"
+    );
 }
 
 /// Reads a fixture.

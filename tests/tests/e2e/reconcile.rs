@@ -8,7 +8,7 @@ use symdepot_tests::stack::{Client, LocalStack};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::{Running, bytes_of, crash};
+use crate::{Running, assert_one_build, bytes_of, crash};
 
 const KEY: &str = "global/crash.debug";
 
@@ -31,14 +31,7 @@ async fn an_upload_whose_event_was_lost_symbolicates_after_the_next_sweep() {
     assert_eq!(report["reconciled"], 1, "{report:#}");
     running.idle().await;
     let stats = client.stats().await.unwrap();
-    assert_eq!(
-        (
-            stats.calls("sqs", "SendMessage"),
-            stats.function("derive").invocations
-        ),
-        (1, 1),
-        "{stats:#?}"
-    );
+    assert_one_build(&stats);
     let (state, upload) = running.state_of(KEY).await;
     assert_eq!(state, "applied", "{upload:#}");
     client.end_functions().await.unwrap();

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symdepot::cache::{Item, Kind, Lane, Revision, Stored, current_version};
+use symdepot::cache::{Item, ItemKey, Kind, Lane, Revision, Stored, current_version};
 use symdepot::domain::Scope;
 use symdepot::flows::symbolicate::Answer;
 use symdepot::ports::{RecordStore, Replaced};
@@ -38,6 +38,10 @@ fn large_file() -> Vec<u8> {
 
 fn name(function: u64) -> String {
     format!("large::part_{}::function_{function}", function % 300)
+}
+
+fn names(functions: &[u64]) -> Vec<String> {
+    functions.iter().map(|function| name(*function)).collect()
 }
 
 /// A crash in these functions.
@@ -77,7 +81,7 @@ async fn a_stack_reads_the_index_and_the_slices_that_it_lies_in_and_later_nothin
     let blob = blob_bytes(&world);
     assert!(blob > 3 << 19, "{blob}");
     let functions = spread(30);
-    let names: Vec<String> = functions.iter().map(|number| name(*number)).collect();
+    let names = names(&functions);
     let instance = world.another_instance();
     let (found, stats) = answered(&instance, &crash(&functions)).await;
     assert_eq!(found, names);
@@ -103,13 +107,7 @@ async fn frames_that_lie_together_read_one_slice() {
     let world = with_a_large_module(64 << 20).await;
     let functions: Vec<u64> = (15_000..15_030).collect();
     let (found, stats) = answered(&world.another_instance(), &crash(&functions)).await;
-    assert_eq!(
-        found,
-        functions
-            .iter()
-            .map(|number| name(*number))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(found, names(&functions));
     assert!((2..=3).contains(&stats.reads.reads), "{stats:?}");
 }
 
@@ -123,13 +121,7 @@ async fn slices_that_memory_has_no_room_for_are_read_again_and_answers_stay_righ
             .map(|number| (number + round * 500) % FUNCTIONS)
             .collect();
         let (found, _) = answered(&instance, &crash(&functions)).await;
-        assert_eq!(
-            found,
-            functions
-                .iter()
-                .map(|number| name(*number))
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(found, names(&functions));
         assert!(instance.symbolicator().memory.bytes() <= 300 << 10);
     }
 }
@@ -144,13 +136,7 @@ async fn a_slice_that_is_not_what_the_index_says_is_never_used_and_built_again()
     world.caches.overwrite(&path, damaged);
     let instance = world.another_instance();
     let answer = instance.symbolicate(&crash(&functions)).await;
-    assert_eq!(
-        function_names(&answer),
-        functions
-            .iter()
-            .map(|number| name(*number))
-            .collect::<Vec<_>>()
-    );
+    assert_eq!(function_names(&answer), names(&functions));
     assert_ne!(blob_path(&world), path, "it was derived again");
 }
 
@@ -174,9 +160,7 @@ async fn an_index_that_is_not_what_the_record_says_is_never_used_and_built_again
 
 /// Has the SymCache of the sample be what the version before made of it: a whole blob.
 async fn make_whole(world: &World) {
-    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == Kind::SymCache);
-    let mut items = world.records.items().into_iter();
-    let (key, stored) = items.find(|(_, stored)| is_it(&stored.item)).unwrap();
+    let (key, stored) = sym_cache(world);
     let mut ready: Value =
         serde_json::from_str(&fixture_text("golden/symcache-v1.ready.json")).unwrap();
     let mut item = serde_json::to_value(&stored.item).unwrap();
@@ -221,15 +205,17 @@ async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refre
     world.check();
 }
 
+/// Returns the record of the only SymCache.
+fn sym_cache(world: &World) -> (ItemKey, Stored) {
+    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == Kind::SymCache);
+    let mut items = world.records.items().into_iter();
+    items.find(|(_, stored)| is_it(&stored.item)).unwrap()
+}
+
 /// Returns the fields of the ready SymCache, as they are stored.
 fn ready(world: &World) -> Value {
-    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == Kind::SymCache);
-    let mut items = world
-        .records
-        .items()
-        .into_iter()
-        .map(|(_, stored)| stored.item);
-    serde_json::to_value(items.find(is_it).unwrap()).unwrap()["ready"].clone()
+    let (_, stored) = sym_cache(world);
+    serde_json::to_value(stored.item).unwrap()["ready"].take()
 }
 
 fn blob_path(world: &World) -> String {

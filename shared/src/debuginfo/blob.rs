@@ -199,15 +199,17 @@ impl Sealer {
     }
 }
 
+/// The error of writing a cache that exceeds [`MAX_RAW_BYTES`].
+pub(super) fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the cache exceeds the limit")
+}
+
 impl Write for Sealer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let bytes = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
         let length = self.length + bytes.len() as u64;
         if length > MAX_RAW_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "the cache exceeds the limit",
-            ));
+            return Err(too_large());
         }
         // A thread that does not listen any more has failed for want of memory, which is what `finish` would say.
         let sent = self.pieces.send(bytes.to_vec());

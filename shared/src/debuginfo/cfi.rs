@@ -9,7 +9,7 @@ use symbolic::common::ByteView;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
 
-use super::blob::{BlobFault, Contents};
+use super::blob::{self, BlobFault, Contents};
 use super::build::{Derive, Failure, io_error, malformed, unsupported};
 use super::inspect::chain;
 use super::lookup::OpenCache;
@@ -51,7 +51,7 @@ impl Derive for Cfi {
             .process(object)
             .map_err(|error| match (error.kind(), io_error(&error)) {
                 (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
-                    Failure::from(io::Error::from(io::ErrorKind::FileTooLarge))
+                    blob::too_large().into()
                 }
                 (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
                 (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => {

@@ -13,7 +13,7 @@ use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
-use super::blob::{BlobFault, Contents, MAX_RAW_BYTES};
+use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
 use super::build::{Derive, Failure, malformed, unsupported};
 use super::inspect::chain;
 use super::line_programs;
@@ -217,10 +217,7 @@ impl RawCache {
     /// Makes room for a cache of so many bytes.
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         if bytes > MAX_RAW_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "the cache exceeds the limit",
-            ));
+            return Err(blob::too_large());
         }
         let words = usize::try_from(bytes.div_ceil(8)).unwrap_or(usize::MAX);
         let more = words.saturating_sub(self.words.len());

@@ -159,7 +159,7 @@ impl Symbolicator {
                 return Err(Error::Invalid { detail });
             }
         }
-        let mut modules = self.places(
+        let modules = self.places(
             module,
             scope,
             &sources
@@ -177,9 +177,8 @@ impl Symbolicator {
             _ => Vec::new(),
         };
         let (mut records, targets) = self.explained(invocation, &modules, &aliases).await?;
-        modules = targets;
-        if !modules.is_empty() {
-            records.extend(self.explained(invocation, &modules, &[]).await?.0);
+        if !targets.is_empty() {
+            records.extend(self.explained(invocation, &targets, &[]).await?.0);
         }
         Ok(records)
     }

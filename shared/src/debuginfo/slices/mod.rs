@@ -77,12 +77,11 @@ struct SealedSlice {
 
 /// Cuts a SymCache, and seals the slices as a blob. One thread cuts; another compresses, and opens each slice as a reader will.
 pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Vec<u8>, Failure> {
-    validate(raw, contents.debug_id).map_err(|problem| {
+    let tables = sound_tables(raw, contents.debug_id).map_err(|problem| {
         malformed(format!(
             "what was derived cannot be loaded again: {problem}"
         ))
     })?;
-    let tables = Tables::read(raw).ok_or_else(|| malformed("it cannot be cut".to_owned()))?;
     let sealed = thread::scope(|scope| {
         let (cuts, received) = sync_channel(WAITING_SLICES);
         let seal = move || seal_slices(&received, contents.debug_id);
@@ -188,6 +187,10 @@ fn assemble(sealed: Vec<SealedSlice>, contents: &Contents) -> Vec<u8> {
 
 /// Checks a SymCache so far that no lookup in it can go wrong; else says what is wrong with it.
 pub(super) fn validate(raw: &[u8], debug_id: Option<DebugId>) -> Result<(), String> {
+    sound_tables(raw, debug_id).map(|_| ())
+}
+
+fn sound_tables(raw: &[u8], debug_id: Option<DebugId>) -> Result<Tables<'_>, String> {
     let cache = SymCache::parse(raw).map_err(|error| chain(&error))?;
     if cache.version() != SYMCACHE_VERSION {
         return Err(format!("it is a SymCache of version {}", cache.version()));
@@ -195,10 +198,8 @@ pub(super) fn validate(raw: &[u8], debug_id: Option<DebugId>) -> Result<(), Stri
     if Some(cache.debug_id()).filter(|id| !id.is_nil()) != debug_id {
         return Err(format!("it is the SymCache of {}", cache.debug_id()));
     }
-    let tables = Tables::read(raw);
-    let is_sound = tables.is_some_and(|tables| tables.validate().is_some());
-    is_sound
-        .then_some(())
+    Tables::read(raw)
+        .filter(|tables| tables.validate().is_some())
         .ok_or_else(|| "its inlined calls do not add up".to_owned())
 }
 

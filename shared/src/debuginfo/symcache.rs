@@ -1,8 +1,11 @@
 //! SymCaches: functions and lines of native objects.
 //!
 //! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
-//! functions: one thread reads, another converts and writes. A small file is done before that pays.
+//! functions: one thread reads, another converts and writes. Where the file allows it (see [`dwarf`]), a third decompresses ahead
+//! of them. A small file is done before that pays.
 
+use std::collections::HashSet;
+use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, Write};
 use std::panic::resume_unwind;
@@ -15,8 +18,8 @@ use symbolic::symcache::SymCacheConverter;
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
 use super::build::{Derive, Failure, malformed, unsupported};
+use super::dwarf::{self, RUN_BYTES, Run, Runs, Units};
 use super::inspect::chain;
-use super::line_programs;
 use super::panics::{self, STACK_BYTES};
 use super::slices::{self, SliceIndex};
 use crate::cache::Kind;
@@ -27,6 +30,9 @@ const LARGE_FILE: usize = 32 << 20;
 /// How many lines or symbols pass from the one thread to the other at a time, or a few more. A line in memory takes
 /// some 150 bytes: by functions, which may have thousands, a batch would be of any size.
 const BATCH_WEIGHT: usize = 4096;
+
+/// How many runs may wait, decompressed or read. Some 20 MB at most, as of batches.
+const WAITING_RUNS: usize = 2;
 
 /// How many batches may wait. A unit is read whole before its functions pass: where fewer fit than a unit has, the threads work in
 /// turn instead of side by side. Some 20 MB at most.
@@ -53,10 +59,10 @@ impl Derive for Sym {
                 Ok(converter.serialize(out)?)
             }
             _ => {
-                let session = debug_session(object)?;
                 if object.data().len() >= LARGE_FILE {
-                    return convert_beside(object, session.functions(), out);
+                    return write_large(object, RUN_BYTES, out);
                 }
+                let session = debug_session(object)?;
                 let converter = convert(object, session.functions())?;
                 drop(session); // gives its memory back before more is needed
                 Ok(converter.serialize(out)?)
@@ -87,6 +93,7 @@ fn bad_file(error: &(dyn Error + 'static)) -> Failure {
 /// What passes from the thread that reads to the one that converts.
 enum Part<'f, 's> {
     Functions(Vec<Function<'f>>),
+    Run(Run<'f>),
     Symbols(Vec<Symbol<'s>>),
     /// That was all.
     End,
@@ -95,7 +102,7 @@ enum Part<'f, 's> {
 /// Opens a debug session; line programs of ELF files are mended.
 fn debug_session<'d>(object: &Object<'d>) -> Result<ObjectDebugSession<'d>, Failure> {
     match object {
-        Object::Elf(elf) => line_programs::debug_session(elf)
+        Object::Elf(elf) => dwarf::debug_session(elf)
             .map(ObjectDebugSession::Dwarf)
             .map_err(|error| bad_file(&error)),
         _ => object.debug_session().map_err(|error| bad_file(&error)),
@@ -117,23 +124,73 @@ fn convert<'f, E: Error + 'static>(
     Ok(converter)
 }
 
-/// The same, with a thread of its own for the conversion.
-fn convert_beside<'f, E: Error + 'static>(
+/// Writes the SymCache of a file in several threads.
+fn write_large(
     object: &Object<'_>,
-    functions: impl Iterator<Item = Result<Function<'f>, E>>,
+    run_bytes: usize,
     out: &mut (impl Write + Send),
+) -> Result<(), Failure> {
+    if let Object::Elf(elf) = object
+        && let Some((runs, units)) = Runs::open(elf, run_bytes)
+    {
+        return convert_runs(object, &runs, units, out);
+    }
+    let session = debug_session(object)?;
+    convert_beside(object, WAITING_BATCHES, out, |parts| {
+        pass(session.functions(), lines, parts, Part::Functions)
+    })
+}
+
+/// Does what [`convert`] does, run by run: one thread decompresses them, this one reads them.
+fn convert_runs(
+    object: &Object<'_>,
+    runs: &Runs<'_>,
+    units: Units<'_>,
+    out: &mut (impl Write + Send),
+) -> Result<(), Failure> {
+    thread::scope(|scope| {
+        let (sender, decompressed) = sync_channel(WAITING_RUNS);
+        let decompress = move || {
+            // Nobody listens any more only where reading failed, or converting.
+            let mut units = units;
+            units.try_for_each(|run| sender.send(run))
+        };
+        thread::Builder::new().spawn_scoped(scope, decompress)?;
+        convert_beside(object, WAITING_RUNS, out, |parts| {
+            let mut seen = HashSet::new();
+            for run in decompressed {
+                let run = run
+                    .map_err(|error| malformed(format!("its units do not decompress: {error}")))?;
+                let run = runs
+                    .read(run, &mut seen)
+                    .map_err(|error| bad_file(&error))?;
+                if parts.send(Part::Run(run)).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Converts what `read` passes on, at most so many parts behind, in a thread of its own.
+fn convert_beside<'f, 'd>(
+    object: &Object<'d>,
+    waiting: usize,
+    out: &mut (impl Write + Send),
+    read: impl FnOnce(&SyncSender<Part<'f, 'd>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let about = (object.arch(), object.debug_id());
     thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(WAITING_BATCHES);
+        let (sender, receiver) = sync_channel(waiting);
         let converting = move || panics::caught(|| write_parts(about, &receiver, out));
         let converting = thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, converting)?;
 
-        let functions = functions.map(|function| function.map_err(|error| bad_file(&error)));
-        pass(functions, lines, &sender, Part::Functions)?;
-        pass(object.symbols().map(Ok), |_| 1, &sender, Part::Symbols)?;
+        read(&sender)?;
+        let symbols = object.symbols().map(Ok::<_, Infallible>);
+        pass(symbols, |_| 1, &sender, Part::Symbols)?;
         // Nobody listens any more only if the other thread failed: it says why.
         let _ = sender.send(Part::End);
         match converting.join() {
@@ -145,15 +202,15 @@ fn convert_beside<'f, E: Error + 'static>(
 }
 
 /// Passes items on in batches, to the last one or until nobody listens any more.
-fn pass<'f, 's, T>(
-    items: impl Iterator<Item = Result<T, Failure>>,
+fn pass<'f, 's, T, E: Error + 'static>(
+    items: impl Iterator<Item = Result<T, E>>,
     weight: impl Fn(&T) -> usize,
     parts: &SyncSender<Part<'f, 's>>,
     part: impl Fn(Vec<T>) -> Part<'f, 's>,
 ) -> Result<(), Failure> {
     let (mut batch, mut total) = (Vec::new(), 0);
     for item in items {
-        let item = item?;
+        let item = item.map_err(|error| bad_file(&error))?;
         total += weight(&item);
         batch.push(item);
         if total >= BATCH_WEIGHT {
@@ -191,6 +248,10 @@ fn write_parts(
     while let Ok(part) = parts.recv() {
         match part {
             Part::Functions(functions) => functions
+                .iter()
+                .for_each(|function| converter.process_symbolic_function(function)),
+            Part::Run(run) => run
+                .functions()
                 .iter()
                 .for_each(|function| converter.process_symbolic_function(function)),
             Part::Symbols(symbols) => symbols
@@ -244,5 +305,67 @@ impl Write for RawCache {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symbolic::debuginfo::Archive;
+    use symbolic::debuginfo::dwarf::Dwarf as _;
+
+    use super::super::tests::{debug_files, fixture, text};
+    use super::*;
+
+    /// Returns what several threads make of a file whose units are read in the smallest runs, or in turn.
+    fn written_in_threads(object: &Object<'_>) -> Result<Vec<u8>, Failure> {
+        let mut raw = Vec::new();
+        write_large(object, 1, &mut raw).map(|()| raw)
+    }
+
+    #[test]
+    fn several_threads_write_what_one_writes() {
+        let mut compared = 0;
+        for entry in debug_files() {
+            let file = text(&entry, "file").unwrap();
+            let dif = fixture(file);
+            for object in Archive::parse(&dif).unwrap().objects() {
+                let object = object.unwrap();
+                if matches!(
+                    object,
+                    Object::Pe(_)
+                        | Object::Pdb(_)
+                        | Object::SourceBundle(_)
+                        | Object::PortablePdb(_)
+                ) {
+                    continue;
+                }
+                let mut expected = Vec::new();
+                Sym::write(&object, &mut expected).unwrap();
+                assert_eq!(written_in_threads(&object).unwrap(), expected, "{file}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 10, "{compared}");
+    }
+
+    #[test]
+    fn units_that_do_not_decompress_are_a_fault_of_the_file() {
+        for name in ["elf/crash.zlib.debug", "elf/crash.zstd.debug"] {
+            let mut dif = fixture(name);
+            let object = Object::parse(&dif).unwrap();
+            let Object::Elf(elf) = &object else { panic!() };
+            let info = elf.raw_section("debug_info").unwrap();
+            let (at, length) = (info.offset as usize, info.data.len());
+            drop(object);
+            dif[at + 30..at + length].fill(0xa5);
+            let object = Object::parse(&dif).unwrap();
+            match written_in_threads(&object) {
+                Err(Failure::Missing(missing)) => {
+                    let detail = missing.detail;
+                    assert!(detail.contains("do not decompress"), "{name}: {detail}");
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
     }
 }

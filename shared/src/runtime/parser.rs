@@ -180,30 +180,25 @@ impl Session {
         self.answer(&answer, &[])
     }
 
-    /// Derives side by side, as far as there are cores: the kinds of one object have nothing in common but its bytes, and
-    /// each keeps two cores busy.
+    /// Derives side by side: the kinds of one object have nothing in common but its bytes.
     fn derive(&self, object: usize, jobs: &[DeriveJob]) -> io::Result<()> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let jobs: Vec<(usize, DeriveJob)> = jobs.iter().copied().enumerate().collect();
-        for side_by_side in jobs.chunks((cores / 2).max(1)) {
-            std::thread::scope(|scope| {
-                let threads: Vec<_> = side_by_side
-                    .iter()
-                    .map(|(number, job)| {
-                        let work = move || self.derive_one(object, *number, *job);
-                        std::thread::Builder::new()
-                            .stack_size(STACK_BYTES)
-                            .spawn_scoped(scope, work)
-                    })
-                    .collect();
-                threads.into_iter().try_for_each(|thread| {
-                    thread?.join().map_err(|_| {
-                        io::Error::other("a thread of the parser panicked outside the parser")
-                    })?
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = jobs
+                .iter()
+                .enumerate()
+                .map(|(number, job)| {
+                    let work = move || self.derive_one(object, number, *job);
+                    std::thread::Builder::new()
+                        .stack_size(STACK_BYTES)
+                        .spawn_scoped(scope, work)
                 })
-            })?;
-        }
-        Ok(())
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread?.join().map_err(|_| {
+                    io::Error::other("a thread of the parser panicked outside the parser")
+                })?
+            })
+        })
     }
 
     fn derive_one(&self, object: usize, job: usize, what: DeriveJob) -> io::Result<()> {

@@ -96,9 +96,14 @@ pub async fn against_plain(
         Row::new("our parser process", format!("{our_time:.2} s")),
     );
     let time = our_time / plain_time;
+    // A small file is done before several threads pay.
+    let (most, most_time) = match plain_time {
+        ..1.0 => ("≤ 1.1 ×", 1.1),
+        _ => ("≤ 0.85 ×", 0.85),
+    };
     report.add(
         &group,
-        Row::new("time, ours to plain", ratio(time)).target("≤ 1.1 ×", time <= 1.1),
+        Row::new("time, ours to plain", ratio(time)).target(most, time <= most_time),
     );
     report.add(
         &group,

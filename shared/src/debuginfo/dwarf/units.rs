@@ -1,0 +1,240 @@
+//! `.debug_info` as a stream of runs of whole units.
+//!
+//! Sources of the formats: DWARF 5, sections 7.5.1 (units) and 7.5.3 (abbreviations); the ELF specification (gABI), "Compression
+//! Header"; for sections that are called `.zdebug_info`, the linker of GNU binutils.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+
+use flate2::bufread::ZlibDecoder;
+use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
+use symbolic::debuginfo::elf::ElfObject;
+
+use super::reader::Reader;
+
+pub(super) const SECTION: &str = "debug_info";
+
+/// The length of the longest of initial lengths.
+const LONGEST_HEADER: usize = 12;
+
+/// How much is decompressed at a time, in bytes.
+const STEP: usize = 64 << 10;
+
+// Forms that refer to what is in another unit or another file, or that only the entry itself tells (DWARF 5, section 7.5.6; the
+// first by GNU).
+const FORM_REF_ALT: u64 = 0x1f20;
+const FORM_REF_ADDR: u64 = 0x10;
+const FORM_INDIRECT: u64 = 0x16;
+const FORM_REF_SUP4: u64 = 0x1c;
+const FORM_REF_SUP8: u64 = 0x24;
+const FORM_IMPLICIT_CONST: u64 = 0x21;
+
+/// The units of an object, none of which refers to another; yields runs of them.
+pub(in crate::debuginfo) struct Units<'d> {
+    info: Box<dyn Read + Send + 'd>,
+    little_endian: bool,
+    /// The least that a run has, in bytes, but for the last one.
+    run_bytes: usize,
+    /// What was read and not yielded.
+    read: Vec<u8>,
+    at_end: bool,
+}
+
+impl<'d> Units<'d> {
+    /// Returns the units of an object in runs of some `run_bytes`; `None` where one may refer to another.
+    pub(in crate::debuginfo) fn of(object: &ElfObject<'d>, run_bytes: usize) -> Option<Self> {
+        let little_endian = object.endianity() == Endian::Little;
+        let abbreviations = object.section("debug_abbrev").map(|section| section.data);
+        if !stand_alone(&abbreviations.unwrap_or_default(), little_endian)? {
+            return None;
+        }
+        let raw = match object.raw_section(SECTION).map(|section| section.data) {
+            Some(Cow::Borrowed(raw)) => raw,
+            Some(Cow::Owned(_)) => return None,
+            None => &[],
+        };
+        let is_64_bit = object.data().get(4) == Some(&2);
+        let info = decompressed(raw, is_64_bit, little_endian).ok()?;
+        Some(Self::read_from(info, little_endian, run_bytes))
+    }
+
+    fn read_from(info: Box<dyn Read + Send + 'd>, little_endian: bool, run_bytes: usize) -> Self {
+        Self {
+            info,
+            little_endian,
+            run_bytes,
+            read: Vec::new(),
+            at_end: false,
+        }
+    }
+
+    /// Reads on until so many bytes are there, or all.
+    fn fill(&mut self, bytes: usize) -> io::Result<()> {
+        while self.read.len() < bytes && !self.at_end {
+            // By steps: a length that lies takes no more memory than there are bytes.
+            let step = (bytes - self.read.len()).max(STEP) as u64;
+            let before = self.read.len();
+            self.info.by_ref().take(step).read_to_end(&mut self.read)?;
+            self.at_end = self.read.len() == before;
+        }
+        Ok(())
+    }
+
+    /// Returns where the unit ends that begins at `start`; the end of the section where it is not whole.
+    fn end_of_unit(&mut self, start: usize) -> io::Result<usize> {
+        self.fill(start.saturating_add(LONGEST_HEADER))?;
+        let mut reader = Reader::new(&self.read, self.little_endian);
+        reader.at = start;
+        let length = reader.initial_length();
+        let end = length
+            .and_then(|(length, _)| reader.at.checked_add(usize::try_from(length).ok()?))
+            .unwrap_or(usize::MAX);
+        self.fill(end)?;
+        Ok(end.min(self.read.len()))
+    }
+}
+
+impl Iterator for Units<'_> {
+    type Item = io::Result<Vec<u8>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut end = 0;
+        while end < self.run_bytes {
+            let next = match self.end_of_unit(end) {
+                Ok(next) => next,
+                Err(error) => return Some(Err(error)),
+            };
+            if next == end {
+                break;
+            }
+            end = next;
+        }
+        let rest = self.read.split_off(end);
+        let run = std::mem::replace(&mut self.read, rest);
+        (!run.is_empty()).then_some(Ok(run))
+    }
+}
+
+/// Tells whether no unit refers to another, by all abbreviations that there are; `None` where they cannot be read.
+fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
+    let mut reader = Reader::new(abbreviations, little_endian);
+    while reader.at < abbreviations.len() {
+        if reader.leb128()? == 0 {
+            continue; // the end of those of one unit
+        }
+        reader.leb128()?; // tag
+        reader.byte()?; // whether there are children
+        loop {
+            let (attribute, form) = (reader.leb128()?, reader.leb128()?);
+            match form {
+                FORM_REF_ADDR | FORM_REF_ALT | FORM_REF_SUP4 | FORM_REF_SUP8 | FORM_INDIRECT => {
+                    return Some(false);
+                }
+                FORM_IMPLICIT_CONST => drop(reader.leb128()?),
+                _ => {}
+            }
+            if (attribute, form) == (0, 0) {
+                break;
+            }
+        }
+    }
+    Some(true)
+}
+
+/// Reads a section that may be compressed: its contents tell, since no unit is as short as a compression header would say.
+fn decompressed<'d>(
+    raw: &'d [u8],
+    is_64_bit: bool,
+    little_endian: bool,
+) -> io::Result<Box<dyn Read + Send + 'd>> {
+    const ZLIB: u64 = 1;
+    const ZSTD: u64 = 2;
+    const GNU_HEADER: usize = 12;
+    if raw.starts_with(b"ZLIB") {
+        let data = raw.get(GNU_HEADER..).unwrap_or_default();
+        return Ok(Box::new(ZlibDecoder::new(data)));
+    }
+    let header = if is_64_bit { 24 } else { 12 };
+    let data = raw.get(header..).unwrap_or_default();
+    Ok(match Reader::new(raw, little_endian).unsigned(4) {
+        Some(ZLIB) => Box::new(ZlibDecoder::new(data)),
+        Some(ZSTD) => Box::new(zstd::Decoder::with_buffer(data)?),
+        _ => Box::new(raw),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl<'d> Units<'d> {
+        /// Returns the units in these bytes, one a run.
+        pub(in super::super) fn of_section(info: &'d [u8]) -> Self {
+            Self::read_from(Box::new(info), true, 1)
+        }
+    }
+
+    /// One abbreviation with a name, and an attribute of this form.
+    fn abbreviations(form: &[u8]) -> Vec<u8> {
+        [&[1, 0x2e, 0, 3, 8, 0x31][..], form, &[0, 0, 0]].concat()
+    }
+
+    #[test]
+    fn units_stand_alone_unless_a_form_refers_to_another() {
+        let number = |form: u64| match form {
+            0..0x80 => vec![form as u8],
+            _ => vec![form as u8 & 0x7f | 0x80, (form >> 7) as u8],
+        };
+        for form in [
+            FORM_REF_ADDR,
+            FORM_REF_ALT,
+            FORM_REF_SUP4,
+            FORM_REF_SUP8,
+            FORM_INDIRECT,
+        ] {
+            let table = abbreviations(&number(form));
+            assert_eq!(stand_alone(&table, true), Some(false), "{form:#x}");
+        }
+        const REF4: u8 = 0x13;
+        let alone = abbreviations(&[REF4]);
+        assert_eq!(stand_alone(&alone, true), Some(true));
+        // A constant in the table itself, which is no form, whatever it looks like.
+        let constant = abbreviations(&[FORM_IMPLICIT_CONST as u8, FORM_REF_ADDR as u8]);
+        assert_eq!(stand_alone(&constant, true), Some(true));
+        assert_eq!(
+            stand_alone(&[alone.clone(), constant].concat(), true),
+            Some(true)
+        );
+        assert_eq!(stand_alone(&[], true), Some(true));
+        for length in 1..alone.len() - 1 {
+            assert_eq!(stand_alone(&alone[..length], true), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_section_is_read_however_it_is_compressed() {
+        let plain: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+        io::Write::write_all(&mut zlib, &plain).unwrap();
+        let zlib = zlib.finish().unwrap();
+        let zstd = zstd::bulk::compress(&plain, 1).unwrap();
+        let with_header = |header: &[u8], data: &[u8]| [header, data].concat();
+        let gabi = |kind: u8, length: usize| {
+            let mut header = vec![0; length];
+            header[0] = kind;
+            header
+        };
+        for (raw, is_64_bit) in [
+            (plain.clone(), true),
+            (with_header(b"ZLIB\0\0\0\0\0\x0c\x35\0", &zlib), true),
+            (with_header(&gabi(1, 24), &zlib), true),
+            (with_header(&gabi(1, 12), &zlib), false),
+            (with_header(&gabi(2, 24), &zstd), true),
+        ] {
+            let mut read = Vec::new();
+            let mut reader = decompressed(&raw, is_64_bit, true).unwrap();
+            reader.read_to_end(&mut read).unwrap();
+            assert!(read == plain, "{:?}", &raw[..12]);
+        }
+    }
+}

@@ -125,6 +125,13 @@ impl AlignedBytes {
         Ok(Self { words, len })
     }
 
+    /// Copies bytes, wherever they are.
+    pub(super) fn copied(bytes: &[u8]) -> Result<Self, BlobFault> {
+        let mut aligned = Self::zeroed(bytes.len() as u64)?;
+        aligned.as_mut_slice().copy_from_slice(bytes);
+        Ok(aligned)
+    }
+
     pub(super) fn as_slice(&self) -> &[u8] {
         bytemuck::cast_slice(&self.words)
             .get(..self.len)

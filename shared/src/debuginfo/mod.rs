@@ -36,4 +36,4 @@ pub use layout::{DifBytes, Found, Layout, Part, Place};
 pub use lookup::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use part::{open_part, seal_part};
-pub use slices::{Slice, SliceIndex, SlicedCache, checksum, index_of};
+pub use slices::{Bounds, Slice, SliceIndex, SlicedCache, checksum, cut, index_of};

@@ -21,7 +21,7 @@ use super::build::{Derive, Failure, malformed, unsupported};
 use super::dwarf::{self, RUN_BYTES, Run, Runs, Units};
 use super::inspect::chain;
 use super::panics::{self, STACK_BYTES};
-use super::slices::{self, SliceIndex};
+use super::slices::{self, Bounds, SliceIndex};
 use crate::cache::Kind;
 
 /// Files from this size on, in bytes, are read and converted at the same time.
@@ -73,7 +73,7 @@ impl Derive for Sym {
     fn seal(object: &Object<'_>, contents: &Contents) -> Result<Vec<u8>, Failure> {
         let mut raw = RawCache::default();
         Self::write(object, &mut raw)?;
-        slices::seal(raw.as_slice(), contents, slices::BOUNDS)
+        slices::seal(raw.as_slice(), contents, Bounds::CURRENT)
     }
 
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {

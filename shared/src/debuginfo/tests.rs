@@ -261,9 +261,7 @@ pub(super) fn raw_sym_cache(object: &Object<'_>) -> blob::AlignedBytes {
     let mut converter = SymCacheConverter::new();
     converter.process_object(object).unwrap();
     converter.serialize(&mut raw).unwrap();
-    let mut aligned = blob::AlignedBytes::zeroed(raw.len() as u64).unwrap();
-    aligned.as_mut_slice().copy_from_slice(&raw);
-    aligned
+    blob::AlignedBytes::copied(&raw).unwrap()
 }
 
 #[test]

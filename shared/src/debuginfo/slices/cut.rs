@@ -6,11 +6,11 @@ use super::raw::{self, File, Function, Location, NOWHERE, Tables};
 
 /// How large a slice may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::debuginfo) struct Bounds {
+pub struct Bounds {
     /// The most ranges.
-    pub(in crate::debuginfo) ranges: usize,
+    pub ranges: usize,
     /// The most bytes, unless one range alone has more.
-    pub(in crate::debuginfo) raw_bytes: usize,
+    pub raw_bytes: usize,
 }
 
 /// A slice, before it is compressed.

@@ -51,16 +51,18 @@ use self::raw::Tables;
 use super::blob::{self, AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
 use super::build::{Failure, malformed};
 use super::inspect::chain;
-use crate::cache::{IndexRef, Kind, Ready};
-use crate::domain::{Arch, DebugId};
+use crate::cache::{Converter, IndexRef, Kind, Ready, current_version};
+use crate::domain::{Arch, DebugId, Features, FileType};
 
-pub(super) use self::cut::Bounds;
+pub use self::cut::Bounds;
 
-/// How large slices are: `docs/performance.md` has the measurements that decided it.
-pub(super) const BOUNDS: Bounds = Bounds {
-    ranges: 2000,
-    raw_bytes: 256 << 10,
-};
+impl Bounds {
+    /// How large slices are: `docs/performance.md` has the measurements that decided it.
+    pub const CURRENT: Self = Self {
+        ranges: 2000,
+        raw_bytes: 256 << 10,
+    };
+}
 
 /// The largest SymCache that a slice may hold, in bytes: one range alone may need as many names as it likes.
 const MAX_SLICE_BYTES: u64 = 64 << 20;
@@ -96,6 +98,30 @@ pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Ve
         sealing.join().unwrap_or_else(|panic| resume_unwind(panic))
     })?;
     Ok(assemble(sealed, contents))
+}
+
+/// Cuts a plain SymCache within other bounds than the current ones: to see what they would cost. Returns the blob.
+///
+/// # Errors
+///
+/// What is wrong with the SymCache.
+pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
+    let aligned = AlignedBytes::copied(plain).map_err(|fault| fault.to_string())?;
+    let cache = SymCache::parse(aligned.as_slice()).map_err(|error| chain(&error))?;
+    let contents = Contents {
+        kind: Kind::SymCache,
+        version: current_version(Kind::SymCache),
+        converter: Converter::CURRENT,
+        arch: cache.arch(),
+        debug_id: Some(cache.debug_id()).filter(|id| !id.is_nil()),
+        rank: 0,
+        file_type: FileType::Breakpad,
+        features: Features::default(),
+    };
+    seal(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
+        Failure::Missing(missing) => missing.detail,
+        Failure::OutOfMemory => "there is not enough memory".to_owned(),
+    })
 }
 
 fn seal_slices(
@@ -254,7 +280,7 @@ impl SliceIndex {
     }
 
     /// Opens the index of a blob of which there is no record yet.
-    pub(super) fn of_blob(blob: &[u8]) -> Result<Self, BlobFault> {
+    pub fn of_blob(blob: &[u8]) -> Result<Self, BlobFault> {
         let at = index_of(blob).ok_or(BlobFault::Footer("it is not sliced"))?;
         let bytes = usize::try_from(at.offset)
             .ok()

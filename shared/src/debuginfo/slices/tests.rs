@@ -132,8 +132,11 @@ fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
             let raw = raw_sym_cache(&object);
             let id = Some(object.debug_id()).filter(|id| !id.is_nil());
             let contents = contents(id, object.arch());
-            for ranges in [1, 7, 100, BOUNDS.ranges] {
-                let bounds = Bounds { ranges, ..BOUNDS };
+            for ranges in [1, 7, 100, Bounds::CURRENT.ranges] {
+                let bounds = Bounds {
+                    ranges,
+                    ..Bounds::CURRENT
+                };
                 let blob = seal(raw.as_slice(), &contents, bounds).unwrap();
                 let opened = open(&contents, &blob).unwrap();
                 let what = format!("{file} by {ranges}");
@@ -232,9 +235,8 @@ fn where_there_is_nothing_to_look_up_there_are_no_slices() {
     };
     let mut empty = Vec::new();
     raw::write(&nothing, &mut empty);
-    let mut aligned = AlignedBytes::zeroed(empty.len() as u64).unwrap();
-    aligned.as_mut_slice().copy_from_slice(&empty);
-    let blob = seal(aligned.as_slice(), &contents, BOUNDS).unwrap();
+    let aligned = AlignedBytes::copied(&empty).unwrap();
+    let blob = seal(aligned.as_slice(), &contents, Bounds::CURRENT).unwrap();
     assert_eq!(blob.len(), blob::FOOTER_BYTES);
     let opened = open(&contents, &blob).unwrap();
     assert!(opened.index.is_empty() && opened.index.slice_of(7).is_none());
@@ -322,8 +324,7 @@ proptest! {
     #[test]
     fn hostile_tables_are_refused_or_answer_without_panic(at in any::<prop::sample::Index>(), number in any::<u32>()) {
         let (raw, contents) = sample();
-        let mut bad = AlignedBytes::zeroed(raw.as_slice().len() as u64).unwrap();
-        bad.as_mut_slice().copy_from_slice(raw.as_slice());
+        let mut bad = AlignedBytes::copied(raw.as_slice()).unwrap();
         let at = at.index(raw.as_slice().len() / 4) * 4;
         bad.as_mut_slice()[at..at + 4].copy_from_slice(&number.to_ne_bytes());
         if let Ok(blob) = seal(bad.as_slice(), &contents, SMALL) {

@@ -4,7 +4,7 @@
 //! response* ([`flows::symbolicate`]). *A schedule removes what is no longer used* ([`flows::prune`]).
 //!
 //! The layers, each using only those before it: [`domain`], [`api`], [`cache`], [`debuginfo`], [`symbolicate`],
-//! [`ports`], [`flows`], [`adapters`] (which know no flow), [`runtime`]. A test holds the table.
+//! [`unwind`], [`ports`], [`flows`], [`adapters`] (which know no flow), [`runtime`]. A test holds the table.
 
 pub mod adapters;
 pub mod api;
@@ -16,3 +16,4 @@ pub mod ports;
 #[cfg(feature = "aws")]
 pub mod runtime;
 pub mod symbolicate;
+pub mod unwind;

@@ -11,11 +11,11 @@ use super::Kind;
 ///
 /// History, for all kinds:
 /// - 1: whole blobs, zstd with a footer. SymCache 9, CFI cache 2, PPDB cache 1.
-/// - 2, of SymCaches alone: slices that are read one by one.
+/// - 2, of SymCaches and CFI caches: slices that are read one by one.
 pub const fn current_version(kind: Kind) -> u32 {
     match kind {
-        Kind::CfiCache | Kind::PpdbCache => 1,
-        Kind::SymCache => 2,
+        Kind::PpdbCache => 1,
+        Kind::CfiCache | Kind::SymCache => 2,
     }
 }
 
@@ -31,11 +31,12 @@ const _: () = assert!(
 /// History:
 /// - 1: `symbolic` 13.9.0, over mended line programs.
 /// - 2: SymCaches in slices.
+/// - 3: CFI caches in slices, of which overlaps are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(2);
+    pub const CURRENT: Self = Self(3);
 }

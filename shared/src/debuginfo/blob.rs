@@ -26,11 +26,11 @@
 
 use std::io::{self, Write};
 use std::panic::resume_unwind;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use super::pieces::{PieceWriter, pipe};
 use crate::cache::{Converter, Kind, Ready};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
@@ -40,15 +40,9 @@ pub const MAX_RAW_BYTES: u64 = 4 << 30;
 /// As fast as the level that `zstd` calls fast, and a fifth smaller.
 pub(super) const ZSTD_LEVEL: i32 = 3;
 
-/// The largest piece that is copied for the thread, in bytes.
-const PIECE_BYTES: usize = 64 << 10;
-
 /// Room for the compressed bytes from the start, in bytes: so much comes from the system and grows in place, where a smaller
 /// buffer would leave holes among what the converter allocates. What is not written to takes no memory.
 const FRAME_ROOM: usize = 8 << 20;
-
-/// Pieces that may wait to be compressed.
-const WAITING_PIECES: usize = 2;
 
 const MAGIC: [u8; 8] = *b"SYMDEPOT";
 const FOOTER_FORMAT: u16 = 1;
@@ -105,7 +99,7 @@ pub enum BlobFault {
 ///
 /// `symbolic` aligns by address, not by offset: the same bytes at another address parse, and answer wrongly.
 #[derive(Debug)]
-pub(super) struct AlignedBytes {
+pub struct AlignedBytes {
     words: Vec<u64>,
     len: usize,
 }
@@ -152,9 +146,8 @@ impl AlignedBytes {
 /// Seals a raw cache while it is written, in a thread of its own: nobody need hold the raw and the compressed bytes at
 /// once, or wait for the compression.
 pub(super) struct Sealer {
-    pieces: SyncSender<Vec<u8>>,
+    raw: PieceWriter,
     sealing: JoinHandle<io::Result<Sealed>>,
-    length: u64,
 }
 
 /// What the thread leaves.
@@ -166,11 +159,11 @@ struct Sealed {
 impl Sealer {
     /// Begins a blob. Fails only for want of memory.
     pub(super) fn new() -> io::Result<Self> {
-        let (pieces, received) = sync_channel::<Vec<u8>>(WAITING_PIECES);
+        let (raw, received) = pipe();
         let mut encoder = zstd::Encoder::new(Vec::with_capacity(FRAME_ROOM), ZSTD_LEVEL)?;
         let sealing = thread::Builder::new().spawn(move || {
             let mut hash = Box::<Xxh3>::default();
-            for piece in received {
+            for piece in received.pieces() {
                 encoder.write_all(&piece)?;
                 hash.update(&piece);
             }
@@ -179,16 +172,13 @@ impl Sealer {
                 raw_hash: hash.digest(),
             })
         })?;
-        Ok(Self {
-            pieces,
-            sealing,
-            length: 0,
-        })
+        Ok(Self { raw, sealing })
     }
 
     /// Ends the blob.
     pub(super) fn finish(self, contents: &Contents) -> io::Result<Vec<u8>> {
-        drop(self.pieces);
+        let raw_length = self.raw.length();
+        drop(self.raw);
         let sealed = self
             .sealing
             .join()
@@ -196,7 +186,7 @@ impl Sealer {
         let mut blob = sealed.frame;
         let whole = Footer {
             slices: None,
-            raw_length: self.length,
+            raw_length,
             length: blob.len() as u64,
             hash: sealed.raw_hash,
         };
@@ -206,28 +196,19 @@ impl Sealer {
     }
 }
 
-/// The error of writing a cache that exceeds [`MAX_RAW_BYTES`].
-pub(super) fn too_large() -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, "the cache exceeds the limit")
-}
-
 impl Write for Sealer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let bytes = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
-        let length = self.length + bytes.len() as u64;
-        if length > MAX_RAW_BYTES {
-            return Err(too_large());
-        }
-        // A thread that does not listen any more has failed for want of memory, which is what `finish` would say.
-        let sent = self.pieces.send(bytes.to_vec());
-        sent.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        self.length = length;
-        Ok(bytes.len())
+        self.raw.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.raw.flush()
     }
+}
+
+/// The error of writing a cache that exceeds [`MAX_RAW_BYTES`].
+pub(super) fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the cache exceeds the limit")
 }
 
 /// Checks a blob against its record, and decompresses it.

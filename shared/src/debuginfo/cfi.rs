@@ -1,6 +1,8 @@
 //! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Read as _, Write};
+use std::panic::resume_unwind;
+use std::thread;
 
 use symbolic::cfi::{
     AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind,
@@ -12,7 +14,8 @@ use symbolic::debuginfo::{Object, ObjectKind};
 use super::blob::{self, BlobFault, Contents};
 use super::build::{Derive, Failure, io_error, malformed, unsupported};
 use super::inspect::chain;
-use super::lookup::OpenCache;
+use super::pieces;
+use super::slices::{self, Bounds, CfiRecords, SliceIndex};
 use crate::cache::Kind;
 
 /// A function's unwind information may refer to that of another, which may refer on: in a good PE a few times, in a bad
@@ -61,6 +64,27 @@ impl Derive for Cfi {
             })
     }
 
+    /// Parses the records in a thread of its own, while they are written.
+    fn seal(object: &Object<'_>, contents: &Contents) -> Result<Vec<u8>, Failure> {
+        let records = thread::scope(|scope| {
+            let (writer, mut reader) = pieces::pipe();
+            let parse = move || {
+                reader.read_exact(&mut [0; PREAMBLE_BYTES])?;
+                let records = CfiRecords::parse(&mut reader);
+                // Whoever writes is not to be told that nobody reads, but why.
+                io::copy(&mut reader, &mut io::sink())?;
+                Ok(records)
+            };
+            let parsing = thread::Builder::new().spawn_scoped(scope, parse)?;
+            let mut out = BufWriter::with_capacity(pieces::PIECE_BYTES, writer);
+            Self::write(object, &mut out)?;
+            drop(out.into_inner().map_err(io::IntoInnerError::into_error)?);
+            let parsed: io::Result<_> = parsing.join().unwrap_or_else(|panic| resume_unwind(panic));
+            parsed?.map_err(malformed)
+        })?;
+        slices::seal_cfi(&records, contents, Bounds::CURRENT)
+    }
+
     fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {
         let cache =
             CfiCache::from_bytes(ByteView::from_slice(raw)).map_err(|error| chain(&error))?;
@@ -77,8 +101,9 @@ impl Derive for Cfi {
         Ok(())
     }
 
+    /// Each slice was opened when it was sealed.
     fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
-        OpenCache::open_sealed(blob).map(drop)
+        SliceIndex::of_blob(blob).map(drop)
     }
 }
 

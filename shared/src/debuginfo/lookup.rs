@@ -12,6 +12,7 @@ use super::blob::{self, AlignedBytes, BlobFault, Contents};
 use super::build::Derive as _;
 use super::cfi::{self, Cfi};
 use super::ppdb::Ppdb;
+use super::slices::CfiRecords;
 use super::symcache::Sym;
 use crate::cache::{Kind, Ready};
 use crate::domain::{Arch, DebugId, Features, FileType};
@@ -110,10 +111,10 @@ impl OpenCache {
             .then(|| PortablePdbCache::parse(self.raw.as_slice()).ok())?
     }
 
-    /// Returns the unwind information as a Breakpad symbol file: UTF-8, empty if there is none; `None` if this is of
-    /// another kind. For a PE with a debug file the first line is a `MODULE` record.
-    pub fn cfi(&self) -> Option<&[u8]> {
-        (self.contents.kind == Kind::CfiCache).then(|| cfi::records(self.raw.as_slice()))
+    /// Returns the unwind information; `None` if this is of another kind, or cannot be parsed. Costs the parsing of all of it.
+    pub fn cfi(&self) -> Option<CfiRecords> {
+        (self.contents.kind == Kind::CfiCache)
+            .then(|| CfiRecords::parse(cfi::records(self.raw.as_slice())).ok())?
     }
 
     /// Returns the kind.

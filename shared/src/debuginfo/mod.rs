@@ -22,13 +22,14 @@ mod layout;
 mod lookup;
 mod panics;
 mod part;
+mod pieces;
 mod ppdb;
 mod slices;
 mod symcache;
 #[cfg(test)]
 mod tests;
 
-pub use blob::{BlobFault, MAX_RAW_BYTES};
+pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES};
 pub use build::{Failure, derive};
 pub use container::{Room, RoomLimit, unpack};
 pub use inspect::inspect;
@@ -36,4 +37,4 @@ pub use layout::{DifBytes, Found, Layout, Part, Place};
 pub use lookup::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use part::{open_part, seal_part};
-pub use slices::{Bounds, Slice, SliceIndex, SlicedCache, checksum, cut, index_of};
+pub use slices::{Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, cut, index_of};

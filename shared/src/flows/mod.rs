@@ -24,6 +24,7 @@ pub mod requests;
 pub mod rollout;
 mod settings;
 pub mod symbolicate;
+pub mod unwinding;
 mod update;
 pub mod uploads;
 mod visits;

@@ -12,10 +12,11 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::memory::{Memory, Opened, Part};
 use crate::cache::{Kind, Ready};
-use crate::debuginfo::{BlobFault, OpenCache, Slice, SliceIndex, SlicedCache};
+use crate::debuginfo::{BlobFault, OpenCache, Slice, SliceIndex, SlicedCache, SymCaches};
 use crate::domain::Arch;
 use crate::ports::{BlobStore, StoreError};
 use crate::symbolicate::{LookupCache, ReadCounts};
+use crate::unwind::ModuleCfi;
 
 /// Slices of one blob that are read at a time.
 const SLICES_IN_FLIGHT: usize = 16;
@@ -207,10 +208,33 @@ impl Open {
     pub(super) fn lookup_cache(&self, kind: Kind) -> Option<LookupCache<'_>> {
         match (self, kind) {
             (Self::Whole(cache), Kind::PpdbCache) => cache.ppdb_cache().map(LookupCache::Ppdb),
-            (Self::Whole(cache), Kind::SymCache | Kind::CfiCache) => {
-                Some(LookupCache::Sym(cache.sym_cache()?.into()))
-            }
-            (Self::Sliced(cache), _) => Some(LookupCache::Sym(cache.sym_caches())),
+            _ => self.sym_caches().map(LookupCache::Sym),
         }
+    }
+
+    /// Returns the functions; `None` where it is no SymCache.
+    pub(super) fn sym_caches(&self) -> Option<SymCaches<'_>> {
+        match self {
+            Self::Whole(cache) => Some(cache.sym_cache()?.into()),
+            Self::Sliced(cache) => Some(cache.sym_caches()),
+        }
+    }
+
+    /// Returns the unwind information; `None` where there is none at all.
+    pub(super) fn cfi(&self) -> Option<ModuleCfi> {
+        let parts = match self {
+            Self::Whole(cache) => {
+                let records = cache.cfi().filter(|records| !records.is_empty())?;
+                vec![(0..u64::MAX, records)]
+            }
+            Self::Sliced(cache) if cache.index.is_empty() => return None,
+            Self::Sliced(cache) => {
+                let parts = cache.cfi();
+                parts
+                    .map(|(addresses, records)| (addresses, records.clone()))
+                    .collect()
+            }
+        };
+        Some(ModuleCfi(parts))
     }
 }

@@ -19,11 +19,15 @@ mod requests;
 mod servers;
 mod slices;
 mod sweeping;
+mod unwinding;
 mod updates;
 mod uploads;
 
 /// The debug id of elf/crash, of its debug file, and of its Breakpad symbols.
 const CRASH: &str = "bc6e45ac-487f-f425-3672-08b89f51ad48";
+
+/// The debug id of elf/inventory.
+const INVENTORY: &str = "080b9ccd-2c9c-c04d-1b7e-a5e21b840cc7";
 
 /// The debug id of elf/checksum.
 const CHECKSUM: &str = "c822ad25-152b-3674-5149-86d333144792";

@@ -158,11 +158,12 @@ async fn an_index_that_is_not_what_the_record_says_is_never_used_and_built_again
     }
 }
 
-/// Has the SymCache of the sample be what the version before made of it: a whole blob.
-async fn make_whole(world: &World) {
-    let (key, stored) = sym_cache(world);
+/// Has the only cache of a kind be what the version before made of the sample: a whole blob.
+pub(crate) async fn make_whole(world: &World, kind: Kind) {
+    let (key, stored) = record(world, kind);
+    let golden = format!("golden/{kind}-v1");
     let mut ready: Value =
-        serde_json::from_str(&fixture_text("golden/symcache-v1.ready.json")).unwrap();
+        serde_json::from_str(&fixture_text(&format!("{golden}.ready.json"))).unwrap();
     let mut item = serde_json::to_value(&stored.item).unwrap();
     ready["made_from"] = item["ready"]["made_from"].take();
     let path = ready["blob"]["path"].as_str().unwrap().to_owned();
@@ -178,7 +179,7 @@ async fn make_whole(world: &World) {
     assert_eq!(replaced.unwrap(), Replaced::Done);
     world
         .caches
-        .overwrite(&path, fixture("golden/symcache-v1.blob"));
+        .overwrite(&path, fixture(&format!("{golden}.blob")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +187,7 @@ async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refre
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let (expected, _) = answered(&world.another_instance(), &sample_crash()).await;
-    make_whole(&world).await;
+    make_whole(&world, Kind::SymCache).await;
     let (found, stats) = answered(&world.another_instance(), &sample_crash()).await;
     assert_eq!(found, expected);
     assert_eq!(stats.reads.reads, 1);
@@ -205,16 +206,16 @@ async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refre
     world.check();
 }
 
-/// Returns the record of the only SymCache.
-fn sym_cache(world: &World) -> (ItemKey, Stored) {
-    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == Kind::SymCache);
+/// Returns the record of the only cache of a kind.
+fn record(world: &World, kind: Kind) -> (ItemKey, Stored) {
+    let is_it = |item: &Item| matches!(item, Item::Entry(entry) if entry.kind() == kind);
     let mut items = world.records.items().into_iter();
     items.find(|(_, stored)| is_it(&stored.item)).unwrap()
 }
 
 /// Returns the fields of the ready SymCache, as they are stored.
 fn ready(world: &World) -> Value {
-    let (_, stored) = sym_cache(world);
+    let (_, stored) = record(world, Kind::SymCache);
     serde_json::to_value(stored.item).unwrap()["ready"].take()
 }
 

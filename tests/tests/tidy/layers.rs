@@ -10,7 +10,7 @@ struct Layer {
 
 const CRATE: &str = "shared/src";
 
-const LAYERS: [Layer; 9] = [
+const LAYERS: [Layer; 10] = [
     Layer {
         name: "domain",
         may_use: &[],
@@ -32,6 +32,10 @@ const LAYERS: [Layer; 9] = [
         may_use: &["domain", "api", "cache", "debuginfo"],
     },
     Layer {
+        name: "unwind",
+        may_use: &["domain", "api", "debuginfo"],
+    },
+    Layer {
         name: "ports",
         may_use: &["domain", "cache"],
     },
@@ -43,6 +47,7 @@ const LAYERS: [Layer; 9] = [
             "cache",
             "debuginfo",
             "symbolicate",
+            "unwind",
             "ports",
         ],
     },
@@ -58,6 +63,7 @@ const LAYERS: [Layer; 9] = [
             "cache",
             "debuginfo",
             "symbolicate",
+            "unwind",
             "ports",
             "flows",
             "adapters",

@@ -1,16 +1,16 @@
-//! Sliced blobs: a SymCache cut into slices that can be read one by one. Version 2 of the kind.
+//! Sliced blobs: a SymCache or a CFI cache cut into slices that can be read one by one. Version 2 of both kinds.
 //!
 //! A stack of thirty frames needs thirty places of a SymCache of a hundred megabytes. So the address space is cut, and each *slice* is
 //! a whole SymCache of its own, of the ranges from its first address to that of the next: `symbolic` looks up in it as in
-//! any other. Only the cutting is ours.
+//! any other. A slice of a CFI cache is a Breakpad symbol file of the records that it needs. Only the cutting is ours.
 //!
 //! ```text
-//! slices   a zstd frame each, in the order of their addresses; decompresses to a SymCache (see `raw`)
+//! slices   a zstd frame each, in the order of their addresses; decompresses to a SymCache (see `raw`), or to records (see `cfi`)
 //! index    where each slice begins, how long it is, how to know it (see `index`)
 //! footer   112 bytes, as that of a whole blob (see `super::blob`), but for
 //!    27    1  one: it is sliced
 //!    28    4  the number of slices; none where there is nothing to look up
-//!    80    8  the length of all SymCaches together
+//!    80    8  the length of all slices together, decompressed
 //!    88    8  the length of the index
 //!    96    8  xxh3-64 of the index
 //! ```
@@ -29,6 +29,7 @@
 //! A lookup of `0x25` finds slice 0, the last one that begins at or before it, reads and opens that, and has `symbolic` look up
 //! `0x25` in it. One of `0x05` finds no slice, and nothing is read.
 
+mod cfi;
 mod cut;
 mod index;
 mod raw;
@@ -45,6 +46,7 @@ use std::thread;
 use symbolic::symcache::{SYMCACHE_VERSION, SymCache};
 use xxhash_rust::xxh3::xxh3_64;
 
+use self::cfi::CfiCutter;
 use self::cut::{Cut, Cutter};
 use self::index::SliceRef;
 use self::raw::Tables;
@@ -54,6 +56,7 @@ use super::inspect::chain;
 use crate::cache::{Converter, IndexRef, Kind, Ready, current_version};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
+pub use self::cfi::CfiRecords;
 pub use self::cut::Bounds;
 
 impl Bounds {
@@ -64,7 +67,7 @@ impl Bounds {
     };
 }
 
-/// The largest SymCache that a slice may hold, in bytes: one range alone may need as many names as it likes.
+/// The most that a slice may hold, in bytes: one range alone may need as many names as it likes.
 const MAX_SLICE_BYTES: u64 = 64 << 20;
 
 /// Slices that may wait to be compressed.
@@ -77,18 +80,34 @@ struct SealedSlice {
     frame: Vec<u8>,
 }
 
-/// Cuts a SymCache, and seals the slices as a blob. One thread cuts; another compresses, and opens each slice as a reader will.
+/// Cuts a SymCache, and seals the slices as a blob.
 pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Vec<u8>, Failure> {
-    let tables = sound_tables(raw, contents.debug_id).map_err(|problem| {
-        malformed(format!(
-            "what was derived cannot be loaded again: {problem}"
-        ))
-    })?;
+    let tables = sound_tables(raw, contents.debug_id).map_err(|problem| cannot_load(&problem))?;
+    seal_cuts(Cutter::new(tables, bounds), contents)
+}
+
+/// Cuts unwind information, and seals the slices as a blob.
+pub(super) fn seal_cfi(
+    records: &CfiRecords,
+    contents: &Contents,
+    bounds: Bounds,
+) -> Result<Vec<u8>, Failure> {
+    seal_cuts(CfiCutter::new(records, bounds), contents)
+}
+
+fn cannot_load(problem: &dyn fmt::Display) -> Failure {
+    malformed(format!(
+        "what was derived cannot be loaded again: {problem}"
+    ))
+}
+
+/// Seals slices. One thread cuts; another compresses, and opens each slice as a reader will.
+fn seal_cuts(cutter: impl Iterator<Item = Cut>, contents: &Contents) -> Result<Vec<u8>, Failure> {
     let sealed = thread::scope(|scope| {
         let (cuts, received) = sync_channel(WAITING_SLICES);
-        let seal = move || seal_slices(&received, contents.debug_id);
+        let seal = move || seal_slices(&received, contents);
         let sealing = thread::Builder::new().spawn_scoped(scope, seal)?;
-        for cut in Cutter::new(tables, bounds) {
+        for cut in cutter {
             // Nobody listens any more only if the other thread failed: it says why.
             if cuts.send(cut).is_err() {
                 break;
@@ -124,10 +143,7 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
     })
 }
 
-fn seal_slices(
-    cuts: &Receiver<Cut>,
-    debug_id: Option<DebugId>,
-) -> Result<Vec<SealedSlice>, Failure> {
+fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSlice>, Failure> {
     let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
     let mut sealed = Vec::new();
     for Cut { start, raw } in cuts {
@@ -138,9 +154,7 @@ fn seal_slices(
             )));
         }
         let frame = compressor.compress(&raw)?;
-        try_out(start, &frame, raw_length, debug_id).map_err(|fault| {
-            malformed(format!("what was derived cannot be loaded again: {fault}"))
-        })?;
+        try_out(start, &frame, raw_length, contents).map_err(|fault| cannot_load(&fault))?;
         sealed.push(SealedSlice {
             start,
             raw_length,
@@ -155,10 +169,10 @@ fn try_out(
     start: u32,
     frame: &[u8],
     raw_length: u64,
-    debug_id: Option<DebugId>,
+    contents: &Contents,
 ) -> Result<(), BlobFault> {
     const CALLS: usize = 1024;
-    let slice = open_frame(frame, raw_length, debug_id)?;
+    let slice = open_frame(frame, raw_length, contents)?;
     if let Some(cache) = slice.sym_cache() {
         for location in cache.lookup(start.into()).take(CALLS) {
             let _ = (
@@ -170,14 +184,18 @@ fn try_out(
     Ok(())
 }
 
-fn open_frame(
-    frame: &[u8],
-    raw_length: u64,
-    debug_id: Option<DebugId>,
-) -> Result<Slice, BlobFault> {
+fn open_frame(frame: &[u8], raw_length: u64, contents: &Contents) -> Result<Slice, BlobFault> {
     let raw = blob::decompress(frame, raw_length)?;
-    validate(raw.as_slice(), debug_id).map_err(BlobFault::Cache)?;
-    Ok(Slice { raw: Arc::new(raw) })
+    match contents.kind {
+        Kind::SymCache => {
+            validate(raw.as_slice(), contents.debug_id).map_err(BlobFault::Cache)?;
+            Ok(Slice::Sym(Arc::new(raw)))
+        }
+        Kind::CfiCache => CfiRecords::parse(raw.as_slice())
+            .map(Slice::Cfi)
+            .map_err(BlobFault::Cache),
+        Kind::PpdbCache => Err(BlobFault::Mismatch("layout")),
+    }
 }
 
 fn assemble(sealed: Vec<SealedSlice>, contents: &Contents) -> Vec<u8> {
@@ -334,7 +352,7 @@ impl SliceIndex {
         if xxh3_64(frame) != slice.hash {
             return Err(BlobFault::Checksum);
         }
-        open_frame(frame, slice.raw_length, self.contents.debug_id)
+        open_frame(frame, slice.raw_length, &self.contents)
     }
 
     /// Returns how many slices there are.
@@ -372,19 +390,28 @@ impl fmt::Debug for SliceIndex {
 
 /// A slice, open for lookups. Cheap to clone: clones share the bytes.
 #[derive(Clone)]
-pub struct Slice {
-    raw: Arc<AlignedBytes>,
+pub enum Slice {
+    /// A SymCache.
+    Sym(Arc<AlignedBytes>),
+    /// Unwind information.
+    Cfi(CfiRecords),
 }
 
 impl Slice {
     /// Returns the SymCache in it. Costs the parsing of a header.
     fn sym_cache(&self) -> Option<SymCache<'_>> {
-        SymCache::parse(self.raw.as_slice()).ok()
+        match self {
+            Self::Sym(raw) => SymCache::parse(raw.as_slice()).ok(),
+            Self::Cfi(_) => None,
+        }
     }
 
     /// Returns what it costs to keep it in memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.raw.memory_bytes() + size_of::<AlignedBytes>()
+        match self {
+            Self::Sym(raw) => raw.memory_bytes() + size_of::<AlignedBytes>(),
+            Self::Cfi(records) => records.memory_bytes(),
+        }
     }
 }
 
@@ -396,7 +423,7 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// A sliced SymCache, and those of its slices that are needed.
+/// A sliced cache, and those of its slices that are needed.
 #[derive(Clone, Debug)]
 pub struct SlicedCache {
     /// The index.
@@ -412,5 +439,15 @@ impl SlicedCache {
             Some((self.index.addresses(*number)?, slice.sym_cache()?))
         });
         super::SymCaches::of(self.index.arch(), pieces)
+    }
+
+    /// Returns the unwind information, by the addresses that each slice answers for.
+    pub fn cfi(&self) -> impl Iterator<Item = (Range<u64>, &CfiRecords)> {
+        self.slices
+            .iter()
+            .filter_map(|(number, slice)| match slice {
+                Slice::Cfi(records) => Some((self.index.addresses(*number)?, records)),
+                Slice::Sym(_) => None,
+            })
     }
 }

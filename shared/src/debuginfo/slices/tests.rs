@@ -1,6 +1,8 @@
 //! Slices answer as the whole does; what is not what was sealed is refused.
 
+use breakpad_symbols::{FrameWalker, SimpleModule, SymbolFile};
 use proptest::prelude::*;
+use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::Archive;
 use symbolic::symcache::SourceLocation;
 
@@ -46,6 +48,196 @@ pub(in crate::debuginfo) fn assert_same(slices: &SymCaches<'_>, raw: &[u8], what
     }
 }
 
+/// A frame to be unwound, with made-up registers and memory; notes what it is told of its caller.
+struct Frame {
+    instruction: u64,
+    told: Vec<String>,
+}
+
+fn made_up(what: &impl std::hash::Hash) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish() >> 20
+}
+
+impl FrameWalker for Frame {
+    fn get_instruction(&self) -> u64 {
+        self.instruction
+    }
+    fn has_grand_callee(&self) -> bool {
+        true
+    }
+    fn get_grand_callee_parameter_size(&self) -> u32 {
+        8
+    }
+    fn get_register_at_address(&self, address: u64) -> Option<u64> {
+        Some(made_up(&address))
+    }
+    fn get_callee_register(&self, name: &str) -> Option<u64> {
+        Some(made_up(&name))
+    }
+    fn set_caller_register(&mut self, name: &str, value: u64) -> Option<()> {
+        self.told.push(format!("{name} {value:x}"));
+        Some(())
+    }
+    fn clear_caller_register(&mut self, name: &str) {
+        self.told.push(format!("{name} unknown"));
+    }
+    fn set_cfa(&mut self, value: u64) -> Option<()> {
+        self.told.push(format!("cfa {value:x}"));
+        Some(())
+    }
+    fn set_ra(&mut self, value: u64) -> Option<()> {
+        self.told.push(format!("ra {value:x}"));
+        Some(())
+    }
+}
+
+/// What a walker is told of the caller of a frame.
+fn unwound(records: &SymbolFile, instruction: u64) -> (Option<()>, Vec<String>) {
+    let mut frame = Frame {
+        instruction,
+        told: Vec::new(),
+    };
+    let walked = records.walk_frame(&SimpleModule::default(), &mut frame);
+    // Registers come in the order of a map that is seeded anew each time.
+    frame.told.sort();
+    (walked, frame.told)
+}
+
+/// Asserts that wherever a rule begins or ends, and beside, a frame is unwound as by the whole. Returns how many could be.
+pub(in crate::debuginfo) fn assert_same_cfi(
+    slices: &SlicedCache,
+    whole: &[u8],
+    what: &str,
+) -> usize {
+    let whole = CfiRecords::parse(whole).unwrap();
+    let file = whole.file();
+    let cfi = file
+        .cfi_stack_info
+        .ranges_values()
+        .flat_map(|(range, info)| {
+            let rules = info.add_rules.iter().map(|more| more.address);
+            rules.chain([range.start, range.end])
+        });
+    let frame_data = file.win_stack_framedata_info.ranges_values();
+    let fpo = file.win_stack_fpo_info.ranges_values();
+    let win = frame_data.chain(fpo);
+    let win = win.flat_map(|(range, _)| [range.start, range.end]);
+    let near = |address: u64| {
+        [
+            address.saturating_sub(1),
+            address,
+            address.saturating_add(1),
+        ]
+    };
+    let mut walked = 0;
+    for address in cfi.chain(win).flat_map(near).chain([0, u32::MAX.into()]) {
+        let slice = slices.cfi().find(|(range, _)| range.contains(&address));
+        let expected = unwound(file, address);
+        walked += usize::from(expected.0.is_some());
+        let found = slice.map_or((None, Vec::new()), |(_, slice)| {
+            assert_eq!(
+                slice.cover(address),
+                whole.cover(address),
+                "{what}: {address:#x}"
+            );
+            unwound(slice.file(), address)
+        });
+        assert_eq!(found, expected, "{what}: {address:#x}");
+    }
+    walked
+}
+
+/// Records that overlap, repeat and shorten each other, of all three types.
+const OVERLAPPING: &str = "\
+MODULE windows x86 000102030405060708090A0B0C0D0E0F1 crash.pdb
+STACK CFI INIT 1000 100 .cfa: $esp 4 + .ra: .cfa 4 - ^
+STACK CFI 1010 .cfa: $esp 8 +
+STACK CFI 1080 .cfa: $esp 16 + $ebx: .cfa 8 - ^
+STACK CFI INIT 1040 10 .cfa: $esp 99 + .ra: .cfa 4 - ^
+STACK CFI INIT 900 8 .cfa: $esp 4 + .ra: .cfa 4 - ^
+STACK CFI INIT 1100 20 .cfa: $ebp 8 + .ra: .cfa 4 - ^
+STACK WIN 4 1000 200 1 0 8 0 10 0 1 $T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =
+STACK WIN 4 1020 1e0 1 0 8 0 10 0 1 $T0 $ebp = $eip $T0 8 + ^ = $ebp $T0 ^ = $esp $T0 c + =
+STACK WIN 4 1020 1e0 1 0 8 0 10 0 1 $T0 $ebp = $eip $T0 8 + ^ = $ebp $T0 ^ = $esp $T0 c + =
+STACK WIN 4 1010 40 1 0 8 0 10 0 1 $T0 $ebp = $eip $T0 16 + ^ = $ebp $T0 ^ = $esp $T0 20 + =
+STACK WIN 0 1000 800 0 0 4 4 20 0 0 1
+STACK WIN 0 1400 400 0 0 4 0 20 0 0 0
+STACK WIN 4 1700 10 1 0 8 0 10 0 0 1
+STACK WIN 0 1900 10 0 0 4 0 20 0 0 1
+";
+
+#[test]
+fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
+    let mut walked = 0;
+    let mut check = |text: &[u8], what: &str| {
+        let records = CfiRecords::parse(text).unwrap();
+        let contents = Contents {
+            kind: Kind::CfiCache,
+            ..contents(None, Arch::X86)
+        };
+        for ranges in [1, 2, 7, 100] {
+            let bounds = Bounds {
+                ranges,
+                ..Bounds::CURRENT
+            };
+            let blob = seal_cfi(&records, &contents, bounds).unwrap();
+            let opened = open(&contents, &blob).unwrap();
+            walked += assert_same_cfi(&opened, text, &format!("{what} by {ranges}"));
+        }
+    };
+    check(OVERLAPPING.as_bytes(), "overlapping");
+    // In another order, others are dropped.
+    let mut lines: Vec<&str> = OVERLAPPING.lines().collect();
+    lines[8..].reverse();
+    check((lines.join("\n") + "\n").as_bytes(), "reversed");
+    for entry in debug_files() {
+        let file = text(&entry, "file").unwrap();
+        let dif = fixture(file);
+        for object in Archive::parse(&dif).unwrap().objects() {
+            if let Ok(cache) = CfiCache::from_object(&object.unwrap()) {
+                check(cache.as_slice(), file);
+            }
+        }
+    }
+    assert!(walked > 1000, "{walked}");
+}
+
+#[test]
+fn a_record_is_in_every_slice_that_it_reaches_into() {
+    let text = "STACK CFI INIT 10 100 .cfa: $rsp 8 +\nSTACK WIN 0 20 8 0 0 0 0 0 0 0 1\n\
+                STACK WIN 0 30 8 0 0 0 0 0 0 0 1\nSTACK WIN 0 200 8 0 0 0 0 0 0 0 1\n";
+    let records = CfiRecords::parse(text.as_bytes()).unwrap();
+    let bounds = Bounds {
+        ranges: 1,
+        raw_bytes: 1 << 20,
+    };
+    let cuts: Vec<(u32, String)> = CfiCutter::new(&records, bounds)
+        .map(|cut| (cut.start, String::from_utf8(cut.raw).unwrap()))
+        .collect();
+    let reaching = "STACK CFI INIT 10 100 .cfa: $rsp 8 +\n";
+    let fpo = |start: &str| format!("STACK WIN 0 {start} 8 0 0 0 0 0 0 0 1\n");
+    assert_eq!(
+        cuts,
+        [
+            (0x10, reaching.to_owned()),
+            (0x20, format!("{reaching}{}", fpo("20"))),
+            (0x30, format!("{reaching}{}", fpo("30"))),
+            (0x200, fpo("200")),
+        ]
+    );
+}
+
+#[test]
+fn unwind_information_that_is_no_record_is_refused() {
+    for text in ["STACK CFI INIT zz", "STACK WIN 4 1 2", "FUNC"] {
+        assert!(CfiRecords::parse(text.as_bytes()).is_err(), "{text}");
+    }
+    assert!(!CfiRecords::parse(&b""[..]).unwrap().cover(0));
+}
+
 fn contents(debug_id: Option<DebugId>, arch: Arch) -> Contents {
     Contents {
         kind: Kind::SymCache,
@@ -81,16 +273,20 @@ fn ready(contents: &Contents, blob: &[u8]) -> Ready {
 
 /// Opens a blob and all of its slices.
 fn open(contents: &Contents, blob: &[u8]) -> Result<SlicedCache, BlobFault> {
-    open_as(&ready(contents, blob), blob)
+    open_kind(contents.kind, &ready(contents, blob), blob)
 }
 
 fn open_as(ready: &Ready, blob: &[u8]) -> Result<SlicedCache, BlobFault> {
+    open_kind(Kind::SymCache, ready, blob)
+}
+
+fn open_kind(kind: Kind, ready: &Ready, blob: &[u8]) -> Result<SlicedCache, BlobFault> {
     let at = ready
         .blob
         .index
         .ok_or(BlobFault::Footer("it is not sliced"))?;
     let index = SliceIndex::open(
-        Kind::SymCache,
+        kind,
         ready,
         blob.get(at.offset as usize..).unwrap_or_default(),
     )?;
@@ -194,7 +390,8 @@ fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
         let blob = seal(raw.as_slice(), &contents, bounds).unwrap();
         let opened = open(&contents, &blob).unwrap();
         for (_, slice) in &opened.slices {
-            assert_eq!(slice.raw.as_slice().as_ptr() as usize % 8, 0);
+            let Slice::Sym(raw) = slice else { panic!() };
+            assert_eq!(raw.as_slice().as_ptr() as usize % 8, 0);
         }
         opened.slices.len()
     };

@@ -1,0 +1,261 @@
+//! From the stack of a minidump to its frames, over CFI caches in slices.
+//!
+//! The walker of `minidump-unwind` knows a frame only when it has unwound the one before: asked for one at a time, slices would be
+//! as many reads in turn as there are frames. But a return address is a word on the stack. So before a walk, the slices of all words
+//! that point into a module are read at once, as far as [`MAX_PREFETCHED`] goes; what a walk needs beside, it reads on its way,
+//! [`MAX_LATER`] times at most. Beyond that, and where there is no unwind information, it goes by frame pointers and by scanning.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt};
+use minidump::system_info::PointerWidth;
+use minidump::{MinidumpContext, MinidumpModuleList, Module, UnifiedMemory};
+use minidump_unwind::{
+    CallStack, FileError, FileKind, FillSymbolError, FrameSymbolizer, FrameWalker, SymbolProvider,
+    SystemInfo, walk_stack,
+};
+
+use crate::debuginfo::CfiRecords;
+
+/// Frames of a stack that are told.
+pub const MAX_FRAMES: usize = 256;
+
+/// Addresses on a stack whose slices are read before it is walked: those nearest to its top.
+pub const MAX_PREFETCHED: usize = 512;
+
+/// How often a walk may ask for what was not read before it.
+pub const MAX_LATER: usize = 256;
+
+/// Modules that are asked for at a time.
+const MODULES_IN_FLIGHT: usize = 8;
+
+/// Where a walk learns how to unwind. Modules are named by their places in the list of the minidump; addresses are relative to them.
+#[async_trait]
+pub trait UnwindInfo: Send + Sync {
+    /// Returns the unwind information of a module so far as it is needed for these addresses; `None` where the module has none, or
+    /// it cannot be had.
+    async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi>;
+
+    /// Tells whether there is a function at an address; `None` where nobody knows.
+    async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
+}
+
+/// Unwind information of a module, or some of it: by the addresses that each part answers for.
+#[derive(Clone, Debug, Default)]
+pub struct ModuleCfi(pub Vec<(Range<u64>, CfiRecords)>);
+
+/// Walks a stack. Never fails: where nothing is known, the frames end.
+pub async fn walk(
+    info: &dyn UnwindInfo,
+    modules: &MinidumpModuleList,
+    system: &SystemInfo,
+    context: MinidumpContext,
+    memory: Option<UnifiedMemory<'_, '_>>,
+) -> CallStack {
+    let walk = Walk::new(info, modules);
+    let on_stack = memory.map(|memory| {
+        let top = context.get_stack_pointer();
+        let words = words(memory, top, system.cpu.pointer_width());
+        walk.pointed_at([context.get_instruction_pointer()].into_iter().chain(words))
+    });
+    walk.prefetch(on_stack.unwrap_or_default()).await;
+    let mut stack = CallStack::with_context(context);
+    walk_stack(0, (), &mut stack, memory, modules, system, &walk).await;
+    stack.frames.truncate(MAX_FRAMES);
+    stack
+}
+
+/// Returns the words of a stack from its top on.
+fn words(
+    memory: UnifiedMemory<'_, '_>,
+    top: u64,
+    width: PointerWidth,
+) -> impl Iterator<Item = u64> {
+    let (width, is_wide) = match width {
+        PointerWidth::Bits64 => (8, true),
+        PointerWidth::Bits32 | PointerWidth::Unknown => (4, false),
+    };
+    let end = memory.memory_range().map_or(top, |range| range.end);
+    (top..end).step_by(width).map_while(move |at| {
+        if is_wide {
+            memory.get_memory_at_address::<u64>(at)
+        } else {
+            memory.get_memory_at_address::<u32>(at).map(u64::from)
+        }
+    })
+}
+
+/// What one walk knows.
+struct Walk<'a> {
+    info: &'a dyn UnwindInfo,
+    modules: &'a MinidumpModuleList,
+    /// The places of the modules in the list, by where they begin.
+    numbers: HashMap<u64, usize>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// By module; `None` of one that has none.
+    modules: HashMap<usize, Option<Parts>>,
+    /// How often was asked for more.
+    asked: usize,
+}
+
+/// By the first address of each: where it ends, and what is in it.
+type Parts = BTreeMap<u64, (u64, CfiRecords)>;
+
+/// What is known of an address.
+enum Answer {
+    /// What answers for it; `None` where nothing of the module does.
+    Known(Option<CfiRecords>),
+    /// The module has no unwind information.
+    NoneAtAll,
+}
+
+impl<'a> Walk<'a> {
+    fn new(info: &'a dyn UnwindInfo, modules: &'a MinidumpModuleList) -> Self {
+        let numbers = modules.iter().enumerate();
+        Self {
+            info,
+            modules,
+            numbers: numbers
+                .map(|(number, module)| (module.base_address(), number))
+                .collect(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Returns what of these is an address in a module, so far as it is prefetched.
+    fn pointed_at(&self, words: impl Iterator<Item = u64>) -> HashMap<usize, BTreeSet<u64>> {
+        let mut addresses: HashMap<usize, BTreeSet<u64>> = HashMap::new();
+        // A return address is behind its call, which is what is looked up.
+        let calls = words.filter_map(|word| word.checked_sub(1));
+        let mut count = 0;
+        for call in calls {
+            let Some(module) = self.modules.module_at_address(call) else {
+                continue;
+            };
+            let base = module.base_address();
+            if let Some(number) = self.numbers.get(&base) {
+                let of_module = addresses.entry(*number).or_default();
+                count += usize::from(of_module.insert(call - base));
+            }
+            if count == MAX_PREFETCHED {
+                break;
+            }
+        }
+        addresses
+    }
+
+    async fn prefetch(&self, addresses: HashMap<usize, BTreeSet<u64>>) {
+        stream::iter(addresses)
+            .for_each_concurrent(MODULES_IN_FLIGHT, |(module, addresses)| async move {
+                let addresses: Vec<u64> = addresses.into_iter().collect();
+                let cfi = self.info.cfi(module, &addresses).await;
+                self.remember(module, cfi);
+            })
+            .await;
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, module: usize, cfi: Option<ModuleCfi>) {
+        let mut known = self.known();
+        let Some(ModuleCfi(parts)) = cfi else {
+            known.modules.entry(module).or_default();
+            return;
+        };
+        let of_module = known.modules.entry(module).or_default();
+        of_module.get_or_insert_default().extend(
+            parts
+                .into_iter()
+                .map(|(addresses, records)| (addresses.start, (addresses.end, records))),
+        );
+    }
+
+    /// Returns what is known of an address; `None` where that is to be asked.
+    fn lookup(&self, module: usize, address: u64) -> Option<Answer> {
+        match self.known().modules.get(&module)? {
+            None => Some(Answer::NoneAtAll),
+            Some(parts) => {
+                let (_, (end, records)) = parts.range(..=address).next_back()?;
+                (address < *end).then(|| Answer::Known(Some(records.clone())))
+            }
+        }
+    }
+
+    /// Returns what answers for an address; asks for it if need be.
+    async fn answer(&self, module: &(dyn Module + Sync), address: u64) -> (Option<usize>, Answer) {
+        let base = module.base_address();
+        let Some(number) = self.numbers.get(&base).copied() else {
+            return (None, Answer::NoneAtAll);
+        };
+        let address = address.saturating_sub(base);
+        if let Some(answer) = self.lookup(number, address) {
+            return (Some(number), answer);
+        }
+        if self.may_ask() {
+            let cfi = self.info.cfi(number, &[address]).await;
+            self.remember(number, cfi);
+        }
+        let answer = self.lookup(number, address);
+        (Some(number), answer.unwrap_or(Answer::Known(None)))
+    }
+
+    fn may_ask(&self) -> bool {
+        let mut known = self.known();
+        known.asked += 1;
+        known.asked <= MAX_LATER
+    }
+}
+
+#[async_trait]
+impl SymbolProvider for Walk<'_> {
+    /// Tells the walker what it makes of a word that may be a return address. An error means that nothing speaks against it: no
+    /// names are told while a stack is walked.
+    async fn fill_symbol(
+        &self,
+        module: &(dyn Module + Sync),
+        frame: &mut (dyn FrameSymbolizer + Send),
+    ) -> Result<(), FillSymbolError> {
+        let instruction = frame.get_instruction();
+        let (Some(number), Answer::Known(records)) = self.answer(module, instruction).await else {
+            return Err(FillSymbolError {});
+        };
+        let address = instruction.saturating_sub(module.base_address());
+        if records.is_some_and(|records| records.cover(address)) {
+            return Err(FillSymbolError {});
+        }
+        match self.info.is_in_function(number, address).await {
+            Some(false) => Ok(()),
+            Some(true) | None => Err(FillSymbolError {}),
+        }
+    }
+
+    async fn walk_frame(
+        &self,
+        module: &(dyn Module + Sync),
+        walker: &mut (dyn FrameWalker + Send),
+    ) -> Option<()> {
+        let instruction = walker.get_instruction();
+        match self.answer(module, instruction).await.1 {
+            Answer::Known(Some(records)) => records.file().walk_frame(module, walker),
+            Answer::Known(None) | Answer::NoneAtAll => None,
+        }
+    }
+
+    async fn get_file_path(
+        &self,
+        _: &(dyn Module + Sync),
+        _: FileKind,
+    ) -> Result<PathBuf, FileError> {
+        Err(FileError::NotFound)
+    }
+}

@@ -1,0 +1,363 @@
+//! Stacks of minidumps, walked over CFI caches that are read slice by slice.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use minidump::format::{CONTEXT_AMD64, MINIDUMP_MEMORY_DESCRIPTOR};
+use minidump::system_info::{Cpu, Os};
+use minidump::{
+    Endian, Minidump, MinidumpContext, MinidumpContextValidity, MinidumpMemory, MinidumpModule,
+    MinidumpModuleList, MinidumpRawContext, MinidumpSystemInfo, MinidumpThreadList, Module,
+    UnifiedMemory, UnifiedMemoryList,
+};
+use minidump_unwind::{
+    CallStack, FrameTrust, Symbolizer, SystemInfo, string_symbol_supplier, walk_stack,
+};
+use symbolic::cfi::CfiCache;
+use symbolic::debuginfo::Object;
+use symdepot::cache::Kind;
+use symdepot::flows::unwinding::{ModuleCaches, Unwinding};
+use symdepot::unwind::{MAX_LATER, MAX_PREFETCHED, ModuleCfi, UnwindInfo, walk};
+use symdepot_tests::harness::{World, fixture};
+
+use crate::slices::make_whole;
+use crate::{CRASH, INVENTORY};
+
+fn system() -> SystemInfo {
+    SystemInfo {
+        os: Os::Linux,
+        os_version: None,
+        os_build: None,
+        cpu: Cpu::X86_64,
+        cpu_info: None,
+        cpu_microcode_version: None,
+        cpu_count: 1,
+    }
+}
+
+/// The only stack of a minidump, and what is needed to walk it.
+struct Dump {
+    minidump: Minidump<'static, Bytes>,
+    modules: MinidumpModuleList,
+}
+
+impl Dump {
+    fn of(name: &str) -> Self {
+        let minidump = Minidump::read(fixture(&format!("minidump/{name}.dmp"))).unwrap();
+        let modules = minidump.get_stream().unwrap();
+        Self { minidump, modules }
+    }
+
+    fn with_stack<T>(&self, show: impl FnOnce(MinidumpContext, UnifiedMemory<'_, '_>) -> T) -> T {
+        let system: MinidumpSystemInfo = self.minidump.get_stream().unwrap();
+        let threads: MinidumpThreadList<'_> = self.minidump.get_stream().unwrap();
+        let thread = &threads.threads[0];
+        let context = thread.context(&system, None).unwrap().into_owned();
+        show(
+            context,
+            thread.stack_memory(&UnifiedMemoryList::default()).unwrap(),
+        )
+    }
+
+    /// Walks the stack over what was read of slices.
+    fn walk(&self, info: &dyn UnwindInfo) -> CallStack {
+        let (modules, system) = (&self.modules, system());
+        self.with_stack(|context, memory| {
+            futures::executor::block_on(walk(info, modules, &system, context, Some(memory)))
+        })
+    }
+
+    /// Walks the stack as the walker does by itself, over a whole CFI cache of a module that `symbolic` made.
+    fn walk_plainly(&self, name: &str) -> CallStack {
+        let dif = fixture(&format!("elf/{name}"));
+        let cache = CfiCache::from_object(&Object::parse(&dif).unwrap()).unwrap();
+        let records = String::from_utf8(cache.as_slice().to_vec()).unwrap();
+        let symbolizer = Symbolizer::new(string_symbol_supplier(HashMap::from([(
+            name.to_owned(),
+            records,
+        )])));
+        let (modules, system) = (&self.modules, system());
+        self.with_stack(|context, memory| {
+            let mut stack = CallStack::with_context(context);
+            let memory = Some(memory);
+            let walked = walk_stack(0, (), &mut stack, memory, modules, &system, &symbolizer);
+            futures::executor::block_on(walked);
+            stack
+        })
+    }
+}
+
+/// Tells of each frame what a walk finds: where it is, how it was found, and all registers. Without what is guessed at the end:
+/// by itself, the walker guesses by function records, of which a CFI cache has none.
+fn told(stack: &CallStack) -> Vec<String> {
+    let frame = |frame: &minidump_unwind::StackFrame| {
+        let context = &frame.context;
+        let mut registers: Vec<_> = context.valid_registers().collect();
+        registers.sort_unstable();
+        format!("{:x} {:?} {registers:x?}", frame.instruction, frame.trust)
+    };
+    let frames = stack.frames.iter();
+    let found = frames.take_while(|frame| frame.trust != FrameTrust::Scan);
+    found.map(frame).collect()
+}
+
+/// Returns the caches of the modules of a minidump, those of one of which are in a world.
+fn caches(world: &World, modules: &MinidumpModuleList, name: &str, id: &str) -> Vec<ModuleCaches> {
+    let ready = |kind| {
+        let entry = world.entry("global", id, kind)?;
+        entry.ready().cloned()
+    };
+    modules
+        .iter()
+        .map(|module| match &*module.code_file() == name {
+            true => ModuleCaches {
+                cfi: ready(Kind::CfiCache),
+                symbols: ready(Kind::SymCache),
+            },
+            false => ModuleCaches::default(),
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stack_is_walked_over_slices_as_over_the_whole_and_as_by_a_debugger() {
+    for (name, id) in [("crash", CRASH), ("inventory", INVENTORY)] {
+        let world = World::new();
+        world
+            .upload(&format!("global/{name}"), &format!("elf/{name}"))
+            .await;
+        let dump = Dump::of(name);
+        let instance = world.another_instance();
+        let modules = caches(&world, &dump.modules, name, id);
+        let unwinding = instance.symbolicator().unwinding(modules);
+        let stack = dump.walk(&unwinding);
+        let found = told(&stack);
+        assert_eq!(found, told(&dump.walk_plainly(name)), "{name}");
+
+        let by_gdb = fixture(&format!("expected/minidump-{name}.gdb.json"));
+        let by_gdb: Vec<u64> = serde_json::from_slice(&by_gdb).unwrap();
+        let module = dump
+            .modules
+            .iter()
+            .find(|module| &*module.code_file() == name);
+        let (base, size) = module
+            .map(|module| (module.base_address(), module.size()))
+            .unwrap();
+        let in_module = |address: &u64| (base..base + size).contains(address);
+        let expected: Vec<u64> = by_gdb.into_iter().take_while(in_module).collect();
+        let found = stack.frames.iter().map(|frame| frame.resume_address);
+        let found: Vec<u64> = found.take(expected.len()).collect();
+        assert_eq!(found, expected, "{name}");
+        let by_rules = stack.frames.iter().skip(1).take(expected.len() - 1);
+        assert!(by_rules.clone().count() > 1);
+        assert!(
+            by_rules
+                .clone()
+                .all(|frame| frame.trust == FrameTrust::CallFrameInfo),
+            "{name}: {:?}",
+            told(&stack)
+        );
+        // The blobs are small: each is read once. The SymCache only where a frame has to be guessed.
+        let counts = unwinding.counts();
+        assert!((1..=2).contains(&counts.reads), "{name}: {counts:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_version_before_made_unwinds_as_well() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    make_whole(&world, Kind::CfiCache).await;
+    let dump = Dump::of("crash");
+    let modules = caches(&world, &dump.modules, "crash", CRASH);
+    assert_eq!(modules[0].cfi.as_ref().unwrap().version, 1);
+    let unwinding = world.symbolicator().unwinding(modules);
+    assert_eq!(
+        told(&dump.walk(&unwinding)),
+        told(&dump.walk_plainly("crash"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_caches_a_stack_is_walked_by_what_is_on_it() {
+    let dump = Dump::of("crash");
+    let world = World::new();
+    let unwinding = world.symbolicator().unwinding(Vec::new());
+    let stack = dump.walk(&unwinding);
+    assert!(stack.frames.len() > 1);
+    let by_rules = |frame: &minidump_unwind::StackFrame| frame.trust == FrameTrust::CallFrameInfo;
+    assert!(!stack.frames.iter().any(by_rules));
+    assert_eq!(unwinding.counts().reads, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_goes_on_without_a_cache_that_cannot_be_read() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    let dump = Dump::of("crash");
+    let modules = caches(&world, &dump.modules, "crash", CRASH);
+    let path = &modules[0].cfi.as_ref().unwrap().blob.path;
+    let mut damaged = world.caches.peek(path).unwrap().to_vec();
+    damaged[40] ^= 1;
+    world.caches.overwrite(path, damaged);
+    let instance = world.another_instance();
+    let without = dump.walk(&instance.symbolicator().unwinding(Vec::new()));
+    let damaged = instance.symbolicator().unwinding(modules);
+    assert_eq!(told(&dump.walk(&damaged)), told(&without));
+}
+
+/// Functions of the large module.
+const FUNCTIONS: u64 = 120_000;
+
+/// Bytes of each of them.
+const FUNCTION_BYTES: u64 = 0x20;
+
+/// Where the large module is.
+const BASE: u64 = 0x5555_0000_0000;
+
+const STACK: u64 = 0x7fff_0000_0000;
+
+const LARGE: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
+
+/// A Breakpad file of functions each of which keeps a word, so that its frame has two.
+fn large_file() -> Vec<u8> {
+    let mut text = "MODULE Linux x86_64 502FC0A51EC13E479998684FA139DCA70 large\n".to_owned();
+    for number in 0..FUNCTIONS {
+        let start = number * FUNCTION_BYTES;
+        let _ = writeln!(
+            text,
+            "FUNC {start:x} {FUNCTION_BYTES:x} 0 function_{number}"
+        );
+    }
+    for number in 0..FUNCTIONS {
+        let start = number * FUNCTION_BYTES;
+        let _ = writeln!(
+            text,
+            "STACK CFI INIT {start:x} {FUNCTION_BYTES:x} .cfa: $rsp 16 + .ra: .cfa 8 - ^"
+        );
+        // No two are alike, or they would take no room.
+        let offset = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let _ = writeln!(text, "STACK CFI {:x} $rbx: {offset}", start + 4);
+    }
+    text.into_bytes()
+}
+
+/// Counts how often a walk asks.
+struct Counting<'a> {
+    inner: &'a Unwinding<'a>,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl UnwindInfo for Counting<'_> {
+    async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.inner.cfi(module, addresses).await
+    }
+
+    async fn is_in_function(&self, module: usize, address: u64) -> Option<bool> {
+        self.inner.is_in_function(module, address).await
+    }
+}
+
+/// A call stack of these functions, innermost first: its words, and where its frames are.
+fn stack_of(functions: &[u64]) -> (Vec<u8>, Vec<u64>) {
+    let within = |function: &u64| BASE + function * FUNCTION_BYTES + 0x10;
+    let addresses: Vec<u64> = functions.iter().map(within).collect();
+    let words = addresses.iter().skip(1).flat_map(|caller| [7, *caller]);
+    let words = words.chain([7, 0]);
+    (words.flat_map(u64::to_le_bytes).collect(), addresses)
+}
+
+/// Walks a stack in the large module; returns the frames, and how often was asked.
+async fn walked(unwinding: &Unwinding<'_>, functions: &[u64]) -> (Vec<u64>, usize) {
+    let (bytes, addresses) = stack_of(functions);
+    let memory = MinidumpMemory {
+        desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),
+        base_address: STACK,
+        size: bytes.len() as u64,
+        bytes: &bytes,
+        endian: Endian::Little,
+    };
+    let context = MinidumpContext {
+        raw: MinidumpRawContext::Amd64(CONTEXT_AMD64 {
+            rip: addresses[0],
+            rsp: STACK,
+            ..CONTEXT_AMD64::default()
+        }),
+        valid: MinidumpContextValidity::All,
+    };
+    let size = u32::try_from(FUNCTIONS * FUNCTION_BYTES).unwrap();
+    let modules = MinidumpModuleList::from_modules(vec![MinidumpModule::new(BASE, size, "large")]);
+    let counting = Counting {
+        inner: unwinding,
+        asked: AtomicUsize::new(0),
+    };
+    let memory = Some(UnifiedMemory::Memory(&memory));
+    let stack = walk(&counting, &modules, &system(), context, memory).await;
+    let frames = stack.frames.iter().map(|frame| frame.resume_address);
+    (frames.collect(), counting.asked.into_inner())
+}
+
+async fn with_large_module() -> World {
+    let world = World::new();
+    let event = world.put("global/large.sym", large_file());
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    world
+}
+
+fn large(world: &World) -> Vec<ModuleCaches> {
+    let entry = world.entry("global", LARGE, Kind::CfiCache).unwrap();
+    vec![ModuleCaches {
+        cfi: entry.ready().cloned(),
+        symbols: None,
+    }]
+}
+
+/// Functions that lie far from each other.
+fn spread(count: u64) -> Vec<u64> {
+    (0..count).map(|n| n * 7919 % FUNCTIONS).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slices_of_a_stack_are_read_at_once_before_it_is_walked() {
+    let world = with_large_module().await;
+    let instance = world.another_instance();
+    let unwinding = instance.symbolicator().unwinding(large(&world));
+    let functions = spread(30);
+    let (frames, asked) = walked(&unwinding, &functions).await;
+    assert_eq!(frames, stack_of(&functions).1);
+    // For the slices of all words at once, and not again.
+    assert_eq!(asked, 1);
+    let counts = unwinding.counts();
+    assert!((10..=31).contains(&counts.reads), "{counts:?}");
+    let blob = large(&world)[0].cfi.clone().unwrap().blob;
+    assert!(blob.bytes > 1 << 20, "{blob:?}");
+    assert!(counts.bytes * 3 < blob.bytes * 2, "{counts:?} of {blob:?}");
+
+    let again = instance.symbolicator().unwinding(large(&world));
+    assert_eq!(walked(&again, &functions).await.0, frames);
+    assert_eq!(again.counts().reads, 0, "slices are remembered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deep_stack_is_prefetched_from_its_top_and_then_read_within_bounds() {
+    let world = with_large_module().await;
+    let instance = world.another_instance();
+    let unwinding = instance.symbolicator().unwinding(large(&world));
+    let functions = spread(2 * MAX_PREFETCHED as u64);
+    let (frames, asked) = walked(&unwinding, &functions).await;
+    assert_eq!(frames, stack_of(&functions).1[..frames.len()]);
+    assert_eq!(frames.len(), symdepot::unwind::MAX_FRAMES);
+    assert!(asked <= 1 + MAX_LATER, "{asked}");
+    // Each slice once, and the index.
+    assert!(
+        unwinding.counts().reads <= 1 + FUNCTIONS.div_ceil(2000),
+        "{:?}",
+        unwinding.counts()
+    );
+}

@@ -55,6 +55,10 @@ test: doctor ## everything but the long runs
 test-moto: ## what the stores must do, asked of moto, which shares no mistake with the local stack (needs Python)
 	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/moto
 
+.PHONY: test-readers
+test-readers: doctor ## plain SymCaches, opened by PyPI's `symbolic`, which is not ours (needs Python)
+	@CARGO="$(CARGO)" PYTHON="$(PYTHON)" infra/check/readers
+
 # The cases are no part of the project: where they are not, nothing is built, and the script says so.
 .PHONY: conformance
 conformance: $(if $(wildcard $(CASES)/conformance.py),release-binaries) ## answers held against Symbolicator's and docs/conformance.md; skipped where the cases are not (CASES=../shared/conformance)

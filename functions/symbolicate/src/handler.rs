@@ -14,6 +14,7 @@ use symdepot::api::explain::{ExplainError, ExplainQuery};
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, ErrorBody, Query, RequestError};
 use symdepot::domain::Scope;
+use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
 use symdepot::flows::symbolicate::{Answer, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
@@ -29,6 +30,7 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
         .route("/symbolicate", post(symbolicate))
         .route("/requests/{id}", get(continue_request))
         .route("/explain", get(explain))
+        .route("/symcache", get(symcache))
         .route("/rollout", get(rollout))
         .route("/healthcheck", get(|| async { "ok" }))
         .fallback(no_such_route)
@@ -182,6 +184,43 @@ async fn explain(
     }
 }
 
+/// Leads to the SymCache of a module, for tools that read such files.
+async fn symcache(
+    State(symbolicator): App,
+    Extension(invocation): Now,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Failure> {
+    let ExplainQuery::Module {
+        module,
+        source: None,
+        scope,
+    } = ExplainQuery::parse(&query.unwrap_or_default())?
+    else {
+        let detail =
+            "ask for ?debug_id=…, with &scope=… if need be: the best of all sources is answered";
+        return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
+    };
+    match symbolicator
+        .plain_sym_cache(&invocation, &module, &scope)
+        .await?
+    {
+        Plain::At(url) => Ok((StatusCode::FOUND, [(header::LOCATION, url)]).into_response()),
+        Plain::Nowhere(states) => {
+            let states: Vec<_> = states.iter().map(|record| record.state).collect();
+            let detail = format!(
+                "no SymCache of this module is ready ({states:?}): GET /explain with the same query tells why; POST /symbolicate has one built"
+            );
+            Err(Failure::new(StatusCode::NOT_FOUND, detail))
+        }
+        Plain::TooLarge(bytes) => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!(
+                "its slices have {bytes} bytes, more than the {MAX_PLAIN_BYTES} that are joined"
+            ),
+        )),
+    }
+}
+
 async fn rollout(
     State(symbolicator): App,
     Extension(invocation): Now,
@@ -190,7 +229,7 @@ async fn rollout(
 }
 
 async fn no_such_route(uri: Uri) -> Failure {
-    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /rollout, GET /healthcheck";
+    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /symcache?debug_id=…, GET /rollout, GET /healthcheck";
     Failure::new(
         StatusCode::NOT_FOUND,
         format!("there is no {}; there are {routes}", uri.path()),

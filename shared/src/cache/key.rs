@@ -204,12 +204,21 @@ impl ItemKey {
         )
     }
 
+    /// Returns the path of a plain copy of a blob of this entry, for tools that read no slices; a new one each period.
+    ///
+    /// No record ever names it: the sweep removes it.
+    pub fn plain_blob(&self, blob: &str, period: u64) -> String {
+        let token = blob.rsplit('/').next().unwrap_or_default();
+        format!("plain/{}/{}/{token}.{period}", self.partition, self.sort)
+    }
+
     /// Returns the key of the entry that a blob was made for, or of the copy that it is a part of.
     pub fn of_blob(path: &str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
         let (partition, sort) = match segments[..] {
             ["derived", _kind, _version, partition, sort, _token] => (partition, sort),
             ["copies", _version, partition, sort, _token, _number] => (partition, sort),
+            ["plain", partition, sort, _name] => (partition, sort),
             _ => return None,
         };
         Some(Self {
@@ -293,7 +302,10 @@ mod tests {
     fn a_blob_leads_back_to_its_entry() {
         let entry = module("acme", "502fc0a5-1ec1-3e47-9998-684fa139dca7").entry(Kind::SymCache);
         let path = entry.blob(Kind::SymCache, 1, &Token::from_random(7));
-        assert_eq!(ItemKey::of_blob(&path), Some(entry));
+        assert_eq!(ItemKey::of_blob(&path), Some(entry.clone()));
+        let plain = entry.plain_blob(&path, 7);
+        assert_ne!(plain, entry.plain_blob(&path, 8));
+        assert_eq!(ItemKey::of_blob(&plain), Some(entry));
         assert_eq!(ItemKey::of_blob("requests/1"), None);
     }
 }

@@ -105,6 +105,11 @@ impl OpenCache {
         (self.contents.kind == Kind::SymCache).then(|| SymCache::parse(self.raw.as_slice()).ok())?
     }
 
+    /// Returns the bytes of the SymCache, as other tools read them; `None` if this is of another kind.
+    pub fn plain_sym_cache(&self) -> Option<&[u8]> {
+        (self.contents.kind == Kind::SymCache).then(|| self.raw.as_slice())
+    }
+
     /// Returns the PPDB cache; `None` if this is of another kind. Costs the parsing of a header.
     pub fn ppdb_cache(&self) -> Option<PortablePdbCache<'_>> {
         (self.contents.kind == Kind::PpdbCache)

@@ -19,6 +19,7 @@ pub mod find;
 mod invocation;
 pub mod memory;
 mod opening;
+pub mod plain;
 pub mod prune;
 pub mod requests;
 pub mod rollout;

@@ -4,8 +4,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use symbolic::symcache::SymCache;
 use symdepot::cache::{Item, ItemKey, Kind, Lane, Revision, Stored, current_version};
-use symdepot::domain::Scope;
+use symdepot::domain::{ObjectId, Scope};
+use symdepot::flows::plain::Plain;
 use symdepot::flows::symbolicate::Answer;
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot::symbolicate::Stats;
@@ -225,4 +227,49 @@ fn blob_path(world: &World) -> String {
 
 fn blob_bytes(world: &World) -> u64 {
     ready(world)["blob"]["bytes"].as_u64().unwrap()
+}
+
+/// Asks for the SymCache of the large module; returns the path that it is led to.
+async fn plain_path(world: &World) -> String {
+    let module = ObjectId {
+        debug_id: Some(DEBUG_ID.parse().unwrap()),
+        ..ObjectId::default()
+    };
+    let invocation = world.invocation(Duration::from_secs(29));
+    let symbolicator = world.symbolicator();
+    let found = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
+    match found.await.unwrap() {
+        Plain::At(url) => {
+            let path = url.strip_prefix("memory://blobs/").unwrap();
+            path.split('?').next().unwrap().to_owned()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_plain_symcache_of_a_module_is_joined_once_and_swept_later() {
+    let world = with_a_large_module(64 << 20).await;
+    let path = plain_path(&world).await;
+    let plain = world.caches.peek(&path).unwrap();
+    let plain = plain.to_vec();
+    assert_eq!(
+        plain.as_ptr() as usize % 8,
+        0,
+        "SymCaches are read at aligned addresses"
+    );
+    let cache = SymCache::parse(&plain).unwrap();
+    for function in spread(1000) {
+        let found = cache.lookup(function * FUNCTION_BYTES + 4).next().unwrap();
+        assert_eq!(found.function().name(), name(function));
+    }
+    let reads = world.caches.calls().of("get");
+    assert_eq!(plain_path(&world).await, path);
+    assert_eq!(world.caches.calls().of("get"), reads, "it is there already");
+    world.pass(Duration::from_secs(700)).await;
+    assert_ne!(plain_path(&world).await, path);
+    world.pass(Duration::from_secs(2 * 3600)).await;
+    world.prune().await.unwrap();
+    assert!(world.caches.peek(&path).is_none(), "no record names it");
+    assert!(world.caches.peek(&blob_path(&world)).is_some());
 }

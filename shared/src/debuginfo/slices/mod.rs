@@ -32,6 +32,7 @@
 mod cfi;
 mod cut;
 mod index;
+mod join;
 mod raw;
 #[cfg(test)]
 pub(super) mod tests;
@@ -49,6 +50,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::cfi::CfiCutter;
 use self::cut::{Cut, Cutter};
 use self::index::SliceRef;
+use self::join::Joined;
 use self::raw::Tables;
 use super::blob::{self, AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
 use super::build::{Failure, malformed};
@@ -353,6 +355,26 @@ impl SliceIndex {
             return Err(BlobFault::Checksum);
         }
         open_frame(frame, slice.raw_length, &self.contents)
+    }
+
+    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.
+    pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
+        let mut joined = Joined::default();
+        for (number, slice) in (0..).zip(&*self.slices) {
+            let range = slice.range();
+            let frame = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok())
+                .and_then(|(start, end)| blob.get(start..end));
+            let slice = self.open_slice(number, frame.unwrap_or_default())?;
+            joined.add(&slice).ok_or(BlobFault::Mismatch("kind"))?;
+        }
+        Ok(joined.finish(self))
+    }
+
+    /// Returns how many bytes all slices have, decompressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.raw_length).sum()
     }
 
     /// Returns how many slices there are.

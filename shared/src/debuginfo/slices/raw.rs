@@ -23,7 +23,10 @@ use symbolic::symcache::SYMCACHE_VERSION;
 const MAGIC: u32 = u32::from_le_bytes(*b"SYMC");
 /// The length of the header.
 pub(super) const HEADER_BYTES: usize = 80;
-const NUMBERS_AT: usize = 44;
+const NUMBERS_AT: usize = HEAD_BYTES;
+
+/// What stands before the numbers: magic, version, debug id, architecture.
+pub(super) const HEAD_BYTES: usize = 44;
 
 /// An index or an offset that leads nowhere.
 pub(super) const NOWHERE: u32 = u32::MAX;

@@ -337,6 +337,13 @@ fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
                 let opened = open(&contents, &blob).unwrap();
                 let what = format!("{file} by {ranges}");
                 assert_same(&opened.sym_caches(), raw.as_slice(), &what);
+                let joined = opened.index.join(&blob).unwrap();
+                let joined = AlignedBytes::copied(&joined).unwrap();
+                validate(joined.as_slice(), id).unwrap();
+                // What no range needs is gone.
+                assert!(joined.as_slice().len() <= raw.as_slice().len(), "{what}");
+                let joined = SymCache::parse(joined.as_slice()).unwrap();
+                assert_same(&joined.into(), raw.as_slice(), &what);
                 compared += 1;
             }
         }

@@ -6,8 +6,8 @@ use crate::cache::{Change, Entry, Item, ItemKey};
 use crate::flows::{Error, Updated};
 use crate::ports::{BlobSummary, Consistency, StoreError};
 
-/// Where parts of copies and derived caches lie, in the order in which they are walked.
-const PREFIXES: [&str; 2] = ["copies/", "derived/"];
+/// Where parts of copies, derived caches and plain SymCaches lie, in the order in which they are walked.
+const PREFIXES: [&str; 3] = ["copies/", "derived/", "plain/"];
 
 impl Run<'_> {
     /// Walks the blobs from where the last run stopped; tells whether it came to their end.

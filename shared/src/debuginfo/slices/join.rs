@@ -1,0 +1,132 @@
+//! Joining: the slices of a SymCache become one again, for tools that read no slices.
+//!
+//! What was in the whole is in the slices, some of it several times. The joined SymCache answers as the slices do; its tables are
+//! in the order in which the slices need them.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use symbolic::symcache::SymCacheConverter;
+
+use super::raw::{self, File, Function, Location, NOWHERE, Tables};
+use super::{Slice, SliceIndex};
+
+/// A SymCache that is joined slice by slice, in the order of their addresses.
+#[derive(Debug, Default)]
+pub(super) struct Joined {
+    files: Interned<File>,
+    functions: Interned<Function>,
+    calls: Interned<Location>,
+    locations: Vec<Location>,
+    ranges: Vec<u32>,
+    strings: HashMap<Box<[u8]>, u32>,
+    string_bytes: Vec<u8>,
+}
+
+/// Values, each once, by number.
+#[derive(Debug)]
+struct Interned<T> {
+    numbers: HashMap<T, u32>,
+    values: Vec<T>,
+}
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Interned<T> {
+    fn number(&mut self, value: T) -> u32 {
+        *self.numbers.entry(value).or_insert_with(|| {
+            self.values.push(value);
+            u32::try_from(self.values.len() - 1).unwrap_or(NOWHERE)
+        })
+    }
+}
+
+/// Returns the new number of what has an old one; [`NOWHERE`] stays what it is.
+fn renumbered(numbers: &[u32], old: u32) -> u32 {
+    numbers.get(old as usize).copied().unwrap_or(NOWHERE)
+}
+
+impl Joined {
+    /// Adds a slice; `None` where it is none of a SymCache.
+    pub(super) fn add(&mut self, slice: &Slice) -> Option<()> {
+        let Slice::Sym(raw) = slice else { return None };
+        let tables = Tables::read(raw.as_slice())?;
+        let files: Vec<u32> = tables
+            .files
+            .iter()
+            .map(|file| {
+                let file = file.map(|offset| self.string(&tables, offset));
+                self.files.number(file)
+            })
+            .collect();
+        let functions: Vec<u32> = tables
+            .functions
+            .iter()
+            .map(|[name, unused, entry, language]| {
+                let name = self.string(&tables, *name);
+                self.functions.number([name, *unused, *entry, *language])
+            })
+            .collect();
+        // A call is behind those that it is inlined into.
+        let mut calls: Vec<u32> = Vec::with_capacity(tables.calls.len());
+        let location = |[file, line, function, inlined_into]: Location, calls: &[u32]| {
+            [
+                renumbered(&files, file),
+                line,
+                renumbered(&functions, function),
+                renumbered(calls, inlined_into),
+            ]
+        };
+        for call in tables.calls {
+            let call = location(*call, &calls);
+            calls.push(self.calls.number(call));
+        }
+        let locations = tables.locations.iter();
+        self.locations
+            .extend(locations.map(|found| location(*found, &calls)));
+        self.ranges.extend_from_slice(tables.ranges);
+        Some(())
+    }
+
+    fn string(&mut self, tables: &Tables<'_>, offset: u32) -> u32 {
+        let Some(string) = tables.string(offset) else {
+            return NOWHERE;
+        };
+        if let Some(known) = self.strings.get(string) {
+            return *known;
+        }
+        let new = u32::try_from(self.string_bytes.len()).unwrap_or(NOWHERE);
+        self.string_bytes.extend_from_slice(string);
+        self.strings.insert(string.into(), new);
+        new
+    }
+
+    /// Returns the SymCache, with the head that it has by its index.
+    pub(super) fn finish(self, index: &SliceIndex) -> Vec<u8> {
+        let mut empty = SymCacheConverter::new();
+        empty.set_arch(index.contents.arch);
+        empty.set_debug_id(index.contents.debug_id.unwrap_or_default());
+        let mut head = Vec::new();
+        // Writing to memory does not fail.
+        let _ = empty.serialize(&mut head);
+        let tables = Tables {
+            head: head.get(..raw::HEAD_BYTES).unwrap_or_default(),
+            files: &self.files.values,
+            functions: &self.functions.values,
+            calls: &self.calls.values,
+            locations: &self.locations,
+            ranges: &self.ranges,
+            strings: &self.string_bytes,
+        };
+        let mut out = Vec::new();
+        raw::write(&tables, &mut out);
+        out
+    }
+}

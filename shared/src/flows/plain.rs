@@ -1,0 +1,138 @@
+//! Plain SymCaches, for tools that read no slices.
+//!
+//! A blob is read whole, its slices are joined, and the result is put beside it under a name that no record has: the sweep takes it
+//! for an orphan, and removes it when its time has come. Until then whoever asks is led to it.
+
+use std::time::Duration;
+
+use super::explain::Explained;
+use super::symbolicate::Symbolicator;
+use super::{Error, Invocation};
+use crate::cache::{Change, Decision, Entry, Item, ItemKey, Kind, Policy, Ready, decide};
+use crate::debuginfo::{OpenCache, SliceIndex};
+use crate::domain::{ObjectId, Scope};
+use crate::ports::{Consistency, StoreError, StoreErrorKind};
+
+/// The largest SymCache that is joined, in bytes of its slices: as many again are in memory once it is.
+pub const MAX_PLAIN_BYTES: u64 = 256 << 20;
+
+/// How long a URL leads to a SymCache.
+const URL_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+/// For so long whoever asks is led to the same one: together with the lifetime of a URL less than the sweep leaves an orphan.
+const KEPT: Duration = Duration::from_secs(10 * 60);
+
+/// What there is of a SymCache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plain {
+    /// Where it can be had for a quarter of an hour.
+    At(String),
+    /// It is not ready: what the records say instead.
+    Nowhere(Vec<Explained>),
+    /// It would have more than [`MAX_PLAIN_BYTES`]; how many.
+    TooLarge(u64),
+}
+
+impl Symbolicator {
+    /// Finds the best SymCache of a module that is ready in any source, and puts it where it can be had.
+    ///
+    /// # Errors
+    ///
+    /// A store that fails, or a blob that is not what its record says: a request that needs it has it built again.
+    pub async fn plain_sym_cache(
+        &self,
+        invocation: &Invocation,
+        module: &ObjectId,
+        scope: &Scope,
+    ) -> Result<Plain, Error> {
+        let sources: Vec<_> = self.sources().into_iter().map(|key| (key, None)).collect();
+        let modules = self.places(module, scope, &sources);
+        let keys: Vec<ItemKey> = modules
+            .iter()
+            .map(|module| module.entry(Kind::SymCache))
+            .collect();
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let entries: Vec<Entry> = loaded
+            .into_iter()
+            .flatten()
+            .filter_map(|stored| match stored.item {
+                Item::Entry(entry) => Some(entry),
+                _ => None,
+            })
+            .collect();
+        let reader = self.settings.reader();
+        let usable = entries.iter().filter_map(|entry| {
+            match decide(Some(entry), &reader, invocation.now()) {
+                Decision::Use(ready)
+                | Decision::UseAndUpgrade(ready)
+                | Decision::UseOlder(ready) => Some((entry, ready.clone())),
+                _ => None,
+            }
+        });
+        let Some((entry, ready)) = usable.min_by_key(|(_, ready)| ready.rank) else {
+            let explained = self.explain_module(invocation, module, None, scope).await?;
+            let of_kind = explained
+                .into_iter()
+                .filter(|record| record.kind == Kind::SymCache);
+            return Ok(Plain::Nowhere(of_kind.collect()));
+        };
+        let period = invocation.now().as_secs() / KEPT.as_secs();
+        let key = entry.module().entry(Kind::SymCache);
+        let path = key.plain_blob(&ready.blob.path, period);
+        let is_there = self.caches.list(&path, None).await?;
+        if is_there.blobs.is_empty() {
+            match self.joined(&ready).await? {
+                Joined::Bytes(bytes) => self.caches.create(&path, bytes.into()).await?,
+                Joined::TooLarge(bytes) => return Ok(Plain::TooLarge(bytes)),
+            };
+        }
+        if invocation.now().since(entry.last_used_at()) >= Policy::TOUCH_INTERVAL {
+            self.update(invocation)
+                .entry(entry.module(), entry.kind(), &Change::Touch)
+                .await?;
+        }
+        Ok(Plain::At(self.caches.presign(&path, URL_LIFETIME).await?))
+    }
+
+    /// Reads a blob, and joins its slices.
+    async fn joined(&self, ready: &Ready) -> Result<Joined, Error> {
+        let gone = || unreadable("it is gone");
+        let Some(at) = ready.blob.index else {
+            let blob = self
+                .caches
+                .get(&ready.blob.path, None)
+                .await?
+                .ok_or_else(gone)?;
+            let open = OpenCache::open(Kind::SymCache, ready, blob).map_err(unreadable)?;
+            let plain = open
+                .plain_sym_cache()
+                .ok_or_else(|| unreadable("it is of another kind"))?;
+            return Ok(Joined::Bytes(plain.to_vec()));
+        };
+        let blob = self
+            .caches
+            .get(&ready.blob.path, None)
+            .await?
+            .ok_or_else(gone)?;
+        let bytes = usize::try_from(at.offset)
+            .ok()
+            .and_then(|at| blob.get(at..));
+        let index = SliceIndex::open(Kind::SymCache, ready, bytes.unwrap_or_default());
+        let index = index.map_err(unreadable)?;
+        match index.raw_bytes() {
+            ..=MAX_PLAIN_BYTES => Ok(Joined::Bytes(index.join(&blob).map_err(unreadable)?)),
+            bytes => Ok(Joined::TooLarge(bytes)),
+        }
+    }
+}
+
+fn unreadable(fault: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    StoreError::new(StoreErrorKind::Bug, "reading a SymCache")
+        .caused_by(fault)
+        .into()
+}
+
+enum Joined {
+    Bytes(Vec<u8>),
+    TooLarge(u64),
+}

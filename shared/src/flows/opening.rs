@@ -3,9 +3,10 @@
 //! Two reads, one after the other, of a sliced blob that nobody remembers: its index, then all slices side by side. One of a blob
 //! that is small.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -23,6 +24,10 @@ const SLICES_IN_FLIGHT: usize = 16;
 
 /// Blobs up to this size, in bytes, are read at once: a second read would take longer than the bytes.
 const SMALL_BLOB: u64 = 256 << 10;
+
+/// Slices that a request holds while it is answered, in bytes. Of those beyond, it holds what its frames need, and leaves the
+/// rest to the memory, which has its bound: thousands of frames may need thousands of slices.
+const HELD_BYTES: usize = 16 << 20;
 
 /// What is opened for a lookup.
 #[derive(Clone, Debug)]
@@ -54,6 +59,7 @@ pub(super) struct Opening<'a> {
     reads: AtomicU64,
     bytes: AtomicU64,
     remembered: AtomicU64,
+    held: AtomicUsize,
 }
 
 impl<'a> Opening<'a> {
@@ -64,6 +70,7 @@ impl<'a> Opening<'a> {
             reads: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
         }
     }
 
@@ -132,14 +139,18 @@ impl<'a> Opening<'a> {
             Ok::<_, ReadError>(SliceIndex::open(kind, ready, &bytes)?)
         });
         let index = index.await?;
-        let mut numbers: Vec<u32> = needed(index.arch())
-            .into_iter()
-            .filter_map(|address| index.slice_of(address))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let slices = stream::iter(numbers)
-            .map(|number| self.slice(path, &index, number, whole.get()))
+        let mut addresses: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for address in needed(index.arch()) {
+            if let Some(number) = index.slice_of(address) {
+                addresses.entry(number).or_default().push(address);
+            }
+        }
+        let (index_of, whole) = (&index, whole.get());
+        let slices = stream::iter(addresses)
+            .map(async |(number, addresses)| {
+                let slice = self.slice(path, index_of, number, whole).await?;
+                Ok::<_, ReadError>((number, self.held(slice, &addresses)))
+            })
             .buffered(SLICES_IN_FLIGHT)
             .try_collect()
             .await?;
@@ -152,7 +163,7 @@ impl<'a> Opening<'a> {
         index: &SliceIndex,
         number: u32,
         whole: Option<&Bytes>,
-    ) -> Result<(u32, Slice), ReadError> {
+    ) -> Result<Slice, ReadError> {
         let part = Part {
             path: path.to_owned(),
             slice: Some(number),
@@ -166,8 +177,18 @@ impl<'a> Opening<'a> {
             Ok(Opened::Slice(index.open_slice(number, &frame)?))
         };
         match self.opened(&part, open).await? {
-            Opened::Slice(slice) => Ok((number, slice)),
+            Opened::Slice(slice) => Ok(slice),
             Opened::Whole(_) => Err(BlobFault::Mismatch("layout").into()),
+        }
+    }
+
+    /// Returns what a request holds of a slice.
+    fn held(&self, slice: Slice, addresses: &[u64]) -> Slice {
+        let bytes = slice.memory_bytes();
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed);
+        match held.saturating_add(bytes) {
+            ..=HELD_BYTES => slice,
+            _ => slice.picked(addresses),
         }
     }
 

@@ -16,6 +16,7 @@ mod hostile;
 mod kills;
 mod lanes;
 mod made_up;
+mod memory;
 mod readers;
 mod reconcile;
 mod requests;

@@ -103,6 +103,22 @@ impl<'a> Cutter<'a> {
             + self.string_bytes.len()
     }
 
+    /// Returns a SymCache of what was taken.
+    fn written(&self, locations: &[Location], ranges: &[u32]) -> Vec<u8> {
+        let slice = Tables {
+            head: self.tables.head,
+            files: &self.files.taken,
+            functions: &self.functions.taken,
+            calls: &self.calls.taken,
+            locations,
+            ranges,
+            strings: &self.string_bytes,
+        };
+        let mut raw = Vec::new();
+        raw::write(&slice, &mut raw);
+        raw
+    }
+
     fn string(&mut self, offset: u32) -> u32 {
         if let Some(new) = self.strings.get(&offset) {
             return *new;
@@ -190,17 +206,33 @@ impl Iterator for Cutter<'_> {
             locations.push(location);
         }
         self.done = first + locations.len();
-        let slice = Tables {
-            head: tables.head,
-            files: &self.files.taken,
-            functions: &self.functions.taken,
-            calls: &self.calls.taken,
-            locations: &locations,
-            ranges: &tables.ranges[first..self.done],
-            strings: &self.string_bytes,
-        };
-        let mut raw = Vec::new();
-        raw::write(&slice, &mut raw);
+        let raw = self.written(&locations, &tables.ranges[first..self.done]);
         Some(Cut { start, raw })
     }
+}
+
+/// Returns a SymCache of those ranges alone that some addresses lie in: each is looked up as in the whole, and no other. The tables
+/// must have been validated.
+pub(super) fn picked(tables: Tables<'_>, addresses: &[u64]) -> Vec<u8> {
+    let bounds = Bounds {
+        ranges: usize::MAX,
+        raw_bytes: usize::MAX,
+    };
+    let range_of = |address: &u64| {
+        let after = tables
+            .ranges
+            .partition_point(|start| u64::from(*start) <= *address);
+        after.checked_sub(1)
+    };
+    let mut numbers: Vec<usize> = addresses.iter().filter_map(range_of).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut cutter = Cutter::new(tables, bounds);
+    let of_range = |number: &usize| cutter.location(tables.locations[*number]);
+    let locations: Vec<Location> = numbers.iter().map(of_range).collect();
+    let ranges: Vec<u32> = numbers
+        .iter()
+        .map(|number| tables.ranges[*number])
+        .collect();
+    cutter.written(&locations, &ranges)
 }

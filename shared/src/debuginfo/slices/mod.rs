@@ -428,6 +428,19 @@ impl Slice {
         }
     }
 
+    /// Returns what of it some addresses are looked up in: a little of a SymCache, all of the rest.
+    pub fn picked(&self, addresses: &[u64]) -> Self {
+        let Self::Sym(raw) = self else {
+            return self.clone();
+        };
+        let tables = Tables::read(raw.as_slice());
+        let picked = tables.map(|tables| cut::picked(tables, addresses));
+        match picked.map(|picked| AlignedBytes::copied(&picked)) {
+            Some(Ok(picked)) => Self::Sym(Arc::new(picked)),
+            Some(Err(_)) | None => self.clone(),
+        }
+    }
+
     /// Returns what it costs to keep it in memory, in bytes.
     pub fn memory_bytes(&self) -> usize {
         match self {

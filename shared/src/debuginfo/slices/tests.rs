@@ -352,6 +352,28 @@ fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
 }
 
 #[test]
+fn what_is_picked_of_a_slice_tells_the_same_of_its_addresses() {
+    let (raw, _) = sample();
+    let whole = SymCache::parse(raw.as_slice()).unwrap();
+    let slice = Slice::Sym(Arc::new(AlignedBytes::copied(raw.as_slice()).unwrap()));
+    let starts = Tables::read(raw.as_slice()).unwrap().ranges;
+    for few in starts.chunks(3) {
+        let near = |start: &u32| [u64::from(*start).saturating_sub(1), (*start).into()];
+        let addresses: Vec<u64> = few.iter().flat_map(near).collect();
+        let picked = slice.picked(&addresses);
+        assert!(picked.memory_bytes() * 5 < slice.memory_bytes());
+        for address in addresses {
+            let found = told(picked.sym_cache().unwrap().lookup(address));
+            assert_eq!(found, told(whole.lookup(address)), "{address:#x}");
+        }
+    }
+    assert_eq!(
+        told(slice.picked(&[0]).sym_cache().unwrap().lookup(0)),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
 fn a_slice_that_is_not_there_tells_nothing() {
     let (raw, contents) = sample();
     let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();

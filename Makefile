@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PORT ?= 3021
 DATA ?= .data
 RECORDS ?= 1000000
+FUZZ_SECONDS ?= 60
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/release
 # What CARGO sees everywhere; an empty value in the environment means the same.
@@ -82,6 +83,16 @@ check-dependencies: ## licences, bans and sources of all dependencies (needs car
 .PHONY: model
 model: ## the protocol, exhaustively within large bounds; prints the number of states of each model (minutes)
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
+
+# Needs nightly Rust and cargo-fuzz; what it finds is kept in target/fuzz.
+.PHONY: fuzz
+fuzz: ## hostile bytes for footers, indexes and slices, each for a while (needs cargo-fuzz; FUZZ_SECONDS=60)
+	@for target in footer index slice cfi_slice; do \
+	  mkdir -p target/fuzz/corpus/$$target target/fuzz/found; \
+	  $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \
+	    target/fuzz/corpus/$$target tests/fuzz/seeds/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -artifact_prefix=target/fuzz/found/ -print_final_stats=1; \
+	done
 
 .PHONY: bench
 bench: ## benchmarks of the core and of deriving

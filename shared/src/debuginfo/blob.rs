@@ -293,6 +293,16 @@ pub(super) struct Footer {
     pub(super) hash: u64,
 }
 
+/// Gives the footer that bytes end in the checksum that it should have.
+#[cfg(feature = "testing")]
+pub(super) fn correct_footer(bytes: &mut [u8]) {
+    let Some(at) = bytes.len().checked_sub(8) else {
+        return;
+    };
+    let hash = xxh3_64(&bytes[(at + 8).saturating_sub(FOOTER_BYTES)..at]);
+    bytes[at..].copy_from_slice(&hash.to_le_bytes());
+}
+
 /// Reads the footer that bytes end in.
 pub(super) fn split_footer(bytes: &[u8]) -> Result<(Contents, Footer), BlobFault> {
     let split = bytes.len().checked_sub(FOOTER_BYTES);

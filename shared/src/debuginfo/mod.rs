@@ -17,6 +17,8 @@ mod container;
 mod cut_short;
 mod dwarf;
 mod headers;
+#[cfg(feature = "testing")]
+pub mod hostile;
 mod inspect;
 mod layout;
 mod lookup;

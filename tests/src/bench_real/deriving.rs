@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use symbolic::common::ByteView;
+use symbolic::debuginfo::Object;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Kind};
+use symdepot::debuginfo::{Bounds, cut};
 use symdepot::domain::Rank;
 use symdepot::ports::{Deriver, ParseError};
 use symdepot::runtime::parser;
 
 use super::plain::{self, Work};
 use super::program::Program;
-use super::report::{Report, Row, bytes, ratio};
+use super::report::{Report, Row, bytes, percent, ratio};
 use super::{BenchError, PATIENCE, percentile};
 use crate::stack::{Binaries, LocalStack, Process};
 
@@ -105,6 +108,15 @@ pub async fn against_plain(
         &group,
         Row::new("time, ours to plain", ratio(time)).target(most, time <= most_time),
     );
+    let cutting = cutting_seconds(path)? / our_time;
+    report.add(
+        &group,
+        Row::new(
+            "cutting and compressing slices, of our time",
+            percent(cutting),
+        )
+        .target("≤ 12 %", cutting <= 0.12),
+    );
     report.add(
         &group,
         Row::new("peak memory, plain", bytes(plain_peak as u64)),
@@ -119,6 +131,20 @@ pub async fn against_plain(
         Row::new("peak memory, ours to plain", ratio(memory)).target("≤ 1.15 ×", memory <= 1.15),
     );
     Ok(())
+}
+
+/// Returns how long it takes to cut the plain SymCache of a file, and to seal the slices.
+fn cutting_seconds(path: &Path) -> Result<f64, BenchError> {
+    let unreadable = |reason: String| BenchError::Dif {
+        path: path.to_owned(),
+        reason,
+    };
+    let view = ByteView::open(path).map_err(BenchError::file(path))?;
+    let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
+    let whole = plain::symcache(&object).map_err(unreadable)?;
+    let began = Instant::now();
+    cut(&whole, Bounds::CURRENT).map_err(unreadable)?;
+    Ok(began.elapsed().as_secs_f64())
 }
 
 /// Derives the caches of a file as the function does: a file in scratch space, a parser process, blobs through a pipe.

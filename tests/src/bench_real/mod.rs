@@ -5,7 +5,7 @@
 //! 2. [`deriving`]: their caches are derived by our parser process and by one plain process ([`plain`]); time and memory
 //!    of the one are held against those of the other.
 //! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by `eu-addr2line` ([`oracle`]).
-//! 4. [`slices`], [`latency`] and [`startup`]: what cold stacks read; what requests and starts take.
+//! 4. [`slices`], [`latency`], [`warm`] and [`startup`]: what cold stacks read; what requests, warm frames and starts take.
 //!
 //! Everything is printed as it is known, and as one table at the end ([`report`]).
 
@@ -19,6 +19,7 @@ pub mod program;
 pub mod report;
 pub mod slices;
 pub mod startup;
+pub mod warm;
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -220,6 +221,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     if let Some((program, _)) = programs.last() {
         slices::measure(stack.client(), program, arguments.seed, &mut report).await?;
         latency::measure(&stack, program, arguments, &mut report).await?;
+        warm::measure(program, arguments.seed, &mut report)?;
     }
     startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
     stack.stop().await?;

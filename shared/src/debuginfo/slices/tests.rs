@@ -151,7 +151,7 @@ pub(in crate::debuginfo) fn assert_same_cfi(
 }
 
 /// Records that overlap, repeat and shorten each other, of all three types.
-const OVERLAPPING: &str = "\
+pub(in crate::debuginfo) const OVERLAPPING: &str = "\
 MODULE windows x86 000102030405060708090A0B0C0D0E0F1 crash.pdb
 STACK CFI INIT 1000 100 .cfa: $esp 4 + .ra: .cfa 4 - ^
 STACK CFI 1010 .cfa: $esp 8 +

@@ -1,0 +1,97 @@
+//! What fuzzing calls: each takes any bytes for what stands in a blob behind its checksums, and panics where an opened blob would do
+//! harm. `tests/fuzz` has the targets.
+
+use std::hint::black_box;
+
+use symbolic::symcache::SymCache;
+
+use super::blob::{self, AlignedBytes, FOOTER_BYTES};
+use super::slices::{self, CfiRecords, SliceIndex};
+
+/// The most inlined calls that are followed at an address.
+const CALLS: usize = 1000;
+
+/// Takes bytes for a footer with a good checksum.
+pub fn footer(bytes: &[u8]) {
+    let mut footer = bytes.to_vec();
+    footer.resize(FOOTER_BYTES, 0);
+    blob::correct_footer(&mut footer);
+    if let Ok((contents, read)) = blob::split_footer(&footer) {
+        // What is read is what is written again, but for what nobody reads.
+        let written = blob::footer(&contents, &read);
+        let again = blob::split_footer(&written).expect("what was written is read");
+        assert_eq!(again, (contents, read));
+    }
+    let _ = black_box(blob::open_unchecked(&footer));
+}
+
+/// Takes the first eight bytes for the length of all frames, and the others for an index.
+pub fn index(bytes: &[u8]) {
+    let Some((frames, index)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let frames = u64::from_le_bytes(*frames);
+    // A slice takes eleven bytes at least.
+    for count in 0..=u32::try_from(index.len() / 11 + 1).unwrap_or(u32::MAX) {
+        let Some(index) = SliceIndex::unchecked(index, count, frames) else {
+            continue;
+        };
+        assert_eq!(index.len() as u64, u64::from(count));
+        let mut end = 0;
+        for number in 0..count {
+            let range = index.range(number).expect("it has so many");
+            assert_eq!(range.start, end);
+            assert!(range.end <= frames);
+            end = range.end;
+        }
+        for address in [0, 1, 0x1000, u64::from(u32::MAX), u64::MAX] {
+            assert!(index.slice_of(address).is_none_or(|number| number < count));
+        }
+    }
+}
+
+/// Takes bytes for a SymCache, and looks up in it, and in what is picked of it.
+pub fn slice(bytes: &[u8]) {
+    let Ok(aligned) = AlignedBytes::copied(bytes) else {
+        return;
+    };
+    let Ok(cache) = SymCache::parse(aligned.as_slice()) else {
+        return;
+    };
+    let id = Some(cache.debug_id()).filter(|id| !id.is_nil());
+    if slices::validate(aligned.as_slice(), id).is_err() {
+        return;
+    }
+    let addresses: Vec<u64> = (0..64)
+        .map(|n| n * 7)
+        .chain([u32::MAX.into(), 1 << 40])
+        .collect();
+    for address in &addresses {
+        for location in cache.lookup(*address).take(CALLS) {
+            black_box((
+                location.function().name(),
+                location.file().map(|file| file.full_path()),
+            ));
+        }
+    }
+    if let Ok(blob) = slices::cut(
+        bytes,
+        slices::Bounds {
+            ranges: 3,
+            raw_bytes: 1 << 16,
+        },
+    ) {
+        let index = SliceIndex::of_blob(&blob).expect("what was sealed is opened");
+        let _ = black_box(index.join(&blob));
+    }
+}
+
+/// Takes bytes for unwind information, and asks it.
+pub fn cfi_slice(bytes: &[u8]) {
+    if let Ok(records) = CfiRecords::parse(bytes) {
+        for address in (0..64).map(|n| n * 7) {
+            black_box(records.cover(address));
+        }
+        black_box(slices::recut(&records));
+    }
+}

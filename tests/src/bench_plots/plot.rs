@@ -75,10 +75,11 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
     chart
         .configure_mesh()
         .max_light_lines(0)
+        .light_line_style(GREY.mix(0.0))
         .bold_line_style(GREY.mix(0.3))
         .axis_style(GREY)
-        .label_style(text(13))
-        .axis_desc_style(text(14))
+        .label_style(text(16))
+        .axis_desc_style(text(17))
         .x_desc("at most so many ranges in a slice")
         .y_desc(what)
         .x_labels(RANGES.len() + 1)
@@ -90,7 +91,7 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
     let dashes = [(now, least * 0.7), (now, most * 1.4)];
     chart.draw_series([PathElement::new(dashes, GREY.stroke_width(2))])?;
     let said = "  the current choice".to_owned();
-    chart.draw_series([Text::new(said, (now, most * 1.3), text(13))])?;
+    chart.draw_series([Text::new(said, (now, most * 1.3), text(16))])?;
 
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let points = |bytes: &[u64]| -> Vec<(f64, f64)> {
@@ -109,7 +110,7 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
         chart.draw_series(dots)?;
     }
     drop(chart);
-    names(&legend, lines, &text(14))?;
+    names(&legend, lines, &text(17))?;
     root.present()
 }
 

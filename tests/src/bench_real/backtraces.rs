@@ -1,15 +1,17 @@
 //! What cold stacks of a running program read: backtraces that gdb took of Java's virtual machine while it compiled.
 //!
-//! `ceph-osd` would need a cluster to do any work, and its stacks go through many libraries. The virtual machine's compilers are deep, and all
-//! in one module; where memory of an arena runs out, gdb looks: that happens at any depth, and at every kind of work.
+//! `ceph-osd` would need a cluster to do any work. The virtual machine's compilers call deeply, all within one module, and run anywhere.
+//! gdb looks where they take memory for an arena: that happens at any depth of any work, and at the same calls in each run but for
+//! the order of threads.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::packages::{self, JVM};
 use super::program::Program;
 use super::report::{Report, Row, bytes};
 use super::slices::{self, Reads};
-use super::{BenchError, detail, say};
+use super::{BenchError, detail, percentile, say};
 use crate::stack::Client;
 
 /// The frames that a backtrace must have in the module.
@@ -28,7 +30,7 @@ const SCRIPT: &str = include_str!("backtraces.py");
 pub async fn measure(
     client: &Client,
     program: &Program,
-    cache: &std::path::Path,
+    cache: &Path,
     report: &mut Report,
 ) -> Result<(), BenchError> {
     say(
@@ -39,8 +41,7 @@ pub async fn measure(
         detail("left out: gdb is not there; on Debian: apt-get install gdb");
         return Ok(());
     };
-    let mut lengths: Vec<f64> = stacks.iter().map(|stack| stack.len() as f64).collect();
-    lengths.sort_by(f64::total_cmp);
+    let lengths: Vec<f64> = stacks.iter().map(|stack| stack.len() as f64).collect();
     let reads = slices::read_cold(client, program, &stacks).await?;
     add(program, &lengths, &reads, report);
     Ok(())
@@ -51,7 +52,6 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
         "Cold stacks that gdb took, {FRAMES} frames and more in one module ({})",
         program.name
     );
-    let frames = |at: Option<&f64>| at.copied().unwrap_or_default();
     report.add(
         &group,
         Row::new("stacks", lengths.len().to_string()).target("≥ 50", lengths.len() >= 50),
@@ -62,11 +62,16 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
             "frames of a stack: least, median, most",
             format!(
                 "{}, {}, {}",
-                frames(lengths.first()),
-                frames(lengths.get(lengths.len() / 2)),
-                frames(lengths.last())
+                percentile(lengths, 0),
+                percentile(lengths, 50),
+                percentile(lengths, 100)
             ),
         ),
+    );
+    let found = reads.found_percent();
+    report.add(
+        &group,
+        Row::new("frames with a function", format!("{found:.1} %")).target("≥ 99 %", found >= 99.0),
     );
     let (median, most) = (reads.bytes(50), reads.bytes(100));
     report.add(
@@ -87,7 +92,7 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
 }
 
 /// Runs the program under gdb, and returns its backtraces: addresses in the module, innermost first. `None` where there is no gdb.
-fn take(cache: &std::path::Path) -> Result<Option<Vec<Vec<u64>>>, BenchError> {
+fn take(cache: &Path) -> Result<Option<Vec<Vec<u64>>>, BenchError> {
     let is_there = Command::new("gdb")
         .arg("--version")
         .stdout(Stdio::null())
@@ -139,7 +144,7 @@ fn take(cache: &std::path::Path) -> Result<Option<Vec<Vec<u64>>>, BenchError> {
 }
 
 /// Returns the program `java` of an unpacked package.
-fn java(folder: &std::path::Path) -> Result<std::path::PathBuf, BenchError> {
+fn java(folder: &Path) -> Result<PathBuf, BenchError> {
     let machines = folder.join("usr/lib/jvm");
     let entries = std::fs::read_dir(&machines).map_err(BenchError::file(&machines))?;
     let mut found: Vec<_> = entries

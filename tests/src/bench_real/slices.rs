@@ -1,5 +1,7 @@
 //! What a cold stack reads of a sliced SymCache, counted at the store.
 
+use serde_json::Value;
+
 use super::program::Program;
 use super::report::{Report, Row, bytes};
 use super::{BenchError, agreement, percentile, say};
@@ -60,12 +62,19 @@ pub async fn measure(
 pub struct Reads {
     calls: Vec<f64>,
     bytes: Vec<f64>,
+    frames: usize,
+    found: usize,
 }
 
 impl Reads {
     /// Returns the reads that so many of a hundred stacks do not exceed.
     pub fn calls(&self, percent: usize) -> u64 {
         percentile(&self.calls, percent) as u64
+    }
+
+    /// Returns how many frames of a hundred have a function.
+    pub fn found_percent(&self) -> f64 {
+        100.0 * self.found as f64 / self.frames.max(1) as f64
     }
 
     /// Returns the bytes that so many of a hundred stacks do not exceed.
@@ -97,6 +106,14 @@ pub async fn read_cold(
                 found: answer["modules"].to_string(),
             });
         }
+        let frames = answer["stacktraces"][0]["frames"].as_array();
+        let found = |index: &usize| {
+            let of_it = |frame: &&Value| frame["original_index"].as_u64() == Some(*index as u64);
+            let frame = frames.into_iter().flatten().find(of_it);
+            frame.is_some_and(|frame| frame["status"] == "symbolicated")
+        };
+        reads.frames += addresses.len();
+        reads.found += (0..addresses.len()).filter(found).count();
         let calls = client.stats().await?.of_bucket(caches, "GetObject");
         reads.calls.push(calls.calls as f64);
         reads.bytes.push(calls.bytes_out as f64);

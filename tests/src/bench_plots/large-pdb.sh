@@ -41,15 +41,17 @@ manifest=$("$cargo" metadata --format-version 1 --manifest-path "$folder/fetch/C
 cd "$(dirname "$manifest")"
 
 gcc=$(dirname "$(x86_64-w64-mingw32-g++-posix -print-file-name=libstdc++.a)")
+# (Variables of threads are as the C++ library of gcc has them.)
 cat > "$folder/flags" << END
 --target=x86_64-w64-mingw32 -isystem $gcc/include/c++ -isystem $gcc/include/c++/x86_64-w64-mingw32
--std=c++17 -O2 -g -gcodeview -ffile-prefix-map=$PWD=/build -w -include cstdint
+-std=c++17 -O2 -g -gcodeview -ffile-prefix-map=$PWD=/build -femulated-tls -w -include cstdint
 -DNDEBUG -DWIN32 -DOS_WIN -D_MBCS -DWIN64 -DNOMINMAX -DROCKSDB_WINDOWS_UTF8_FILENAMES -DROCKSDB_SUPPORT_THREAD_LOCAL
 -D_POSIX_C_SOURCE=1 -D_WIN32_WINNT=_WIN32_WINNT_VISTA -Irocksdb/include -Irocksdb -I.
 END
 mapfile -t sources < <(
   grep -v -E '^(util/build_version|port/port_posix|env/(env|fs|io)_posix)\.cc' rocksdb_lib_sources.txt | sed 's|^|rocksdb/|'
-  printf '%s\n' rocksdb/port/win/{env_default,env_win,io_win,port_win,win_logger,win_thread}.cc rocksdb/tools/ldb.cc build_version.cc
+  printf '%s\n' rocksdb/port/win/{env_default,env_win,io_win,port_win,win_logger,win_thread}.cc rocksdb/tools/{ldb,ldb_cmd,ldb_tool,sst_dump_tool}.cc \
+    rocksdb/utilities/blob_db/blob_dump_tool.cc build_version.cc
 )
 objects=()
 for source in "${sources[@]}"; do objects+=("$folder/objects/$(tr / _ <<< "${source%.cc}").o"); done
@@ -60,6 +62,8 @@ for index in "${!sources[@]}"; do printf '%s\0%s\0%s\0' "${objects[index]}" "${s
   | xargs -0 -n 3 -P "$(nproc)" bash -c \
     '[ -f "$0" ] || { clang++ "@$2" -c "$1" -o "$0.part" && mv "$0.part" "$0"; } || exit 255'
 
+# The program is never run: for a variable of a thread, clang's CodeView names a symbol that there is none of.
 clang++ --target=x86_64-w64-mingw32 -L"$gcc" -fuse-ld=lld -Wl,--pdb="$folder/ldb.part" -o "$folder/ldb.exe" "${objects[@]}" \
-  -lrpcrt4 -lshlwapi -lpthread
+  -Wl,-Xlink=-force:unresolved -lrpcrt4 -lshlwapi -lpthread 2> "$folder/said" \
+  || { cat "$folder/said" >&2; exit 1; }
 mv "$folder/ldb.part" "$folder/ldb.pdb"

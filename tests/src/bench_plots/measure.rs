@@ -43,6 +43,8 @@ pub struct Measured {
     pub by_bytes: Vec<Sizes>,
     /// By level, as in [`LEVELS`], within the current bounds.
     pub by_level: Vec<Level>,
+    /// The same with half as many ranges and bytes.
+    pub by_level_of_half: Vec<Level>,
 }
 
 /// What comes of one pair of bounds, in bytes.
@@ -71,6 +73,8 @@ pub struct Sizes {
 pub struct Level {
     /// The blob, in bytes.
     pub stored: u64,
+    /// What a cold stack of random frames reads; the median.
+    pub read: u64,
     /// Processor time of compressing alone.
     pub took: Duration,
 }
@@ -101,7 +105,12 @@ impl Measured {
             let sizes = Sizes::of(&blob, bounds, took, &addresses).map_err(unreadable)?;
             Ok((blob, sizes))
         };
-        let (current, _) = sizes(Bounds::CURRENT)?;
+        let levels = |bounds| -> Result<Vec<Level>, BenchError> {
+            let (blob, _) = sizes(bounds)?;
+            let level = |level: &i32| Level::of(&blob, *level, &addresses);
+            let levels: std::io::Result<_> = LEVELS.iter().map(level).collect();
+            levels.map_err(|error| unreadable(error.to_string()))
+        };
         Ok(Self {
             dif: view.len() as u64,
             plain: symcache.len() as u64,
@@ -121,12 +130,8 @@ impl Measured {
                     Ok(sizes(bounds)?.1)
                 })
                 .collect::<Result<_, BenchError>>()?,
-            by_level: LEVELS
-                .iter()
-                .map(|level| {
-                    Level::of(&current, *level).map_err(|error| unreadable(error.to_string()))
-                })
-                .collect::<Result<_, BenchError>>()?,
+            by_level: levels(Bounds::CURRENT)?,
+            by_level_of_half: levels(in_proportion(Bounds::CURRENT.ranges / 2))?,
         })
     }
 
@@ -148,20 +153,7 @@ impl Sizes {
                 .map_or(0, |range| range.end - range.start)
         };
         let stored = blob.len() as u64;
-        let read = |stack: &[u64]| {
-            if stored <= READ_AT_ONCE {
-                return stored;
-            }
-            let slices: BTreeSet<u32> = stack
-                .iter()
-                .filter_map(|address| index.slice_of(*address))
-                .collect();
-            at.length + slices.into_iter().map(length).sum::<u64>()
-        };
-        let reads: Vec<f64> = addresses
-            .chunks(FRAMES)
-            .map(|stack| read(stack) as f64)
-            .collect();
+        let reads = reads(&index, addresses, stored, at.length, length);
         let count = u32::try_from(index.len()).unwrap_or(u32::MAX);
         Ok(Self {
             bounds,
@@ -178,10 +170,11 @@ impl Sizes {
 
 impl Level {
     /// Compresses the slices of a blob anew.
-    fn of(blob: &[u8], level: i32) -> std::io::Result<Self> {
+    fn of(blob: &[u8], level: i32, addresses: &[u64]) -> std::io::Result<Self> {
         let missing = || std::io::Error::other("a slice is not where the index says");
         let index = SliceIndex::of_blob(blob).map_err(std::io::Error::other)?;
-        let mut stored = index_of(blob).ok_or_else(missing)?.length;
+        let index_length = index_of(blob).ok_or_else(missing)?.length;
+        let mut lengths = Vec::with_capacity(index.len());
         let mut compressor = zstd::bulk::Compressor::new(level)?;
         let mut took = Duration::ZERO;
         for slice in 0..u32::try_from(index.len()).unwrap_or(u32::MAX) {
@@ -194,10 +187,36 @@ impl Level {
             let began = processor_time();
             let compressed = compressor.compress(&raw)?;
             took += since(began);
-            stored += compressed.len() as u64;
+            lengths.push(compressed.len() as u64);
         }
-        Ok(Self { stored, took })
+        let stored = index_length + lengths.iter().sum::<u64>();
+        let length = |slice| lengths.get(slice as usize).copied().unwrap_or(0);
+        let reads = reads(&index, addresses, stored, index_length, length);
+        Ok(Self {
+            stored,
+            read: percentile(&reads, 50) as u64,
+            took,
+        })
     }
+}
+
+/// Returns what each cold stack reads: index and slices, or a short blob at once.
+fn reads(
+    index: &SliceIndex,
+    addresses: &[u64],
+    stored: u64,
+    index_length: u64,
+    length: impl Fn(u32) -> u64,
+) -> Vec<f64> {
+    let read = |stack: &[u64]| {
+        if stored <= READ_AT_ONCE {
+            return stored as f64;
+        }
+        let slices = stack.iter().filter_map(|address| index.slice_of(*address));
+        let slices: BTreeSet<u32> = slices.collect();
+        (index_length + slices.into_iter().map(&length).sum::<u64>()) as f64
+    };
+    addresses.chunks(FRAMES).map(read).collect()
 }
 
 /// Returns bounds of so many ranges, and as many bytes as the current ones have for each range.

@@ -179,7 +179,8 @@ fn by_ranges(input: &Input, measured: &Measured) -> Table {
 
 fn by_bytes(input: &Input, measured: &Measured) -> Table {
     let heads: Vec<&str> = ["bytes in a slice"].into_iter().chain(HEADS).collect();
-    let title = format!("{}: bytes in a slice of 2,000 ranges", input.name);
+    let ranges = thousands(Bounds::CURRENT.ranges);
+    let title = format!("{}: bytes in a slice of {ranges} ranges", input.name);
     let mut table = Table::new(title, &heads);
     for sizes in &measured.by_bytes {
         let name = match sizes.bounds.raw_bytes {
@@ -207,16 +208,29 @@ fn row(name: String, sizes: &measure::Sizes, measured: &Measured) -> Vec<String>
 }
 
 fn by_level(input: &Input, measured: &Measured) -> Table {
-    let title = format!("{}: level of zstd", input.name);
-    let heads = ["level", "stored", "to the plain one", "processor time"];
-    let mut table = Table::new(title, &heads);
-    for (number, level) in LEVELS.iter().zip(&measured.by_level) {
-        table.add(vec![
-            number.to_string(),
-            bytes(level.stored),
-            ratio(level.stored, measured.plain),
-            format!("{:.2} s", level.took.as_secs_f64()),
-        ]);
+    let now = Bounds::CURRENT.ranges;
+    let heads = [
+        "ranges in a slice, level",
+        "stored",
+        "to the plain one",
+        "median stack reads",
+        "compressing, processor time",
+    ];
+    let mut table = Table::new(format!("{}: level of zstd", input.name), &heads);
+    let levels = [
+        (now, &measured.by_level),
+        (now / 2, &measured.by_level_of_half),
+    ];
+    for (ranges, levels) in levels {
+        for (number, level) in LEVELS.iter().zip(levels) {
+            table.add(vec![
+                format!("{}, level {number}", thousands(ranges)),
+                bytes(level.stored),
+                ratio(level.stored, measured.plain),
+                bytes(level.read),
+                format!("{:.2} s", level.took.as_secs_f64()),
+            ]);
+        }
     }
     table
 }

@@ -10,7 +10,6 @@ use plotters::prelude::{
 
 use super::measure::RANGES;
 use crate::bench_real::BenchError;
-use crate::bench_real::report::bytes;
 
 const SIZE: (u32, u32) = (820, 480);
 const LEGEND_HEIGHT: u32 = 30;
@@ -84,14 +83,14 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
         .y_desc(what)
         .x_labels(RANGES.len() + 1)
         .x_label_formatter(&|x| label(*x))
-        .y_label_formatter(&|y| bytes(*y as u64).replace(".0 ", " "))
+        .y_label_formatter(&|y| level(*y as u64))
         .draw()?;
 
     let now = position(Some(current));
     let dashes = [(now, least * 0.7), (now, most * 1.4)];
     chart.draw_series([PathElement::new(dashes, GREY.stroke_width(2))])?;
-    let said = "  the current choice".to_owned();
-    chart.draw_series([Text::new(said, (now, most * 1.3), text(16))])?;
+    let said = "the current choice".to_owned();
+    chart.draw_series([Text::new(said, (now + 0.08, most * 1.3), text(16))])?;
 
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let points = |bytes: &[u64]| -> Vec<(f64, f64)> {
@@ -142,6 +141,16 @@ fn position(ranges: Option<usize>) -> f64 {
 fn label(position: f64) -> String {
     let at = RANGES.get(position.round() as usize);
     at.map_or_else(|| "whole".to_owned(), |ranges| thousands(*ranges))
+}
+
+/// Writes a number of bytes beside its line, if it begins with 1, 2 or 5: more would be too near to each other.
+fn level(bytes: u64) -> String {
+    let first = bytes / 10_u64.pow(bytes.checked_ilog10().unwrap_or(0));
+    match bytes {
+        _ if ![1, 2, 5].contains(&first) => String::new(),
+        0..=999_999 => format!("{} kB", bytes / 1000),
+        _ => format!("{} MB", bytes / 1_000_000),
+    }
 }
 
 /// Writes a number with commas.

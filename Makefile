@@ -90,10 +90,11 @@ release-binaries: doctor
 	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests
 
 .PHONY: bench-real
-bench-real: release-binaries ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
+bench-real: release-binaries ## Debian's libc, ceph-osd and libjvm through the stack, held against eu-addr2line and plain symbolic
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
 
-# The last program is built with all its debug information: minutes, once. KERNEL=1 takes in Debian's kernel, a download of 1 GB.
+# Two of them are built, once: `derive` with all its debug information, RocksDB for Windows; some fifteen and some twenty-five minutes of one core.
+# KERNEL=1 takes in Debian's kernel, a download of 1 GB.
 .PHONY: bench-plots
 bench-plots: release-binaries ## SymCaches of six real programs, cut within several bounds: tables, and the plots in docs/plots (KERNEL=1)
 	@if [ ! -x target/symbols/derive ]; then \

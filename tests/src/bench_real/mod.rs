@@ -1,5 +1,5 @@
-//! The service on real input: Debian's C library and its largest C++ program, held against an independent tool and against
-//! `symbolic` used plainly.
+//! The service on real input: Debian's C library, its largest C++ program and its virtual machine of Java, held against an independent
+//! tool and against `symbolic` used plainly.
 //!
 //! 1. [`packages`]: the debug files come from Debian, by `apt-get download`, into a folder that is kept.
 //! 2. [`deriving`]: their caches are derived by our parser process and by one plain process ([`plain`]); time and memory

@@ -8,6 +8,7 @@ PORT ?= 3021
 DATA ?= .data
 RECORDS ?= 1000000
 FUZZ_SECONDS ?= 60
+KERNEL ?=
 CASES ?= ../shared/conformance
 PROFILE_FOLDER = target/release
 # What CARGO sees everywhere; an empty value in the environment means the same.
@@ -104,8 +105,17 @@ release-binaries: doctor
 	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests
 
 .PHONY: bench-real
-bench-real: release-binaries ## Debian's libc and ceph-osd through the stack, held against eu-addr2line and plain symbolic
+bench-real: release-binaries ## Debian's libc, ceph-osd and libjvm through the stack, held against eu-addr2line and plain symbolic
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
+
+# Two of them are built, once: `derive` with all its debug information, RocksDB for Windows; some fifteen and some twenty-five minutes of one core.
+# KERNEL=1 takes in Debian's kernel, a download of 1 GB.
+.PHONY: bench-plots
+bench-plots: release-binaries ## SymCaches of six real programs, cut within several bounds: tables, and the plots in docs/plots (KERNEL=1)
+	@if [ ! -x target/symbols/derive ]; then \
+	  $(CARGO) build --locked --profile symbols --no-default-features -p derive --bin derive; fi
+	@CARGO="$(CARGO)" tests/src/bench_plots/large-pdb.sh target/bench-real/rocksdb
+	$(PROFILE_FOLDER)/bench_plots $(if $(filter 1,$(KERNEL)),--kernel)
 
 .PHONY: bench-sweep
 bench-sweep: ## a million records in the embedded store, swept once: time, memory, what AWS would charge (RECORDS=1000000)

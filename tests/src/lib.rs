@@ -1,5 +1,6 @@
 //! What the tests across packages share.
 
+pub mod bench_plots;
 pub mod bench_real;
 #[cfg(feature = "harness")]
 pub mod contract;

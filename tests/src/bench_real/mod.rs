@@ -1,15 +1,17 @@
-//! The service on real input: Debian's C library and its largest C++ program, held against an independent tool and against
-//! `symbolic` used plainly.
+//! The service on real input: Debian's C library, its largest C++ program and its virtual machine of Java, held against an independent
+//! tool and against `symbolic` used plainly.
 //!
 //! 1. [`packages`]: the debug files come from Debian, by `apt-get download`, into a folder that is kept.
 //! 2. [`deriving`]: their caches are derived by our parser process and by one plain process ([`plain`]); time and memory
 //!    of the one are held against those of the other.
 //! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by `eu-addr2line` ([`oracle`]).
-//! 4. [`slices`], [`latency`], [`warm`] and [`startup`]: what cold stacks read; what requests, warm frames and starts take.
+//! 4. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: what cold stacks read, random ones and real ones; what
+//!    requests, warm frames and starts take.
 //!
 //! Everything is printed as it is known, and as one table at the end ([`report`]).
 
 pub mod agreement;
+pub mod backtraces;
 pub mod deriving;
 pub mod latency;
 pub mod oracle;
@@ -29,6 +31,7 @@ use anstyle::Style;
 use symdepot::ports::ParseError;
 
 use crate::stack::{Binaries, LocalStack, Options, StackError, checkout};
+use packages::JVM;
 use program::Program;
 use report::Report;
 
@@ -62,6 +65,9 @@ pub struct Arguments {
     /// Only derives, which takes a minute.
     #[arg(long)]
     pub deriving_only: bool,
+    /// Only uploads, and measures what cold stacks read: a few minutes.
+    #[arg(long, conflicts_with = "deriving_only")]
+    pub stacks_only: bool,
     /// Also writes the numbers to this file, as Markdown.
     #[arg(long)]
     pub markdown: Option<PathBuf>,
@@ -167,34 +173,9 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         programs.push((Program::read(source.name, &files.debug)?, files));
     }
 
-    say(
-        "deriving",
-        &format!(
-            "our parser process against one plain process, {} times each",
-            arguments.runs
-        ),
-    );
-    for (program, files) in &programs {
-        deriving::against_plain(
-            &binaries,
-            &program.name,
-            &files.debug,
-            arguments.runs,
-            &mut report,
-        )
-        .await?;
+    if !arguments.stacks_only {
+        derive_all(&binaries, &programs, arguments, &mut report).await?;
     }
-    if let Some((program, files)) = programs.last() {
-        deriving::against_plain(
-            &binaries,
-            &format!("{} (program)", program.name),
-            &files.program,
-            arguments.runs,
-            &mut report,
-        )
-        .await?;
-    }
-
     if arguments.deriving_only {
         return Ok(report);
     }
@@ -208,24 +189,78 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     for (program, files) in &programs {
         deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
     }
-    for (program, _) in &programs {
-        agreement::of_program(
-            stack.client(),
-            program,
-            arguments.addresses,
-            arguments.seed,
-            &mut report,
-        )
-        .await?;
+    if !arguments.stacks_only {
+        for (program, _) in &programs {
+            agreement::of_program(
+                stack.client(),
+                program,
+                arguments.addresses,
+                arguments.seed,
+                &mut report,
+            )
+            .await?;
+        }
     }
     if let Some((program, _)) = programs.last() {
         slices::measure(stack.client(), program, arguments.seed, &mut report).await?;
-        latency::measure(&stack, program, arguments, &mut report).await?;
-        warm::measure(program, arguments.seed, &mut report)?;
     }
-    startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
+    // Not every Debian has this package.
+    match packages::files(&cache, JVM) {
+        Ok(files) => {
+            report.environment.push(files.version.clone());
+            let machine = Program::read(JVM.name, &files.debug)?;
+            deriving::through_the_stack(&stack, &machine, &files.debug, &mut report).await?;
+            slices::measure(stack.client(), &machine, arguments.seed, &mut report).await?;
+            backtraces::measure(stack.client(), &machine, &cache, &mut report).await?;
+        }
+        Err(error) => detail(&format!("backtraces are left out: {error}")),
+    }
+    if !arguments.stacks_only {
+        if let Some((program, _)) = programs.last() {
+            latency::measure(&stack, program, arguments, &mut report).await?;
+            warm::measure(program, arguments.seed, &mut report)?;
+        }
+        startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
+    }
     stack.stop().await?;
     Ok(report)
+}
+
+/// Derives the caches of every program by our parser and plainly; of the last one also those of its stripped file.
+async fn derive_all(
+    binaries: &Binaries,
+    programs: &[(Program, packages::Files)],
+    arguments: &Arguments,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    say(
+        "deriving",
+        &format!(
+            "our parser process against one plain process, {} times each",
+            arguments.runs
+        ),
+    );
+    for (program, files) in programs {
+        deriving::against_plain(
+            binaries,
+            &program.name,
+            &files.debug,
+            arguments.runs,
+            report,
+        )
+        .await?;
+    }
+    if let Some((program, files)) = programs.last() {
+        deriving::against_plain(
+            binaries,
+            &format!("{} (program)", program.name),
+            &files.program,
+            arguments.runs,
+            report,
+        )
+        .await?;
+    }
+    Ok(())
 }
 
 /// Says what comes next.

@@ -38,6 +38,17 @@ pub const SOURCES: [Source; 2] = [
     },
 ];
 
+/// A large program that runs anywhere, and deeply: Java's virtual machine with its compilers.
+pub const JVM: Source = Source {
+    name: "libjvm",
+    package: "openjdk-17-jre-headless",
+    debug_package: "openjdk-17-dbg",
+    path: "/server/libjvm.so",
+};
+
+const NO_LISTS: &str =
+    "; are there package lists (apt-get update), and does this Debian have the package?";
+
 /// The files of a program.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -103,13 +114,70 @@ pub fn files(cache: &Path, source: Source) -> Result<Files, BenchError> {
         )?;
     }
     Ok(Files {
-        version: version
-            .replace("_amd64", "")
-            .replace("_arm64", "")
-            .replace('_', " "),
+        version: shown(&version),
         program,
         debug,
     })
+}
+
+/// Unpacks all of a package's files, unless they are there, and returns the folder. It need not be installed: what its links say of `/etc`
+/// means the `etc` of that folder.
+///
+/// # Errors
+/// The package cannot be had.
+pub fn unpacked(cache: &Path, source: Source) -> Result<PathBuf, BenchError> {
+    let package = download(cache, source.package)?;
+    let folder = cache.join(stem(&package));
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    detail(&format!("unpacking {}", stem(&package)));
+    let part = cache.join(format!("{}.part", stem(&package)));
+    std::fs::create_dir_all(&part).map_err(BenchError::file(&part))?;
+    let mut tar = Command::new("tar");
+    tar.arg("-x").arg("-C").arg(&part).arg(format!(
+        "--transform=flags=s;s|^/etc/|{}/etc/|",
+        folder.display()
+    ));
+    let tar = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(&package)
+        .pipe_to(&mut tar)?;
+    run(tar, "")?;
+    std::fs::rename(&part, &folder).map_err(BenchError::file(&folder))?;
+    Ok(folder)
+}
+
+/// Returns the newest kernel's debug information, and the package with its version. The download is large, and kept.
+///
+/// # Errors
+/// The package cannot be had.
+pub fn kernel(cache: &Path) -> Result<(PathBuf, String), BenchError> {
+    std::fs::create_dir_all(cache).map_err(BenchError::file(cache))?;
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    };
+    // The package that is named after the architecture alone is empty, and names the newest one.
+    let empty = format!("linux-image-{architecture}-dbg");
+    let depends = run(
+        Command::new("apt-cache").arg("depends").arg(&empty),
+        NO_LISTS,
+    )?;
+    let newest = depends
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Depends: "));
+    let newest = newest.ok_or_else(|| BenchError::NotInPackage {
+        package: empty,
+        wanted: "package that it depends on".to_owned(),
+    })?;
+    let package = download(cache, newest)?;
+    let debug = cache.join(format!("{}.vmlinux", stem(&package)));
+    if !debug.is_file() {
+        let is_it = |path: &str| path.contains("/debug/boot/vmlinux-");
+        unpack(&package, "/debug/boot/vmlinux-…", is_it, &debug)?;
+    }
+    Ok((debug, shown(&stem(&package))))
 }
 
 /// Downloads a package, unless it is there.
@@ -118,13 +186,12 @@ fn download(cache: &Path, package: &str) -> Result<PathBuf, BenchError> {
         return Ok(path);
     }
     detail(&format!("apt-get download {package}"));
-    let hint = "; are there package lists (apt-get update), and does this Debian have the package?";
     run(
         Command::new("apt-get")
             .arg("download")
             .arg(package)
             .current_dir(cache),
-        hint,
+        NO_LISTS,
     )?;
     downloaded(cache, package)?.ok_or_else(|| BenchError::NotInPackage {
         package: package.to_owned(),
@@ -196,6 +263,13 @@ fn build_id(program: &Path) -> Result<String, BenchError> {
         .code_id()
         .map(|id| id.to_string())
         .ok_or_else(|| unreadable("it has no build id".to_owned()))
+}
+
+/// Returns name and version of a package as they are shown.
+fn shown(stem: &str) -> String {
+    stem.replace("_amd64", "")
+        .replace("_arm64", "")
+        .replace('_', " ")
 }
 
 fn stem(path: &Path) -> String {

@@ -10,7 +10,7 @@ use symbolic::debuginfo::Object;
 
 use super::BenchError;
 
-/// A program, by its symbol table.
+/// A program, by its symbol table; by its debug information, where the table has no sizes.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// What it is called here.
@@ -51,8 +51,18 @@ impl Program {
             function.end = function.end.max(symbol.address + symbol.size);
             function.names.extend(symbol.name().map(str::to_owned));
         }
+        // The symbols of a PDB have no sizes.
         if functions.is_empty() {
-            return Err(unreadable("its symbol table has no functions".to_owned()));
+            let session = object.debug_session();
+            let session = session.map_err(|error| unreadable(error.to_string()))?;
+            for known in session.functions().flatten() {
+                let function = functions.entry(known.address).or_default();
+                function.end = function.end.max(known.address + known.size);
+                function.names.insert(known.name.to_string());
+            }
+        }
+        if functions.is_empty() {
+            return Err(unreadable("it has no functions".to_owned()));
         }
         Ok(Self {
             name: name.to_owned(),

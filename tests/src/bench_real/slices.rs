@@ -1,5 +1,7 @@
 //! What a cold stack reads of a sliced SymCache, counted at the store.
 
+use serde_json::Value;
+
 use super::program::Program;
 use super::report::{Report, Row, bytes};
 use super::{BenchError, agreement, percentile, say};
@@ -28,38 +30,93 @@ pub async fn measure(
             program.name
         ),
     );
-    let caches = client.addresses().caches();
-    let (mut reads, mut read) = (Vec::new(), Vec::new());
-    for stack in 0..STACKS {
-        let addresses = program.addresses(FRAMES, seed.wrapping_add(stack));
-        client.end_functions().await?;
-        client.clear_stats().await?;
-        client
-            .completed("", &agreement::request(program, &addresses))
-            .await?;
-        let calls = client.stats().await?.of_bucket(caches, "GetObject");
-        reads.push(calls.calls as f64);
-        read.push(calls.bytes_out as f64);
-    }
+    let stacks: Vec<Vec<u64>> = (0..STACKS)
+        .map(|stack| program.addresses(FRAMES, seed.wrapping_add(stack)))
+        .collect();
+    let reads = read_cold(client, program, &stacks).await?;
     let group = format!(
         "Cold stacks of {FRAMES} random frames, one module ({})",
         program.name
     );
-    let (median, most) = (percentile(&read, 50), percentile(&read, 100));
+    let (median, most) = (reads.bytes(50), reads.bytes(100));
     report.add(
         &group,
-        Row::new("bytes read, median", bytes(median as u64)).target("≤ 1.5 MB", median <= 1.5e6),
+        Row::new("bytes read, median", bytes(median)).target("≤ 1.5 MB", median <= 1_500_000),
     );
     report.add(
         &group,
-        Row::new("bytes read, most", bytes(most as u64)).target("≤ 3 MB", most <= 3e6),
+        Row::new("bytes read, most", bytes(most)).target("≤ 3 MB", most <= 3_000_000),
     );
     report.add(
         &group,
         Row::new(
             "reads of blobs, median: the index, then all slices at once",
-            format!("{:.0}", percentile(&reads, 50)),
+            reads.calls(50).to_string(),
         ),
     );
     Ok(())
+}
+
+/// What stacks read, each in the order in which they were sent.
+#[derive(Clone, Debug, Default)]
+pub struct Reads {
+    calls: Vec<f64>,
+    bytes: Vec<f64>,
+    frames: usize,
+    found: usize,
+}
+
+impl Reads {
+    /// Returns the reads that so many of a hundred stacks do not exceed.
+    pub fn calls(&self, percent: usize) -> u64 {
+        percentile(&self.calls, percent) as u64
+    }
+
+    /// Returns how many frames of a hundred have a function.
+    pub fn found_percent(&self) -> f64 {
+        100.0 * self.found as f64 / self.frames.max(1) as f64
+    }
+
+    /// Returns the bytes that so many of a hundred stacks do not exceed.
+    pub fn bytes(&self, percent: usize) -> u64 {
+        percentile(&self.bytes, percent) as u64
+    }
+}
+
+/// Symbolicates stacks of one module, each by an instance that knows nothing, and counts what the store gives out.
+///
+/// # Errors
+/// A request is not completed, or its module is not found.
+pub async fn read_cold(
+    client: &Client,
+    program: &Program,
+    stacks: &[Vec<u64>],
+) -> Result<Reads, BenchError> {
+    let caches = client.addresses().caches();
+    let mut reads = Reads::default();
+    for addresses in stacks {
+        client.end_functions().await?;
+        client.clear_stats().await?;
+        let answer = client
+            .completed("", &agreement::request(program, addresses))
+            .await?;
+        if answer["modules"][0]["debug_status"] != "found" {
+            return Err(BenchError::Answer {
+                what: "the module of the answer",
+                found: answer["modules"].to_string(),
+            });
+        }
+        let frames = answer["stacktraces"][0]["frames"].as_array();
+        let found = |index: &usize| {
+            let of_it = |frame: &&Value| frame["original_index"].as_u64() == Some(*index as u64);
+            let frame = frames.into_iter().flatten().find(of_it);
+            frame.is_some_and(|frame| frame["status"] == "symbolicated")
+        };
+        reads.frames += addresses.len();
+        reads.found += (0..addresses.len()).filter(found).count();
+        let calls = client.stats().await?.of_bucket(caches, "GetObject");
+        reads.calls.push(calls.calls as f64);
+        reads.bytes.push(calls.bytes_out as f64);
+    }
+    Ok(reads)
 }

@@ -294,7 +294,7 @@ pub(super) struct Footer {
 }
 
 /// Gives the footer that bytes end in the checksum that it should have.
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn correct_footer(bytes: &mut [u8]) {
     let Some(at) = bytes.len().checked_sub(8) else {
         return;

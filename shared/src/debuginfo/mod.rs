@@ -17,7 +17,7 @@ mod container;
 mod cut_short;
 mod dwarf;
 mod headers;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 mod inspect;
 mod layout;

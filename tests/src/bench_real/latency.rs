@@ -39,7 +39,7 @@ pub async fn measure(
             "first after all functions were ended, p50",
             milliseconds(p50),
         )
-        .target("≤ 400 ms", p50 <= 400.0),
+        .target("≤ 100 ms", p50 <= 100.0),
     );
     report.add(
         &group,

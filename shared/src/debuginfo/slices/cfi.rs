@@ -95,88 +95,114 @@ fn memory_bytes(file: &SymbolFile) -> usize {
     size_of::<SymbolFile>() + cfi.chain(win).sum::<usize>()
 }
 
-/// A record with those that belong to it.
+/// A record with those that belong to it: where it is in its table, and what it is about.
+#[derive(Clone, Copy)]
 struct Record {
-    /// The addresses that it is about: no module has code beyond 4 GB.
     start: u32,
     end: u64,
-    text: String,
+    table: Table,
+    number: usize,
 }
 
-impl Record {
-    fn new(start: u64, size: u32, text: impl fmt::Display) -> Option<Self> {
-        Some(Self {
-            start: u32::try_from(start).ok()?,
-            end: start + u64::from(size),
-            text: text.to_string(),
-        })
-    }
+#[derive(Clone, Copy)]
+enum Table {
+    Cfi,
+    FrameData,
+    Fpo,
 }
 
-/// A record of frame data or frame pointer omission, as it is written.
-struct StackWin<'a>(&'a StackInfoWin);
-
-impl fmt::Display for StackWin<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(info) = self;
-        let kind = match info.program_string_or_base_pointer {
-            WinStackThing::ProgramString(_) => 4,
-            WinStackThing::AllocatesBasePointer(_) => 0,
-        };
-        write!(f, "STACK WIN {kind} {:x}", info.address)?;
-        for number in [
-            info.size,
-            info.prologue_size,
-            info.epilogue_size,
-            info.parameter_size,
-            info.saved_register_size,
-            info.local_size,
-            info.max_stack_size,
-        ] {
-            write!(f, " {number:x}")?;
-        }
-        match &info.program_string_or_base_pointer {
-            WinStackThing::ProgramString(program) => writeln!(f, " 1 {program}"),
-            WinStackThing::AllocatesBasePointer(it_does) => {
-                writeln!(f, " 0 {}", u8::from(*it_does))
-            }
-        }
-    }
-}
-
-/// Returns all records by where they begin.
+/// Returns all records by where they begin: no module has code beyond 4 GB.
 fn records_of(file: &SymbolFile) -> Vec<Record> {
-    let cfi = file.cfi_stack_info.ranges_values().filter_map(|(_, info)| {
-        let (start, rules) = (info.init.address, &info.init.rules);
-        let mut text = format!("STACK CFI INIT {start:x} {:x} {rules}\n", info.size);
-        for more in &info.add_rules {
-            let _ = writeln!(text, "STACK CFI {:x} {}", more.address, more.rules);
-        }
-        Record::new(start, info.size, text)
-    });
+    let cfi = file.cfi_stack_info.ranges_values();
+    let cfi = cfi.map(|(_, info)| (info.init.address, info.size));
     let frame_data = file.win_stack_framedata_info.ranges_values();
+    let frame_data = frame_data.map(|(_, info)| (info.address, info.size));
     let fpo = file.win_stack_fpo_info.ranges_values();
-    let win = frame_data
-        .chain(fpo)
-        .filter_map(|(_, info)| Record::new(info.address, info.size, StackWin(info)));
-    let mut records: Vec<Record> = cfi.chain(win).collect();
+    let fpo = fpo.map(|(_, info)| (info.address, info.size));
+    let of_table = |table| {
+        move |(number, (start, size)): (usize, (u64, u32))| {
+            Some(Record {
+                start: u32::try_from(start).ok()?,
+                end: start + u64::from(size),
+                table,
+                number,
+            })
+        }
+    };
+    let cfi = cfi.enumerate().filter_map(of_table(Table::Cfi));
+    let frame_data = frame_data
+        .enumerate()
+        .filter_map(of_table(Table::FrameData));
+    let fpo = fpo.enumerate().filter_map(of_table(Table::Fpo));
+    let mut records: Vec<Record> = cfi.chain(frame_data).chain(fpo).collect();
     records.sort_by_key(|record| record.start);
     records
 }
 
+/// Writes a record as it is in a file.
+fn write(file: &SymbolFile, record: Record, text: &mut String) {
+    let Record { table, number, .. } = record;
+    let win = match table {
+        Table::FrameData => &file.win_stack_framedata_info,
+        Table::Fpo => &file.win_stack_fpo_info,
+        Table::Cfi => {
+            if let Some((_, info)) = file.cfi_stack_info.ranges_values().as_slice().get(number) {
+                let (start, rules) = (info.init.address, &info.init.rules);
+                let _ = writeln!(text, "STACK CFI INIT {start:x} {:x} {rules}", info.size);
+                for more in &info.add_rules {
+                    let _ = writeln!(text, "STACK CFI {:x} {}", more.address, more.rules);
+                }
+            }
+            return;
+        }
+    };
+    if let Some((_, info)) = win.ranges_values().as_slice().get(number) {
+        // Writing to memory does not fail.
+        let _ = write_win(info, text);
+    }
+}
+
+/// Writes a record of frame data or frame pointer omission.
+fn write_win(info: &StackInfoWin, text: &mut String) -> fmt::Result {
+    let kind = match info.program_string_or_base_pointer {
+        WinStackThing::ProgramString(_) => 4,
+        WinStackThing::AllocatesBasePointer(_) => 0,
+    };
+    write!(text, "STACK WIN {kind} {:x}", info.address)?;
+    for number in [
+        info.size,
+        info.prologue_size,
+        info.epilogue_size,
+        info.parameter_size,
+        info.saved_register_size,
+        info.local_size,
+        info.max_stack_size,
+    ] {
+        write!(text, " {number:x}")?;
+    }
+    match &info.program_string_or_base_pointer {
+        WinStackThing::ProgramString(program) => writeln!(text, " 1 {program}"),
+        WinStackThing::AllocatesBasePointer(it_does) => {
+            writeln!(text, " 0 {}", u8::from(*it_does))
+        }
+    }
+}
+
 /// Cuts unwind information into slices, in the order of their addresses.
-pub(super) struct CfiCutter {
+pub(super) struct CfiCutter<'a> {
+    file: &'a SymbolFile,
     records: Vec<Record>,
     bounds: Bounds,
     /// The number of records that are cut already.
     done: usize,
-    /// The numbers of those that reach into the next slice.
-    reaching: Vec<usize>,
+    /// Those of them that reach into the next slice.
+    reaching: Vec<Record>,
 }
 
-impl CfiCutter {
-    pub(super) fn new(records: &CfiRecords, bounds: Bounds) -> Self {
+impl<'a> CfiCutter<'a> {
+    pub(super) fn new(records: &'a CfiRecords, bounds: Bounds) -> Self {
         Self {
+            file: &records.file,
             records: records_of(&records.file),
             bounds,
             done: 0,
@@ -186,33 +212,31 @@ impl CfiCutter {
 
     /// Forgets what does not reach an address.
     fn reach(&mut self, address: u32) {
-        let records = &self.records;
-        self.reaching
-            .retain(|number| records[*number].end > address.into());
+        self.reaching.retain(|record| record.end > address.into());
     }
 }
 
-impl Iterator for CfiCutter {
+impl Iterator for CfiCutter<'_> {
     type Item = Cut;
 
     fn next(&mut self) -> Option<Cut> {
         let start = self.records.get(self.done)?.start;
         self.reach(start);
-        let reaching = self.reaching.iter();
-        let mut text: String = reaching
-            .map(|number| &*self.records[*number].text)
-            .collect();
+        let mut text = String::new();
+        for record in &self.reaching {
+            write(self.file, *record, &mut text);
+        }
         let (first, mut last) = (self.done, start);
-        while let Some(record) = self.records.get(self.done) {
+        while let Some(record) = self.records.get(self.done).copied() {
             // What begins at one address is in one slice.
             let is_full =
                 self.done - first >= self.bounds.ranges || text.len() >= self.bounds.raw_bytes;
             if is_full && record.start > last {
                 break;
             }
-            text.push_str(&record.text);
+            write(self.file, record, &mut text);
             last = record.start;
-            self.reaching.push(self.done);
+            self.reaching.push(record);
             self.done += 1;
         }
         Some(Cut {

@@ -152,7 +152,7 @@ fn unfiled(arch: Arch, debug_id: Option<DebugId>) -> Contents {
 }
 
 /// Cuts records within the smallest bounds, and parses each slice. Returns how many there are.
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn recut(records: &CfiRecords) -> usize {
     let bounds = Bounds {
         ranges: 1,
@@ -344,7 +344,7 @@ impl SliceIndex {
     }
 
     /// Opens an index that nothing vouches for.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn unchecked(index: &[u8], count: u32, frames: u64) -> Option<Self> {
         Some(Self {
             contents: Arc::new(unfiled(Arch::Unknown, None)),

@@ -1,3 +1,5 @@
+//! Hostile footers: see `symdepot::debuginfo::hostile`.
+
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

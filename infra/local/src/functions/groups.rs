@@ -35,6 +35,12 @@ impl Group {
         }
     }
 
+    /// Whether its leader is the same process, and has not ended.
+    pub(crate) fn leader_lives(self) -> bool {
+        stat(self.id)
+            .is_some_and(|stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X'))
+    }
+
     /// Whether the id may still be this group's: its leader is the same process, or is gone.
     fn is_itself(self) -> bool {
         stat(self.id).is_none_or(|stat| stat.started == self.started)

@@ -80,6 +80,11 @@ impl Process {
         self.exit.borrow().is_none()
     }
 
+    /// Whether it can still do something: between its end and the end of what it left, it is said to be alive.
+    pub(super) fn lives(&self) -> bool {
+        self.is_alive() && self.group.leader_lives()
+    }
+
     /// Waits until it and its children have ended.
     pub(super) async fn ended(&mut self) -> ExitStatus {
         match self.exit.wait_for(Option::is_some).await {

@@ -126,7 +126,7 @@ impl Worker {
         let Some(next) = self.next.take() else {
             return Ran::NeverBegan;
         };
-        if !self.process.is_alive() {
+        if !self.process.lives() {
             return Ran::NeverBegan;
         }
         let limit = pool.spec.timeout;

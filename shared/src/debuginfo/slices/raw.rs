@@ -119,7 +119,7 @@ impl<'a> Tables<'a> {
         rest.get(..digits.checked_add(usize::try_from(length).ok()?)?)
     }
 
-    /// Checks what nobody else does: that whatever a lookup follows is there, that ranges ascend, and that chains of inlined
+    /// Checks what nobody else does: that whatever a lookup follows is there, strings to their ends, that ranges ascend, and that chains of inlined
     /// calls end. The converter writes a call before what is inlined into it, so that indices only ever fall.
     pub(super) fn validate(&self) -> Option<()> {
         let is_there = |index: u32, of: usize| index == NOWHERE || (index as usize) < of;
@@ -130,7 +130,10 @@ impl<'a> Tables<'a> {
                 && is_there(*inlined_into, at.min(self.calls.len()))
         };
         let mut locations = self.calls.iter().chain(self.locations).enumerate();
-        (ascend && locations.all(sound)).then_some(())
+        let is_string = |offset: &u32| *offset == NOWHERE || self.string(*offset).is_some();
+        let names = self.functions.iter().map(|[name, ..]| name);
+        let mut strings = self.files.as_flattened().iter().chain(names);
+        (ascend && locations.all(sound) && strings.all(is_string)).then_some(())
     }
 }
 

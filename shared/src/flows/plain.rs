@@ -96,24 +96,15 @@ impl Symbolicator {
 
     /// Reads a blob, and joins its slices.
     async fn joined(&self, ready: &Ready) -> Result<Joined, Error> {
-        let gone = || unreadable("it is gone");
+        let blob = self.caches.get(&ready.blob.path, None).await?;
+        let blob = blob.ok_or_else(|| unreadable("it is gone"))?;
         let Some(at) = ready.blob.index else {
-            let blob = self
-                .caches
-                .get(&ready.blob.path, None)
-                .await?
-                .ok_or_else(gone)?;
             let open = OpenCache::open(Kind::SymCache, ready, blob).map_err(unreadable)?;
             let plain = open
                 .plain_sym_cache()
                 .ok_or_else(|| unreadable("it is of another kind"))?;
             return Ok(Joined::Bytes(plain.to_vec()));
         };
-        let blob = self
-            .caches
-            .get(&ready.blob.path, None)
-            .await?
-            .ok_or_else(gone)?;
         let bytes = usize::try_from(at.offset)
             .ok()
             .and_then(|at| blob.get(at..));

@@ -30,7 +30,7 @@ pub(super) const RUN_BYTES: usize = 4 << 20;
 pub(super) fn debug_session<'d>(
     object: &ElfObject<'d>,
 ) -> Result<DwarfDebugSession<'d>, DwarfError> {
-    let mut names = sections::LARGE.to_vec();
+    let mut names = sections::ALL.to_vec();
     names.push(units::SECTION);
     let all = Whole {
         object,

@@ -27,17 +27,6 @@ pub(super) const ALL: [&str; 12] = [
     "debug_str_offsets",
 ];
 
-/// Those of them that are large, and compressed as a rule.
-pub(super) const LARGE: [&str; 7] = [
-    "debug_addr",
-    "debug_line",
-    "debug_line_str",
-    "debug_ranges",
-    "debug_rnglists",
-    "debug_str",
-    "debug_str_offsets",
-];
-
 /// Threads that decompress sections.
 const THREADS: usize = 2;
 

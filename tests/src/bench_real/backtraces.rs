@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use super::packages::{self, JVM};
 use super::program::Program;
-use super::report::{Report, Row, bytes};
+use super::report::{Report, Row};
 use super::slices::{self, Reads};
 use super::{BenchError, detail, percentile, say};
 use crate::stack::Client;
@@ -73,22 +73,8 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
         &group,
         Row::new("frames with a function", format!("{found:.1} %")).target("≥ 99 %", found >= 99.0),
     );
-    let (median, most) = (reads.bytes(50), reads.bytes(100));
-    report.add(
-        &group,
-        Row::new("bytes read, median", bytes(median)).target("≤ 500 kB", median <= 500_000),
-    );
-    report.add(
-        &group,
-        Row::new("bytes read, most", bytes(most)).target("≤ 500 kB", most <= 500_000),
-    );
-    report.add(
-        &group,
-        Row::new(
-            "reads of blobs, median: the index, then all slices at once",
-            reads.calls(50).to_string(),
-        ),
-    );
+    let most = (500_000, "≤ 500 kB");
+    reads.add_to(report, &group, most, most);
 }
 
 /// Runs the program under gdb, and returns its backtraces: addresses in the module, innermost first. `None` where there is no gdb.

@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use symbolic::common::ByteView;
-use symbolic::debuginfo::Object;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Kind};
@@ -145,15 +143,9 @@ pub async fn against_plain(
 
 /// Returns how long it takes to cut the plain SymCache of a file, and to seal the slices.
 fn cutting_seconds(path: &Path) -> Result<f64, BenchError> {
-    let unreadable = |reason: String| BenchError::Dif {
-        path: path.to_owned(),
-        reason,
-    };
-    let view = ByteView::open(path).map_err(BenchError::file(path))?;
-    let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
-    let whole = plain::symcache(&object).map_err(unreadable)?;
+    let whole = plain::symcache_of(path)?;
     let began = Instant::now();
-    cut(&whole, Bounds::CURRENT).map_err(unreadable)?;
+    cut(&whole, Bounds::CURRENT).map_err(|reason| BenchError::dif(path, reason))?;
     Ok(began.elapsed().as_secs_f64())
 }
 

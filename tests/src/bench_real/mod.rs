@@ -145,6 +145,11 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    pub(crate) fn dif(path: impl Into<PathBuf>, reason: String) -> Self {
+        let path = path.into();
+        Self::Dif { path, reason }
+    }
+
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

@@ -77,6 +77,16 @@ pub fn symcache(object: &Object<'_>) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+/// Returns the SymCache of a file.
+///
+/// # Errors
+/// [`BenchError::Dif`] where `symbolic` fails.
+pub fn symcache_of(path: &Path) -> Result<Vec<u8>, BenchError> {
+    let view = ByteView::open(path).map_err(BenchError::file(path))?;
+    let object = Object::parse(&view).map_err(|error| BenchError::dif(path, error.to_string()))?;
+    symcache(&object).map_err(|reason| BenchError::dif(path, reason))
+}
+
 /// Derives the caches of a file in a process of its own: this program, told to be plain. Returns the work, and how long the
 /// process took from its start to its end.
 ///

@@ -38,21 +38,11 @@ pub async fn measure(
         "Cold stacks of {FRAMES} random frames, one module ({})",
         program.name
     );
-    let (median, most) = (reads.bytes(50), reads.bytes(100));
-    report.add(
+    reads.add_to(
+        report,
         &group,
-        Row::new("bytes read, median", bytes(median)).target("≤ 1.5 MB", median <= 1_500_000),
-    );
-    report.add(
-        &group,
-        Row::new("bytes read, most", bytes(most)).target("≤ 3 MB", most <= 3_000_000),
-    );
-    report.add(
-        &group,
-        Row::new(
-            "reads of blobs, median: the index, then all slices at once",
-            reads.calls(50).to_string(),
-        ),
+        (1_500_000, "≤ 1.5 MB"),
+        (3_000_000, "≤ 3 MB"),
     );
     Ok(())
 }
@@ -67,6 +57,32 @@ pub struct Reads {
 }
 
 impl Reads {
+    /// Adds what was read to a group, with the most bytes that the median and the most should be.
+    pub fn add_to(
+        &self,
+        report: &mut Report,
+        group: &str,
+        (limit, median_target): (u64, &str),
+        (limit_of_most, most_target): (u64, &str),
+    ) {
+        let (median, most) = (self.bytes(50), self.bytes(100));
+        report.add(
+            group,
+            Row::new("bytes read, median", bytes(median)).target(median_target, median <= limit),
+        );
+        report.add(
+            group,
+            Row::new("bytes read, most", bytes(most)).target(most_target, most <= limit_of_most),
+        );
+        report.add(
+            group,
+            Row::new(
+                "reads of blobs, median: the index, then all slices at once",
+                self.calls(50).to_string(),
+            ),
+        );
+    }
+
     /// Returns the reads that so many of a hundred stacks do not exceed.
     pub fn calls(&self, percent: usize) -> u64 {
         percentile(&self.calls, percent) as u64

@@ -4,8 +4,6 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use serde_json::json;
-use symbolic::common::ByteView;
-use symbolic::debuginfo::Object;
 use symbolic::demangle::{Demangle, DemangleOptions};
 use symbolic::symcache::SymCache;
 use symdepot::api::symbolicator::{Request, parse_request};
@@ -43,13 +41,8 @@ pub fn measure(program: &Program, seed: u64, report: &mut Report) -> Result<(), 
         "warm frames",
         &format!("{STACKS} stacks of {FRAMES} frames in {}", program.name),
     );
-    let unreadable = |reason: String| BenchError::Dif {
-        path: program.debug.clone(),
-        reason,
-    };
-    let view = ByteView::open(&program.debug).map_err(BenchError::file(&program.debug))?;
-    let object = Object::parse(&view).map_err(|error| unreadable(error.to_string()))?;
-    let whole = plain::symcache(&object).map_err(unreadable)?;
+    let unreadable = |reason: String| BenchError::dif(&program.debug, reason);
+    let whole = plain::symcache_of(&program.debug)?;
     let blob = cut(&whole, Bounds::CURRENT).map_err(unreadable)?;
     let cache = SymCache::parse(&whole).map_err(|error| unreadable(error.to_string()))?;
     let index = SliceIndex::of_blob(&blob).map_err(|error| unreadable(error.to_string()))?;

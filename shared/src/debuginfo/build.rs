@@ -25,8 +25,8 @@ pub(super) trait Derive {
     /// Writes the raw cache of an object. Having nothing to offer is no failure: the cache is empty.
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
 
-    /// Makes the blob of an object: whole, unless a kind knows better.
-    fn seal(object: &Object<'_>, contents: &Contents) -> Result<Vec<u8>, Failure> {
+    /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.
+    fn seal(object: &Object<'_>, _cores: usize, contents: &Contents) -> Result<Vec<u8>, Failure> {
         let mut out = BufWriter::with_capacity(64 << 10, Sealer::new()?);
         Self::write(object, &mut out)?;
         let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -51,12 +51,14 @@ pub enum Failure {
 
 /// Derives a cache of an object.
 ///
-/// `object` is its index in the inspection. Panics are caught; memory and time are not bounded here.
+/// `object` is its index in the inspection; `cores` says how many there are to do it side by side. Panics are caught; memory and
+/// time are not bounded here.
 pub fn derive(
     layout: &Layout,
     bytes: DifBytes<'_>,
     object: usize,
     job: DeriveJob,
+    cores: usize,
 ) -> Result<Derived, Failure> {
     let found = layout
         .objects
@@ -66,9 +68,9 @@ pub fn derive(
         return Err(Failure::Missing(fault.clone()));
     }
     let derive = || match job.kind {
-        Kind::CfiCache => derive_as::<Cfi>(layout, bytes, found, job),
-        Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job),
-        Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job),
+        Kind::CfiCache => derive_as::<Cfi>(layout, bytes, found, job, cores),
+        Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job, cores),
+        Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job, cores),
     };
     panics::caught(derive).unwrap_or_else(|panic| Err(malformed(panic)))
 }
@@ -78,6 +80,7 @@ fn derive_as<D: Derive>(
     bytes: DifBytes<'_>,
     found: &Found,
     job: DeriveJob,
+    cores: usize,
 ) -> Result<Derived, Failure> {
     let part = layout
         .parts
@@ -103,7 +106,7 @@ fn derive_as<D: Derive>(
             ..found.meta.features.clone()
         },
     };
-    let blob = D::seal(&object, &contents)?;
+    let blob = D::seal(&object, cores, &contents)?;
     D::try_out(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
     Ok(Derived {
@@ -111,6 +114,22 @@ fn derive_as<D: Derive>(
         checksum: slices::checksum(&blob),
         blob: Bytes::from(blob),
     })
+}
+
+/// Derives SymCache and CFI cache of a file with one native object, one after the other, as with one core. To measure against what
+/// [`derive`] does side by side. Returns the blobs.
+///
+/// # Errors
+///
+/// As of [`derive`].
+pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
+    let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
+    let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
+    let contents = |kind| slices::unfiled(kind, object.arch(), debug_id);
+    Ok([
+        Sym::seal(&object, 1, &contents(Kind::SymCache))?,
+        Cfi::seal(&object, 1, &contents(Kind::CfiCache))?,
+    ])
 }
 
 pub(super) fn malformed(detail: String) -> Failure {

@@ -1,8 +1,6 @@
 //! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
 
-use std::io::{self, BufWriter, Read as _, Write};
-use std::panic::resume_unwind;
-use std::thread;
+use std::io::{self, Write};
 
 use symbolic::cfi::{
     AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind,
@@ -11,11 +9,10 @@ use symbolic::common::ByteView;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
 
-use super::blob::{self, BlobFault, Contents};
+use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
 use super::build::{Derive, Failure, io_error, malformed, unsupported};
 use super::inspect::chain;
-use super::pieces;
-use super::slices::{self, Bounds, CfiRecords, SliceIndex};
+use super::slices::{self, Bounds, SliceIndex, Unwinding};
 use crate::cache::Kind;
 
 /// A function's unwind information may refer to that of another, which may refer on: in a good PE a few times, in a bad
@@ -64,25 +61,11 @@ impl Derive for Cfi {
             })
     }
 
-    /// Parses the records in a thread of its own, while they are written.
-    fn seal(object: &Object<'_>, contents: &Contents) -> Result<Vec<u8>, Failure> {
-        let records = thread::scope(|scope| {
-            let (writer, mut reader) = pieces::pipe();
-            let parse = move || {
-                reader.read_exact(&mut [0; PREAMBLE_BYTES])?;
-                let records = CfiRecords::parse(&mut reader);
-                // Whoever writes is not to be told that nobody reads, but why.
-                io::copy(&mut reader, &mut io::sink())?;
-                Ok(records)
-            };
-            let parsing = thread::Builder::new().spawn_scoped(scope, parse)?;
-            let mut out = BufWriter::with_capacity(pieces::PIECE_BYTES, writer);
-            Self::write(object, &mut out)?;
-            drop(out.into_inner().map_err(io::IntoInnerError::into_error)?);
-            let parsed: io::Result<_> = parsing.join().unwrap_or_else(|panic| resume_unwind(panic));
-            parsed?.map_err(malformed)
-        })?;
-        slices::seal_cfi(&records, contents, Bounds::CURRENT)
+    fn seal(object: &Object<'_>, _: usize, contents: &Contents) -> Result<Vec<u8>, Failure> {
+        let mut out = Text::default();
+        Self::write(object, &mut out)?;
+        let unwinding = Unwinding::read(records(&out.0)).map_err(malformed)?;
+        slices::seal_cfi(&unwinding, contents, Bounds::CURRENT)
     }
 
     fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {
@@ -104,6 +87,26 @@ impl Derive for Cfi {
     /// Each slice was opened when it was sealed.
     fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
         SliceIndex::of_blob(blob).map(drop)
+    }
+}
+
+/// A raw cache while it is written. What is written is an error from [`MAX_RAW_BYTES`] on.
+#[derive(Default)]
+struct Text(Vec<u8>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.0.len() + bytes.len()) as u64 > MAX_RAW_BYTES {
+            return Err(blob::too_large());
+        }
+        let room = self.0.try_reserve(bytes.len());
+        room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

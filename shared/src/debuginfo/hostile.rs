@@ -6,7 +6,7 @@ use std::hint::black_box;
 use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
-use super::slices::{self, CfiRecords, SliceIndex};
+use super::slices::{self, CfiRecords, SliceIndex, Unwinding};
 use crate::domain::DebugId;
 
 /// The most inlined calls that are followed at an address.
@@ -102,6 +102,10 @@ pub fn cfi_slice(bytes: &[u8]) {
         for address in (0..64).map(|n| n * 7) {
             black_box(records.cover(address));
         }
-        black_box(slices::recut(&records));
+        let parsed = Unwinding::Parsed(records);
+        let cuts = slices::recut(&parsed);
+        // What is cut as lines is cut into as many slices.
+        let unwinding = Unwinding::read(bytes).expect("it was parsed");
+        assert_eq!(slices::recut(&unwinding), cuts);
     }
 }

@@ -32,7 +32,7 @@ mod symcache;
 mod tests;
 
 pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES};
-pub use build::{Failure, derive};
+pub use build::{Failure, derive, derive_in_turn};
 pub use container::{Room, RoomLimit, unpack};
 pub use inspect::inspect;
 pub use layout::{DifBytes, Found, Layout, Part, Place};

@@ -77,6 +77,7 @@ impl Opened {
             },
             object,
             job,
+            2,
         )
     }
 

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, Write};
+use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -59,6 +60,7 @@ fn serve(limits: ChildLimits) -> io::Result<()> {
         room: UnpackedFile(unpacked),
         layout: Layout::default(),
         out: Mutex::new(io::stdout()),
+        cores: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
     };
     for line in io::stdin().lock().lines() {
         let command = serde_json::from_str(&line?)?;
@@ -119,6 +121,7 @@ struct Session {
     room: UnpackedFile,
     layout: Layout,
     out: Mutex<io::Stdout>,
+    cores: usize,
 }
 
 impl Session {
@@ -216,7 +219,7 @@ impl Session {
                 &[],
             );
         }
-        let missing = match debuginfo::derive(&self.layout, bytes, object, what) {
+        let missing = match debuginfo::derive(&self.layout, bytes, object, what, self.cores) {
             Ok(Derived {
                 kind,
                 blob,

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Kind};
@@ -47,7 +50,7 @@ pub async fn against_plain(
 ) -> Result<(), BenchError> {
     let (mut plain_runs, mut our_runs) = (Vec::new(), Vec::new());
     for _ in 0..runs.max(1) {
-        plain_runs.push(plain::in_own_process(path)?);
+        plain_runs.push(plain::in_own_process(plain::PLAIN, path)?);
         our_runs.push(ours(binaries, path).await?);
     }
     let median = |seconds: Vec<f64>| percentile(&seconds, 50);
@@ -139,6 +142,84 @@ pub async fn against_plain(
         },
     );
     Ok(())
+}
+
+/// Derives the caches of a file on one core: by our parser process, by a plain process, and by a process that does in turn all
+/// that ours does side by side. Ours mends line programs, which plain `symbolic` does not, and so has more to convert.
+///
+/// # Errors
+/// One of them fails, or no core is to be had.
+pub async fn on_one_core(
+    binaries: &Binaries,
+    name: &str,
+    path: &Path,
+    runs: usize,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let cores = Cores::one()?;
+    let (mut plain_runs, mut turn_runs, mut our_runs) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..runs.max(1) {
+        let seconds = |took: (_, Duration)| took.1.as_secs_f64();
+        plain_runs.push(seconds(plain::in_own_process(plain::PLAIN, path)?));
+        turn_runs.push(seconds(plain::in_own_process(plain::IN_TURN, path)?));
+        our_runs.push(ours(binaries, path).await?.took.as_secs_f64());
+    }
+    drop(cores);
+    let [plain, turn, ours] = [plain_runs, turn_runs, our_runs].map(|runs| percentile(&runs, 50));
+    let group = format!("Deriving {name} on one core");
+    for (what, seconds) in [
+        ("plain symbolic, one process", plain),
+        ("all that ours does, in turn, one process", turn),
+        ("our parser process", ours),
+    ] {
+        report.add(&group, Row::new(what, format!("{seconds:.2} s")));
+    }
+    let row = Row::new("time, ours to plain", ratio(ours / plain));
+    report.add(&group, row);
+    let same_work = ours / turn;
+    let row = Row::new("time, ours to the same work in turn", ratio(same_work));
+    report.add(&group, row.target("≤ 1.03 ×", same_work <= 1.03));
+    Ok(())
+}
+
+/// This process, and what it starts, on fewer cores while this value lives.
+struct Cores(CpuSet);
+
+impl Cores {
+    /// Uses the first of the cores that there are.
+    fn one() -> Result<Self, BenchError> {
+        let all = sched_getaffinity(None).map_err(no_core)?;
+        let first = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core));
+        let mut one = CpuSet::new();
+        one.set(first.unwrap_or_default());
+        Self::set(&one)?;
+        Ok(Self(all))
+    }
+
+    /// Any thread may start a process, which has the cores of that thread.
+    fn set(cores: &CpuSet) -> Result<(), BenchError> {
+        let tasks = Path::new("/proc/self/task");
+        for task in std::fs::read_dir(tasks).map_err(BenchError::file(tasks))? {
+            let name = task.map_err(BenchError::file(tasks))?.file_name();
+            let id = name.to_str().and_then(|name| name.parse().ok());
+            sched_setaffinity(id.and_then(Pid::from_raw), cores).map_err(no_core)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cores {
+    fn drop(&mut self) {
+        // What does not work now did before.
+        let _ = Self::set(&self.0);
+    }
+}
+
+fn no_core(errno: Errno) -> BenchError {
+    BenchError::Tool {
+        tool: "this program on one core".to_owned(),
+        source: errno.into(),
+    }
 }
 
 /// Returns how long it takes to cut the plain SymCache of a file, and to seal the slices.

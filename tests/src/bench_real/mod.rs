@@ -254,6 +254,14 @@ async fn derive_all(
             report,
         )
         .await?;
+        deriving::on_one_core(
+            binaries,
+            &program.name,
+            &files.debug,
+            arguments.runs,
+            report,
+        )
+        .await?;
     }
     if let Some((program, files)) = programs.last() {
         deriving::against_plain(

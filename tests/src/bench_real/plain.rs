@@ -11,6 +11,12 @@ use symbolic::symcache::SymCacheConverter;
 
 use super::BenchError;
 
+/// The command by which this program derives by [`derive`].
+pub const PLAIN: &str = "plain";
+
+/// The command by which this program derives by [`derive_in_turn`].
+pub const IN_TURN: &str = "in-turn";
+
 /// The level that blobs are compressed with.
 pub const ZSTD_LEVEL: i32 = 3;
 
@@ -87,19 +93,40 @@ pub fn symcache_of(path: &Path) -> Result<Vec<u8>, BenchError> {
     symcache(&object).map_err(|reason| BenchError::dif(path, reason))
 }
 
-/// Derives the caches of a file in a process of its own: this program, told to be plain. Returns the work, and how long the
-/// process took from its start to its end.
+/// Derives the caches of a file in this process, one step after the other: all that our parser process makes of it.
+///
+/// # Errors
+/// [`BenchError::Dif`] where it cannot be read.
+pub fn derive_in_turn(path: &Path) -> Result<Work, BenchError> {
+    let began = Instant::now();
+    let view = ByteView::open(path).map_err(BenchError::file(path))?;
+    let blobs = symdepot::debuginfo::derive_in_turn(&view);
+    let blobs = blobs.map_err(|failure| BenchError::dif(path, format!("{failure:?}")))?;
+    let sizes = blobs.map(|blob| Sizes {
+        raw: 0,
+        compressed: blob.len() as u64,
+    });
+    Ok(Work {
+        seconds: began.elapsed().as_secs_f64(),
+        peak_bytes: own_peak(),
+        symcache: sizes[0],
+        cficache: sizes[1],
+    })
+}
+
+/// Derives the caches of a file in a process of its own: this program, told by a command to be plain. Returns the work, and how long
+/// the process took from its start to its end.
 ///
 /// # Errors
 /// It cannot be started, or fails.
-pub fn in_own_process(path: &Path) -> Result<(Work, Duration), BenchError> {
+pub fn in_own_process(command: &str, path: &Path) -> Result<(Work, Duration), BenchError> {
     let failed = |source| BenchError::Tool {
         tool: "this program".to_owned(),
         source,
     };
     let began = Instant::now();
     let output = std::process::Command::new(std::env::current_exe().map_err(failed)?)
-        .arg("plain")
+        .arg(command)
         .arg(path)
         .output()
         .map_err(failed)?;

@@ -25,12 +25,19 @@ enum Command {
         /// The file
         file: PathBuf,
     },
+    /// Derives all that our parser does, in one thread, and says what it took: started by this program itself
+    #[command(hide = true)]
+    InTurn {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let CommandLine { arguments, command } = CommandLine::parse();
     let done = match command {
-        Some(Command::Plain { file }) => plainly(&file),
+        Some(Command::Plain { file }) => plain::derive(&file).and_then(tell),
+        Some(Command::InTurn { file }) => plain::derive_in_turn(&file).and_then(tell),
         None => measure(&arguments),
     };
     match done {
@@ -43,8 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn plainly(file: &std::path::Path) -> Result<(), BenchError> {
-    let work = plain::derive(file)?;
+fn tell(work: plain::Work) -> Result<(), BenchError> {
     let json = serde_json::to_string(&work).map_err(|error| BenchError::Answer {
         what: "the work that was done",
         found: error.to_string(),

@@ -164,7 +164,7 @@ impl Parser for InProcessParser {
             unpacked: &inspected.unpacked,
         };
         let derive = |job: &DeriveJob| {
-            debuginfo::derive(&inspected.layout, bytes, object, *job).map_err(|failure| {
+            debuginfo::derive(&inspected.layout, bytes, object, *job, 1).map_err(|failure| {
                 match failure {
                     Failure::Missing(missing) => missing,
                     Failure::OutOfMemory => super::death::out_of_memory(memory),

@@ -95,7 +95,7 @@ impl<'d> Runs<'d> {
     /// Reads the functions of a run, but for those that were `seen` in runs before: by address and size, in bytes.
     pub(super) fn read<'s>(
         &'s self,
-        info: Vec<u8>,
+        info: Cow<'d, [u8]>,
         seen: &mut HashSet<(u64, u64)>,
     ) -> Result<Run<'s>, DwarfError> {
         let view = View {
@@ -137,7 +137,7 @@ impl Run<'_> {
 /// What a session sees of an object: a run of its units, and all other sections.
 struct View<'s, 'd> {
     runs: &'s Runs<'d>,
-    info: RefCell<Vec<u8>>,
+    info: RefCell<Cow<'s, [u8]>>,
 }
 
 impl<'s> Dwarf<'s> for View<'s, '_> {
@@ -151,7 +151,7 @@ impl<'s> Dwarf<'s> for View<'s, '_> {
                 address: 0,
                 offset: 0,
                 align: 1,
-                data: Cow::Owned(self.info.take()),
+                data: self.info.take(),
             });
         }
         self.runs.sections.get(name)

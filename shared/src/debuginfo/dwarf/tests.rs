@@ -24,7 +24,7 @@ fn runs_are_whole_units_and_together_the_section_however_it_is_compressed() {
     ] {
         with_object(name, |elf| {
             let section = elf.section(units::SECTION).unwrap().data;
-            let runs: Vec<Vec<u8>> = Units::of(elf, 1).unwrap().map(Result::unwrap).collect();
+            let runs: Vec<_> = Units::of(elf, 1).unwrap().map(Result::unwrap).collect();
             assert!(runs.len() > 1, "{name} has one unit");
             assert_eq!(runs.concat(), &*section, "{name}");
             for run in &runs {
@@ -41,7 +41,8 @@ fn runs_are_whole_units_and_together_the_section_however_it_is_compressed() {
 fn a_function_that_an_earlier_run_had_is_left_out() {
     with_object("elf/crash.debug", |elf| {
         let (runs, units) = Runs::open(elf, usize::MAX).unwrap();
-        let info: Vec<u8> = units.flat_map(Result::unwrap).collect();
+        let info: Vec<_> = units.map(Result::unwrap).collect();
+        let info = Cow::from(info.concat());
         let mut seen = HashSet::new();
         let first = runs.read(info.clone(), &mut seen).unwrap();
         assert_eq!(first.functions().len(), seen.len());
@@ -57,7 +58,7 @@ fn a_unit_whose_length_lies_is_what_is_left_of_the_section() {
         let mut info = length.to_le_bytes().to_vec();
         info.resize(300, 7);
         let runs: Vec<_> = Units::of_section(&info).map(Result::unwrap).collect();
-        assert_eq!(runs, [info], "{length:#x}");
+        assert_eq!(runs, [&*info], "{length:#x}");
     }
     assert_eq!(Units::of_section(&[]).count(), 0);
 }

@@ -31,13 +31,16 @@ const FORM_IMPLICIT_CONST: u64 = 0x21;
 
 /// The units of an object, none of which refers to another; yields runs of them.
 pub(in crate::debuginfo) struct Units<'d> {
-    info: Box<dyn Read + Send + 'd>,
+    info: Info<'d>,
     little_endian: bool,
     /// The least that a run has, in bytes, but for the last one.
     run_bytes: usize,
-    /// What was read and not yielded.
-    read: Vec<u8>,
-    at_end: bool,
+}
+
+/// What was not yielded of a section.
+enum Info<'d> {
+    Plain(&'d [u8]),
+    Compressed(Stream<'d>),
 }
 
 impl<'d> Units<'d> {
@@ -54,48 +57,28 @@ impl<'d> Units<'d> {
             None => &[],
         };
         let is_64_bit = object.data().get(4) == Some(&2);
-        let info = decompressed(raw, is_64_bit, little_endian).ok()?;
-        Some(Self::read_from(info, little_endian, run_bytes))
-    }
-
-    fn read_from(info: Box<dyn Read + Send + 'd>, little_endian: bool, run_bytes: usize) -> Self {
-        Self {
-            info,
+        Some(Self {
+            info: Info::of(raw, is_64_bit, little_endian).ok()?,
             little_endian,
             run_bytes,
-            read: Vec::new(),
-            at_end: false,
-        }
-    }
-
-    /// Reads on until so many bytes are there, or all.
-    fn fill(&mut self, bytes: usize) -> io::Result<()> {
-        while self.read.len() < bytes && !self.at_end {
-            // By steps: a length that lies takes no more memory than there are bytes.
-            let step = (bytes - self.read.len()).max(STEP) as u64;
-            let before = self.read.len();
-            self.info.by_ref().take(step).read_to_end(&mut self.read)?;
-            self.at_end = self.read.len() == before;
-        }
-        Ok(())
+        })
     }
 
     /// Returns where the unit ends that begins at `start`; the end of the section where it is not whole.
     fn end_of_unit(&mut self, start: usize) -> io::Result<usize> {
-        self.fill(start.saturating_add(LONGEST_HEADER))?;
-        let mut reader = Reader::new(&self.read, self.little_endian);
+        let header = self.info.up_to(start.saturating_add(LONGEST_HEADER))?;
+        let mut reader = Reader::new(header, self.little_endian);
         reader.at = start;
         let length = reader.initial_length();
         let end = length
             .and_then(|(length, _)| reader.at.checked_add(usize::try_from(length).ok()?))
             .unwrap_or(usize::MAX);
-        self.fill(end)?;
-        Ok(end.min(self.read.len()))
+        Ok(end.min(self.info.up_to(end)?.len()))
     }
 }
 
-impl Iterator for Units<'_> {
-    type Item = io::Result<Vec<u8>>;
+impl<'d> Iterator for Units<'d> {
+    type Item = io::Result<Cow<'d, [u8]>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut end = 0;
@@ -109,9 +92,80 @@ impl Iterator for Units<'_> {
             }
             end = next;
         }
-        let rest = self.read.split_off(end);
-        let run = std::mem::replace(&mut self.read, rest);
+        let run = self.info.take(end);
         (!run.is_empty()).then_some(Ok(run))
+    }
+}
+
+impl<'d> Info<'d> {
+    /// Opens a section that may be compressed: its contents tell, since no unit is as short as a compression header would say.
+    fn of(raw: &'d [u8], is_64_bit: bool, little_endian: bool) -> io::Result<Self> {
+        const ZLIB: u64 = 1;
+        const ZSTD: u64 = 2;
+        const GNU_HEADER: usize = 12;
+        let zlib = |data: &'d [u8]| Self::Compressed(Stream::of(ZlibDecoder::new(data)));
+        if raw.starts_with(b"ZLIB") {
+            return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default()));
+        }
+        let header = if is_64_bit { 24 } else { 12 };
+        let data = raw.get(header..).unwrap_or_default();
+        Ok(match Reader::new(raw, little_endian).unsigned(4) {
+            Some(ZLIB) => zlib(data),
+            Some(ZSTD) => Self::Compressed(Stream::of(zstd::Decoder::with_buffer(data)?)),
+            _ => Self::Plain(raw),
+        })
+    }
+
+    /// Returns so many bytes or more, or all that there are.
+    fn up_to(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        match self {
+            Self::Plain(rest) => Ok(rest),
+            Self::Compressed(stream) => stream.up_to(bytes),
+        }
+    }
+
+    /// Takes what is there up to `end`.
+    fn take(&mut self, end: usize) -> Cow<'d, [u8]> {
+        match self {
+            Self::Plain(rest) => {
+                let (taken, left) = rest.split_at(end);
+                *rest = left;
+                Cow::Borrowed(taken)
+            }
+            Self::Compressed(stream) => {
+                let left = stream.read.split_off(end);
+                Cow::Owned(std::mem::replace(&mut stream.read, left))
+            }
+        }
+    }
+}
+
+/// A section that is decompressed as it is read.
+struct Stream<'d> {
+    info: Box<dyn Read + Send + 'd>,
+    /// What was read and not taken.
+    read: Vec<u8>,
+    at_end: bool,
+}
+
+impl<'d> Stream<'d> {
+    fn of(info: impl Read + Send + 'd) -> Self {
+        Self {
+            info: Box::new(info),
+            read: Vec::new(),
+            at_end: false,
+        }
+    }
+
+    fn up_to(&mut self, bytes: usize) -> io::Result<&[u8]> {
+        while self.read.len() < bytes && !self.at_end {
+            // By steps: a length that lies takes no more memory than there are bytes.
+            let step = (bytes - self.read.len()).max(STEP) as u64;
+            let before = self.read.len();
+            self.info.by_ref().take(step).read_to_end(&mut self.read)?;
+            self.at_end = self.read.len() == before;
+        }
+        Ok(&self.read)
     }
 }
 
@@ -141,28 +195,6 @@ fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
     Some(true)
 }
 
-/// Reads a section that may be compressed: its contents tell, since no unit is as short as a compression header would say.
-fn decompressed<'d>(
-    raw: &'d [u8],
-    is_64_bit: bool,
-    little_endian: bool,
-) -> io::Result<Box<dyn Read + Send + 'd>> {
-    const ZLIB: u64 = 1;
-    const ZSTD: u64 = 2;
-    const GNU_HEADER: usize = 12;
-    if raw.starts_with(b"ZLIB") {
-        let data = raw.get(GNU_HEADER..).unwrap_or_default();
-        return Ok(Box::new(ZlibDecoder::new(data)));
-    }
-    let header = if is_64_bit { 24 } else { 12 };
-    let data = raw.get(header..).unwrap_or_default();
-    Ok(match Reader::new(raw, little_endian).unsigned(4) {
-        Some(ZLIB) => Box::new(ZlibDecoder::new(data)),
-        Some(ZSTD) => Box::new(zstd::Decoder::with_buffer(data)?),
-        _ => Box::new(raw),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +202,11 @@ mod tests {
     impl<'d> Units<'d> {
         /// Returns the units in these bytes, one a run.
         pub(in super::super) fn of_section(info: &'d [u8]) -> Self {
-            Self::read_from(Box::new(info), true, 1)
+            Self {
+                info: Info::Plain(info),
+                little_endian: true,
+                run_bytes: 1,
+            }
         }
     }
 
@@ -231,10 +267,15 @@ mod tests {
             (with_header(&gabi(1, 12), &zlib), false),
             (with_header(&gabi(2, 24), &zstd), true),
         ] {
-            let mut read = Vec::new();
-            let mut reader = decompressed(&raw, is_64_bit, true).unwrap();
-            reader.read_to_end(&mut read).unwrap();
-            assert!(read == plain, "{:?}", &raw[..12]);
+            let mut info = Info::of(&raw, is_64_bit, true).unwrap();
+            assert!(
+                info.up_to(plain.len()).unwrap() == plain,
+                "{:?}",
+                &raw[..12]
+            );
+            let taken = [info.take(1000), info.take(plain.len() - 1000)];
+            assert!(taken.concat() == plain, "{:?}", &raw[..12]);
+            assert!(info.up_to(1).unwrap().is_empty());
         }
     }
 }

@@ -1,15 +1,16 @@
 //! CFI caches in slices: unwind information as Breakpad records, cut by address.
 //!
-//! The records overlap, and what the stack walker's parser drops or shortens for it depends on their order in the file. So the
-//! whole is parsed by that parser, once; what it leaves is written anew, each record into every slice that it reaches into. A slice
-//! is a Breakpad symbol file of such records alone, and never empty, which would be none.
+//! The records overlap, and what the stack walker's parser drops or shortens for it depends on their order in the file. Of `STACK CFI`
+//! records alone, it drops those that begin within one that comes before by address: they are cut as the lines that they are. Where
+//! there are others, the whole is parsed by that parser, once, and what it leaves is written anew. Either way a record is in every
+//! slice that it reaches into. A slice is a Breakpad symbol file of such records alone, and never empty, which would be none.
 //!
 //! Of a `MODULE` record nothing is kept: the walker reads none, and the footer has what it says.
 //!
 //! Source of the format: Breakpad's `docs/symbol_files.md`, "STACK CFI records" and "STACK WIN records".
 
-use std::fmt::{self, Write as _};
-use std::io::Read;
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use breakpad_symbols::SymbolFile;
@@ -95,75 +96,187 @@ fn memory_bytes(file: &SymbolFile) -> usize {
     size_of::<SymbolFile>() + cfi.chain(win).sum::<usize>()
 }
 
-/// A record with those that belong to it: where it is in its table, and what it is about.
-#[derive(Clone, Copy)]
+/// A record with those that belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     start: u32,
-    end: u64,
-    table: Table,
-    number: usize,
+    size: u32,
+    place: Place,
 }
 
-#[derive(Clone, Copy)]
-enum Table {
-    Cfi,
-    FrameData,
-    Fpo,
+impl Record {
+    /// Returns a record that may be cut: one that is about nothing, or begins where no module has code, beyond 4 GB, is none.
+    fn of(start: u64, size: u32, place: Place) -> Option<Self> {
+        let start = u32::try_from(start).ok().filter(|_| size > 0)?;
+        Some(Self { start, size, place })
+    }
+
+    fn end(&self) -> u64 {
+        u64::from(self.start) + u64::from(self.size)
+    }
 }
 
-/// Returns all records by where they begin: no module has code beyond 4 GB.
-fn records_of(file: &SymbolFile) -> Vec<Record> {
-    let cfi = file.cfi_stack_info.ranges_values();
-    let cfi = cfi.map(|(_, info)| (info.init.address, info.size));
-    let frame_data = file.win_stack_framedata_info.ranges_values();
-    let frame_data = frame_data.map(|(_, info)| (info.address, info.size));
-    let fpo = file.win_stack_fpo_info.ranges_values();
-    let fpo = fpo.map(|(_, info)| (info.address, info.size));
-    let of_table = |table| {
-        move |(number, (start, size)): (usize, (u64, u32))| {
-            Some(Record {
-                start: u32::try_from(start).ok()?,
-                end: start + u64::from(size),
-                table,
-                number,
-            })
+/// Where a record is: its number in a table, or its lines in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Cfi(u32),
+    FrameData(u32),
+    Fpo(u32),
+    Lines { at: u32, length: u32 },
+}
+
+/// Unwind information that is to be cut.
+#[derive(Debug)]
+pub(in crate::debuginfo) enum Unwinding<'a> {
+    /// As lines: those of the records that count.
+    Lines(Lines<'a>),
+    /// As parsed.
+    Parsed(CfiRecords),
+}
+
+impl<'a> Unwinding<'a> {
+    /// Reads a Breakpad symbol file: as lines where that is the same.
+    pub(in crate::debuginfo) fn read(text: &'a [u8]) -> Result<Self, String> {
+        match Lines::read(text) {
+            Some(lines) => Ok(Self::Lines(lines)),
+            None => CfiRecords::parse(text).map(Self::Parsed),
         }
-    };
-    let cfi = cfi.enumerate().filter_map(of_table(Table::Cfi));
-    let frame_data = frame_data
-        .enumerate()
-        .filter_map(of_table(Table::FrameData));
-    let fpo = fpo.enumerate().filter_map(of_table(Table::Fpo));
+    }
+
+    /// Returns all records by where they begin.
+    fn records(&self) -> Vec<Record> {
+        match self {
+            Self::Lines(lines) => lines.records.clone(),
+            Self::Parsed(parsed) => records_of(&parsed.file),
+        }
+    }
+
+    /// Writes a record as it is in a file.
+    fn write(&self, record: &Record, text: &mut Vec<u8>) {
+        match (self, record.place) {
+            (Self::Lines(lines), Place::Lines { at, length }) => {
+                let (at, length) = (at as usize, length as usize);
+                let lines = lines.text.get(at..at + length).unwrap_or_default();
+                text.extend_from_slice(lines.as_bytes());
+            }
+            // Writing to memory does not fail.
+            (Self::Parsed(parsed), place) => drop(write(&parsed.file, place, text)),
+            (Self::Lines(_), _) => {}
+        }
+    }
+}
+
+/// `STACK CFI` records as lines.
+#[derive(Debug)]
+pub(in crate::debuginfo) struct Lines<'a> {
+    text: &'a str,
+    records: Vec<Record>,
+}
+
+impl<'a> Lines<'a> {
+    /// Finds the records of a text; `None` where there is something else in it but for a first `MODULE` record, or where it takes the
+    /// parser to tell what a line says.
+    fn read(text: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let mut at = 0_u32;
+        let mut records: Vec<Record> = Vec::new();
+        // The record that lines belong to, and within, whether it counts.
+        let mut current: Option<Option<Record>> = None;
+        for line in text.split_inclusive('\n') {
+            let (begin, length) = (at, u32::try_from(line.len()).ok()?);
+            at = begin.checked_add(length)?;
+            if begin == 0 && line.starts_with("MODULE ") {
+                continue;
+            }
+            let fields = line.strip_suffix('\n')?.strip_prefix("STACK CFI ")?;
+            if let Some(fields) = fields.strip_prefix("INIT ") {
+                let (start, rest) = hexadecimal(fields)?;
+                let (size, rules) = hexadecimal(rest)?;
+                are_rules(rules).then_some(())?;
+                let size = u32::try_from(size).ok()?;
+                let place = Place::Lines { at: begin, length };
+                records.extend(current.replace(Record::of(start, size, place)).flatten());
+            } else {
+                let (_, rules) = hexadecimal(fields)?;
+                are_rules(rules).then_some(())?;
+                if let Some(record) = current.as_mut()?
+                    && let Place::Lines { length: lines, .. } = &mut record.place
+                {
+                    *lines += length;
+                }
+            }
+        }
+        records.extend(current.flatten());
+        records.sort_by_key(|record| (record.start, record.end()));
+        let mut end = 0;
+        records.retain(|record| {
+            let counts = u64::from(record.start) >= end;
+            end = if counts { record.end() } else { end };
+            counts
+        });
+        Some(Self { text, records })
+    }
+}
+
+/// Reads a number and the space behind it. Returns what follows, too.
+fn hexadecimal(text: &str) -> Option<(u64, &str)> {
+    let (digits, rest) = text.split_once(' ')?;
+    // A sign would be read as well.
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    is_number.then_some((number, rest))
+}
+
+/// Tells whether these are rules that can be read in one way only.
+fn are_rules(rules: &str) -> bool {
+    !rules.is_empty() && !rules.starts_with(' ') && !rules.contains('\r')
+}
+
+/// Returns all records by where they begin.
+fn records_of(file: &SymbolFile) -> Vec<Record> {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let cfi = file.cfi_stack_info.ranges_values().enumerate();
+    let cfi = cfi.filter_map(|(at, (_, info))| {
+        Record::of(info.init.address, info.size, Place::Cfi(number(at)))
+    });
+    let frame_data = file.win_stack_framedata_info.ranges_values().enumerate();
+    let frame_data = frame_data.filter_map(|(at, (_, info))| {
+        Record::of(info.address, info.size, Place::FrameData(number(at)))
+    });
+    let fpo = file.win_stack_fpo_info.ranges_values().enumerate();
+    let fpo = fpo
+        .filter_map(|(at, (_, info))| Record::of(info.address, info.size, Place::Fpo(number(at))));
     let mut records: Vec<Record> = cfi.chain(frame_data).chain(fpo).collect();
     records.sort_by_key(|record| record.start);
     records
 }
 
-/// Writes a record as it is in a file.
-fn write(file: &SymbolFile, record: Record, text: &mut String) {
-    let Record { table, number, .. } = record;
-    let win = match table {
-        Table::FrameData => &file.win_stack_framedata_info,
-        Table::Fpo => &file.win_stack_fpo_info,
-        Table::Cfi => {
-            if let Some((_, info)) = file.cfi_stack_info.ranges_values().as_slice().get(number) {
+/// Writes a record of a table as it is in a file.
+fn write(file: &SymbolFile, place: Place, text: &mut Vec<u8>) -> io::Result<()> {
+    let (win, number) = match place {
+        Place::FrameData(number) => (&file.win_stack_framedata_info, number),
+        Place::Fpo(number) => (&file.win_stack_fpo_info, number),
+        Place::Cfi(number) => {
+            let all = file.cfi_stack_info.ranges_values().as_slice();
+            if let Some((_, info)) = all.get(number as usize) {
                 let (start, rules) = (info.init.address, &info.init.rules);
-                let _ = writeln!(text, "STACK CFI INIT {start:x} {:x} {rules}", info.size);
+                writeln!(text, "STACK CFI INIT {start:x} {:x} {rules}", info.size)?;
                 for more in &info.add_rules {
-                    let _ = writeln!(text, "STACK CFI {:x} {}", more.address, more.rules);
+                    writeln!(text, "STACK CFI {:x} {}", more.address, more.rules)?;
                 }
             }
-            return;
+            return Ok(());
         }
+        Place::Lines { .. } => return Ok(()),
     };
-    if let Some((_, info)) = win.ranges_values().as_slice().get(number) {
-        // Writing to memory does not fail.
-        let _ = write_win(info, text);
+    match win.ranges_values().as_slice().get(number as usize) {
+        Some((_, info)) => write_win(info, text),
+        None => Ok(()),
     }
 }
 
 /// Writes a record of frame data or frame pointer omission.
-fn write_win(info: &StackInfoWin, text: &mut String) -> fmt::Result {
+fn write_win(info: &StackInfoWin, text: &mut Vec<u8>) -> io::Result<()> {
     let kind = match info.program_string_or_base_pointer {
         WinStackThing::ProgramString(_) => 4,
         WinStackThing::AllocatesBasePointer(_) => 0,
@@ -190,7 +303,7 @@ fn write_win(info: &StackInfoWin, text: &mut String) -> fmt::Result {
 
 /// Cuts unwind information into slices, in the order of their addresses.
 pub(super) struct CfiCutter<'a> {
-    file: &'a SymbolFile,
+    unwinding: &'a Unwinding<'a>,
     records: Vec<Record>,
     bounds: Bounds,
     /// The number of records that are cut already.
@@ -200,10 +313,10 @@ pub(super) struct CfiCutter<'a> {
 }
 
 impl<'a> CfiCutter<'a> {
-    pub(super) fn new(records: &'a CfiRecords, bounds: Bounds) -> Self {
+    pub(super) fn new(unwinding: &'a Unwinding<'a>, bounds: Bounds) -> Self {
         Self {
-            file: &records.file,
-            records: records_of(&records.file),
+            unwinding,
+            records: unwinding.records(),
             bounds,
             done: 0,
             reaching: Vec::new(),
@@ -212,7 +325,7 @@ impl<'a> CfiCutter<'a> {
 
     /// Forgets what does not reach an address.
     fn reach(&mut self, address: u32) {
-        self.reaching.retain(|record| record.end > address.into());
+        self.reaching.retain(|record| record.end() > address.into());
     }
 }
 
@@ -222,26 +335,23 @@ impl Iterator for CfiCutter<'_> {
     fn next(&mut self) -> Option<Cut> {
         let start = self.records.get(self.done)?.start;
         self.reach(start);
-        let mut text = String::new();
+        let mut raw = Vec::new();
         for record in &self.reaching {
-            write(self.file, *record, &mut text);
+            self.unwinding.write(record, &mut raw);
         }
         let (first, mut last) = (self.done, start);
         while let Some(record) = self.records.get(self.done).copied() {
             // What begins at one address is in one slice.
             let is_full =
-                self.done - first >= self.bounds.ranges || text.len() >= self.bounds.raw_bytes;
+                self.done - first >= self.bounds.ranges || raw.len() >= self.bounds.raw_bytes;
             if is_full && record.start > last {
                 break;
             }
-            write(self.file, record, &mut text);
+            self.unwinding.write(&record, &mut raw);
             last = record.start;
             self.reaching.push(record);
             self.done += 1;
         }
-        Some(Cut {
-            start,
-            raw: text.into_bytes(),
-        })
+        Some(Cut { start, raw })
     }
 }

@@ -59,6 +59,7 @@ use crate::cache::{Converter, IndexRef, Kind, Ready, current_version};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
 pub use self::cfi::CfiRecords;
+pub(super) use self::cfi::Unwinding;
 pub use self::cut::Bounds;
 
 impl Bounds {
@@ -90,11 +91,11 @@ pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Ve
 
 /// Cuts unwind information, and seals the slices as a blob.
 pub(super) fn seal_cfi(
-    records: &CfiRecords,
+    unwinding: &Unwinding<'_>,
     contents: &Contents,
     bounds: Bounds,
 ) -> Result<Vec<u8>, Failure> {
-    seal_cuts(CfiCutter::new(records, bounds), contents)
+    seal_cuts(CfiCutter::new(unwinding, bounds), contents)
 }
 
 fn cannot_load(problem: &dyn fmt::Display) -> Failure {
@@ -103,7 +104,7 @@ fn cannot_load(problem: &dyn fmt::Display) -> Failure {
     ))
 }
 
-/// Seals slices. One thread cuts; another compresses, and opens each slice as a reader will.
+/// Seals slices. One thread cuts; another compresses, and opens each slice.
 fn seal_cuts(cutter: impl Iterator<Item = Cut>, contents: &Contents) -> Result<Vec<u8>, Failure> {
     let sealed = thread::scope(|scope| {
         let (cuts, received) = sync_channel(WAITING_SLICES);
@@ -130,7 +131,7 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
     let aligned = AlignedBytes::copied(plain).map_err(|fault| fault.to_string())?;
     let cache = SymCache::parse(aligned.as_slice()).map_err(|error| chain(&error))?;
     let debug_id = Some(cache.debug_id()).filter(|id| !id.is_nil());
-    let contents = unfiled(cache.arch(), debug_id);
+    let contents = unfiled(Kind::SymCache, cache.arch(), debug_id);
     seal(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
         Failure::Missing(missing) => missing.detail,
         Failure::OutOfMemory => "there is not enough memory".to_owned(),
@@ -138,10 +139,10 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
 }
 
 /// Returns what a blob says that is made of no DIF.
-fn unfiled(arch: Arch, debug_id: Option<DebugId>) -> Contents {
+pub(super) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Contents {
     Contents {
-        kind: Kind::SymCache,
-        version: current_version(Kind::SymCache),
+        kind,
+        version: current_version(kind),
         converter: Converter::CURRENT,
         arch,
         debug_id,
@@ -151,14 +152,14 @@ fn unfiled(arch: Arch, debug_id: Option<DebugId>) -> Contents {
     }
 }
 
-/// Cuts records within the smallest bounds, and parses each slice. Returns how many there are.
+/// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many there are.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn recut(records: &CfiRecords) -> usize {
+pub(super) fn recut(unwinding: &Unwinding<'_>) -> usize {
     let bounds = Bounds {
         ranges: 1,
         raw_bytes: 1,
     };
-    let cuts: Vec<Cut> = CfiCutter::new(records, bounds).collect();
+    let cuts: Vec<Cut> = CfiCutter::new(unwinding, bounds).collect();
     for cut in &cuts {
         CfiRecords::parse(&*cut.raw).expect("what was cut is parsed");
     }
@@ -176,7 +177,7 @@ fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSl
             )));
         }
         let frame = compressor.compress(&raw)?;
-        try_out(start, &frame, raw_length, contents).map_err(|fault| cannot_load(&fault))?;
+        try_out(start, &raw, contents).map_err(|fault| cannot_load(&fault))?;
         sealed.push(SealedSlice {
             start,
             raw_length,
@@ -186,15 +187,10 @@ fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSl
     Ok(sealed)
 }
 
-/// Opens a frame, and looks up its first address, as a reader will.
-fn try_out(
-    start: u32,
-    frame: &[u8],
-    raw_length: u64,
-    contents: &Contents,
-) -> Result<(), BlobFault> {
+/// Opens a slice, and looks up its first address, as a reader will that has decompressed it.
+fn try_out(start: u32, raw: &[u8], contents: &Contents) -> Result<(), BlobFault> {
     const CALLS: usize = 1024;
-    let slice = open_frame(frame, raw_length, contents)?;
+    let slice = open_raw(AlignedBytes::copied(raw)?, contents)?;
     if let Some(cache) = slice.sym_cache() {
         for location in cache.lookup(start.into()).take(CALLS) {
             let _ = (
@@ -206,8 +202,7 @@ fn try_out(
     Ok(())
 }
 
-fn open_frame(frame: &[u8], raw_length: u64, contents: &Contents) -> Result<Slice, BlobFault> {
-    let raw = blob::decompress(frame, raw_length)?;
+fn open_raw(raw: AlignedBytes, contents: &Contents) -> Result<Slice, BlobFault> {
     match contents.kind {
         Kind::SymCache => {
             validate(raw.as_slice(), contents.debug_id).map_err(BlobFault::Cache)?;
@@ -347,7 +342,7 @@ impl SliceIndex {
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn unchecked(index: &[u8], count: u32, frames: u64) -> Option<Self> {
         Some(Self {
-            contents: Arc::new(unfiled(Arch::Unknown, None)),
+            contents: Arc::new(unfiled(Kind::SymCache, Arch::Unknown, None)),
             slices: index::read(index, count, frames, MAX_SLICE_BYTES)?.into(),
         })
     }
@@ -383,7 +378,7 @@ impl SliceIndex {
         if xxh3_64(frame) != slice.hash {
             return Err(BlobFault::Checksum);
         }
-        open_frame(frame, slice.raw_length, &self.contents)
+        open_raw(blob::decompress(frame, slice.raw_length)?, &self.contents)
     }
 
     /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.

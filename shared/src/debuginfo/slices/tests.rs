@@ -1,6 +1,7 @@
 //! Slices answer as the whole does; what is not what was sealed is refused.
 
 use breakpad_symbols::{FrameWalker, SimpleModule, SymbolFile};
+use proptest::collection::vec;
 use proptest::prelude::*;
 use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::Archive;
@@ -172,8 +173,11 @@ STACK WIN 0 1900 10 0 0 4 0 20 0 0 1
 #[test]
 fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
     let mut walked = 0;
+    let mut as_lines = 0;
     let mut check = |text: &[u8], what: &str| {
-        let records = CfiRecords::parse(text).unwrap();
+        let read = Unwinding::read(text).unwrap();
+        as_lines += usize::from(matches!(read, Unwinding::Lines(_)));
+        let parsed = Unwinding::Parsed(CfiRecords::parse(text).unwrap());
         let contents = Contents {
             kind: Kind::CfiCache,
             ..contents(None, Arch::X86)
@@ -183,7 +187,11 @@ fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
                 ranges,
                 ..Bounds::CURRENT
             };
-            let blob = seal_cfi(&records, &contents, bounds).unwrap();
+            let blob = seal_cfi(&read, &contents, bounds).unwrap();
+            assert!(
+                blob == seal_cfi(&parsed, &contents, bounds).unwrap(),
+                "{what}"
+            );
             let opened = open(&contents, &blob).unwrap();
             walked += assert_same_cfi(&opened, text, &format!("{what} by {ranges}"));
         }
@@ -203,13 +211,81 @@ fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
         }
     }
     assert!(walked > 1000, "{walked}");
+    assert!(as_lines > 10, "{as_lines}");
+}
+
+/// Breakpad records that may overlap, repeat, say nothing or lie beyond 4 GB, in any order.
+fn any_records() -> impl Strategy<Value = String> {
+    let address = prop_oneof![8 => 0..64_u64, 1 => 0xffff_fff0..0x1_0000_0010_u64];
+    let rules = prop_oneof![
+        Just(".cfa: $rsp 8 +"),
+        Just(".cfa: $rsp 16 + .ra: .cfa -8 + ^")
+    ];
+    let more = (0..64_u64, rules.clone());
+    let record = (address, 0..24_u32, rules, vec(more, 0..3));
+    vec(record, 0..24).prop_map(|records| {
+        let mut text = String::new();
+        for (start, size, rules, more) in records {
+            text += &format!("STACK CFI INIT {start:x} {size:x} {rules}\n");
+            for (address, rules) in more {
+                text += &format!("STACK CFI {address:x} {rules}\n");
+            }
+        }
+        text
+    })
+}
+
+proptest! {
+    #[test]
+    fn lines_that_are_not_parsed_are_cut_as_if_they_were(text in any_records()) {
+        let read = Unwinding::read(text.as_bytes()).unwrap();
+        prop_assert!(matches!(read, Unwinding::Lines(_)));
+        let parsed = CfiRecords::parse(text.as_bytes()).unwrap();
+        let expected: Vec<_> = parsed.file().cfi_stack_info.ranges_values().cloned().collect();
+        let expected: Vec<_> = expected
+            .into_iter()
+            .filter(|(range, _)| range.start <= u32::MAX.into())
+            .collect();
+        let mut found = Vec::new();
+        let bounds = Bounds { ranges: 1, raw_bytes: 1 };
+        for cut in CfiCutter::new(&read, bounds) {
+            let slice = CfiRecords::parse(&*cut.raw).unwrap();
+            found.extend(slice.file().cfi_stack_info.ranges_values().cloned());
+        }
+        prop_assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn what_is_not_plainly_a_line_is_left_to_the_parser() {
+    let init = "STACK CFI INIT 10 20 .cfa: $rsp 8 +\n";
+    for text in [
+        "STACK WIN 0 20 8 0 0 0 0 0 0 0 1\n",
+        "STACK CFI 10 .cfa: $rsp 8 +\n",
+        "STACK CFI INIT 10 20 .cfa: $rsp 8 +",
+        "STACK CFI INIT 10 20 .cfa: $rsp 8 +\r\n",
+        "STACK CFI INIT 10 20  .cfa: $rsp 8 +\n",
+        "STACK CFI INIT  10 20 .cfa: $rsp 8 +\n",
+        "STACK CFI INIT +10 20 .cfa: $rsp 8 +\n",
+        "STACK CFI INIT 10 20 \n",
+        "STACK CFI INIT 10 123456789 .cfa: $rsp 8 +\n",
+        "PUBLIC 10 0 name\n",
+        "\n",
+    ] {
+        let is_lines =
+            |text: &str| matches!(Unwinding::read(text.as_bytes()), Ok(Unwinding::Lines(_)));
+        assert!(!is_lines(text), "{text}");
+        assert!(is_lines(init));
+        assert!(is_lines(&format!("MODULE linux x86_64 0 a\n{init}")));
+        assert!(!is_lines(&format!("{init}MODULE linux x86_64 0 a\n")));
+    }
 }
 
 #[test]
 fn a_record_is_in_every_slice_that_it_reaches_into() {
     let text = "STACK CFI INIT 10 100 .cfa: $rsp 8 +\nSTACK WIN 0 20 8 0 0 0 0 0 0 0 1\n\
                 STACK WIN 0 30 8 0 0 0 0 0 0 0 1\nSTACK WIN 0 200 8 0 0 0 0 0 0 0 1\n";
-    let records = CfiRecords::parse(text.as_bytes()).unwrap();
+    let records = Unwinding::read(text.as_bytes()).unwrap();
     let bounds = Bounds {
         ranges: 1,
         raw_bytes: 1 << 20,

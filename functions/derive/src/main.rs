@@ -1,6 +1,6 @@
 //! `derive`: an upload becomes derived caches.
 //!
-//! The same program parses DIFs, as a child process of its own: see [`symdepot::runtime::parser`].
+//! The same program parses DIFs, as a child process of its own: see [`symdepot::runtime::parser`]; and it starts the transcoders of others.
 
 mod events;
 mod handler;
@@ -11,11 +11,14 @@ use symdepot::runtime::{self, App};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments
-        .next()
-        .is_some_and(|first| first == runtime::parser::COMMAND)
-    {
-        return runtime::parser::main(arguments);
+    match arguments.next() {
+        Some(first) if first == runtime::parser::COMMAND => {
+            return runtime::parser::main(arguments);
+        }
+        Some(first) if first == runtime::transcoder::COMMAND => {
+            return runtime::transcoder::main(arguments);
+        }
+        _ => {}
     }
     match serve() {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use symdepot::api::explain::{ExplainError, ExplainQuery};
 use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, ErrorBody, Query, RequestError};
+use symdepot::api::symcache_http;
 use symdepot::domain::Scope;
+use symdepot::flows::ms_symcache;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
 use symdepot::flows::symbolicate::{Answer, Symbolicator};
 use symdepot::flows::{self, Invocation};
@@ -32,8 +34,9 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
         .route("/explain", get(explain))
         .route("/symcache", get(symcache))
         .route("/rollout", get(rollout))
+        .route("/wanted", get(wanted))
         .route("/healthcheck", get(|| async { "ok" }))
-        .fallback(no_such_route)
+        .fallback(by_shape)
         .method_not_allowed_fallback(no_such_method)
         .with_state(symbolicator)
 }
@@ -228,8 +231,76 @@ async fn rollout(
     Ok(Json(symbolicator.rollout(&invocation).await?).into_response())
 }
 
-async fn no_such_route(uri: Uri) -> Failure {
-    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /symcache?debug_id=…, GET /rollout, GET /healthcheck";
+async fn wanted(State(symbolicator): App, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = Query::parse(&query.unwrap_or_default())?;
+    Ok(Json(symbolicator.wanted(&query.scope).await?).into_response())
+}
+
+/// Answers paths that no router could tell apart: those of Microsoft's protocol for SymCaches.
+async fn by_shape(
+    State(symbolicator): App,
+    Extension(invocation): Now,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let asked = match symcache_http::Route::of(uri.path()) {
+        symcache_http::Route::Other => return Err(no_such_route(&uri)),
+        _ if !matches!(method, Method::GET | Method::HEAD) => {
+            return Err(no_such_method(method, uri).await);
+        }
+        symcache_http::Route::Nothing => return Ok(StatusCode::NOT_FOUND.into_response()),
+        symcache_http::Route::File(asked) => asked,
+    };
+    let values = |name: &str| {
+        let values = headers.get_all(name).into_iter();
+        values.map(|value| value.to_str().unwrap_or_default())
+    };
+    let present = match asked.present(values(symcache_http::IF_VERSION_EXCEEDS)) {
+        Ok(present) => present,
+        Err(bad) => return Ok((StatusCode::BAD_REQUEST, bad.to_string()).into_response()),
+    };
+    let [as_written, as_read] = symcache_http::ALLOW_RETRY_AFTER.map(values);
+    let may_be_put_off = asked.may_be_put_off(as_written.chain(as_read));
+    let answer = symbolicator
+        .ms_sym_cache(&invocation, &asked, present, may_be_put_off)
+        .await?;
+    tracing::info!(pdb = asked.name, debug_id = %asked.debug_id, version = %asked.version, ?answer, "a SymCache of Microsoft's");
+    Ok(match answer {
+        ms_symcache::Answer::File {
+            content_type,
+            bytes,
+            ..
+        } if method == Method::HEAD => {
+            let bytes = bytes.to_string();
+            let headers = [
+                (header::CONTENT_TYPE, content_type),
+                (header::CONTENT_LENGTH, bytes),
+            ];
+            headers.into_response()
+        }
+        ms_symcache::Answer::File {
+            url, content_type, ..
+        } => {
+            let headers = [
+                (header::CONTENT_TYPE, content_type),
+                (header::LOCATION, url),
+            ];
+            (StatusCode::FOUND, headers).into_response()
+        }
+        ms_symcache::Answer::NotModified => StatusCode::NOT_MODIFIED.into_response(),
+        ms_symcache::Answer::Nothing => StatusCode::NOT_FOUND.into_response(),
+        ms_symcache::Answer::Pending(after) => later(StatusCode::NOT_FOUND, after),
+        ms_symcache::Answer::Unknown(after) => later(StatusCode::SERVICE_UNAVAILABLE, after),
+    })
+}
+
+fn later(status: StatusCode, after: Duration) -> Response {
+    (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
+}
+
+fn no_such_route(uri: &Uri) -> Failure {
+    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /symcache?debug_id=…, GET /rollout, GET /wanted, GET /v3.1.0/{pdb}/{id}/{age}, GET /healthcheck";
     Failure::new(
         StatusCode::NOT_FOUND,
         format!("there is no {}; there are {routes}", uri.path()),

@@ -371,10 +371,15 @@ impl BlobStore for FaultyBlobs {
             .await
     }
 
-    async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
+    async fn presign(
+        &self,
+        path: &str,
+        lifetime: Duration,
+        content_type: Option<&str>,
+    ) -> Result<String, StoreError> {
         self.faults
             .call(Operation::PresignBlob, || {
-                self.blobs.presign(path, lifetime)
+                self.blobs.presign(path, lifetime, content_type)
             })
             .await
     }

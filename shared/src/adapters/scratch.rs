@@ -4,7 +4,8 @@
 //! with the last process that holds it, however that ends.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -45,16 +46,34 @@ impl ScratchSpace {
         };
         let is_ours =
             |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
-        entries
-            .flatten()
-            .filter(is_ours)
-            .filter(|entry| std::fs::remove_file(entry.path()).is_ok())
-            .count()
+        // A folder that is in use is locked.
+        let remove = |entry: &std::fs::DirEntry| {
+            std::fs::remove_file(entry.path()).is_ok()
+                || lock_folder(&entry.path())
+                    .is_ok_and(|_lock| std::fs::remove_dir_all(entry.path()).is_ok())
+        };
+        entries.flatten().filter(is_ours).filter(remove).count()
     }
 
     /// Returns the budget.
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// Returns an empty folder for a tool of others' making that writes where it likes: at most `bytes` bytes, if whoever runs it looks
+    /// after that. Gone with the value, or when a process begins after this one was killed.
+    pub fn folder(&self, bytes: u64) -> Result<ScratchFolder, ParseError> {
+        let reservation = self.budget.reserve(bytes)?;
+        let made = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(&*self.folder);
+        let folder = made.map_err(|error| failed("create a folder in", &self.folder, error))?;
+        let lock = lock_folder(folder.path());
+        Ok(ScratchFolder {
+            lock: lock.map_err(|error| failed("lock a folder in", &self.folder, error))?,
+            folder,
+            _reservation: reservation,
+        })
     }
 
     /// Returns an empty file for at most `bytes` bytes of content; see [`Budget::reserve`] for its refusals.
@@ -84,6 +103,72 @@ impl ScratchSpace {
                 drop(path);
                 Ok(file)
             })
+    }
+}
+
+/// Takes a folder for this process, until the file is closed.
+fn lock_folder(folder: &Path) -> io::Result<File> {
+    let file = rustix::fs::open(folder, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file.into())
+}
+
+/// A folder for a tool, removed with this value. See [`ScratchSpace::folder`].
+#[derive(Debug)]
+pub struct ScratchFolder {
+    folder: tempfile::TempDir,
+    #[expect(dead_code, reason = "held open for its lock")]
+    lock: File,
+    _reservation: Reservation,
+}
+
+impl ScratchFolder {
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Creates a folder in it.
+    pub fn create(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.path().join(name);
+        #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
+        std::fs::create_dir(&path)?;
+        Ok(path)
+    }
+
+    /// Copies a part of a file into a file of this name in one of its folders.
+    pub fn copy(&self, from: &File, part: Range<u64>, to: &Path) -> io::Result<()> {
+        #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
+        let mut to = File::options().write(true).create_new(true).open(to)?;
+        let mut from = from.try_clone()?;
+        from.seek(SeekFrom::Start(part.start))?;
+        let length = part.end - part.start;
+        match io::copy(&mut from.take(length), &mut to)? {
+            copied if copied == length => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Returns the files in one of its folders, however deep, with their sizes in bytes; what cannot be looked at is passed over.
+    pub fn files(folder: &Path) -> Vec<(PathBuf, u64)> {
+        let mut files = Vec::new();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                // What a link leads to is not in the folder.
+                match entry.metadata() {
+                    Ok(about) if about.is_dir() => folders.push(entry.path()),
+                    Ok(about) if about.is_file() => files.push((entry.path(), about.len())),
+                    _ => {}
+                }
+            }
+        }
+        files
+    }
+
+    /// Reads a file in it.
+    pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
     }
 }
 
@@ -217,6 +302,11 @@ impl ScratchFile {
     /// Returns the file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Returns where what was written to it ends.
+    pub fn written(&self) -> u64 {
+        self.written.parts.last().map_or(0, |(_, end)| *end)
     }
 
     /// Returns the bytes that are reserved for it.

@@ -3,3 +3,4 @@
 pub mod explain;
 pub mod limits;
 pub mod symbolicator;
+pub mod symcache_http;

@@ -1,7 +1,7 @@
 //! What a reader does with an entry.
 
-use super::{Converter, Entry, Lane, Placeholder, Ready, current_version};
-use crate::domain::{Cause, Timestamp};
+use super::{Converter, Entry, Kind, Lane, Placeholder, Ready, current_version};
+use crate::domain::{Cause, FormatVersion, Timestamp};
 
 /// What a reader does with an entry. Anything ready beats any placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +30,24 @@ pub struct Reader {
     pub converter: Converter,
     /// The limits that a DIF may exceed, in bytes: a placeholder about another one is out of date.
     pub limits: Vec<u64>,
+    /// The versions of Microsoft's SymCaches that can be made here, one a major version.
+    pub transcoded: Vec<FormatVersion>,
+}
+
+impl Reader {
+    /// Returns the version of a kind that a build would make of the right DIF; `None` where it can only be uploaded.
+    pub fn made_version(&self, kind: Kind) -> Option<u32> {
+        match kind {
+            Kind::MsSymCache(major) => {
+                let transcoded = self
+                    .transcoded
+                    .iter()
+                    .find(|version| version.major == major);
+                transcoded.map(|version| version.as_u32())
+            }
+            Kind::CfiCache | Kind::PpdbCache | Kind::SymCache => Some(current_version(kind)),
+        }
+    }
 }
 
 /// Decides what a reader does with an entry; `None` where there is no record.
@@ -43,7 +61,10 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
         let rests = placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
         return if rests {
             Decision::Use(ready)
-        } else if ready.version < current_version(entry.kind) {
+        } else if reader
+            .made_version(entry.kind)
+            .is_some_and(|made| ready.version < made)
+        {
             Decision::UseOlder(ready)
         } else if is_probe_due(entry, now) {
             Decision::UseAndUpgrade(ready)
@@ -106,11 +127,11 @@ fn stands(placeholder: &Placeholder, reader: &Reader, now: Timestamp) -> bool {
 mod tests {
     use std::fmt::Write;
 
+    use super::super::Change;
     use super::super::change::examples::{
         BEGIN, Offer, after, ask, built, dif, entry, entry_of_a_silent_source, fail, publish,
         state, take, then, token,
     };
-    use super::super::{Change, Kind};
     use super::*;
 
     const HOUR: u64 = 3600;
@@ -120,6 +141,7 @@ mod tests {
         Reader {
             converter: Converter::CURRENT,
             limits: vec![1000],
+            transcoded: Vec::new(),
         }
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::Kind;
-use crate::domain::Rank;
+use crate::domain::{DebugId, FormatVersion, Rank};
 
 /// A cache to derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +13,17 @@ pub struct DeriveJob {
     pub kind: Kind,
     /// How well the object serves that kind.
     pub rank: Rank,
+}
+
+/// A PDB to transcode into Microsoft's SymCache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transcoding {
+    /// The file name of the PDB, which its SymCache is called after.
+    pub pdb: String,
+    /// Identity of the PDB.
+    pub debug_id: DebugId,
+    /// The version that its SymCache is to have.
+    pub version: FormatVersion,
 }
 
 /// A derived cache: the bytes of its blob, loaded once from these bytes as a reader would.

@@ -437,6 +437,7 @@ mod tests {
                 );
             }
             let reader = Reader {
+                transcoded: Vec::new(),
                 converter: Converter::CURRENT,
                 limits: vec![1],
             };

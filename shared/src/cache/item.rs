@@ -6,12 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Converter, Cut, DifCopy, Drained, Entry, ItemKey, Losses, Manifest, ModuleKey, Revision,
-    SourceHealth, SweepItem, Tally,
+    Converter, Cut, DifCopy, Drained, Entry, ItemKey, Kind, Losses, Manifest, ModuleKey, Revision,
+    SourceHealth, SweepItem, Tally, current_version,
 };
 use crate::domain::{
-    CodeId, DebugId, DifRef, Features, FileType, Location, Missing, ModuleId, Scope, SourceKey,
-    Timestamp,
+    CodeId, DebugId, DifRef, Features, FileType, FormatVersion, Location, Missing, ModuleId,
+    MsSymCacheName, Scope, SourceKey, Timestamp,
 };
 
 /// An item, and the revision that its next write must name.
@@ -42,6 +42,8 @@ pub enum Item {
     Request(Request),
     /// A source that a request defined.
     Source(SourceDefinition),
+    /// A PDB whose SymCache, of Microsoft's, is wanted and cannot be made here.
+    Wanted(Wanted),
     /// What the fleet knows of a symbol server.
     Health(SourceHealth),
     /// How many blobs were taken for lost.
@@ -153,6 +155,47 @@ pub struct Dif {
     pub refused: Option<Missing>,
 }
 
+impl Dif {
+    /// Returns the version that a cache of this kind has which is made of it; `None` where none is. `transcoded` are the versions
+    /// of Microsoft's SymCaches that can be made.
+    pub fn version_for(&self, kind: Kind, transcoded: &[FormatVersion]) -> Option<u32> {
+        let Kind::MsSymCache(major) = kind else {
+            return kind.comes_of(self.file_type).then(|| current_version(kind));
+        };
+        let is_of_it = |version: &FormatVersion| version.major == major;
+        let version = match self.file_type {
+            FileType::MsSymCache => {
+                let name = MsSymCacheName::of(&self.dif.location);
+                name.map(|name| name.version).filter(is_of_it)
+            }
+            FileType::Pdb => transcoded.iter().copied().find(is_of_it),
+            _ => None,
+        };
+        version.map(FormatVersion::as_u32)
+    }
+}
+
+/// A PDB whose SymCache was asked for, and neither is there nor can be made: somebody who has Microsoft's tool can make it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The scope of who asks.
+    pub scope: Scope,
+    /// The file name of the PDB, as it was asked for last.
+    pub pdb: String,
+    /// Identity of the PDB.
+    pub debug_id: DebugId,
+    /// The highest version that a client asked for.
+    pub version: FormatVersion,
+    /// How often it was asked for, give or take what one instance was asked within a minute.
+    pub asked: u64,
+    /// When it was asked for first.
+    pub first_at: Timestamp,
+    /// When it was asked for last.
+    pub last_at: Timestamp,
+    /// From when on it may be forgotten.
+    pub expires_at: Timestamp,
+}
+
 /// A source that a request defined: how `derive` learns of it, since messages carry no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceDefinition {
@@ -254,6 +297,7 @@ impl Item {
             Item::Upload(upload) => upload.expires_at,
             Item::Request(request) => Some(request.expires_at),
             Item::Source(source) => Some(source.expires_at),
+            Item::Wanted(wanted) => Some(wanted.expires_at),
             Item::Health(health) => Some(health.expires_at),
             Item::Entry(_)
             | Item::Alias(_)
@@ -280,6 +324,7 @@ impl Item {
             Item::Copy(copy) => Some(copy.key()),
             Item::Health(health) => Some(ItemKey::health(&health.source)),
             Item::Losses(_) => Some(ItemKey::losses()),
+            Item::Wanted(wanted) => Some(ItemKey::wanted(&wanted.scope, wanted.debug_id)),
             Item::Sweep(_) => Some(ItemKey::sweep(SweepItem::Cursor)),
             Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
             Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,

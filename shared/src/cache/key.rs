@@ -33,6 +33,9 @@ pub struct Sought {
     pub code_id: Option<CodeId>,
     /// Where its DIFs may be, in the order in which they are tried.
     pub locations: Vec<(FileType, Location)>,
+    /// Whether it is sought to be transcoded, and for nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_transcode: bool,
 }
 
 impl Sought {
@@ -43,6 +46,16 @@ impl Sought {
             debug_id: module.debug_id,
             code_id: module.code_id.clone(),
             locations,
+            to_transcode: false,
+        }
+    }
+
+    /// Returns the PDB that is sought to be transcoded.
+    pub fn to_transcode(pdb: &ObjectId, locations: Vec<(FileType, Location)>) -> Self {
+        let is_pdb = |(file_type, _): &(FileType, Location)| *file_type == FileType::Pdb;
+        Self {
+            to_transcode: true,
+            ..Self::new(pdb, locations.into_iter().filter(is_pdb).collect())
         }
     }
 
@@ -50,8 +63,9 @@ impl Sought {
     pub fn may_yield(&self, kind: Kind) -> bool {
         let is_dotnet = self.object_type == ObjectType::PeDotnet;
         let mut types = self.locations.iter().map(|(file_type, _)| *file_type);
-        (is_dotnet == (kind == Kind::PpdbCache))
-            && types.any(|file_type| Kind::derived_from(file_type).contains(&kind))
+        (self.to_transcode == matches!(kind, Kind::MsSymCache(_)))
+            && (is_dotnet == (kind == Kind::PpdbCache))
+            && types.any(|file_type| kind.comes_of(file_type))
     }
 }
 
@@ -96,7 +110,7 @@ impl ModuleKey {
     pub fn entry(&self, kind: Kind) -> ItemKey {
         ItemKey {
             partition: self.partition(),
-            sort: kind.as_str().to_owned(),
+            sort: kind.to_string(),
         }
     }
 
@@ -143,6 +157,19 @@ impl ItemKey {
         Self {
             partition: hash(&format!("upload: {location}\n")),
             sort: "upload".to_owned(),
+        }
+    }
+
+    /// Returns the partition of what the clients of a scope want and nothing here can make.
+    pub fn wanted_partition(scope: &Scope) -> String {
+        hash(&format!("wanted: {scope}\n"))
+    }
+
+    /// Returns the key of a PDB whose SymCache is wanted.
+    pub fn wanted(scope: &Scope, pdb: DebugId) -> Self {
+        Self {
+            partition: Self::wanted_partition(scope),
+            sort: pdb.to_string(),
         }
     }
 

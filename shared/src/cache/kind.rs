@@ -8,10 +8,12 @@ use crate::domain::{FileType, Purpose};
 
 /// A kind of derived cache; it is the sort key of an entry, so its text is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String", into = "String")]
 pub enum Kind {
     /// Unwind information, as Breakpad `STACK` records.
     CfiCache,
+    /// Microsoft's SymCache, of this major version of its format. Opaque: we store and hand out what others made.
+    MsSymCache(u16),
     /// Functions and lines of .NET modules.
     PpdbCache,
     /// Functions and lines of native modules.
@@ -19,36 +21,41 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of their texts, which is the order in which leases are taken.
+    /// Every kind that is derived here, in the order of their texts, which is the order in which leases are taken.
     pub const ALL: [Kind; 3] = [Kind::CfiCache, Kind::PpdbCache, Kind::SymCache];
 
-    /// Returns the text that keys and messages carry.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::CfiCache => "cficache",
-            Kind::PpdbCache => "ppdbcache",
-            Kind::SymCache => "symcache",
-        }
-    }
+    /// How the text of [`Kind::MsSymCache`] begins.
+    const MS_SYM_CACHE: &str = "mssymcache";
 
     /// Returns the kind with this text.
     pub fn from_text(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+        let major = || text.strip_prefix(Self::MS_SYM_CACHE)?.parse().ok();
+        let ms = major().map(Kind::MsSymCache);
+        let mut kinds = Self::ALL.into_iter().chain(ms);
+        kinds.find(|kind| kind.to_string() == text)
     }
 
     /// Returns what a DIF must offer to serve this kind well.
     pub const fn purpose(self) -> Purpose {
         match self {
             Kind::CfiCache => Purpose::Unwind,
-            Kind::PpdbCache | Kind::SymCache => Purpose::Debug,
+            Kind::MsSymCache(_) | Kind::PpdbCache | Kind::SymCache => Purpose::Debug,
         }
     }
 
-    /// Returns the kinds that are derived from a DIF of this type.
+    /// Tells whether it may come of a DIF of this type.
+    pub fn comes_of(self, file_type: FileType) -> bool {
+        match self {
+            Kind::MsSymCache(_) => matches!(file_type, FileType::Pdb | FileType::MsSymCache),
+            _ => Self::derived_from(file_type).contains(&self),
+        }
+    }
+
+    /// Returns the kinds that are derived here from a DIF of this type.
     pub const fn derived_from(file_type: FileType) -> &'static [Kind] {
         match file_type {
             FileType::PortablePdb => &[Kind::PpdbCache],
-            FileType::SourceBundle => &[],
+            FileType::SourceBundle | FileType::MsSymCache => &[],
             _ => &[Kind::CfiCache, Kind::SymCache],
         }
     }
@@ -56,7 +63,31 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        match self {
+            Kind::CfiCache => f.write_str("cficache"),
+            Kind::MsSymCache(major) => write!(f, "{}{major}", Self::MS_SYM_CACHE),
+            Kind::PpdbCache => f.write_str("ppdbcache"),
+            Kind::SymCache => f.write_str("symcache"),
+        }
+    }
+}
+
+/// A text that is no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a kind of cache")]
+pub struct UnknownKind(String);
+
+impl TryFrom<String> for Kind {
+    type Error = UnknownKind;
+
+    fn try_from(text: String) -> Result<Self, UnknownKind> {
+        Self::from_text(&text).ok_or(UnknownKind(text))
+    }
+}
+
+impl From<Kind> for String {
+    fn from(kind: Kind) -> Self {
+        kind.to_string()
     }
 }
 
@@ -66,10 +97,21 @@ mod tests {
 
     #[test]
     fn kinds_are_listed_in_the_order_of_their_texts() {
-        assert!(Kind::ALL.is_sorted_by_key(|kind| kind.as_str()) && Kind::ALL.is_sorted());
-        for kind in Kind::ALL {
-            assert_eq!(Kind::from_text(kind.as_str()), Some(kind));
-            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        let texts = Kind::ALL.map(|kind| kind.to_string());
+        assert!(texts.is_sorted() && Kind::ALL.is_sorted());
+        let ms = [Kind::MsSymCache(3), Kind::MsSymCache(u16::MAX)];
+        for kind in Kind::ALL.into_iter().chain(ms) {
+            assert_eq!(Kind::from_text(&kind.to_string()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
+        }
+        for text in [
+            "mssymcache",
+            "mssymcache03",
+            "mssymcache+3",
+            "mssymcache65536",
+            "SymCache",
+        ] {
+            assert_eq!(Kind::from_text(text), None, "{text}");
         }
     }
 }

@@ -32,12 +32,12 @@ mod version;
 pub use change::{Applied, Change, Refused, Seen, apply};
 pub use copy::DifCopy;
 pub use decide::{Decision, Reader, decide};
-pub use derived::{DeriveJob, Derived};
+pub use derived::{DeriveJob, Derived, Transcoding};
 pub use health::{NotAdmitted, SourceHealth, Visit, VisitOutcome};
 pub use invariants::violations;
 pub use item::{
     Alias, Dif, Item, Request, RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition,
-    Stored, SweepCursor, Upload, UploadState, UploadedObject,
+    Stored, SweepCursor, Upload, UploadState, UploadedObject, Wanted,
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;

@@ -6,14 +6,23 @@
 use serde::{Deserialize, Serialize};
 
 use super::Kind;
+use crate::domain::FormatVersion;
 
 /// The generation of a kind's format. A ready state of a lower version stays usable while the new one is made.
 ///
 /// History, for all kinds:
 /// - 1: whole blobs, zstd with a footer. SymCache 9, CFI cache 2, PPDB cache 1.
 /// - 2, of SymCaches and CFI caches: slices that are read one by one.
+///
+/// Of [`Kind::MsSymCache`], whose versions are those of its format ([`FormatVersion::as_u32`]), the highest that can be read.
 pub const fn current_version(kind: Kind) -> u32 {
     match kind {
+        Kind::MsSymCache(major) => FormatVersion {
+            major,
+            minor: u8::MAX,
+            patch: u8::MAX,
+        }
+        .as_u32(),
         Kind::PpdbCache => 1,
         Kind::CfiCache | Kind::SymCache => 2,
     }

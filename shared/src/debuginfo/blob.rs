@@ -438,6 +438,8 @@ fn read_footer(footer: &[u8]) -> Result<(Contents, Footer), BlobFault> {
 
 const fn kind_code(kind: Kind) -> u8 {
     match kind {
+        // Never in a footer: it has none.
+        Kind::MsSymCache(_) => 0,
         Kind::CfiCache => 1,
         Kind::PpdbCache => 2,
         Kind::SymCache => 3,
@@ -475,6 +477,8 @@ const fn file_type_code(file_type: FileType) -> u8 {
         FileType::WasmCode => 9,
         FileType::Breakpad => 10,
         FileType::SourceBundle => 11,
+        // Never in a footer: nothing is derived of it.
+        FileType::MsSymCache => 0,
     }
 }
 

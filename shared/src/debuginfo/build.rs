@@ -71,6 +71,9 @@ pub fn derive(
         Kind::CfiCache => derive_as::<Cfi>(layout, bytes, found, job, cores),
         Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job, cores),
         Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job, cores),
+        Kind::MsSymCache(_) => Err(unsupported(
+            "what the format is, its own tool alone knows".to_owned(),
+        )),
     };
     panics::caught(derive).unwrap_or_else(|panic| Err(malformed(panic)))
 }

@@ -92,6 +92,7 @@ impl OpenCache {
             Kind::CfiCache => Cfi::validate(raw.as_slice(), &contents),
             Kind::PpdbCache => Ppdb::validate(raw.as_slice(), &contents),
             Kind::SymCache => Sym::validate(raw.as_slice(), &contents),
+            Kind::MsSymCache(_) => return Err(BlobFault::Mismatch("kind")),
         }
         .map_err(BlobFault::Cache)?;
         Ok(Self {

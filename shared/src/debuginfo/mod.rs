@@ -39,4 +39,6 @@ pub use layout::{DifBytes, Found, Layout, Part, Place};
 pub use lookup::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use part::{open_part, seal_part};
-pub use slices::{Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, cut, index_of};
+pub use slices::{
+    Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, cut, index_of,
+};

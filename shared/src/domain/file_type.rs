@@ -32,6 +32,9 @@ pub enum FileType {
     /// An archive of source files.
     #[serde(rename = "sourcebundle")]
     SourceBundle,
+    /// Microsoft's SymCache of a PDB.
+    #[serde(rename = "ms_symcache")]
+    MsSymCache,
 }
 
 /// The type of a module in a crash.

@@ -157,7 +157,7 @@ fn native(file_type: FileType, module: &ObjectId) -> Option<String> {
         FileType::Pdb | FileType::PortablePdb | FileType::Pe => {
             windows(file_type, module, Spelling::AsGiven)
         }
-        FileType::SourceBundle => None,
+        FileType::SourceBundle | FileType::MsSymCache => None,
     }
 }
 
@@ -183,9 +183,11 @@ fn symstore(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Optio
         FileType::Pdb | FileType::PortablePdb | FileType::Pe => {
             windows(file_type, module, spelling)
         }
-        FileType::WasmCode | FileType::WasmDebug | FileType::Breakpad | FileType::SourceBundle => {
-            None
-        }
+        FileType::WasmCode
+        | FileType::WasmDebug
+        | FileType::Breakpad
+        | FileType::SourceBundle
+        | FileType::MsSymCache => None,
     }
 }
 
@@ -217,7 +219,7 @@ fn unified(file_type: FileType, module: &ObjectId) -> Option<String> {
             };
             (code_file, "breakpad")
         }
-        FileType::SourceBundle => return None,
+        FileType::SourceBundle | FileType::MsSymCache => return None,
     };
     let id = match id_of {
         FileType::Pdb | FileType::Pe | FileType::PortablePdb => {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -87,6 +88,17 @@ impl Location {
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns its last segment; of an address decoded, and without a query.
+    pub fn file_name(&self) -> String {
+        let url = url::Url::parse(&self.0).ok();
+        let path = url.as_ref().map_or(self.0.as_str(), url::Url::path);
+        let last = path.rsplit('/').next().unwrap_or_default();
+        match url {
+            Some(_) => percent_decode_str(last).decode_utf8_lossy().into_owned(),
+            None => last.to_owned(),
+        }
     }
 }
 

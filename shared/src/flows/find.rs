@@ -1,34 +1,40 @@
 //! Which DIF a kind is derived from: the ranking of the candidates.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::cache::{Dif, Kind};
-use crate::domain::{Candidate, Cause, DifRef, Download, Missing, Rank};
+use crate::cache::{Dif, Kind, Reader};
+use crate::domain::{Candidate, Cause, DifRef, Download, FileType, Missing, Rank};
 
 /// A DIF that may serve a kind, and how well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
     /// The DIF.
     pub dif: Dif,
+    /// The version that comes of it.
+    pub version: u32,
     /// How well it serves.
     pub rank: Rank,
 }
 
-/// Ranks the DIFs of a module for a kind, the best first: debug information over symbols over nothing; ties by file
-/// type, then by location, so that the outcome does not depend on which event came last.
+/// Ranks the DIFs of a module for a kind, the best first: what makes the newest version; debug information over symbols over nothing;
+/// ties by file type, then by location, so that the outcome does not depend on which event came last.
 ///
 /// A DIF that was refused under limits that still hold is left out; where nothing is left, that refusal says why.
-pub fn rank(difs: &[Dif], kind: Kind, limits: &[u64]) -> Result<Vec<Ranked>, Missing> {
-    let serves = |dif: &&Dif| Kind::derived_from(dif.file_type).contains(&kind);
+pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Missing> {
     let mut refused = None;
     let mut ranked = Vec::new();
-    for dif in difs.iter().filter(serves) {
+    for dif in difs {
+        let Some(version) = dif.version_for(kind, &reader.transcoded) else {
+            continue;
+        };
         match &dif.refused {
-            Some(missing) if still_holds(missing, limits) => {
+            Some(missing) if still_holds(missing, &reader.limits) => {
                 refused = refused.or(Some(missing.clone()))
             }
             _ => ranked.push(Ranked {
                 dif: dif.clone(),
+                version,
                 rank: Rank::of(&dif.features, kind.purpose()),
             }),
         }
@@ -39,6 +45,9 @@ pub fn rank(difs: &[Dif], kind: Kind, limits: &[u64]) -> Result<Vec<Ranked>, Mis
     ranked.sort_by(|a, b| {
         let key = |ranked: &Ranked| {
             (
+                Reverse(ranked.version),
+                // There is nothing left to do about what is made already.
+                ranked.dif.file_type != FileType::MsSymCache,
                 ranked.rank,
                 ranked.dif.file_type,
                 ranked.dif.dif.location.clone(),
@@ -76,11 +85,7 @@ fn still_holds(missing: &Missing, limits: &[u64]) -> bool {
 fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
     match (difs, kind) {
         ([], _) => Missing::not_found(),
-        (_, Kind::PpdbCache)
-            if difs
-                .iter()
-                .any(|dif| dif.file_type == crate::domain::FileType::Pdb) =>
-        {
+        (_, Kind::PpdbCache) if difs.iter().any(|dif| dif.file_type == FileType::Pdb) => {
             Missing::new(
                 Cause::Unsupported,
                 "a Windows PDB cannot serve a .NET module; upload its portable PDB",
@@ -117,8 +122,16 @@ mod tests {
         }
     }
 
+    fn reader(limits: &[u64]) -> Reader {
+        Reader {
+            converter: crate::cache::Converter::CURRENT,
+            limits: limits.to_vec(),
+            transcoded: Vec::new(),
+        }
+    }
+
     fn ranked(difs: &[Dif], kind: Kind) -> Vec<String> {
-        rank(difs, kind, &[100])
+        rank(difs, kind, &reader(&[100]))
             .unwrap()
             .iter()
             .map(|ranked| ranked.dif.dif.location.to_string())
@@ -165,16 +178,20 @@ mod tests {
         let other = dif("small", FileType::ElfCode, "symbols");
         assert_eq!(ranked(&[refused.clone(), other], Kind::SymCache), ["small"]);
         assert_eq!(
-            rank(std::slice::from_ref(&refused), Kind::SymCache, &[100]),
+            rank(
+                std::slice::from_ref(&refused),
+                Kind::SymCache,
+                &reader(&[100])
+            ),
             Err(too_large)
         );
-        let grown = rank(&[refused], Kind::SymCache, &[200]).unwrap();
+        let grown = rank(&[refused], Kind::SymCache, &reader(&[200])).unwrap();
         assert_eq!(grown.len(), 1);
     }
 
     #[test]
     fn where_nothing_serves_the_reason_is_told() {
-        let cause = |difs: &[Dif], kind| rank(difs, kind, &[]).unwrap_err().cause;
+        let cause = |difs: &[Dif], kind| rank(difs, kind, &reader(&[])).unwrap_err().cause;
         assert_eq!(cause(&[], Kind::SymCache), Cause::NotFound);
         assert_eq!(
             cause(

@@ -125,7 +125,7 @@ impl Memory {
         let lifetime = match item.as_deref() {
             Some(Item::Entry(entry)) if is_unsettled(entry) => return,
             Some(Item::Entry(entry)) if entry.ready().is_some() => READY_LIFETIME,
-            Some(Item::Alias(_) | Item::Source(_)) => READY_LIFETIME,
+            Some(Item::Alias(_) | Item::Source(_) | Item::Wanted(_)) => READY_LIFETIME,
             _ => MISS_LIFETIME,
         };
         let until = Instant::now() + invocation.jittered(lifetime);

@@ -18,6 +18,7 @@ pub mod fetch;
 pub mod find;
 mod invocation;
 pub mod memory;
+pub mod ms_symcache;
 mod opening;
 pub mod plain;
 pub mod prune;

@@ -91,7 +91,9 @@ impl Symbolicator {
                 .entry(entry.module(), entry.kind(), &Change::Touch)
                 .await?;
         }
-        Ok(Plain::At(self.caches.presign(&path, URL_LIFETIME).await?))
+        Ok(Plain::At(
+            self.caches.presign(&path, URL_LIFETIME, None).await?,
+        ))
     }
 
     /// Reads a blob, and joins its slices.

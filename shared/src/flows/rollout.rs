@@ -28,7 +28,7 @@ pub struct RolloutReport {
     /// The converter of this build.
     pub converter: Converter,
     /// Each kind, by its text.
-    pub kinds: BTreeMap<&'static str, KindRollout>,
+    pub kinds: BTreeMap<String, KindRollout>,
     /// Upload items that are not gone.
     pub uploads: u64,
     /// Bytes of derived caches by the hours since their last use: where a bucket begins, and what is in it.
@@ -73,7 +73,7 @@ impl RolloutReport {
             at: Some(rollout.at),
             age_seconds: Some(now.since(rollout.at).as_secs()),
             converter: Converter::CURRENT,
-            kinds: kinds(|kind| tally.kinds.get(kind.as_str()).cloned()),
+            kinds: kinds(|kind| tally.kinds.get(&kind.to_string()).cloned()),
             uploads: tally.uploads,
             bytes_by_age_hours: tally.ages.buckets().collect(),
             copies: tally.copies,
@@ -103,12 +103,14 @@ impl RolloutReport {
     }
 }
 
-fn kinds(tally: impl Fn(Kind) -> Option<KindTally>) -> BTreeMap<&'static str, KindRollout> {
+fn kinds(tally: impl Fn(Kind) -> Option<KindTally>) -> BTreeMap<String, KindRollout> {
     let rollout = |kind| KindRollout {
         version: current_version(kind),
         tally: tally(kind).unwrap_or_default(),
     };
-    Kind::ALL.map(|kind| (kind.as_str(), rollout(kind))).into()
+    Kind::ALL
+        .map(|kind| (kind.to_string(), rollout(kind)))
+        .into()
 }
 
 impl Symbolicator {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::SourceSecret;
 use crate::cache::{Converter, Policy, Reader};
-use crate::domain::{HttpSource, SourceKey};
+use crate::domain::{FormatVersion, HttpSource, SourceKey};
 
 /// The settings of the flows; `docs/settings.md` lists the variables that they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Settings {
     pub source_max_visits: usize,
     /// Blobs that may be taken for lost in an hour, over all instances.
     pub max_losses_per_hour: u64,
+    /// The versions of Microsoft's SymCaches that can be made here: one a transcoder, one transcoder a major version.
+    pub transcoded: Vec<FormatVersion>,
     /// Derived caches that stay in memory between requests, in bytes.
     pub memory_cache_bytes: u64,
 }
@@ -86,6 +88,7 @@ impl Settings {
                 self.scratch_bytes,
                 self.parser_memory_bytes,
             ],
+            transcoded: self.transcoded.clone(),
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::symbolicate::{Considered, ModuleOutcome, Plan, Stats, plan, symbolica
 const READS_IN_FLIGHT: usize = 8;
 
 /// The first wait between two looks at what somebody else is building; it doubles.
-const FIRST_POLL: Duration = Duration::from_millis(100);
+pub(super) const FIRST_POLL: Duration = Duration::from_millis(100);
 
 /// The longest wait between two looks in the first ten seconds, and afterwards.
 const SLOWEST_POLLS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
@@ -303,12 +303,7 @@ impl Symbolicator {
                 return Ok(false);
             }
             tokio::time::sleep(invocation.jittered(poll).min(wait.saturating_sub(waited))).await;
-            let slowest = if waited < Duration::from_secs(10) {
-                SLOWEST_POLLS.0
-            } else {
-                SLOWEST_POLLS.1
-            };
-            poll = (poll * 2).min(slowest);
+            poll = next_poll(poll, waited);
         }
     }
 
@@ -485,7 +480,7 @@ impl Symbolicator {
     }
 
     /// Tells why nobody asks a module's source now; not to be remembered of the module.
-    async fn resting(
+    pub(super) async fn resting(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
@@ -503,7 +498,7 @@ impl Symbolicator {
     }
 
     /// Asks for a build, unless somebody else did: who writes the ask sends the message.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
@@ -555,7 +550,7 @@ impl Symbolicator {
     }
 
     /// Loads items, from memory where it has them.
-    async fn load(
+    pub(super) async fn load(
         &self,
         invocation: &Invocation,
         keys: &[ItemKey],
@@ -578,21 +573,24 @@ impl Symbolicator {
 
     /// Notes the use of entries that were not used for an hour; which of many instances does, is left to chance.
     async fn touch(&self, invocation: &Invocation, lookups: &[Lookup]) {
-        let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
         for lookup in lookups {
-            let Some(Found::Cache { chosen, .. }) = &lookup.outcome else {
-                continue;
-            };
-            let entry = &chosen.entry;
-            if invocation.now().since(entry.last_used_at()) < due {
-                continue;
+            if let Some(Found::Cache { chosen, .. }) = &lookup.outcome {
+                self.touch_if_due(invocation, &chosen.entry).await;
             }
-            let touched = self
-                .change(invocation, entry.module(), entry.kind(), &Change::Touch)
-                .await;
-            if let Err(error) = touched {
-                tracing::warn!(%error, "could not note a use");
-            }
+        }
+    }
+
+    /// Notes the use of an entry that was not used for an hour.
+    pub(super) async fn touch_if_due(&self, invocation: &Invocation, entry: &Entry) {
+        let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
+        if invocation.now().since(entry.last_used_at()) < due {
+            return;
+        }
+        let touched = self
+            .change(invocation, entry.module(), entry.kind(), &Change::Touch)
+            .await;
+        if let Err(error) = touched {
+            tracing::warn!(%error, "could not note a use");
         }
     }
 
@@ -615,6 +613,15 @@ impl Symbolicator {
         self.memory.forget(&module.entry(kind));
         updated
     }
+}
+
+/// Returns how long to wait before the next look, after one that waited so long, in all so long.
+pub(super) fn next_poll(poll: Duration, waited: Duration) -> Duration {
+    let slowest = match waited < Duration::from_secs(10) {
+        true => SLOWEST_POLLS.0,
+        false => SLOWEST_POLLS.1,
+    };
+    (poll * 2).min(slowest)
 }
 
 /// Returns of two reasons the one that says more: that a file is nowhere says least.

@@ -28,8 +28,13 @@ pub trait BlobStore: Debug + Send + Sync {
     /// Lists the blobs under a prefix in byte order, beginning behind `after`; at most 1,000.
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError>;
 
-    /// Returns a URL by which anybody can read the blob for a while.
-    async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError>;
+    /// Returns a URL by which anybody can read the blob for a while, as this type of content where one is given.
+    async fn presign(
+        &self,
+        path: &str,
+        lifetime: Duration,
+        content_type: Option<&str>,
+    ) -> Result<String, StoreError>;
 }
 
 /// What became of a create-only write.

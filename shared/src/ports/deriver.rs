@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::StoreError;
-use crate::cache::{DeriveJob, Derived};
+use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::domain::{Inspection, Missing};
 
 /// Gives room for DIFs, and parses them.
@@ -46,6 +46,13 @@ pub trait Parser: Debug + Send {
         object: usize,
         jobs: &[DeriveJob],
     ) -> Result<Vec<Result<Derived, Missing>>, ParseError>;
+
+    /// Has the PDB with this index transcoded into Microsoft's SymCache, whose bytes are opaque.
+    async fn transcode(
+        &mut self,
+        object: usize,
+        transcoding: &Transcoding,
+    ) -> Result<Result<Bytes, Missing>, ParseError>;
 }
 
 /// Why there is no answer from a parser.

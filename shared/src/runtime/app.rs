@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Config, ConfigError, RawEnv, telemetry};
 use crate::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
 use crate::adapters::http::HttpServers;
+use crate::adapters::parser::transcoder::Transcoders;
 use crate::adapters::parser::{ParserLimits, ProcessDeriver};
 use crate::adapters::scratch::ScratchSpace;
 use crate::flows::build::Builder;
@@ -50,13 +51,17 @@ impl App {
             memory_bytes: settings.parser_memory_bytes,
             cpu_seconds: self.config.parser_cpu.max(Duration::from_secs(1)).as_secs(),
         };
+        let tools = self.config.transcoders.clone();
+        let transcoders = Transcoders::new(tools, self.config.transcoder_time);
         Builder {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
             servers: Arc::new(HttpServers::new(self.config.allow_private_sources)),
             lanes: Arc::new(self.lanes()),
-            deriver: Arc::new(ProcessDeriver::new(executable, limits, scratch)),
+            deriver: Arc::new(
+                ProcessDeriver::new(executable, limits, scratch).with_transcoders(transcoders),
+            ),
             settings: settings.clone(),
         }
     }

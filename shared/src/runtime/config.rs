@@ -7,12 +7,18 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::json;
+
+use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::Policy;
-use crate::domain::HttpSource;
+use crate::domain::{FormatVersion, HttpSource};
 use crate::flows::{Server, Settings, SourceSecret};
 
 /// Where a variable is set that is not.
 const TEMPLATE: &str = "infra/template.yaml, Globals.Function.Environment";
+
+/// What a variable says where there is nothing.
+const NONE: &str = "none";
 
 /// Every variable as it was found.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +75,10 @@ pub struct Config {
     pub scratch_folder: PathBuf,
     /// Whether symbol servers may be in private networks, or on this machine.
     pub allow_private_sources: bool,
+    /// The tools that make Microsoft's SymCaches of PDBs.
+    pub transcoders: Vec<Transcoder>,
+    /// Time that such a tool may take over one PDB.
+    pub transcoder_time: Duration,
     /// The settings of the flows.
     pub settings: Settings,
 }
@@ -104,6 +114,7 @@ impl Config {
         };
         let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
         let source_secret = env.text("REQUEST_SOURCES_SECRET");
+        let transcoders = env.transcoders("TRANSCODER_PATH", "TRANSCODER_VERSION");
         let config = Self {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -120,6 +131,8 @@ impl Config {
                 .get("TMPDIR")
                 .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
             allow_private_sources: env.flag("ALLOW_PRIVATE_SOURCES"),
+            transcoder_time: env.seconds("TRANSCODER_SECONDS"),
+            transcoders: transcoders.clone(),
             settings: Settings {
                 policy: Policy {
                     derived_max_unused: env.seconds("DERIVED_MAX_UNUSED"),
@@ -133,7 +146,8 @@ impl Config {
                 parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
                 request_lifetime: env.seconds("REQUEST_LIFETIME"),
                 orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
-                sources: env.sources("SOURCES"),
+                sources: env.sources("SOURCES", "SYMBOL_SERVER"),
+                transcoded: transcoders.iter().map(|tool| tool.version).collect(),
                 request_sources: env.source_secret(allows_definitions, &source_secret),
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
                 sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
@@ -209,10 +223,55 @@ impl Reader<'_> {
         secret
     }
 
-    fn sources(&mut self, name: &'static str) -> Vec<Server> {
+    /// Reads lists of one length, whose texts are apart by commas; `none` is none.
+    fn transcoders(&mut self, path: &'static str, version: &'static str) -> Vec<Transcoder> {
+        let (paths, versions) = (self.list(path), self.list(version));
+        if paths.len() != versions.len() {
+            let problem = format!(
+                "has {} versions for the {} of {path}",
+                versions.len(),
+                paths.len()
+            );
+            self.problems.push((version, problem));
+        }
+        let mut tools: Vec<Transcoder> = Vec::new();
+        for (tool, text) in paths.into_iter().zip(versions) {
+            let problem = match text.parse::<FormatVersion>() {
+                Err(error) => error.to_string(),
+                Ok(made) if made < FormatVersion::FIRST => {
+                    format!(
+                        "{made} is below {}, the first version",
+                        FormatVersion::FIRST
+                    )
+                }
+                Ok(made) if tools.iter().any(|tool| tool.version.major == made.major) => {
+                    format!("has two versions of major version {}", made.major)
+                }
+                Ok(made) => {
+                    tools.push(Transcoder {
+                        path: PathBuf::from(tool),
+                        version: made,
+                    });
+                    continue;
+                }
+            };
+            self.problems.push((version, problem));
+        }
+        tools
+    }
+
+    fn list(&mut self, name: &'static str) -> Vec<String> {
+        let text = self.text(name);
+        let texts = text.split(',').map(str::trim);
+        let texts = texts.filter(|text| !text.is_empty() && *text != NONE);
+        texts.map(str::to_owned).collect()
+    }
+
+    /// Reads the list of sources, and the one that is given by its address alone.
+    fn sources(&mut self, name: &'static str, symbol_server: &'static str) -> Vec<Server> {
         let text = self.text(name);
         let mut json = serde_json::Deserializer::from_str(&text);
-        let sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
+        let mut sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
             Ok(sources) => sources,
             Err(_) if text.is_empty() => Vec::new(),
             Err(error) => {
@@ -221,6 +280,20 @@ impl Reader<'_> {
                 Vec::new()
             }
         };
+        let address = self.text(symbol_server);
+        if !matches!(address.as_str(), "" | NONE) {
+            let definition = json!({
+                "type": "http",
+                "id": "symbol-server",
+                "url": address,
+                "layout": {"type": "symstore"},
+                "filters": {"filetypes": ["pe", "pdb"]},
+            });
+            match serde_json::from_value(definition) {
+                Ok(source) => sources.push(source),
+                Err(error) => self.problems.push((symbol_server, error.to_string())),
+            }
+        }
         let ids: Vec<&str> = sources.iter().map(|source| source.id.as_str()).collect();
         if let Some(twice) = (1..ids.len()).find(|at| ids[..*at].contains(&ids[*at])) {
             let problem = format!("{:?} is the id of two sources", ids[twice]);
@@ -258,6 +331,59 @@ mod tests {
             assert!(lines.iter().any(|line| line == problem), "{error}");
         }
         assert!(!error.contains("CACHE_TABLE"), "{error}");
+    }
+
+    #[test]
+    fn transcoders_are_one_a_major_version() {
+        let read = |paths: &str, versions: &str| {
+            let env = RawEnv::from([("P", paths), ("V", versions)]);
+            let mut reader = Reader {
+                env: &env,
+                problems: Vec::new(),
+            };
+            let tools = reader.transcoders("P", "V");
+            let tools = tools
+                .iter()
+                .map(|tool| format!("{}@{}", tool.path.display(), tool.version));
+            (tools.collect::<Vec<_>>(), reader.problems)
+        };
+        let good = |paths, versions, expected: &[&str]| {
+            let (tools, problems) = read(paths, versions);
+            assert_eq!(tools, expected);
+            assert_eq!(problems, []);
+        };
+        good("none", "none", &[]);
+        good("/opt/symcachegen", "3.1.0", &["/opt/symcachegen@3.1.0"]);
+        good("/a, /b", "3.1.0,4.5.0", &["/a@3.1.0", "/b@4.5.0"]);
+        let bad = |paths, versions, expected: &str| {
+            let (_, problems) = read(paths, versions);
+            assert!(
+                problems
+                    .iter()
+                    .any(|(_, problem)| problem.contains(expected)),
+                "{problems:?}"
+            );
+        };
+        bad("/a", "none", "has 0 versions for the 1 of P");
+        bad("/a,/b", "3.1.0,3.2.0", "two versions of major version 3");
+        bad("/a", "3.1", "is not a version");
+        bad("/a", "2.9.0", "below 3.0.0");
+    }
+
+    #[test]
+    fn a_symbol_server_may_be_given_by_its_address_alone() {
+        let read = |address: &str| {
+            let env = RawEnv::from([("S", "[]"), ("A", address)]);
+            let mut reader = Reader {
+                env: &env,
+                problems: Vec::new(),
+            };
+            let sources = reader.sources("S", "A");
+            (sources.len(), reader.problems.len())
+        };
+        assert_eq!(read("none"), (0, 0));
+        assert_eq!(read("https://symbols.test/download/symbols"), (1, 0));
+        assert_eq!(read("symbols.test"), (0, 1));
     }
 
     #[test]

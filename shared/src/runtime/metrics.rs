@@ -42,7 +42,7 @@ fn doubtful_loss(now: Timestamp) -> Value {
 
 fn lines(report: &RolloutReport) -> Vec<Value> {
     let at = report.at.map(|at| at.as_secs() * 1000);
-    let line = |(name, kind): (&&str, &KindRollout)| {
+    let line = |(name, kind): (&String, &KindRollout)| {
         let tally = &kind.tally;
         let values = [
             ("Current", tally.current, "Count"),

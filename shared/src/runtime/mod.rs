@@ -6,6 +6,7 @@ mod metrics;
 pub mod parser;
 mod run;
 mod telemetry;
+pub mod transcoder;
 
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv};

@@ -85,7 +85,7 @@ fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
 }
 
 /// Lowers a limit for good.
-fn lower(resource: Resource, value: u64) -> io::Result<()> {
+pub(super) fn lower(resource: Resource, value: u64) -> io::Result<()> {
     let maximum = getrlimit(resource)
         .maximum
         .map_or(value, |maximum| maximum.min(value));
@@ -292,7 +292,7 @@ mod misbehaviour {
 
     /// Returns the reason if it was a panic.
     pub(super) fn on_derive(dif: &[u8], kind: Kind) -> Option<String> {
-        let what = told(dif, kind.as_str()).or_else(|| told(dif, "derive"))?;
+        let what = told(dif, &kind.to_string()).or_else(|| told(dif, "derive"))?;
         debuginfo::caught(|| misbehave(&what)).err()
     }
 

@@ -177,6 +177,7 @@ fn settings() -> Settings {
         sources: Vec::new(),
         request_sources: None,
         retry_public_misses_after: Duration::from_secs(24 * 3600),
+        transcoded: Vec::new(),
         memory_cache_bytes: 1 << 30,
     }
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use symdepot::adapters::parser::InProcessDeriver;
-use symdepot::cache::{DeriveJob, Derived};
+use symdepot::cache::{DeriveJob, Derived, Transcoding};
 use symdepot::domain::{Cause, Inspection, Missing};
 use symdepot::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
@@ -20,6 +21,7 @@ pub struct Derivations {
 struct State {
     opened: AtomicU64,
     derived: AtomicU64,
+    transcoded: AtomicU64,
     takes: Mutex<Duration>,
     failures: AtomicU64,
     kills: AtomicU64,
@@ -37,6 +39,11 @@ impl Derivations {
         self.state.derived.load(Ordering::Relaxed)
     }
 
+    /// Returns how many PDBs were transcoded, or tried to be.
+    pub fn transcoded(&self) -> u64 {
+        self.state.transcoded.load(Ordering::Relaxed)
+    }
+
     /// Lets every derivation take this long from now on.
     pub fn take(&self, time: Duration) {
         *self
@@ -51,7 +58,7 @@ impl Derivations {
         self.state.failures.store(count, Ordering::Relaxed);
     }
 
-    /// Lets the parser be killed over the next derivations.
+    /// Lets the parser be killed over the next derivations, or the transcoder fail.
     pub fn kill_next(&self, count: u64) {
         self.state.kills.store(count, Ordering::Relaxed);
     }
@@ -158,5 +165,24 @@ impl Parser for ObservedParser {
             return Err(ParseError::Missing(killed));
         }
         self.inner.derive(object, jobs).await
+    }
+
+    /// A transcoder that knows its PDB by name, and says so.
+    async fn transcode(
+        &mut self,
+        _: usize,
+        Transcoding {
+            pdb,
+            debug_id,
+            version,
+        }: &Transcoding,
+    ) -> Result<Result<Bytes, Missing>, ParseError> {
+        let transcoded = &self.derivations.state.transcoded;
+        transcoded.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(self.derivations.takes()).await;
+        if self.derivations.is_killed() {
+            return Ok(Err(Missing::malformed("its transcoder failed, on purpose")));
+        }
+        Ok(Ok(format!("version {version} of {pdb} {debug_id}").into()))
     }
 }

@@ -47,6 +47,10 @@ pub(super) fn of(world: &World) -> String {
             Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),
             Item::Health(health) => format!("health of {}", health.source),
             Item::Losses(_) => "losses".to_owned(),
+            Item::Wanted(wanted) => format!(
+                "wanted {} in {}, asked {}",
+                wanted.pdb, wanted.scope, wanted.asked
+            ),
             Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
                 format!("{} of the sweep", key.sort)
             }

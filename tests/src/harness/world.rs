@@ -111,6 +111,7 @@ impl World {
             source_max_visits: 8,
             max_losses_per_hour: 100,
             memory_cache_bytes: 64 << 20,
+            transcoded: Vec::new(),
             sources: Vec::new(),
             request_sources: None,
             retry_public_misses_after: Duration::from_secs(24 * 3600),

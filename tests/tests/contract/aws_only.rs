@@ -54,7 +54,7 @@ async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
         .await
         .unwrap();
     let url = blobs
-        .presign("derived/ä b/1", Duration::from_secs(60))
+        .presign("derived/ä b/1", Duration::from_secs(60), None)
         .await
         .unwrap();
     let http = http_client().unwrap();
@@ -70,10 +70,15 @@ async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
         .unwrap();
     assert_eq!(part.bytes().await.unwrap(), &b"234"[..]);
 
+    let typed = "application/vnd.ms-symcache; version=3.1.0";
+    let url = blobs.presign("derived/ä b/1", Duration::from_secs(60), Some(typed));
+    let answer = http.get(url.await.unwrap()).send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], typed);
+
     let eight_days = Duration::from_secs(8 * 24 * 3600);
     assert_eq!(
         blobs
-            .presign("derived/x", eight_days)
+            .presign("derived/x", eight_days, None)
             .await
             .unwrap_err()
             .kind(),

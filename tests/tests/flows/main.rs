@@ -11,6 +11,7 @@ mod counts;
 mod faults;
 mod health;
 mod hostile;
+mod ms_symcache;
 mod oracles;
 mod pruning;
 mod reference;

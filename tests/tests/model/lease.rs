@@ -522,6 +522,7 @@ impl Leases {
 /// Tells whether a reader who waits as long as it is told, again and again, comes to something else.
 fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
     let reader = Reader {
+        transcoded: Vec::new(),
         converter: Converter::CURRENT,
         limits: Vec::new(),
     };

@@ -377,6 +377,7 @@ impl Model for Sweeps {
             }
         }
         let reader = Reader {
+            transcoded: Vec::new(),
             converter: Converter::CURRENT,
             limits: Vec::new(),
         };

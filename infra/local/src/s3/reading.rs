@@ -62,12 +62,20 @@ pub(crate) async fn get(
     }
     let expires = expires(&object);
     let attributes = object.attributes;
-    output.cache_control = attributes.cache_control;
-    output.content_disposition = attributes.content_disposition;
-    output.content_encoding = attributes.content_encoding;
-    output.content_language = attributes.content_language;
-    output.content_type = attributes
-        .content_type
+    // Whoever signs a request may say what its answer is to be called: API_GetObject, "Overriding response header values".
+    output.cache_control = input.response_cache_control.or(attributes.cache_control);
+    output.content_disposition = input
+        .response_content_disposition
+        .or(attributes.content_disposition);
+    output.content_encoding = input
+        .response_content_encoding
+        .or(attributes.content_encoding);
+    output.content_language = input
+        .response_content_language
+        .or(attributes.content_language);
+    output.content_type = input
+        .response_content_type
+        .or(attributes.content_type)
         .or_else(|| Some(DEFAULT_CONTENT_TYPE.to_owned()));
     output.expires = expires;
     output.storage_class = attributes.storage_class.map(Into::into);

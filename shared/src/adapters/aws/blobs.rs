@@ -326,7 +326,12 @@ impl BlobStore for S3Blobs {
         })
     }
 
-    async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
+    async fn presign(
+        &self,
+        path: &str,
+        lifetime: Duration,
+        content_type: Option<&str>,
+    ) -> Result<String, StoreError> {
         let context = || self.context("presigned GetObject", path);
         let lifetime = PresigningConfig::expires_in(lifetime)
             .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
@@ -335,6 +340,7 @@ impl BlobStore for S3Blobs {
             .get_object()
             .bucket(&self.bucket)
             .key(path)
+            .set_response_content_type(content_type.map(str::to_owned))
             .presigned(lifetime)
             .await;
         Ok(presigned

@@ -148,11 +148,18 @@ impl BlobStore for MemoryBlobs {
         })
     }
 
-    async fn presign(&self, path: &str, lifetime: Duration) -> Result<String, StoreError> {
+    async fn presign(
+        &self,
+        path: &str,
+        lifetime: Duration,
+        content_type: Option<&str>,
+    ) -> Result<String, StoreError> {
         drop(self.call("presign"));
+        let seconds = lifetime.as_secs();
+        let content_type = content_type.map(|content_type| format!("&type={content_type}"));
+        let content_type = content_type.unwrap_or_default();
         Ok(format!(
-            "memory://blobs/{path}?seconds={}",
-            lifetime.as_secs()
+            "memory://blobs/{path}?seconds={seconds}{content_type}"
         ))
     }
 }

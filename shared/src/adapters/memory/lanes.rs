@@ -98,7 +98,7 @@ impl fmt::Display for MemoryLanes {
             .sent
             .iter()
             .try_for_each(|SentMessage { message, delay }| {
-                let kinds: Vec<_> = message.kinds.iter().map(|kind| kind.as_str()).collect();
+                let kinds: Vec<_> = message.kinds.iter().map(|kind| kind.to_string()).collect();
                 let module = &message.module;
                 write!(
                     f,

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::adapters::scratch::{Budget, Extents, Reservation};
-use crate::cache::{DeriveJob, Derived};
+use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, RoomLimit};
-use crate::domain::{Inspection, Missing};
+use crate::domain::{Cause, Inspection, Missing};
 use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
 /// Parses in this process, in memory.
@@ -172,5 +172,14 @@ impl Parser for InProcessParser {
             })
         };
         Ok(jobs.iter().map(derive).collect())
+    }
+
+    async fn transcode(
+        &mut self,
+        _: usize,
+        transcoding: &Transcoding,
+    ) -> Result<Result<Bytes, Missing>, ParseError> {
+        let detail = format!("no transcoder of version {} is here", transcoding.version);
+        Ok(Err(Missing::new(Cause::Unsupported, detail)))
     }
 }

@@ -15,6 +15,7 @@ mod death;
 #[cfg(any(test, feature = "testing"))]
 mod in_process;
 mod process;
+pub mod transcoder;
 pub mod wire;
 
 #[cfg(any(test, feature = "testing"))]

@@ -11,9 +11,11 @@ use bytes::Bytes;
 
 use super::child::{NoAnswer, ParserProcess};
 use super::death::explain;
+use super::transcoder::Transcoders;
 use super::wire::{Answer, ChildLimits, Command};
 use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
-use crate::cache::{DeriveJob, Derived};
+use crate::cache::{DeriveJob, Derived, Transcoding};
+use crate::debuginfo::{Layout, Place};
 use crate::domain::{Inspection, Missing};
 use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
@@ -32,6 +34,7 @@ pub struct ProcessDeriver {
     executable: Arc<PathBuf>,
     limits: ParserLimits,
     scratch: ScratchSpace,
+    transcoders: Transcoders,
 }
 
 impl ProcessDeriver {
@@ -45,6 +48,15 @@ impl ProcessDeriver {
             executable: Arc::new(executable.into()),
             limits,
             scratch,
+            transcoders: Transcoders::default(),
+        }
+    }
+
+    /// Has PDBs transcoded by these tools.
+    pub fn with_transcoders(self, transcoders: Transcoders) -> Self {
+        Self {
+            transcoders,
+            ..self
         }
     }
 }
@@ -153,6 +165,38 @@ impl Parser for ProcessParser {
             batch = unanswered(&answers).into_iter().take(1).collect();
         }
         Ok(answers.into_iter().flatten().collect())
+    }
+
+    async fn transcode(
+        &mut self,
+        object: usize,
+        transcoding: &Transcoding,
+    ) -> Result<Result<Bytes, Missing>, ParseError> {
+        self.inspect().await?;
+        let layout = self
+            .inspected
+            .as_ref()
+            .map(|inspected| inspected.layout.clone());
+        let layout: Layout = serde_json::from_value(layout.unwrap_or_default())
+            .map_err(|error| bug("reading a layout of a parser".to_owned()).caused_by(error))?;
+        let part = layout
+            .objects
+            .get(object)
+            .and_then(|found| layout.parts.get(found.part));
+        let part = part.ok_or_else(|| bug(format!("transcoding the object {object}")))?;
+        let (file, bytes) = match part.place {
+            Place::Whole => (self.dif.file(), 0..self.dif.written()),
+            Place::Unpacked { offset, length } => (&self.unpacked, offset..offset + length),
+        };
+        let ProcessDeriver {
+            executable,
+            scratch,
+            transcoders,
+            ..
+        } = &self.deriver;
+        transcoders
+            .run(executable, scratch, (file, bytes), transcoding)
+            .await
     }
 }
 

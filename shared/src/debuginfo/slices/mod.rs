@@ -211,7 +211,7 @@ fn open_raw(raw: AlignedBytes, contents: &Contents) -> Result<Slice, BlobFault> 
         Kind::CfiCache => CfiRecords::parse(raw.as_slice())
             .map(Slice::Cfi)
             .map_err(BlobFault::Cache),
-        Kind::PpdbCache => Err(BlobFault::Mismatch("layout")),
+        Kind::PpdbCache | Kind::MsSymCache(_) => Err(BlobFault::Mismatch("layout")),
     }
 }
 
@@ -286,6 +286,11 @@ pub fn index_of(blob: &[u8]) -> Option<IndexRef> {
 pub fn checksum(blob: &[u8]) -> u64 {
     let index = index_of(blob).and_then(|index| blob.get(usize::try_from(index.offset).ok()?..));
     xxh3_64(index.unwrap_or(blob))
+}
+
+/// Returns the checksum of a blob that is none of ours, by which its record knows it.
+pub fn checksum_of_all(blob: &[u8]) -> u64 {
+    xxh3_64(blob)
 }
 
 /// The index of a sliced blob. Cheap to clone.

@@ -15,14 +15,19 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{Error, Invocation, Settings, Update, Updated, fetch, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
     Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
-    Token, current_version, decide,
+    Token, Transcoding, current_version, decide,
 };
 use crate::debuginfo;
-use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp};
+use crate::domain::{
+    Cause, DifRef, Features, FileType, FormatVersion, Inspection, Missing, ModuleId, ObjectMeta,
+    Rank, Timestamp,
+};
 use crate::ports::{
     BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError, SymbolServers,
 };
@@ -32,6 +37,9 @@ use work::Work;
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);
+
+/// The most bytes that a file may have which is stored as it came: they are in memory.
+const MAX_OPAQUE_BYTES: u64 = 1 << 30;
 
 /// Builds of one module in a row: what arrives during the last is left to a message.
 const MAX_ROUNDS: u32 = 3;
@@ -144,6 +152,14 @@ struct Known {
     copies: Vec<DifCopy>,
 }
 
+/// What a cache is made of.
+struct Origin {
+    rank: Rank,
+    features: Features,
+    arch: String,
+    file_type: FileType,
+}
+
 /// What came of one kind.
 struct Made {
     outcome: Result<Ready, Missing>,
@@ -201,7 +217,11 @@ impl Builder {
                     .is_some_and(|sought| sought.may_yield(*kind))
         };
         let now = invocation.now();
-        for kind in Kind::ALL.into_iter().filter(may_come) {
+        let mut candidates: Vec<Kind> =
+            Kind::ALL.into_iter().chain(kinds.iter().copied()).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        for kind in candidates.into_iter().filter(may_come) {
             let entry = entries.iter().find(|entry| entry.kind() == kind);
             let is_due = self.is_due(entry, kinds.contains(&kind), now);
             let taken = match entry.and_then(|entry| entry.live_lease(now)) {
@@ -500,6 +520,10 @@ impl Builder {
             .iter()
             .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif))
             .collect();
+        if dif.file_type == FileType::MsSymCache {
+            let taken = self.take_over(invocation, module, dif, &wanted).await?;
+            return Ok(taken);
+        }
         let open = self.open(invocation, module, dif, open).await?;
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; wanted.len()];
@@ -510,36 +534,45 @@ impl Builder {
                     .is_some_and(|best| best.index == object.index)
             };
             let here: Vec<usize> = (0..wanted.len()).filter(|at| serves(wanted[*at])).collect();
-            let job = |at: &usize| {
-                let kind = wanted[*at].lease.kind;
-                DeriveJob {
-                    kind,
-                    rank: Rank::of(&object.features, kind.purpose()),
-                }
+            let is_opaque = |at: &usize| matches!(wanted[*at].lease.kind, Kind::MsSymCache(_));
+            let (to_transcode, to_derive): (Vec<usize>, Vec<usize>) =
+                here.into_iter().partition(is_opaque);
+            let rank = |at: usize| Rank::of(&object.features, wanted[at].lease.kind.purpose());
+            let job = |at: &usize| DeriveJob {
+                kind: wanted[*at].lease.kind,
+                rank: rank(*at),
             };
-            let jobs: Vec<DeriveJob> = here.iter().map(job).collect();
-            if jobs.is_empty() {
-                continue;
+            let jobs: Vec<DeriveJob> = to_derive.iter().map(job).collect();
+            let mut made: Vec<(usize, Result<Derived, Missing>)> = Vec::new();
+            if !jobs.is_empty() {
+                let derived = open.parser.derive(object.index, &jobs).await;
+                made.extend(
+                    to_derive
+                        .into_iter()
+                        .zip(derived.map_err(fetch::from_parse)?),
+                );
             }
-            let derived = open
-                .parser
-                .derive(object.index, &jobs)
-                .await
-                .map_err(fetch::from_parse)?;
-            for ((at, job), derived) in here.into_iter().zip(jobs).zip(derived) {
-                answers[at] = Some(match derived {
+            for at in to_transcode {
+                let kind = wanted[at].lease.kind;
+                let transcoding = transcoding(dif, object, kind, &self.settings.transcoded);
+                let transcoded = open.parser.transcode(object.index, &transcoding).await;
+                let transcoded = transcoded.map_err(fetch::from_parse)?;
+                made.push((at, transcoded.map(|bytes| opaque(kind, bytes))));
+            }
+            for (at, made) in made {
+                let about = Origin {
+                    rank: rank(at),
+                    features: object.features.clone(),
+                    arch: object.arch.clone(),
+                    file_type: object.file_type,
+                };
+                answers[at] = Some(match made {
                     Err(missing) => Err(missing),
-                    Ok(derived) => Ok(self
-                        .store(
-                            invocation,
-                            module,
-                            wanted[at].lease,
-                            job,
-                            object,
-                            dif,
-                            derived,
-                        )
-                        .await?),
+                    Ok(derived) => {
+                        let lease = wanted[at].lease;
+                        let stored = self.store(invocation, module, lease, dif, about, derived);
+                        Ok(stored.await?)
+                    }
                 });
             }
         }
@@ -553,6 +586,42 @@ impl Builder {
             .into_iter()
             .map(|answer| answer.unwrap_or_else(none))
             .collect())
+    }
+
+    /// Stores what was uploaded ready-made: one answer for each kind that wants it.
+    async fn take_over(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        dif: &Dif,
+        wanted: &[&Work<'_>],
+    ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
+        let limit = MAX_OPAQUE_BYTES;
+        if dif.size > limit {
+            let detail = format!(
+                "its {} bytes exceed the {limit} bytes that a file may have",
+                dif.size
+            );
+            return Err(DifError::Missing(Missing::new(
+                Cause::TooLarge { limit },
+                detail,
+            )));
+        }
+        let DifRef { location, etag } = &dif.dif;
+        let mut answers = Vec::with_capacity(wanted.len());
+        for work in wanted {
+            let bytes = self.uploads.read(location, etag, 0..dif.size).await?;
+            let about = Origin {
+                rank: Rank::of(&dif.features, work.lease.kind.purpose()),
+                features: dif.features.clone(),
+                arch: String::new(),
+                file_type: dif.file_type,
+            };
+            let derived = opaque(work.lease.kind, bytes);
+            let stored = self.store(invocation, module, work.lease, dif, about, derived);
+            answers.push(Ok(stored.await?));
+        }
+        Ok(answers)
     }
 
     /// Opens a DIF, unless it is open.
@@ -602,18 +671,18 @@ impl Builder {
     }
 
     /// Creates the blob. Only this build knows its path: one that is there already is its own, written twice.
-    #[expect(clippy::too_many_arguments, reason = "a ready state says all of this")]
     async fn store(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         lease: &Held,
-        job: DeriveJob,
-        object: &ObjectMeta,
         dif: &Dif,
+        origin: Origin,
         derived: Derived,
     ) -> Result<Ready, StoreError> {
-        let version = current_version(lease.kind);
+        let version = dif.version_for(lease.kind, &self.settings.transcoded);
+        let version = version.unwrap_or_else(|| current_version(lease.kind));
+        let is_opaque = matches!(lease.kind, Kind::MsSymCache(_));
         let path = module
             .entry(lease.kind)
             .blob(lease.kind, version, &lease.token);
@@ -621,17 +690,19 @@ impl Builder {
             path: path.clone(),
             bytes: derived.blob.len() as u64,
             checksum: derived.checksum,
-            index: debuginfo::index_of(&derived.blob),
+            index: (!is_opaque)
+                .then(|| debuginfo::index_of(&derived.blob))
+                .flatten(),
         };
         self.caches.create(&path, derived.blob).await?;
         Ok(Ready {
             version,
             blob,
-            quality: job.rank.quality(),
-            rank: job.rank,
-            features: object.features.clone(),
-            arch: object.arch.clone(),
-            file_type: object.file_type,
+            quality: origin.rank.quality(),
+            rank: origin.rank,
+            features: origin.features,
+            arch: origin.arch,
+            file_type: origin.file_type,
             made_from: vec![dif.dif.clone()],
             derived_at: invocation.now(),
             converter: Converter::CURRENT,
@@ -689,6 +760,7 @@ impl Builder {
                 | Item::Upload(_)
                 | Item::Request(_)
                 | Item::Source(_)
+                | Item::Wanted(_)
                 | Item::Health(_)
                 | Item::Losses(_)
                 | Item::Sweep(_)
@@ -733,6 +805,40 @@ fn out_of_time(
         .collect())
 }
 
+/// Returns a cache that is stored as it came.
+fn opaque(kind: Kind, bytes: Bytes) -> Derived {
+    Derived {
+        kind,
+        checksum: debuginfo::checksum_of_all(&bytes),
+        blob: bytes,
+    }
+}
+
+/// Returns what a transcoder is told of a PDB.
+fn transcoding(
+    dif: &Dif,
+    object: &ObjectMeta,
+    kind: Kind,
+    transcoded: &[FormatVersion],
+) -> Transcoding {
+    let version = dif.version_for(kind, transcoded);
+    let version = version.unwrap_or_else(|| current_version(kind));
+    Transcoding {
+        pdb: pdb_name(&dif.dif.location.file_name()),
+        debug_id: object.debug_id.unwrap_or_default(),
+        version: FormatVersion::from_u32(version),
+    }
+}
+
+/// Returns the name of a PDB by that of the file it came in: a server may have it compressed (`.pd_`), and users (`.pdb.gz`).
+fn pdb_name(file: &str) -> String {
+    let lower = file.to_ascii_lowercase();
+    let stem = [".pdb", ".pd_"]
+        .iter()
+        .find_map(|extension| lower.rfind(extension));
+    format!("{}.pdb", stem.and_then(|at| file.get(..at)).unwrap_or(file))
+}
+
 /// Tells whether this converter failed over an entry of these kinds.
 fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
     let by_this = |placeholder: &Placeholder| {
@@ -744,8 +850,7 @@ fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
 
 /// Tells whether a kind comes of any of these DIFs.
 fn comes_of(difs: &[Dif], kind: Kind) -> bool {
-    difs.iter()
-        .any(|dif| Kind::derived_from(dif.file_type).contains(&kind))
+    difs.iter().any(|dif| kind.comes_of(dif.file_type))
 }
 
 /// Returns the objects of a module in a DIF.
@@ -766,7 +871,7 @@ fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
 
 /// Returns the object that serves a kind best, the first of equals.
 fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectMeta> {
-    let serves = |object: &&ObjectMeta| Kind::derived_from(object.file_type).contains(&kind);
+    let serves = |object: &&ObjectMeta| kind.comes_of(object.file_type);
     objects
         .iter()
         .filter(serves)

@@ -106,7 +106,7 @@ impl Builder {
             if kinds.iter().all(|kind| search.serves_well(*kind)) {
                 break;
             }
-            let serves = |kind: &Kind| Kind::derived_from(*file_type).contains(kind);
+            let serves = |kind: &Kind| kind.comes_of(*file_type);
             if !kinds.iter().any(serves) || search.has(location) {
                 continue;
             }
@@ -316,7 +316,7 @@ impl Search {
     /// Tells whether nothing could serve a kind better than what was found.
     fn serves_well(&self, kind: Kind) -> bool {
         self.difs.iter().any(|dif| {
-            Kind::derived_from(dif.file_type).contains(&kind)
+            kind.comes_of(dif.file_type)
                 && Rank::of(&dif.features, kind.purpose()).quality() == Quality::Preferred
         })
     }

@@ -6,8 +6,8 @@ use super::super::Settings;
 use super::super::find::{self, Ranked};
 use super::search::Search;
 use super::{Held, Made};
-use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen, current_version};
-use crate::domain::{Candidate, DifRef, Missing};
+use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
+use crate::domain::{Candidate, Missing};
 
 /// One kind on its way: the DIFs that are left to try, and what came of those before.
 pub(super) struct Work<'a> {
@@ -27,12 +27,12 @@ impl<'a> Work<'a> {
         difs: &[Dif],
         settings: &Settings,
     ) -> Self {
-        let ranked = find::rank(difs, lease.kind, &settings.reader().limits);
+        let ranked = find::rank(difs, lease.kind, &settings.reader());
         let (left, failure) = match ranked {
             Ok(ranked) => (ranked, None),
             Err(missing) => (Vec::new(), Some(missing)),
         };
-        let best = left.first().map(|ranked| &ranked.dif.dif);
+        let best = left.first();
         let made = entry
             .filter(|entry| entry.suspect().is_none())
             .and_then(Entry::ready)
@@ -102,8 +102,12 @@ impl<'a> Work<'a> {
 }
 
 /// Tells whether a ready state is what this build would make of the best DIF, byte for byte, or what a newer one made.
-fn is_what_would_be_made(ready: &Ready, kind: Kind, best: Option<&DifRef>) -> bool {
-    ready.version == current_version(kind)
-        && ready.converter >= Converter::CURRENT
-        && ready.made_from.first() == best
+fn is_what_would_be_made(ready: &Ready, kind: Kind, best: Option<&Ranked>) -> bool {
+    // What transcoders made, no converter of ours makes better.
+    let is_opaque = matches!(kind, Kind::MsSymCache(_));
+    best.is_some_and(|best| {
+        ready.version == best.version
+            && (is_opaque || ready.converter >= Converter::CURRENT)
+            && ready.made_from.first() == Some(&best.dif.dif)
+    })
 }

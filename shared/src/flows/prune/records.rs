@@ -157,6 +157,7 @@ impl Walk<'_> {
             | Item::Source(_)
             | Item::Health(_)
             | Item::Losses(_)
+            | Item::Wanted(_)
             | Item::Sweep(_)
             | Item::Manifest(_)
             | Item::Rollout(_)
@@ -361,6 +362,7 @@ fn name(item: &Item) -> &'static str {
         Item::Copy(_) => "copy",
         Item::Health(_) => "health",
         Item::Losses(_) => "losses",
+        Item::Wanted(_) => "wanted",
         Item::Request(_) => "request",
         Item::Source(_) => "source",
         Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => "sweep",

@@ -5,8 +5,9 @@ use super::super::{Error, Invocation};
 use super::order;
 use crate::cache::{Alias, Dif, Item, Kind, ModuleKey, Upload, UploadedObject};
 use crate::domain::{
-    DifRef, Features, FileType, Location, Missing, ModuleId, Purpose, Rank, Scope,
+    DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName, Purpose, Rank, Scope,
 };
+use crate::ports::StoreError;
 
 /// DIFs that are kept for one module: whoever uploads more has given them the same id by mistake.
 const MAX_DIFS: usize = 16;
@@ -19,14 +20,20 @@ pub(super) struct FiledModule {
     pub(super) aliases: Vec<ModuleKey>,
     /// What can be derived for it.
     pub(super) kinds: Vec<Kind>,
+    /// Whether one of its objects is a PDB.
+    has_pdb: bool,
     /// The type of the object that serves best, for naming and ties.
     pub(super) file_type: FileType,
     /// What its objects offer together.
     pub(super) features: Features,
 }
 
-/// Returns the modules of these objects, each once.
-pub(super) fn modules(scope: &Scope, objects: &[UploadedObject]) -> Vec<FiledModule> {
+/// Returns the modules of these objects of a file, each once.
+pub(super) fn modules(
+    scope: &Scope,
+    objects: &[UploadedObject],
+    location: &Location,
+) -> Vec<FiledModule> {
     let mut modules: Vec<FiledModule> = Vec::new();
     for object in objects {
         let key = ModuleKey::uploads(scope.clone(), &object.module);
@@ -36,6 +43,7 @@ pub(super) fn modules(scope: &Scope, objects: &[UploadedObject]) -> Vec<FiledMod
                 key,
                 aliases: Vec::new(),
                 kinds: Vec::new(),
+                has_pdb: false,
                 file_type: object.file_type,
                 features: Features::default(),
             }),
@@ -45,6 +53,13 @@ pub(super) fn modules(scope: &Scope, objects: &[UploadedObject]) -> Vec<FiledMod
         }
         module.features.merge(&object.features);
         module.kinds.extend(Kind::derived_from(object.file_type));
+        if object.file_type == FileType::MsSymCache {
+            let name = MsSymCacheName::of(location);
+            module
+                .kinds
+                .extend(name.map(|name| Kind::MsSymCache(name.version.major)));
+        }
+        module.has_pdb |= object.file_type == FileType::Pdb;
         module.kinds.sort_unstable();
         module.kinds.dedup();
         if let (ModuleId::Debug(_), Some(alias)) =
@@ -69,6 +84,28 @@ pub(super) fn scope_of(key: &str) -> Option<Scope> {
 }
 
 impl Builder {
+    /// Returns the modules of these objects of a file, with what others had transcoded of them: that is made for those who ask, and
+    /// concerns whoever did.
+    pub(super) async fn filed(
+        &self,
+        scope: &Scope,
+        objects: &[UploadedObject],
+        location: &Location,
+    ) -> Result<Vec<FiledModule>, StoreError> {
+        let mut modules = modules(scope, objects, location);
+        for module in modules.iter_mut().filter(|module| module.has_pdb) {
+            for (_, stored) in self.records.query(&module.key.partition()).await? {
+                if let Item::Entry(entry) = stored.item
+                    && let kind @ Kind::MsSymCache(_) = entry.kind()
+                {
+                    module.kinds.push(kind);
+                }
+            }
+            module.kinds.sort_unstable();
+        }
+        Ok(modules)
+    }
+
     /// Makes a file known to a module, and to those who know the module by another id.
     pub(super) async fn add_dif(
         &self,
@@ -167,6 +204,7 @@ mod tests {
                 object(FileType::Pe, Some("f1c3bcc0"), false),
                 object(FileType::Pdb, None, true),
             ],
+            &Location::new("global/a.zip"),
         );
         let [module] = modules.as_slice() else {
             panic!("{} modules", modules.len())
@@ -191,6 +229,7 @@ mod tests {
         let modules = modules(
             &Scope::Global,
             &[object(FileType::SourceBundle, None, false)],
+            &Location::new("global/a.src.zip"),
         );
         assert_eq!(
             modules

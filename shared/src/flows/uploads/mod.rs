@@ -21,11 +21,11 @@ use std::time::Duration;
 use super::build::{Builder, OpenDif, Outcome};
 use super::{Error, Invocation};
 use crate::cache::{Change, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject};
-use crate::domain::{Cause, DifRef, Location, Scope};
+use crate::domain::{Cause, DifRef, FileType, Location, Scope};
 pub use crate::ports::ReconcileMessage;
 use crate::ports::{Consistency, DifError, DifStat, LaneMessage, StoreError};
 
-use filing::{FiledModule, modules, scope_of};
+use filing::{FiledModule, scope_of};
 use reading::{Found, Reading};
 
 /// A tombstone stands this long: no event is older.
@@ -207,7 +207,7 @@ impl Builder {
             mut open,
         }: Found,
     ) -> Result<(), Error> {
-        let modules = modules(scope, &objects);
+        let modules = self.filed(scope, &objects, &dif.location).await?;
         // The item names the objects before there is anything to undo, so that a removal finds what to undo.
         let upload = Upload { objects, ..upload };
         if !self.put_upload(invocation, upload.clone()).await? {
@@ -224,6 +224,16 @@ impl Builder {
             return self
                 .remove_difs(invocation, &modules, &dif.location, is_ours)
                 .await;
+        }
+        for object in upload
+            .objects
+            .iter()
+            .filter(|object| object.file_type == FileType::MsSymCache)
+        {
+            if let Some(debug_id) = object.debug_id {
+                let wanted = ItemKey::wanted(scope, debug_id);
+                self.update(invocation).remove(&wanted, |_| true).await?;
+            }
         }
         let mut marks = Vec::with_capacity(modules.len());
         for module in &modules {
@@ -309,7 +319,7 @@ impl Builder {
         objects: &[UploadedObject],
         dif: &DifRef,
     ) -> Result<(), Error> {
-        let modules = modules(scope, objects);
+        let modules = self.filed(scope, objects, &dif.location).await?;
         self.remove_difs(invocation, &modules, &dif.location, |present| {
             present.dif == *dif
         })

@@ -3,7 +3,10 @@
 use super::super::build::{Builder, OpenDif};
 use super::super::{Error, Invocation, fetch};
 use crate::cache::UploadedObject;
-use crate::domain::{Cause, DifRef, Inspection, Missing, ModuleId};
+use crate::domain::{
+    Cause, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing, ModuleId,
+    MsSymCacheName,
+};
 use crate::ports::{DifError, DifStat};
 
 /// What to do about an upload, once its file has been looked at.
@@ -36,6 +39,9 @@ impl Builder {
         dif: &DifRef,
         stat: &DifStat,
     ) -> Result<Reading, Error> {
+        if MsSymCacheName::is_suggested_by(&dif.location) {
+            return Ok(read_name(&dif.location, stat.size));
+        }
         let began = invocation.elapsed();
         let max = self.settings.dif_max_bytes;
         let fetched = fetch::fetch(&*self.uploads, &*self.deriver, &dif.location, stat, max).await;
@@ -85,6 +91,41 @@ impl Builder {
             open: open.into_iter().collect(),
         }))
     }
+}
+
+/// Reads of Microsoft's SymCache what its name says; nobody but its own tools knows what is in it.
+fn read_name(location: &Location, size: u64) -> Reading {
+    let Some(name) = MsSymCacheName::of(location) else {
+        let form = "<pdb>/<GUID><age>/<pdb>-v<version>.symcache";
+        return Reading::Ignored(format!(
+            "a SymCache of Microsoft's lies under {form}, this does not"
+        ));
+    };
+    let (version, first) = (name.version, FormatVersion::FIRST);
+    if version < first {
+        return Reading::Ignored(format!(
+            "it is of version {version}; {first} is the first that is asked for"
+        ));
+    }
+    if size == 0 {
+        return Reading::Ignored("it is empty".to_owned());
+    }
+    let object = UploadedObject {
+        module: ModuleId::Debug(name.debug_id),
+        debug_id: Some(name.debug_id),
+        code_id: None,
+        file_type: FileType::MsSymCache,
+        arch: String::new(),
+        features: Features {
+            has_debug_info: true,
+            ..Features::default()
+        },
+    };
+    Reading::Found(Found {
+        objects: vec![object],
+        refused: None,
+        open: Vec::new(),
+    })
 }
 
 /// Returns the objects that an id can be found by.

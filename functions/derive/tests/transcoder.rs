@@ -1,0 +1,272 @@
+//! Transcoders, as `derive` runs them: what a good one makes, and who survives bad ones.
+//!
+//! The tools here are stand-ins: shell scripts that keep to what `symcachegen.exe` does, or plainly do not.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use symdepot::adapters::parser::transcoder::{Transcoder, Transcoders};
+use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
+use symdepot::adapters::scratch::ScratchSpace;
+use symdepot::cache::Transcoding;
+use symdepot::domain::{Cause, Missing};
+use symdepot::ports::{Deriver, ParseError};
+
+const LIMITS: ParserLimits = ParserLimits {
+    memory_bytes: 512 << 20,
+    cpu_seconds: 60,
+};
+
+/// The id of pe/x64/crash.pdb.
+const ID: &str = "c7d4c24f-1fb8-5408-4c4c-44205044422e-1";
+
+/// What a stand-in does that is a good one.
+const GOOD: &str = r#"
+folder="$_NT_SYMCACHE_PATH/$(basename "$2")/C7D4C24F1FB854084C4C44205044422E1"
+mkdir -p "$folder"
+{ echo "made of $(wc -c < "$2") bytes"; env | cut -d= -f1 | sort | tr '\n' ' '; } > "$folder/$(basename "$2")-v3.1.0.symcache"
+"#;
+
+/// A deriver with one transcoder.
+struct Bench {
+    folder: tempfile::TempDir,
+    scratch: ScratchSpace,
+    deriver: ProcessDeriver,
+}
+
+impl Bench {
+    fn new(script: &str, time: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tool = folder.path().join("stand-in");
+        std::fs::write(&tool, format!("#!/bin/sh\nset -e\n{script}\n")).unwrap();
+        std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
+        Self::of(folder, tool, time)
+    }
+
+    fn of(folder: tempfile::TempDir, tool: PathBuf, time: Duration) -> Self {
+        let space = folder.path().join("scratch");
+        std::fs::create_dir(&space).unwrap();
+        let scratch = ScratchSpace::new(space, 256 << 20);
+        let tool = Transcoder {
+            path: tool,
+            version: "3.1.0".parse().unwrap(),
+        };
+        let executable = env!("CARGO_BIN_EXE_derive");
+        let deriver = ProcessDeriver::new(executable, LIMITS, scratch.clone())
+            .with_transcoders(Transcoders::new([tool], time));
+        Self {
+            folder,
+            scratch,
+            deriver,
+        }
+    }
+
+    async fn transcode(&self, dif: &str, version: &str) -> Result<Bytes, Missing> {
+        let dif = Bytes::from(fixture(dif));
+        let mut scratch = self.deriver.reserve(dif.len() as u64).unwrap();
+        scratch.write_at(0, dif).await.unwrap();
+        let mut parser = self.deriver.open(scratch, false).await.unwrap();
+        let transcoding = Transcoding {
+            pdb: "My App.pdb".to_owned(),
+            debug_id: ID.parse().unwrap(),
+            version: version.parse().unwrap(),
+        };
+        match parser.transcode(0, &transcoding).await {
+            Ok(answer) => answer,
+            Err(ParseError::Missing(missing)) => panic!("{missing:?}"),
+            Err(ParseError::Store(error)) => panic!("{error}"),
+        }
+    }
+
+    /// Shows that nothing is left of what a tool did.
+    fn is_clean(&self) {
+        assert_eq!(self.scratch.budget().used(), 0);
+        let left: Vec<_> = std::fs::read_dir(self.folder.path().join("scratch"))
+            .unwrap()
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../../tests/fixtures", name]
+        .iter()
+        .collect();
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_tool_is_told_what_it_expects_and_nothing_else_and_what_it_writes_is_taken() {
+    let bench = Bench::new(GOOD, PATIENCE);
+    let made = bench.transcode("pe/x64/crash.pdb", "3.1.0").await.unwrap();
+    let made = String::from_utf8(made.to_vec()).unwrap();
+    let (first, environment) = made.split_once('\n').unwrap();
+    assert_eq!(
+        first,
+        format!("made of {} bytes", fixture("pe/x64/crash.pdb").len())
+    );
+    // Some of them the shell sets itself.
+    assert_eq!(
+        environment.trim(),
+        "HOME PATH PWD TMPDIR _NT_SYMBOL_PATH _NT_SYMCACHE_PATH"
+    );
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn the_pdb_in_a_container_is_unpacked_for_it() {
+    let bench = Bench::new(GOOD, PATIENCE);
+    let made = bench
+        .transcode("containers/crash.pd_", "3.1.0")
+        .await
+        .unwrap();
+    let expected = format!("made of {} bytes\n", fixture("pe/x64/crash.pdb").len());
+    assert!(made.starts_with(expected.as_bytes()), "{made:?}");
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_tool_of_another_version_is_not_asked() {
+    let bench = Bench::new(GOOD, PATIENCE);
+    let missing = bench
+        .transcode("pe/x64/crash.pdb", "4.0.0")
+        .await
+        .unwrap_err();
+    assert_eq!(missing.cause, Cause::Unsupported);
+}
+
+#[tokio::test]
+async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
+    let write = |name: &str| {
+        format!(r#"d="$_NT_SYMCACHE_PATH/{name}"; mkdir -p "$(dirname "$d")"; echo x > "$d""#)
+    };
+    let id = "C7D4C24F1FB854084C4C44205044422E1";
+    for (script, expected) in [
+        (
+            "echo 'no such thing' >&2; exit 3".to_owned(),
+            "ended with 3: no such thing",
+        ),
+        ("kill -SEGV $$".to_owned(), "killed by signal 11"),
+        ("exit 0".to_owned(), "wrote nothing"),
+        (
+            write(&format!("My App.pdb/{id}/Other.pdb-v3.1.0.symcache")),
+            "instead of my app.pdb/",
+        ),
+        (
+            write(&format!("My App.pdb/{id}/My App.pdb-v3.2.0.symcache")),
+            "instead of my app.pdb/",
+        ),
+        (
+            write("My App.pdb-v3.1.0.symcache"),
+            "instead of my app.pdb/",
+        ),
+        (
+            write(&format!(
+                "My App.pdb/{}/My App.pdb-v3.1.0.symcache",
+                id.replace('C', "D")
+            )),
+            "instead of",
+        ),
+        (
+            format!(
+                "{}; : > \"$d\"",
+                write(&format!("My App.pdb/{id}/My App.pdb-v3.1.0.symcache"))
+            ),
+            "an empty file",
+        ),
+        // A file, and files, without end.
+        (
+            "exec cat /dev/zero > \"$_NT_SYMCACHE_PATH/a\"".to_owned(),
+            "a file of more than",
+        ),
+        (
+            "n=0; while :; do n=$((n+1)); head -c 9000000 /dev/zero > \"$TMPDIR/$n\"; done"
+                .to_owned(),
+            "wrote more than",
+        ),
+        (
+            "ln -s /etc/passwd \"$_NT_SYMCACHE_PATH/My App.pdb-v3.1.0.symcache\"".to_owned(),
+            "wrote nothing",
+        ),
+    ] {
+        let bench = Bench::new(&script, PATIENCE);
+        let missing = bench
+            .transcode("pe/x64/crash.pdb", "3.1.0")
+            .await
+            .unwrap_err();
+        assert_eq!(missing.cause, Cause::Malformed, "{script}");
+        assert!(
+            missing.detail.contains(expected),
+            "{script}: {}",
+            missing.detail
+        );
+        bench.is_clean();
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
+    // It says who it is, starts another one in the background, and waits for ever.
+    let script = "sh -c 'echo $$ > \"$HOME/../../pid\"; exec sleep 1000' & wait";
+    let bench = Bench::new(script, Duration::from_secs(1));
+    let began = Instant::now();
+    let missing = bench
+        .transcode("pe/x64/crash.pdb", "3.1.0")
+        .await
+        .unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(20));
+    assert!(
+        missing.detail.contains("did not end within 1 s"),
+        "{}",
+        missing.detail
+    );
+    let pid = std::fs::read_to_string(bench.folder.path().join("pid")).unwrap();
+    let proc = format!("/proc/{}/stat", pid.trim());
+    // Whoever adopts it may not have buried it yet.
+    let state = std::fs::read_to_string(&proc).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_tool_that_leaves_somebody_behind_is_done_when_it_says_so() {
+    let script = format!("{GOOD}\nsleep 1000 &");
+    let bench = Bench::new(&script, PATIENCE);
+    let began = Instant::now();
+    bench.transcode("pe/x64/crash.pdb", "3.1.0").await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20));
+    bench.is_clean();
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_there_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::of(folder, Path::new("/no/such/tool").to_owned(), PATIENCE);
+    let missing = bench
+        .transcode("pe/x64/crash.pdb", "3.1.0")
+        .await
+        .unwrap_err();
+    assert!(
+        missing.detail.contains("cannot run /no/such/tool"),
+        "{}",
+        missing.detail
+    );
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_is_removed_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let space = ScratchSpace::new(folder.path(), 1 << 20);
+    let in_use = space.folder(1000).unwrap();
+    let left = folder.path().join("symdepot-scratch-left");
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("a.pdb"), "x").unwrap();
+    assert_eq!(space.clear(), 1);
+    assert!(in_use.path().exists() && !left.exists());
+}

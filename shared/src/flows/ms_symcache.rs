@@ -1,0 +1,454 @@
+//! Microsoft's SymCaches for those who ask by its protocol: found, waited for, or said to be nowhere.
+//!
+//! The entries are those of every other cache: a record a major version beside the others of the PDB's module, built by `derive`, of what
+//! was uploaded ready-made or by a transcoder. Here it is decided which of them a client is answered with:
+//!
+//! 1. Of all versions that the client reads, the highest that is ready. If the client has as good a one, and nothing better can be
+//!    made, it is told so.
+//! 2. Nothing is ready, and every place that could have the PDB is known to have nothing: final.
+//! 3. Else the place is asked for a build. Who asks again is put off; who does not is held, as long as a request may last.
+//!
+//! What nobody here can make is noted as *wanted*, for somebody who has Microsoft's tool.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::requests::MAX_WAIT;
+use super::symbolicate::{FIRST_POLL, Symbolicator, next_poll};
+use super::{Error, Invocation};
+use crate::api::symcache_http::{Asked, content_type};
+use crate::cache::{
+    Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Ready, Sought, Wanted, decide,
+};
+use crate::domain::{
+    Cause, DebugId, FormatVersion, ModuleId, ObjectId, ObjectType, Scope, SourceKey, Timestamp,
+};
+use crate::ports::StoreError;
+
+/// How many major versions are looked for, the newest that a client reads first.
+const MAX_MAJORS: usize = 8;
+
+/// How long a URL leads to a file: what its owner removes is out of every answer in a minute.
+const URL_LIFETIME: Duration = Duration::from_secs(60);
+
+/// When a client that is put off is to ask again: a build takes seconds.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// When a client is to ask again that was held as long as it could be, or met a server that does not answer.
+const ASK_LATER: Duration = Duration::from_secs(10);
+
+/// How long it is remembered that something is wanted.
+const WANTED_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The most that are listed of what is wanted.
+const MAX_LISTED: usize = 1000;
+
+/// What a client is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is a file.
+    File {
+        /// Where it can be had for a minute.
+        url: String,
+        /// What it is, with its version.
+        content_type: String,
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// What the client has is as good as what it could have.
+    NotModified,
+    /// There is nothing, and it is no use to ask again soon.
+    Nothing,
+    /// It is being made: the client is to ask again after this time.
+    Pending(Duration),
+    /// It is not known whether there is something: the client may try again after this time.
+    Unknown(Duration),
+}
+
+/// What one look tells.
+enum Look {
+    Ready(Box<(Entry, Ready)>),
+    NotModified,
+    Nothing,
+    /// Somebody is at work, or asked.
+    Waiting,
+    /// Somebody who should know does not answer, until then.
+    Silent(Duration),
+}
+
+/// A client, and where what it asks for may be.
+struct Client<'a> {
+    asked: &'a Asked,
+    /// The version that it has.
+    present: Option<FormatVersion>,
+    places: Vec<ModuleKey>,
+    /// The best version that can be made for it.
+    transcoder: Option<FormatVersion>,
+}
+
+impl Client<'_> {
+    /// Returns the kinds that it reads, the newest first.
+    fn kinds(&self) -> impl Iterator<Item = Kind> {
+        let majors = FormatVersion::FIRST.major..=self.asked.version.major;
+        majors.rev().take(MAX_MAJORS).map(Kind::MsSymCache)
+    }
+
+    /// Returns the kind that can be made for it.
+    fn made(&self) -> Option<Kind> {
+        self.transcoder
+            .map(|version| Kind::MsSymCache(version.major))
+    }
+
+    /// Returns the entries that there may be. A server's are made here, or not at all.
+    fn entries(&self) -> Vec<(&ModuleKey, Kind)> {
+        let of_kind = |kind: Kind| {
+            let is_made = self.made() == Some(kind);
+            let places = self.places.iter();
+            let places = places.filter(move |place| is_made || place.source.announces_changes());
+            places.map(move |place| (place, kind))
+        };
+        self.kinds().flat_map(of_kind).collect()
+    }
+
+    /// Tells whether a state may be handed out.
+    fn reads(&self, ready: &Ready) -> bool {
+        self.asked
+            .version
+            .reads(FormatVersion::from_u32(ready.version))
+    }
+
+    /// Tells whether nothing better than a state can be made.
+    fn is_best(&self, ready: &Ready) -> bool {
+        self.transcoder
+            .is_none_or(|made| ready.version >= made.as_u32())
+    }
+
+    /// Tells whether the client has a version, or a higher one.
+    fn has(&self, version: FormatVersion) -> bool {
+        self.present.is_some_and(|present| present >= version)
+    }
+}
+
+impl Symbolicator {
+    /// Answers a client that asks for a file; `may_be_put_off` says that it asks again when it is told to.
+    pub async fn ms_sym_cache(
+        &self,
+        invocation: &Invocation,
+        asked: &Asked,
+        present: Option<FormatVersion>,
+        may_be_put_off: bool,
+    ) -> Result<Answer, Error> {
+        let transcoded = self.settings.transcoded.iter().copied();
+        let client = Client {
+            asked,
+            present,
+            places: self.places_of_pdb(asked),
+            transcoder: transcoded.filter(|made| asked.version.reads(*made)).max(),
+        };
+        let wait = match may_be_put_off {
+            true => Duration::ZERO,
+            false => self.wait(invocation, Some(MAX_WAIT)),
+        };
+        let (began, mut poll) = (invocation.elapsed(), FIRST_POLL);
+        loop {
+            match self.look_for(invocation, &client).await? {
+                Look::Ready(found) => return self.file(invocation, *found).await,
+                Look::NotModified => return Ok(Answer::NotModified),
+                Look::Nothing => {
+                    self.note_wanted(invocation, asked).await?;
+                    return Ok(Answer::Nothing);
+                }
+                Look::Silent(time) if may_be_put_off => return Ok(Answer::Pending(time)),
+                Look::Silent(time) => return Ok(Answer::Unknown(time)),
+                Look::Waiting if may_be_put_off => return Ok(Answer::Pending(ASK_AGAIN)),
+                Look::Waiting => {}
+            }
+            let waited = invocation.elapsed() - began;
+            if waited >= wait {
+                return Ok(Answer::Unknown(ASK_LATER));
+            }
+            tokio::time::sleep(invocation.jittered(poll).min(wait - waited)).await;
+            poll = next_poll(poll, waited);
+        }
+    }
+
+    /// Lists what clients of a scope want and nothing here can make: what is asked for most, and of that the oldest first.
+    pub async fn wanted(&self, scope: &Scope) -> Result<WantedList, Error> {
+        let partition = ItemKey::wanted_partition(scope);
+        let items = self.records.query(&partition).await?.into_iter();
+        let mut wanted: Vec<Wanted> = items
+            .filter_map(|(_, stored)| match stored.item {
+                Item::Wanted(wanted) => Some(wanted),
+                _ => None,
+            })
+            .collect();
+        wanted.sort_by_key(|wanted| (Reverse(wanted.asked), wanted.first_at));
+        let more = wanted.len().saturating_sub(MAX_LISTED);
+        wanted.truncate(MAX_LISTED);
+        Ok(WantedList {
+            wanted: wanted.into_iter().map(WantedPdb::from).collect(),
+            more,
+        })
+    }
+
+    /// Returns where a PDB, or what was made of it, may be.
+    fn places_of_pdb(&self, asked: &Asked) -> Vec<ModuleKey> {
+        let pdb = ObjectId {
+            debug_id: Some(asked.debug_id),
+            debug_file: Some(asked.name.clone()),
+            object_type: ObjectType::Pe,
+            ..ObjectId::default()
+        };
+        let id = ModuleId::Debug(asked.debug_id);
+        let uploads = asked.scope.readable().into_iter();
+        let uploads = uploads.map(|scope| ModuleKey::uploads(scope, &id));
+        let server = |key: SourceKey| {
+            let source = self.settings.source(&key)?;
+            let sought = Sought::to_transcode(&pdb, source.locations(&pdb));
+            let scope = match source.is_public {
+                true => Scope::Global,
+                false => asked.scope.clone(),
+            };
+            (!sought.locations.is_empty()).then(|| ModuleKey::server(scope, key, &sought))
+        };
+        let servers = self.sources().into_iter().filter_map(server);
+        uploads.chain(servers).collect()
+    }
+
+    /// Looks at what there is, and asks for what could be.
+    async fn look_for(
+        &self,
+        invocation: &Invocation,
+        client: &Client<'_>,
+    ) -> Result<Look, StoreError> {
+        let entries = client.entries();
+        if let Some(found) = self.remembered(client, &entries) {
+            return Ok(match client.has(FormatVersion::from_u32(found.1.version)) {
+                true => Look::NotModified,
+                false => Look::Ready(Box::new(found)),
+            });
+        }
+        let keys: Vec<ItemKey> = entries
+            .iter()
+            .map(|(place, kind)| place.entry(*kind))
+            .collect();
+        let items = self.load(invocation, &keys).await?;
+        let (reader, now) = (self.settings.reader(), invocation.now());
+        let mut best: Option<(Entry, Ready)> = None;
+        let (mut to_ask, mut behind) = (Vec::new(), Vec::new());
+        let (mut is_waited_for, mut silent_for) = (false, None);
+        let mut is_upload_awaited = false;
+        for ((place, kind), item) in entries.into_iter().zip(&items) {
+            let entry = match item.as_deref() {
+                Some(Item::Entry(entry)) => Some(entry),
+                _ => None,
+            };
+            let decision = decide(entry, &reader, now);
+            if let Decision::UseOlder(_) = decision {
+                behind.push((place, kind));
+            }
+            match (decision, entry) {
+                (
+                    Decision::Use(ready)
+                    | Decision::UseAndUpgrade(ready)
+                    | Decision::UseOlder(ready),
+                    Some(entry),
+                ) if client.reads(ready) && beats(ready, best.as_ref()) => {
+                    best = Some((entry.clone(), ready.clone()));
+                }
+                (Decision::Wait { .. }, _) => {
+                    is_waited_for = true;
+                    is_upload_awaited |= place.source.announces_changes();
+                }
+                (Decision::Missing(placeholder), _) => {
+                    if matches!(
+                        placeholder.missing.cause,
+                        Cause::DownloadFailed | Cause::Timeout
+                    ) {
+                        silent_for = silent_for.max(Some(placeholder.retry_at.since(now)));
+                    }
+                }
+                (Decision::Build, _) if client.made() == Some(kind) => to_ask.push((place, kind)),
+                _ => {}
+            }
+        }
+        if let Some(found) = best {
+            let version = FormatVersion::from_u32(found.1.version);
+            let mut newer = match client.is_best(&found.1) {
+                true => Vec::new(),
+                false => [behind, to_ask].concat(),
+            };
+            uploads_first(&mut newer, is_upload_awaited);
+            if !client.has(version) {
+                // What is there is served; what could be newer is for the next who asks.
+                self.ask_all(invocation, newer, Lane::Refresh).await?;
+                return Ok(Look::Ready(Box::new(found)));
+            }
+            return Ok(
+                match self.ask_all(invocation, newer, Lane::Eager).await? || is_waited_for {
+                    true => Look::Waiting,
+                    false => Look::NotModified,
+                },
+            );
+        }
+        if !is_waited_for && to_ask.is_empty() {
+            let nothing_is_made = client.transcoder.is_none();
+            return Ok(match silent_for {
+                Some(time) => Look::Silent(time.max(ASK_AGAIN)),
+                None if nothing_is_made && client.present.is_some() => Look::NotModified,
+                None => Look::Nothing,
+            });
+        }
+        if client.transcoder.is_some_and(|made| client.has(made)) {
+            return Ok(Look::NotModified);
+        }
+        uploads_first(&mut to_ask, is_upload_awaited);
+        let asked = self.ask_all(invocation, to_ask, Lane::Eager).await?;
+        Ok(match is_waited_for || asked {
+            true => Look::Waiting,
+            // All that could be asked are sources that do not answer now.
+            false => Look::Silent(ASK_LATER),
+        })
+    }
+
+    /// Returns what this instance remembers and nothing could be better than: then nobody else is asked.
+    fn remembered(
+        &self,
+        client: &Client<'_>,
+        entries: &[(&ModuleKey, Kind)],
+    ) -> Option<(Entry, Ready)> {
+        entries.iter().find_map(|(place, kind)| {
+            let item = self.memory.item(&place.entry(*kind))??;
+            let Item::Entry(entry) = &*item else {
+                return None;
+            };
+            let ready = entry.ready().filter(|_| entry.suspect().is_none())?;
+            (client.reads(ready) && client.is_best(ready)).then(|| (entry.clone(), ready.clone()))
+        })
+    }
+
+    /// Asks for builds, but of sources that are not asked now; tells whether there was any other.
+    async fn ask_all(
+        &self,
+        invocation: &Invocation,
+        entries: Vec<(&ModuleKey, Kind)>,
+        lane: Lane,
+    ) -> Result<bool, StoreError> {
+        let mut is_any = false;
+        for (place, kind) in entries {
+            if self.resting(invocation, place).await?.is_none() {
+                self.ask(invocation, place, kind, lane).await?;
+                is_any = true;
+            }
+        }
+        Ok(is_any)
+    }
+
+    async fn file(
+        &self,
+        invocation: &Invocation,
+        (entry, ready): (Entry, Ready),
+    ) -> Result<Answer, Error> {
+        let content_type = content_type(FormatVersion::from_u32(ready.version));
+        let path = &ready.blob.path;
+        let url = self
+            .caches
+            .presign(path, URL_LIFETIME, Some(&content_type))
+            .await?;
+        self.touch_if_due(invocation, &entry).await;
+        Ok(Answer::File {
+            url,
+            content_type,
+            bytes: ready.blob.bytes,
+        })
+    }
+
+    /// Notes that a file is wanted, unless this instance did so just now.
+    async fn note_wanted(&self, invocation: &Invocation, asked: &Asked) -> Result<(), StoreError> {
+        let key = ItemKey::wanted(&asked.scope, asked.debug_id);
+        if let Some(Some(_)) = self.memory.item(&key) {
+            return Ok(());
+        }
+        let now = invocation.now();
+        let mut noted = None;
+        let note = |present: Option<&Item>| {
+            let known = match present {
+                Some(Item::Wanted(known)) => Some(known),
+                _ => None,
+            };
+            let wanted = Wanted {
+                scope: asked.scope.clone(),
+                pdb: asked.name.clone(),
+                debug_id: asked.debug_id,
+                version: known.map_or(asked.version, |known| known.version.max(asked.version)),
+                asked: known.map_or(0, |known| known.asked) + 1,
+                first_at: known.map_or(now, |known| known.first_at),
+                last_at: now,
+                expires_at: now.plus(WANTED_LIFETIME),
+            };
+            noted = Some(wanted.clone());
+            Some(Item::Wanted(wanted))
+        };
+        self.update(invocation).make(&key, note).await?;
+        let noted = noted.map(|wanted| std::sync::Arc::new(Item::Wanted(wanted)));
+        self.memory.remember(invocation, key, noted);
+        Ok(())
+    }
+}
+
+/// Leaves out servers as long as it may be that what they would be asked for is among the uploads.
+fn uploads_first(entries: &mut Vec<(&ModuleKey, Kind)>, is_upload_awaited: bool) {
+    let is_upload = |(place, _): &(&ModuleKey, Kind)| place.source.announces_changes();
+    if is_upload_awaited || entries.iter().any(is_upload) {
+        entries.retain(is_upload);
+    }
+}
+
+/// Tells whether a state is of a higher version than another one.
+fn beats(ready: &Ready, best: Option<&(Entry, Ready)>) -> bool {
+    best.is_none_or(|(_, best)| best.version < ready.version)
+}
+
+/// What is wanted in a scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WantedList {
+    /// The PDBs.
+    pub wanted: Vec<WantedPdb>,
+    /// How many more there are.
+    pub more: usize,
+}
+
+/// A PDB whose SymCache is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WantedPdb {
+    /// Its file name.
+    pub pdb: String,
+    /// Its identity.
+    pub debug_id: DebugId,
+    /// The same as symbol servers and the tools write it: GUID and age, in hex.
+    pub id: String,
+    /// The highest version that was asked for.
+    pub version: FormatVersion,
+    /// How often it was asked for, about.
+    pub asked: u64,
+    /// When it was asked for first.
+    pub first_at: Timestamp,
+    /// When it was asked for last.
+    pub last_at: Timestamp,
+}
+
+impl From<Wanted> for WantedPdb {
+    fn from(wanted: Wanted) -> Self {
+        Self {
+            pdb: wanted.pdb,
+            debug_id: wanted.debug_id,
+            id: wanted.debug_id.breakpad().to_string(),
+            version: wanted.version,
+            asked: wanted.asked,
+            first_at: wanted.first_at,
+            last_at: wanted.last_at,
+        }
+    }
+}

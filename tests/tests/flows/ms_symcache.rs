@@ -1,0 +1,395 @@
+//! Microsoft's SymCaches: what clients of its protocol are answered, and what is made for them.
+
+use std::time::Duration;
+
+use symdepot::api::symcache_http::{Asked, Route};
+use symdepot::cache::{Item, Kind, UploadState};
+use symdepot::domain::{Cause, FormatVersion};
+use symdepot::flows::Settings;
+use symdepot::flows::ms_symcache::Answer;
+use symdepot_tests::harness::World;
+
+use super::CRASH_PE;
+
+/// The GUID of pe/x64/crash.pdb, and its age.
+const GUID: &str = "c7d4c24f1fb854084c4c44205044422e";
+
+const PDB: &str = "pe/x64/crash.pdb";
+
+fn version(text: &str) -> FormatVersion {
+    text.parse().unwrap()
+}
+
+fn transcodes(versions: &'static [&'static str]) -> impl FnOnce(&mut Settings) {
+    |settings| settings.transcoded = versions.iter().copied().map(version).collect()
+}
+
+fn asked(path: &str) -> Asked {
+    match Route::of(path) {
+        Route::File(asked) => asked,
+        other => panic!("{path}: {other:?}"),
+    }
+}
+
+/// Asks for the PDB in a version, as one who asks again.
+async fn ask(world: &World, by: &str, present: Option<&str>) -> Answer {
+    let asked = asked(&format!("/v{by}/crash.pdb/{GUID}/1"));
+    let present = present.map(version);
+    let invocation = world.invocation(Duration::from_secs(29));
+    let symbolicator = world.symbolicator();
+    let answer = symbolicator.ms_sym_cache(&invocation, &asked, present, true);
+    answer.await.unwrap()
+}
+
+/// Asks for a file, and is held while `derive` is at work.
+async fn held(world: &World, path: &str) -> Answer {
+    let asked = asked(path);
+    let invocation = world.invocation(Duration::from_secs(29));
+    let symbolicator = world.symbolicator();
+    let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, false);
+    world.with_derive_at_work(answer).await.unwrap()
+}
+
+fn served(answer: &Answer) -> &str {
+    match answer {
+        Answer::File { content_type, .. } => content_type,
+        other => panic!("{other:?}"),
+    }
+}
+
+const fn type_of(version: &str) -> (&str, &str) {
+    ("application/vnd.ms-symcache; version=", version)
+}
+
+fn assert_served(answer: &Answer, version: &str) {
+    let (media_type, version) = type_of(version);
+    assert_eq!(served(answer), format!("{media_type}{version}"));
+}
+
+/// Uploads a client's file; returns its key.
+async fn upload(world: &World, version: &str) -> String {
+    let key = format!(
+        "global/symcache/Crash.pdb/{}1/Crash.pdb-v{version}.symcache",
+        GUID.to_uppercase()
+    );
+    let event = world.put(&key, format!("bytes of {version}"));
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.upload_item(&key).state, UploadState::Applied);
+    key
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clients_own_file_is_served_as_it_was_uploaded() {
+    let world = World::new();
+    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+    upload(&world, "3.1.0").await;
+    let world = world.another_instance();
+    let answer = ask(&world, "3.1.0", None).await;
+    assert_served(&answer, "3.1.0");
+    let Answer::File { url, bytes, .. } = answer else {
+        panic!()
+    };
+    let path = url.strip_prefix("memory://blobs/").unwrap();
+    let path = path.split('?').next().unwrap();
+    assert_eq!(world.caches.peek(path).unwrap(), &b"bytes of 3.1.0"[..]);
+    assert_eq!(bytes, 14);
+    assert!(
+        url.contains("type=application/vnd.ms-symcache; version=3.1.0"),
+        "{url}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_what_a_client_reads_it_is_handed_the_newest() {
+    let world = World::new();
+    for version in ["3.2.0", "4.5.0"] {
+        upload(&world, version).await;
+    }
+    for (by, expected) in [
+        ("3.1.0", "3.2.0"),
+        ("3.2.0", "3.2.0"),
+        ("3.9.0", "3.2.0"),
+        ("4.1.0", "4.5.0"),
+        ("4.5.0", "4.5.0"),
+        ("9.0.0", "4.5.0"),
+        // Others are too far away to be looked for.
+        ("11.0.0", "4.5.0"),
+    ] {
+        let world = world.another_instance();
+        assert_served(&ask(&world, by, None).await, expected);
+        // And once more, from memory.
+        assert_served(&ask(&world, by, None).await, expected);
+    }
+    let newer = World::new();
+    upload(&newer, "5.0.0").await;
+    assert_eq!(ask(&newer, "4.1.0", None).await, Answer::Nothing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_client_has_is_not_sent_again() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    // Nothing newer can be made: nobody is asked for anything.
+    assert_eq!(
+        ask(&world, "3.2.0", Some("3.1.0")).await,
+        Answer::NotModified
+    );
+    assert!(world.entries().is_empty());
+    upload(&world, "3.1.0").await;
+    for (present, expected) in [("3.1.0", None), ("3.1.5", None), ("3.0.0", Some("3.1.0"))] {
+        let world = world.another_instance();
+        for _ in 0..2 {
+            let answer = ask(&world, "3.2.0", Some(present)).await;
+            match expected {
+                Some(expected) => assert_served(&answer, expected),
+                None => assert_eq!(answer, Answer::NotModified),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pdb_is_transcoded_once_and_for_who_asks() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    assert_eq!(world.derivations.transcoded(), 0, "nobody asked");
+    let pending = Answer::Pending(Duration::from_secs(1));
+    assert_eq!(ask(&world, "3.1.0", None).await, pending);
+    assert_eq!(ask(&world, "3.1.0", None).await, pending);
+    assert_eq!(
+        world.lanes.drain().len(),
+        1,
+        "who asks again, asks for nothing new"
+    );
+    let path = format!("/v3.1.0/crash.pdb/{GUID}");
+    world.pass(Duration::from_secs(40)).await;
+    assert_served(&held(&world, &path).await, "3.1.0");
+    assert_served(&ask(&world, "4.0.0", None).await, "3.1.0");
+    assert_eq!(world.derivations.transcoded(), 1);
+    let entry = world
+        .entry("global", CRASH_PE, Kind::MsSymCache(3))
+        .unwrap();
+    let ready = entry.ready().unwrap();
+    let bytes = world.caches.peek(&ready.blob.path).unwrap();
+    let said = format!("version 3.1.0 of crash.pdb {CRASH_PE}");
+    assert_eq!(String::from_utf8_lossy(&bytes), said);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_ask_again_is_held() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    world.derivations.take(Duration::from_secs(7));
+    let began = world.now();
+    let answer = held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await;
+    assert_served(&answer, "3.1.0");
+    let waited = world.now().since(began).as_secs();
+    assert!((7..=8).contains(&waited), "{waited} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_request_ends_before_the_gateway_gives_up_and_is_no_final_answer() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    world.derivations.take(Duration::from_secs(60));
+    let began = world.now();
+    let answer = held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await;
+    assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
+    let waited = world.now().since(began).as_secs();
+    assert!((24..=28).contains(&waited), "{waited} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_nowhere_is_known_to_be_for_an_hour_and_is_wanted() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    let path = format!("/v3.1.0/crash.pdb/{GUID}");
+    for (minutes, asked) in [(0, 1), (1, 2), (58, 3)] {
+        world.pass(Duration::from_secs(minutes * 60)).await;
+        assert_eq!(held(&world, &path).await, Answer::Nothing);
+        let known = [
+            ask(&world, "3.2.0", None).await,
+            ask(&world, "3.2.0", Some("3.1.0")).await,
+        ];
+        assert_eq!(known, [Answer::Nothing, Answer::Nothing]);
+        assert!(world.lanes.drain().is_empty());
+        let list = world
+            .symbolicator()
+            .wanted(&"global".parse().unwrap())
+            .await
+            .unwrap();
+        let [wanted] = list.wanted.as_slice() else {
+            panic!("{list:?}")
+        };
+        assert_eq!((wanted.pdb.as_str(), wanted.asked), ("crash.pdb", asked));
+        assert_eq!(wanted.id, format!("{}1", GUID.to_uppercase()));
+    }
+    world.pass(Duration::from_secs(3600)).await;
+    assert_eq!(
+        ask(&world, "3.1.1", None).await,
+        Answer::Pending(Duration::from_secs(1))
+    );
+    // What comes is served, and no longer wanted.
+    upload(&world, "3.1.0").await;
+    assert_served(
+        &ask(&world.another_instance(), "3.1.0", None).await,
+        "3.1.0",
+    );
+    let list = world
+        .symbolicator()
+        .wanted(&"global".parse().unwrap())
+        .await
+        .unwrap();
+    assert!(list.wanted.is_empty(), "{list:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
+    let world = World::new();
+    world.upload("global/crash.pdb", PDB).await;
+    assert_eq!(ask(&world, "4.0.0", None).await, Answer::Nothing);
+    assert!(world.lanes.drain().is_empty());
+    let list = world
+        .symbolicator()
+        .wanted(&"global".parse().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(list.wanted[0].version, version("4.0.0"));
+    let other = world
+        .symbolicator()
+        .wanted(&"acme".parse().unwrap())
+        .await
+        .unwrap();
+    assert!(other.wanted.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_transcoder_makes_anew_what_is_served_meanwhile() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    let path = format!("/v3.1.0/crash.pdb/{GUID}");
+    assert_served(&held(&world, &path).await, "3.1.0");
+    let world = world.deployed_with(transcodes(&["3.2.0"]));
+    // Whoever has the old one already waits for the new one; others are served.
+    assert_served(&ask(&world, "3.1.0", None).await, "3.1.0");
+    assert_eq!(
+        ask(&world, "3.5.0", Some("3.1.0")).await,
+        Answer::Pending(Duration::from_secs(1))
+    );
+    world.settle().await;
+    let world = world.another_instance();
+    assert_served(&ask(&world, "3.5.0", Some("3.1.0")).await, "3.2.0");
+    assert_eq!(world.derivations.transcoded(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn transcoders_of_two_major_versions_serve_each_its_clients() {
+    let world = World::with(transcodes(&["3.1.0", "4.2.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    assert_served(
+        &held(&world, &format!("/v3.0.0/crash.pdb/{GUID}")).await,
+        "3.1.0",
+    );
+    assert_eq!(world.derivations.transcoded(), 1);
+    // The older one would do, and the newer one is made for who asks again.
+    assert_served(&ask(&world, "4.0.0", None).await, "3.1.0");
+    world.settle().await;
+    let world = world.another_instance();
+    assert_served(&ask(&world, "4.0.0", None).await, "4.2.0");
+    assert_served(&ask(&world, "3.0.0", None).await, "3.1.0");
+    assert_eq!(world.derivations.transcoded(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_is_remembered_with_the_reason() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    world.derivations.kill_next(1);
+    let path = format!("/v3.1.0/crash.pdb/{GUID}");
+    assert_eq!(held(&world, &path).await, Answer::Nothing);
+    let entry = world
+        .entry("global", CRASH_PE, Kind::MsSymCache(3))
+        .unwrap();
+    let missing = &entry.missing().unwrap().missing;
+    assert_eq!(missing.cause, Cause::Malformed);
+    assert!(missing.detail.contains("on purpose"), "{}", missing.detail);
+    world.pass(Duration::from_secs(30 * 3600)).await;
+    assert_served(&held(&world, &path).await, "3.1.0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pdb_that_comes_after_the_miss_is_transcoded_at_once_for_who_asked() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    assert_eq!(
+        held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await,
+        Answer::Nothing
+    );
+    world.upload("global/crash.pdb", PDB).await;
+    assert_eq!(world.derivations.transcoded(), 1);
+    assert_served(
+        &ask(&world.another_instance(), "3.1.0", None).await,
+        "3.1.0",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_its_owner_removes_is_out_of_every_answer() {
+    let world = World::new();
+    let key = upload(&world, "3.1.0").await;
+    assert_served(&ask(&world, "3.1.0", None).await, "3.1.0");
+    world.remove(&key).await;
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+
+    let world = World::with(transcodes(&["3.1.0"]));
+    world.upload("global/crash.pdb", PDB).await;
+    assert_served(
+        &held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await,
+        "3.1.0",
+    );
+    world.remove("global/crash.pdb").await;
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_scope_is_not_seen() {
+    let world = World::new();
+    let key = format!("acme/symcache/crash.pdb/{GUID}1/crash.pdb-v3.1.0.symcache");
+    let event = world.put(&key, "bytes");
+    world.deliver(&event).await.unwrap();
+    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+    let path = format!("/scope/acme/v3.1.0/crash.pdb/{GUID}");
+    assert_served(&held(&world, &path).await, "3.1.0");
+    let other = format!("/scope/other/v3.1.0/crash.pdb/{GUID}");
+    assert_eq!(held(&world, &other).await, Answer::Nothing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
+    let world = World::new();
+    for (name, body, expected) in [
+        (
+            format!("a.pdb/{GUID}1/b.pdb-v3.1.0.symcache"),
+            "x",
+            "lies under",
+        ),
+        (
+            format!("a.pdb/{GUID}1/a.pdb-v2.0.0.symcache"),
+            "x",
+            "version 2.0.0",
+        ),
+        (format!("a.pdb/{GUID}1/a.pdb-v3.1.0.symcache"), "", "empty"),
+        ("a.symcache".to_owned(), "x", "lies under"),
+    ] {
+        let key = format!("global/symcache/{name}");
+        let event = world.put(&key, body);
+        world.deliver(&event).await.unwrap();
+        match world.upload_item(&key).state {
+            UploadState::Ignored { reason } => assert!(reason.contains(expected), "{reason}"),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    let is_entry =
+        |(_, stored): &(_, symdepot::cache::Stored)| matches!(stored.item, Item::Entry(_));
+    assert!(!world.records.items().iter().any(is_entry));
+}

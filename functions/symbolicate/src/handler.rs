@@ -267,21 +267,11 @@ async fn by_shape(
         .await?;
     tracing::info!(pdb = asked.name, debug_id = %asked.debug_id, version = %asked.version, ?answer, "a SymCache of Microsoft's");
     Ok(match answer {
-        ms_symcache::Answer::File {
-            content_type,
-            bytes,
-            ..
-        } if method == Method::HEAD => {
-            let bytes = bytes.to_string();
-            let headers = [
-                (header::CONTENT_TYPE, content_type),
-                (header::CONTENT_LENGTH, bytes),
-            ];
-            headers.into_response()
+        // Of its length, the gateway says what the body has.
+        ms_symcache::Answer::File { content_type, .. } if method == Method::HEAD => {
+            [(header::CONTENT_TYPE, content_type)].into_response()
         }
-        ms_symcache::Answer::File {
-            url, content_type, ..
-        } => {
+        ms_symcache::Answer::File { url, content_type } => {
             let headers = [
                 (header::CONTENT_TYPE, content_type),
                 (header::LOCATION, url),

@@ -11,8 +11,8 @@ use crate::cache::{
     Ready, Upload, decide,
 };
 use crate::domain::{
-    Candidate, Cause, DifRef, FileType, Location, ModuleId, ObjectId, Quality, Scope, SourceKey,
-    Timestamp,
+    Candidate, Cause, DifRef, FileType, FormatVersion, Location, ModuleId, ObjectId, Quality,
+    Scope, SourceKey, Timestamp,
 };
 use crate::ports::{Consistency, StoreError};
 
@@ -183,6 +183,15 @@ impl Symbolicator {
         Ok(records)
     }
 
+    /// Returns the kinds of Microsoft's SymCaches that are told of: those of the first clients, and those that can be made.
+    fn opaque_kinds(&self) -> Vec<Kind> {
+        let made = self.settings.transcoded.iter().map(|version| version.major);
+        let mut majors: Vec<u16> = made.chain([FormatVersion::FIRST.major]).collect();
+        majors.sort_unstable();
+        majors.dedup();
+        majors.into_iter().map(Kind::MsSymCache).collect()
+    }
+
     /// Reads the entries of modules and what aliases lead to, strongly, in one round.
     async fn explained(
         &self,
@@ -190,9 +199,11 @@ impl Symbolicator {
         modules: &[ModuleKey],
         aliases: &[ItemKey],
     ) -> Result<(Vec<Explained>, Vec<ModuleKey>), StoreError> {
+        let opaque = self.opaque_kinds();
+        let kinds = Kind::ALL.into_iter().chain(opaque.iter().copied());
         let entries: Vec<(&ModuleKey, Kind)> = modules
             .iter()
-            .flat_map(|module| Kind::ALL.map(|kind| (module, kind)))
+            .flat_map(|module| kinds.clone().map(move |kind| (module, kind)))
             .collect();
         let servers: BTreeSet<&SourceKey> = modules
             .iter()
@@ -214,12 +225,14 @@ impl Symbolicator {
                 Some(Item::Entry(entry)) => Some(entry),
                 _ => None,
             };
-            Explained::of(module, kind, entry.as_ref(), &reader, now)
+            // That nobody asked for Microsoft's SymCache says nothing.
+            let is_told = entry.is_some() || !matches!(kind, Kind::MsSymCache(_));
+            is_told.then(|| Explained::of(module, kind, entry.as_ref(), &reader, now))
         };
         let mut records: Vec<Explained> = entries
             .into_iter()
             .zip(items.by_ref())
-            .map(explain)
+            .filter_map(explain)
             .collect();
         let target = |item| match item {
             Some(Item::Alias(alias)) => Some(alias.target),

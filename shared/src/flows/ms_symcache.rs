@@ -54,8 +54,6 @@ pub enum Answer {
         url: String,
         /// What it is, with its version.
         content_type: String,
-        /// Its length in bytes.
-        bytes: u64,
     },
     /// What the client has is as good as what it could have.
     NotModified,
@@ -329,18 +327,37 @@ impl Symbolicator {
         })
     }
 
-    /// Asks for builds, but of sources that are not asked now; tells whether there was any other.
+    /// Asks for builds that are due, but of sources that are not asked now; tells whether there was any other.
+    ///
+    /// What this instance remembers may be seconds old: somebody may have asked since, and been answered. So it looks once more.
     async fn ask_all(
         &self,
         invocation: &Invocation,
         entries: Vec<(&ModuleKey, Kind)>,
         lane: Lane,
     ) -> Result<bool, StoreError> {
+        let keys: Vec<ItemKey> = entries
+            .iter()
+            .map(|(place, kind)| place.entry(*kind))
+            .collect();
+        keys.iter().for_each(|key| self.memory.forget(key));
+        let items = self.load(invocation, &keys).await?;
+        let (reader, now) = (self.settings.reader(), invocation.now());
         let mut is_any = false;
-        for (place, kind) in entries {
-            if self.resting(invocation, place).await?.is_none() {
+        for ((place, kind), item) in entries.into_iter().zip(items) {
+            if self.resting(invocation, place).await?.is_some() {
+                continue;
+            }
+            is_any = true;
+            let entry = match item.as_deref() {
+                Some(Item::Entry(entry)) => Some(entry),
+                _ => None,
+            };
+            if matches!(
+                decide(entry, &reader, now),
+                Decision::Build | Decision::UseOlder(_)
+            ) {
                 self.ask(invocation, place, kind, lane).await?;
-                is_any = true;
             }
         }
         Ok(is_any)
@@ -358,11 +375,7 @@ impl Symbolicator {
             .presign(path, URL_LIFETIME, Some(&content_type))
             .await?;
         self.touch_if_due(invocation, &entry).await;
-        Ok(Answer::File {
-            url,
-            content_type,
-            bytes: ready.blob.bytes,
-        })
+        Ok(Answer::File { url, content_type })
     }
 
     /// Notes that a file is wanted, unless this instance did so just now.

@@ -17,6 +17,7 @@ mod kills;
 mod lanes;
 mod made_up;
 mod memory;
+mod ms_symcache;
 mod readers;
 mod reconcile;
 mod requests;

@@ -52,6 +52,11 @@ impl SymbolServer {
             .variable("ALLOW_PRIVATE_SOURCES", 1)
     }
 
+    /// Returns its address.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Returns how often a path was asked for.
     pub(crate) fn asked_for(&self, path: &str) -> usize {
         let asked = self.asked.lock().unwrap();

@@ -7,9 +7,10 @@ use symdepot::cache::{Item, Kind, UploadState};
 use symdepot::domain::{Cause, FormatVersion};
 use symdepot::flows::Settings;
 use symdepot::flows::ms_symcache::Answer;
-use symdepot_tests::harness::World;
+use symdepot_tests::harness::{World, fixture};
 
 use super::CRASH_PE;
+use super::servers::{at, failure, source};
 
 /// The GUID of pe/x64/crash.pdb, and its age.
 const GUID: &str = "c7d4c24f1fb854084c4c44205044422e";
@@ -87,13 +88,12 @@ async fn a_clients_own_file_is_served_as_it_was_uploaded() {
     let world = world.another_instance();
     let answer = ask(&world, "3.1.0", None).await;
     assert_served(&answer, "3.1.0");
-    let Answer::File { url, bytes, .. } = answer else {
-        panic!()
+    let Answer::File { url, .. } = answer else {
+        panic!("no file")
     };
     let path = url.strip_prefix("memory://blobs/").unwrap();
     let path = path.split('?').next().unwrap();
     assert_eq!(world.caches.peek(path).unwrap(), &b"bytes of 3.1.0"[..]);
-    assert_eq!(bytes, 14);
     assert!(
         url.contains("type=application/vnd.ms-symcache; version=3.1.0"),
         "{url}"
@@ -392,4 +392,64 @@ async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
     let is_entry =
         |(_, stored): &(_, symdepot::cache::Stored)| matches!(stored.item, Item::Entry(_));
     assert!(!world.records.items().iter().any(is_entry));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_copy() {
+    let server = source(
+        "symbol-server",
+        r#", "layout": {"type": "symstore"}, "filters": {"filetypes": ["pe", "pdb"]}"#,
+    );
+    let world = World::with(|settings| {
+        settings.sources = vec![server.into()];
+        transcodes(&["3.1.0"])(settings);
+    });
+    let at = at(&format!(
+        "http://symbols.test/crash.pdb/{}1/crash.pdb",
+        GUID.to_uppercase()
+    ));
+    world.servers.put(&at, fixture(PDB));
+    assert_served(
+        &held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await,
+        "3.1.0",
+    );
+    let asked = world.servers.take_asked();
+    assert_eq!(
+        asked.iter().filter(|asked| **asked == at).count(),
+        1,
+        "{asked:?}"
+    );
+    assert_eq!(
+        world.derivations.derived(),
+        0,
+        "nobody asked for other caches"
+    );
+    // A newer transcoder takes the copy.
+    let world = world.deployed_with(transcodes(&["3.2.0"]));
+    ask(&world, "3.5.0", None).await;
+    world.settle().await;
+    assert_served(
+        &ask(&world.another_instance(), "3.5.0", None).await,
+        "3.2.0",
+    );
+    assert_eq!(world.servers.take_asked(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_no_final_answer() {
+    let server = source("symbol-server", r#", "layout": {"type": "symstore"}"#);
+    let world = World::with(|settings| {
+        settings.sources = vec![server.into()];
+        transcodes(&["3.1.0"])(settings);
+    });
+    let at = at(&format!(
+        "http://symbols.test/crash.pdb/{}1/crash.pdb",
+        GUID.to_uppercase()
+    ));
+    world.servers.fail(&at, failure(Cause::Timeout, None));
+    let path = format!("/v3.1.0/crash.pdb/{GUID}");
+    let answer = held(&world, &path).await;
+    assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
+    let answer = ask(&world, "3.1.0", None).await;
+    assert!(matches!(answer, Answer::Pending(_)), "{answer:?}");
 }

@@ -1,0 +1,435 @@
+//! Microsoft's SymCache protocol, as WPA and TraceProcessor speak it: every rule of it that a function can keep, over HTTP.
+//!
+//! The transcoder is a stand-in; so is what it writes.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use reqwest::{Method, RequestBuilder, StatusCode, redirect};
+use symdepot_tests::stack::{Binaries, Options, checkout, until};
+use uuid::Uuid;
+
+use crate::symbol_server::SymbolServer;
+use crate::{PATIENCE, Running, bytes_of};
+
+const GUID: &str = "ee78a075f42847b888239eed88fa9c34";
+
+/// The GUID of pe/x64/crash.pdb, and its age.
+const CRASH: &str = "c7d4c24f1fb854084c4c44205044422e";
+
+/// A stack with a stand-in that transcodes to version 3.1.0, and a client that follows nothing.
+struct Protocol {
+    running: Running,
+    http: reqwest::Client,
+    tool: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// What was answered.
+struct Answer {
+    status: u16,
+    headers: reqwest::header::HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// Asserts that there is nothing, for good or for now.
+    fn is_nothing(&self, what: &str, retry: bool) {
+        let retry_after = self
+            .header("retry-after")
+            .map(|after| after.parse::<u32>().unwrap());
+        assert_eq!((self.status, retry_after.is_some()), (404, retry), "{what}");
+        assert!(
+            self.body.is_empty(),
+            "{what}: {}",
+            String::from_utf8_lossy(&self.body)
+        );
+    }
+}
+
+impl Protocol {
+    async fn start(settings: impl FnOnce(Options) -> Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tool = folder.path().join("symcachegen");
+        let binaries = Binaries::from_env().unwrap();
+        std::fs::copy(binaries.get("stand-in-symcachegen"), &tool).unwrap();
+        let tool_path = tool.display().to_string();
+        let running = Running::start_with(|options| {
+            let options = options
+                .variable("TRANSCODER_PATH", tool_path)
+                .variable("TRANSCODER_VERSION", "3.1.0");
+            settings(options)
+        });
+        Self {
+            running: running.await,
+            http: reqwest::Client::builder()
+                .no_proxy()
+                .redirect(redirect::Policy::none())
+                .build()
+                .unwrap(),
+            tool,
+            _folder: folder,
+        }
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let gateway = &self.running.client().addresses().gateway;
+        self.http.request(method, format!("{gateway}{path}"))
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Answer {
+        let answer = request.send().await.unwrap();
+        Answer {
+            status: answer.status().as_u16(),
+            headers: answer.headers().clone(),
+            body: answer.bytes().await.unwrap().to_vec(),
+        }
+    }
+
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let request = self.request(Method::GET, path);
+        let add =
+            |request: RequestBuilder, (name, value): &(&str, &str)| request.header(*name, *value);
+        self.send(headers.iter().fold(request, add)).await
+    }
+
+    /// Asks for a file that is there, and follows where the answer leads; returns the bytes.
+    async fn file(&self, path: &str, version: &str) -> Vec<u8> {
+        let answer = self.get(path, &[]).await;
+        let content_type = format!("application/vnd.ms-symcache; version={version}");
+        assert_eq!(answer.status, 302, "{path}");
+        assert_eq!(
+            answer.header("content-type"),
+            Some(content_type.as_str()),
+            "{path}"
+        );
+        let url = answer.header("location").unwrap();
+        let found = self.http.get(url).send().await.unwrap();
+        assert_eq!(found.status(), StatusCode::OK, "{path}");
+        assert_eq!(found.headers()["content-type"], content_type, "{path}");
+        found.bytes().await.unwrap().to_vec()
+    }
+
+    /// Uploads a file of a client's cache.
+    async fn sync(&self, name: &str, id: &str, version: &str) {
+        let key = format!("global/symcache/{name}/{id}/{name}-v{version}.symcache");
+        self.running.upload(&key, format!("{name} {version}")).await;
+        assert_eq!(self.running.state_of(&key).await.0, "applied", "{key}");
+    }
+
+    /// Returns the names of the PDBs that were transcoded.
+    fn transcoded(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.tool.with_extension("log")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+}
+
+fn any() -> String {
+    Uuid::new_v4().simple().to_string()
+}
+
+#[tokio::test]
+async fn a_file_that_is_there_is_handed_to_every_client_that_reads_it() {
+    let protocol = Protocol::start(|options| options).await;
+    protocol
+        .sync("Have.pdb", &format!("{}1", GUID.to_uppercase()), "3.1.0")
+        .await;
+    protocol
+        .sync("have.pdb", &format!("{GUID}a"), "3.1.0")
+        .await;
+    let dashed = Uuid::parse_str(GUID).unwrap().to_string();
+    for path in [
+        format!("/v3.1.0/have.pdb/{GUID}/1"),
+        format!("/v3.1.0/have.pdb/{GUID}"),
+        format!("/v3.1.0/have.pdb/{dashed}/1"),
+        format!("/v3.1.0/have.pdb/{}/1", GUID.to_uppercase()),
+        format!("/v3.1.0/HAVE.PDB/{GUID}/1"),
+        format!("/v3.2.0/have.pdb/{GUID}/1"),
+        format!("/v4.1.0/have.pdb/{GUID}/1"),
+        format!("/v3.0.0/have.pdb/{GUID}/1"),
+        format!("/symcache/v3.1.0/have.pdb/{GUID}/1"),
+        format!("/v3.1.0/have.pdb/{GUID}/10"),
+    ] {
+        let bytes = protocol.file(&path, "3.1.0").await;
+        assert!(
+            bytes.ends_with(b"have.pdb 3.1.0") || bytes.ends_with(b"Have.pdb 3.1.0"),
+            "{path}"
+        );
+    }
+    let head = protocol.request(Method::HEAD, &format!("/v3.1.0/have.pdb/{GUID}/1"));
+    let head = protocol.send(head).await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(
+        head.header("content-type"),
+        Some("application/vnd.ms-symcache; version=3.1.0")
+    );
+    let post = protocol.request(Method::POST, &format!("/v3.1.0/have.pdb/{GUID}/1"));
+    assert_eq!(protocol.send(post).await.status, 405);
+
+    for (by, path) in [
+        ("hexadecimal age", format!("/v3.1.0/have.pdb/{GUID}/a")),
+        ("version 2", format!("/v2.9.9/have.pdb/{GUID}/1")),
+        ("two numbers", format!("/v3.1/have.pdb/{GUID}/1")),
+        ("glued", format!("/v3.1.0/have.pdb/{GUID}1")),
+        ("minor over 255", format!("/v3.256.0/have.pdb/{GUID}/1")),
+        ("a folder", format!("/v3.1.0/..%2Fhave.pdb/{GUID}/1")),
+        (
+            "a folder of Windows",
+            format!("/v3.1.0/..%5Chave.pdb/{GUID}/1"),
+        ),
+        (
+            "a control character",
+            format!("/v3.1.0/have%00.pdb/{GUID}/1"),
+        ),
+    ] {
+        protocol
+            .get(&path, &[("allow-retry-after", "true")])
+            .await
+            .is_nothing(by, false);
+    }
+
+    let present = async |path: &str, headers: &[(&str, &str)]| protocol.get(path, headers).await;
+    let newer = format!("/v3.2.0/have.pdb/{GUID}/1");
+    let is_new = present(&newer, &[("if-version-exceeds", "3.0.0")]).await;
+    assert_eq!(is_new.status, 302);
+    let is_known = present(&newer, &[("if-version-exceeds", "3.1.0")]).await;
+    assert_eq!((is_known.status, is_known.body.len()), (304, 0));
+    for (headers, expected) in [
+        (&[("if-version-exceeds", "3.2.0")][..], "must be less"),
+        (&[("if-version-exceeds", "abc")], "not a valid version"),
+        (&[("if-version-exceeds", "0.9.0")], "unsupported"),
+        (
+            &[
+                ("if-version-exceeds", "3.0.0"),
+                ("if-version-exceeds", "3.1.0"),
+            ],
+            "Only one",
+        ),
+    ] {
+        let bad = present(&newer, headers).await;
+        let text = String::from_utf8_lossy(&bad.body).into_owned();
+        assert!(
+            bad.status == 400 && text.contains(expected),
+            "{headers:?}: {text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_what_nobody_knows_waits_or_asks_again_as_it_says() {
+    let protocol = Protocol::start(|options| options).await;
+    for (version, header, retry) in [
+        ("3.1.0", Some(("allow-retry-after", "true")), true),
+        ("3.1.0", Some(("accept-retry-after", "TRUE")), true),
+        ("3.0.9", Some(("Allow-Retry-After", "True")), true),
+        ("3.1.1", None, true),
+        ("4.0.0", None, true),
+        ("3.1.0", None, false),
+        ("3.1.0", Some(("allow-retry-after", "yes")), false),
+    ] {
+        let path = format!("/v{version}/cold.pdb/{}/1", any());
+        let headers: Vec<_> = header.into_iter().collect();
+        let what = format!("{version} {header:?}");
+        protocol.get(&path, &headers).await.is_nothing(&what, retry);
+        protocol.running.idle().await;
+        // Now it is known, to whoever asks.
+        protocol.get(&path, &[]).await.is_nothing(&what, false);
+    }
+    let path = format!("/v3.2.0/cold.pdb/{}/1", any());
+    let known = protocol
+        .get(&path, &[("if-version-exceeds", "3.1.0")])
+        .await;
+    assert_eq!(known.status, 304, "nothing newer can be made");
+
+    let wanted = protocol.running.client().request(Method::GET, "/wanted");
+    let wanted = protocol
+        .running
+        .client()
+        .send("what is wanted", wanted)
+        .await
+        .unwrap();
+    let names: Vec<&str> = wanted.body["wanted"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|wanted| wanted["pdb"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["cold.pdb"; 7], "{}", wanted.text);
+}
+
+#[tokio::test]
+async fn a_hundred_clients_cost_one_download_and_one_transcoding() {
+    const CLIENTS: usize = 100;
+    let at = format!("/crash.pdb/{}1/crash.pdb", CRASH.to_uppercase());
+    let server = SymbolServer::start([(at.as_str(), bytes_of("pe/x64/crash.pdb"))]).await;
+    let address = server.url().to_owned();
+    let protocol = Protocol::start(|options| {
+        options
+            .variable("SYMBOL_SERVER", address)
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
+            .concurrency(4)
+    })
+    .await;
+    let path = format!("/v3.1.0/crash.pdb/{CRASH}/1");
+    let clients = (0..CLIENTS).map(|number| {
+        // Every other one asks again and again.
+        let headers = [(
+            "allow-retry-after",
+            if number % 2 == 0 { "true" } else { "no" },
+        )];
+        let (protocol, path) = (&protocol, &path);
+        async move {
+            loop {
+                let answer = protocol.get(path, &headers).await;
+                match (answer.status, answer.header("retry-after")) {
+                    (302, _) => return answer,
+                    (404 | 503, Some(_)) => tokio::task::yield_now().await,
+                    (status, _) => panic!("{status} {}", String::from_utf8_lossy(&answer.body)),
+                }
+            }
+        }
+    });
+    futures::future::join_all(clients).await;
+    assert_eq!(server.asked_for(&at), 1);
+    assert_eq!(protocol.transcoded(), ["crash.pdb"]);
+    let bytes = protocol.file(&path, "3.1.0").await;
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(
+        text.starts_with("stands for the SymCache of crash.pdb c7d4c24f-"),
+        "{text}"
+    );
+
+    // Ready: one read cold, and nothing warm.
+    let client = protocol.running.client();
+    protocol.running.idle().await;
+    for expected in [1, 0] {
+        if expected == 1 {
+            client.end_functions().await.unwrap();
+        }
+        client.clear_stats().await.unwrap();
+        assert_eq!(protocol.get(&path, &[]).await.status, 302);
+        let stats = client.stats().await.unwrap();
+        assert_eq!(stats.aws_calls(), expected, "{stats:#?}");
+        assert_eq!(stats.calls("dynamodb", "BatchGetItem"), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_transcoder_that_fails_ends_in_a_placeholder_and_the_function_lives() {
+    let protocol = Protocol::start(|options| options.variable("TRANSCODER_SECONDS", 2)).await;
+    for (name, expected) in [
+        ("hangs", "did not end within 2 s"),
+        ("aborts", "killed by signal 6"),
+        ("fails", "ended with 3: it is one of those"),
+        ("idles", "wrote nothing"),
+    ] {
+        let id = Uuid::new_v4();
+        let pdb = with_guid(&bytes_of("pe/x64/crash.pdb"), id);
+        protocol
+            .running
+            .upload(&format!("global/{name}.pdb"), pdb)
+            .await;
+        let path = format!("/v3.1.0/{name}.pdb/{}/1", id.simple());
+        protocol.get(&path, &[]).await.is_nothing(name, false);
+        let query = format!("/explain?debug_id={id}-1");
+        let explain = protocol.running.client().request(Method::GET, &query);
+        let explained = protocol
+            .running
+            .client()
+            .send("why", explain)
+            .await
+            .unwrap();
+        assert!(
+            explained.text.contains(expected),
+            "{name}: {}",
+            explained.text
+        );
+    }
+    let id = Uuid::new_v4();
+    let pdb = with_guid(&bytes_of("pe/x64/crash.pdb"), id);
+    protocol.running.upload("global/good.pdb", pdb).await;
+    protocol
+        .file(&format!("/v3.1.0/good.pdb/{}/1", id.simple()), "3.1.0")
+        .await;
+}
+
+/// Returns a PDB with another GUID: it stands in the PDB stream as the linker wrote it.
+fn with_guid(pdb: &[u8], id: Uuid) -> Vec<u8> {
+    let old = Uuid::parse_str(CRASH).unwrap().to_bytes_le();
+    let mut pdb = pdb.to_vec();
+    let places: Vec<usize> = (0..pdb.len() - old.len())
+        .filter(|at| pdb[*at..].starts_with(&old))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        pdb[at..at + old.len()].copy_from_slice(&id.to_bytes_le());
+    }
+    pdb
+}
+
+/// The example in the documentation, with the stand-in for the tool.
+#[tokio::test]
+async fn what_is_wanted_is_worked_off_as_the_documentation_shows() {
+    let protocol = Protocol::start(|options| {
+        options
+            .variable("TRANSCODER_VERSION", "none")
+            .variable("TRANSCODER_PATH", "none")
+    })
+    .await;
+    let id = Uuid::new_v4();
+    let path = format!("/v3.1.0/lost.pdb/{}/1", id.simple());
+    protocol
+        .get(&path, &[])
+        .await
+        .is_nothing("nobody has it", false);
+    let symbols = tempfile::tempdir().unwrap();
+    let folder = symbols
+        .path()
+        .join("lost.pdb")
+        .join(format!("{}1", id.simple().to_string().to_uppercase()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(
+        folder.join("lost.pdb"),
+        with_guid(&bytes_of("pe/x64/crash.pdb"), id),
+    )
+    .unwrap();
+    for program in ["python3", "aws"] {
+        let there = Command::new(program).arg("--version").output();
+        if !there.is_ok_and(|output| output.status.success()) {
+            println!("not worked off: {program} is not on this machine");
+            return;
+        }
+    }
+    let addresses = protocol.running.client().addresses();
+    let output = Command::new("python3")
+        .arg(checkout().join("docs/examples/work_off_wanted.py"))
+        .env("SYMDEPOT", &addresses.gateway)
+        .env("SYMBOLS", symbols.path())
+        .env("SYMCACHEGEN", &protocol.tool)
+        .env(
+            "UPLOADS",
+            format!("s3://{}/global/symcache", addresses.uploads()),
+        )
+        .env("AWS_ENDPOINT_URL", &addresses.s3)
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .env("AWS_DEFAULT_REGION", "us-east-1")
+        .env("NO_PROXY", "127.0.0.1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    println!("{said}{}", String::from_utf8_lossy(&output.stdout));
+    protocol.running.idle().await;
+    // That there was nothing is believed for two seconds.
+    let served = async || {
+        let answer = protocol.get(&path, &[]).await;
+        (answer.status == 302).then_some(())
+    };
+    until("the file", PATIENCE, served).await.unwrap();
+}

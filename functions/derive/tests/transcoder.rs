@@ -3,10 +3,14 @@
 //! The tools here are stand-ins: shell scripts that keep to what `symcachegen.exe` does, or plainly do not.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests make tools, and look at what they leave"
+)]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use symdepot::adapters::parser::transcoder::{Transcoder, Transcoders};
@@ -15,6 +19,7 @@ use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::Transcoding;
 use symdepot::domain::{Cause, Missing};
 use symdepot::ports::{Deriver, ParseError};
+use tokio::time::Instant;
 
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,

@@ -31,6 +31,9 @@ pub enum Formulae {
     /// Microsoft's symbol server, with two tiers of directories.
     #[serde(rename = "symstore_index2")]
     SymstoreIndex2,
+    /// A server as Microsoft's clients ask one: its paths are those of [`Formulae::Symstore`], in two tiers where it says so, and where
+    /// a file is not there, something may lead to it.
+    Symsrv,
     /// Microsoft's simple symbol query protocol.
     Ssqp,
     /// elfutils' server of debug files.
@@ -51,6 +54,9 @@ pub enum Casing {
     /// ASCII letters become capital.
     Uppercase,
 }
+
+/// What stands where a server knows of a file, and does not have it.
+const POINTER: &str = "file.ptr";
 
 /// The longest file name that becomes part of a path, in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -97,39 +103,43 @@ impl SourceLayout {
             Casing::Lowercase => path.to_ascii_lowercase(),
             Casing::Uppercase => path.to_ascii_uppercase(),
         };
-        let compressed = matches!(
+        let mut paths = vec![path];
+        if matches!(
             file_type,
             FileType::Pdb | FileType::Pe | FileType::PortablePdb
-        )
-        .then(|| {
-            let last = path.chars().next_back()?;
-            Some(format!("{}_", &path[..path.len() - last.len_utf8()]))
-        })
-        .flatten();
-        std::iter::once(path).chain(compressed).collect()
+        ) && let Some((folder, file)) = paths[0].rsplit_once('/')
+        {
+            let mut letters = file.chars();
+            letters.next_back();
+            let compressed = format!("{folder}/{}_", letters.as_str());
+            let pointer = format!("{folder}/{POINTER}");
+            paths.push(compressed);
+            paths.extend((self.formulae == Formulae::Symsrv).then_some(pointer));
+        }
+        paths
     }
 
     fn path(&self, file_type: FileType, module: &ObjectId) -> Option<String> {
         match self.formulae {
             Formulae::Native => native(file_type, module),
-            Formulae::Symstore => symstore(file_type, module, Spelling::AsGiven),
-            Formulae::SymstoreIndex2 => {
-                let path = symstore(file_type, module, Spelling::AsGiven)?;
-                let mut letters = path.chars();
-                let first = letters.next()?;
-                let tier: String = match letters.next() {
-                    Some(second) if !matches!(second, '/' | '.') => {
-                        [first, second].iter().collect()
-                    }
-                    _ => first.to_string(),
-                };
-                Some(format!("{tier}/{path}"))
-            }
+            Formulae::Symstore | Formulae::Symsrv => symstore(file_type, module, Spelling::AsGiven),
+            Formulae::SymstoreIndex2 => two_tiers(&symstore(file_type, module, Spelling::AsGiven)?),
             Formulae::Ssqp => symstore(file_type, module, Spelling::Ssqp),
             Formulae::Debuginfod => debuginfod(file_type, module),
             Formulae::Unified => unified(file_type, module),
         }
     }
+}
+
+/// Returns the path in a folder that is called after its first two letters, or the first where the name is over then.
+pub fn two_tiers(path: &str) -> Option<String> {
+    let mut letters = path.chars();
+    let first = letters.next()?;
+    let tier: String = match letters.next() {
+        Some(second) if !matches!(second, '/' | '.') => [first, second].iter().collect(),
+        _ => first.to_string(),
+    };
+    Some(format!("{tier}/{path}"))
 }
 
 /// Whether names and ids keep their letters.
@@ -453,6 +463,15 @@ mod tests {
                 "Crash.exe/5AB38077a9000/Crash.ex_"
             ]
         );
+        assert_eq!(
+            pe(Symsrv, Pe),
+            [
+                "Crash.exe/5AB38077a9000/Crash.exe",
+                "Crash.exe/5AB38077a9000/Crash.ex_",
+                "Crash.exe/5AB38077a9000/file.ptr"
+            ]
+        );
+        assert_eq!(elf(Symsrv, ElfCode), elf(Symstore, ElfCode));
         assert_eq!(
             pe(SymstoreIndex2, Pe)[0],
             "Cr/Crash.exe/5AB38077a9000/Crash.exe"

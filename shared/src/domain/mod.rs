@@ -19,7 +19,7 @@ pub use candidate::{Candidate, Download};
 pub use features::{Features, Purpose, Quality, Rank};
 pub use file_type::{FileType, ObjectType};
 pub use inspection::{Inspection, ObjectMeta};
-pub use layout::{Casing, Formulae, SourceLayout};
+pub use layout::{Casing, Formulae, SourceLayout, two_tiers};
 pub use missing::{Cause, Missing};
 pub use ms_symcache::{FormatVersion, InvalidFormatVersion, MsSymCacheName};
 pub use object_id::{ModuleId, ObjectId};

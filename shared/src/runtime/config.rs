@@ -286,7 +286,7 @@ impl Reader<'_> {
                 "type": "http",
                 "id": "symbol-server",
                 "url": address,
-                "layout": {"type": "symstore"},
+                "layout": {"type": "symsrv"},
                 "filters": {"filetypes": ["pe", "pdb"]},
             });
             match serde_json::from_value(definition) {

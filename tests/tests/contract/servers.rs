@@ -166,3 +166,102 @@ async fn a_server_that_is_not_there_is_a_failure_of_the_source() {
     let fetched = fetch_from(&HttpServers::new(true), "http://nowhere.invalid").await;
     assert_eq!(fetched.unwrap_err().missing.cause, Cause::DownloadFailed);
 }
+
+/// A source that is asked as Microsoft's clients do.
+fn symsrv(url: &str) -> HttpSource {
+    let json = format!(
+        r#"{{"type": "http", "id": "a", "url": "{url}/s", "layout": {{"type": "symsrv"}},
+            "headers": {{"authorization": "{SECRET}"}}}}"#
+    );
+    serde_json::from_str(&json).unwrap()
+}
+
+async fn fetch_symsrv(
+    servers: &HttpServers,
+    url: &str,
+    file: &str,
+) -> Result<Vec<u8>, ServerFailure> {
+    let location = Location::new(format!("{url}/s/app.pdb/1/{file}"));
+    let download = servers.get(&symsrv(url), &location).await?;
+    let pieces: Vec<_> = download.body.try_collect().await?;
+    Ok(pieces.concat())
+}
+
+fn first_lines(asked: Vec<crate::script::Request>) -> Vec<String> {
+    let line = |request: crate::script::Request| request.head.lines().next().unwrap().to_owned();
+    asked.into_iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn a_server_says_once_whether_it_has_two_tiers_of_folders() {
+    let absent = answer("404 Not Found", "", 0, "");
+    let file = || answer("200 OK", "", 4, "file");
+    for (index2, tier) in [(absent.clone(), ""), (file(), "ap/")] {
+        let script = Script::play(vec![index2, file(), absent.clone()]).await;
+        let servers = HttpServers::new(true);
+        let found = fetch_symsrv(&servers, &script.url, "app.pdb").await;
+        assert_eq!(found.unwrap(), b"file");
+        let found = fetch_symsrv(&servers, &script.url, "app.pd_").await;
+        assert_eq!(found.unwrap_err().missing.cause, Cause::NotFound);
+        assert_eq!(
+            first_lines(script.asked().await),
+            [
+                "get /s/index2.txt http/1.1".to_owned(),
+                format!("get /s/{tier}app.pdb/1/app.pdb http/1.1"),
+                format!("get /s/{tier}app.pdb/1/app.pd_ http/1.1"),
+            ]
+        );
+    }
+    // A server that fails has said nothing of its folders, nor of the file.
+    let script = Script::play(vec![answer("500 Oh", "", 0, ""); 3]).await;
+    let failed = fetch_symsrv(&HttpServers::new(true), &script.url, "app.pdb").await;
+    assert_eq!(failed.unwrap_err().missing.cause, Cause::DownloadFailed);
+}
+
+#[tokio::test]
+async fn a_pointer_is_followed_and_credentials_stay_behind() {
+    let elsewhere = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
+    let pointer = format!("PATH:{}/kept/app.pdb\r\n", elsewhere.url);
+    let absent = answer("404 Not Found", "", 0, "");
+    let to = answer(
+        "200 OK",
+        "content-type: text/plain\r\n",
+        pointer.len(),
+        &pointer,
+    );
+    let script = Script::play(vec![absent, to]).await;
+    let found = fetch_symsrv(&HttpServers::new(true), &script.url, "file.ptr").await;
+    assert_eq!(found.unwrap(), b"file");
+    let asked = script.asked().await;
+    assert!(asked[1].head.contains(SECRET), "{asked:?}");
+    let head = &elsewhere.asked().await[0].head;
+    assert!(head.starts_with("get /kept/app.pdb "), "{head}");
+    assert!(!head.contains("opensesame"), "{head}");
+}
+
+#[tokio::test]
+async fn a_pointer_that_leads_nowhere_says_why() {
+    let endless = "x".repeat(20_000);
+    for (text, cause, said) in [
+        ("MSG: not kept", Cause::NotFound, "not kept"),
+        (
+            "PATH:\\\\server\\share\\app.pdb",
+            Cause::NotFound,
+            "cannot be read from here",
+        ),
+        (
+            "PATH:file:///etc/passwd",
+            Cause::NotFound,
+            "cannot be read from here",
+        ),
+        ("", Cause::Malformed, "nothing that can be read"),
+        (endless.as_str(), Cause::Malformed, "more than 16384 bytes"),
+    ] {
+        let absent = answer("404 Not Found", "", 0, "");
+        let script = Script::play(vec![absent, answer("200 OK", "", text.len(), text)]).await;
+        let failed = fetch_symsrv(&HttpServers::new(true), &script.url, "file.ptr").await;
+        let missing = failed.unwrap_err().missing;
+        assert_eq!(missing.cause, cause, "{missing:?}");
+        assert!(missing.detail.contains(said), "{missing:?}");
+    }
+}

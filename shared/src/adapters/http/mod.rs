@@ -11,6 +11,7 @@
 
 mod address;
 mod status;
+mod symsrv;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use reqwest::header::{
 };
 use reqwest::{Response, Url, redirect};
 
+use self::symsrv::Tiers;
 use crate::adapters::backoff::pause;
 use crate::domain::{Cause, HttpSource, Location, Missing};
 use crate::ports::{Download, ServerFailure, SymbolServers};
@@ -51,6 +53,7 @@ pub struct HttpServers {
     /// Built when it is needed first: it takes time to read the root certificates, and a machine may have none.
     client: OnceLock<reqwest::Client>,
     allow_private: bool,
+    tiers: Tiers,
 }
 
 impl HttpServers {
@@ -60,6 +63,7 @@ impl HttpServers {
         Self {
             client: OnceLock::new(),
             allow_private,
+            tiers: Tiers::default(),
         }
     }
 
@@ -85,10 +89,39 @@ impl HttpServers {
         Ok(self.client.get_or_init(|| client))
     }
 
-    /// Puts a question once, and follows where the answer leads.
-    async fn ask(&self, source: &HttpSource, location: &Location) -> Result<Response, Refusal> {
-        let begin = Url::parse(location.as_str())
+    /// Puts a question once, in the way of the source.
+    async fn find(&self, source: &HttpSource, location: &Location) -> Result<Response, Refusal> {
+        let mut url = Url::parse(location.as_str())
             .map_err(|error| Refusal::forever(format!("{location} is not an address: {error}")))?;
+        if !symsrv::is_asked_so(source) {
+            return self.ask(source, &url).await;
+        }
+        let index2 = async {
+            match self.ask(source, &symsrv::index2(source)).await {
+                Ok(_) => Ok(true),
+                Err(refusal) if refusal.missing.cause == Cause::NotFound => Ok(false),
+                Err(refusal) => Err(refusal),
+            }
+        };
+        if self.tiers.has_two(source, index2).await? {
+            url = symsrv::in_two_tiers(source, &url);
+        }
+        let found = self.ask(source, &url).await?;
+        if !symsrv::is_pointer(location) {
+            return Ok(found);
+        }
+        let text = short_text(found, symsrv::MAX_POINTER_BYTES).await?;
+        match symsrv::lead(&text, &url) {
+            Ok(to) => self.ask(source, &to).await,
+            Err((cause, detail)) => Err(Refusal {
+                missing: Missing::new(cause, detail),
+                retry: Retry::Never,
+            }),
+        }
+    }
+
+    /// Puts a question once, and follows where the answer leads. What the source is sent as its headers, nobody else is.
+    async fn ask(&self, source: &HttpSource, begin: &Url) -> Result<Response, Refusal> {
         let mut url = begin.clone();
         for _ in 0..=MAX_REDIRECTS {
             self.check(&url)?;
@@ -96,7 +129,7 @@ impl HttpServers {
             // What is compressed on the way is longer than it says it is.
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-            if url.origin() == begin.origin() {
+            if url.origin() == source.url.origin() {
                 headers.extend(source.headers.iter().filter_map(|(name, value)| {
                     Some((
                         name.parse::<HeaderName>().ok()?,
@@ -153,7 +186,7 @@ impl SymbolServers for HttpServers {
     ) -> Result<Download, ServerFailure> {
         let mut attempts = 0;
         loop {
-            let refusal = match self.ask(source, location).await {
+            let refusal = match self.find(source, location).await {
                 Ok(response) => return Ok(download(response, location)),
                 Err(refusal) => refusal,
             };
@@ -239,6 +272,23 @@ fn private(host: &str) -> String {
     format!(
         "{host} is in a private network, where sources may not be; the operator can set ALLOW_PRIVATE_SOURCES=1"
     )
+}
+
+/// Reads an answer that is to be short.
+async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusal> {
+    let url = answer.url().clone();
+    let mut text = Vec::new();
+    while let Some(bytes) = answer.chunk().await.map_err(|error| failed(&url, &error))? {
+        text.extend_from_slice(&bytes);
+        if text.len() > limit {
+            let detail = format!("{url} has more than {limit} bytes");
+            return Err(Refusal {
+                missing: Missing::malformed(detail),
+                retry: Retry::Never,
+            });
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Turns a good answer into a download.

@@ -554,7 +554,7 @@ impl Builder {
             }
             for at in to_transcode {
                 let kind = wanted[at].lease.kind;
-                let transcoding = transcoding(dif, object, kind, &self.settings.transcoded);
+                let transcoding = transcoding(module, dif, object, kind, &self.settings.transcoded);
                 let transcoded = open.parser.transcode(object.index, &transcoding).await;
                 let transcoded = transcoded.map_err(fetch::from_parse)?;
                 made.push((at, transcoded.map(|bytes| opaque(kind, bytes))));
@@ -816,6 +816,7 @@ fn opaque(kind: Kind, bytes: Bytes) -> Derived {
 
 /// Returns what a transcoder is told of a PDB.
 fn transcoding(
+    module: &ModuleKey,
     dif: &Dif,
     object: &ObjectMeta,
     kind: Kind,
@@ -823,8 +824,12 @@ fn transcoding(
 ) -> Transcoding {
     let version = dif.version_for(kind, transcoded);
     let version = version.unwrap_or_else(|| current_version(kind));
+    // Of a server, it is called as it was sought first: where it was found may be called otherwise.
+    let sought = module.sought();
+    let first = sought.as_ref().and_then(|sought| sought.locations.first());
+    let location = first.map_or(&dif.dif.location, |(_, location)| location);
     Transcoding {
-        pdb: pdb_name(&dif.dif.location.file_name()),
+        pdb: pdb_name(&location.file_name()),
         debug_id: object.debug_id.unwrap_or_default(),
         version: FormatVersion::from_u32(version),
     }

@@ -1,0 +1,208 @@
+//! What Microsoft's clients ask a symbol server beside the file itself: whether it has two tiers of folders, and where a file is that it
+//! does not have itself.
+//!
+//! - A server with an `index2.txt` in its root has each folder in another one, which is called after its first two letters.
+//! - `file.ptr` stands where the file would: `PATH:` and an address, or `MSG:` and why there is none. An old one is the path alone.
+//!   Only addresses of the web can be followed from here: of a path on somebody's network we say what it is.
+//!
+//! Sources: Microsoft's documentation of symbol servers, "Using SymSrv" and "SymStore"; what its clients ask, as their logs show it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use reqwest::Url;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::domain::{Cause, Formulae, HttpSource, Location, two_tiers};
+
+/// How long it is believed whether a server has two tiers.
+const BELIEVED: Duration = Duration::from_secs(3600);
+
+/// The longest pointer that is read, in bytes: far beyond the longest path.
+pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
+
+/// Which servers have two tiers of folders, as far as they were asked.
+#[derive(Debug, Default)]
+pub(super) struct Tiers {
+    known: Mutex<HashMap<Url, (bool, Instant)>>,
+}
+
+impl Tiers {
+    /// Tells whether a server has two tiers; asks it by `ask` where that is not known. One asks, and the others wait for it.
+    pub(super) async fn has_two<E>(
+        &self,
+        source: &HttpSource,
+        ask: impl Future<Output = Result<bool, E>>,
+    ) -> Result<bool, E> {
+        let mut known = self.known.lock().await;
+        if let Some((has_two, at)) = known.get(&source.url)
+            && at.elapsed() < BELIEVED
+        {
+            return Ok(*has_two);
+        }
+        let has_two = ask.await?;
+        known.insert(source.url.clone(), (has_two, Instant::now()));
+        Ok(has_two)
+    }
+}
+
+/// Tells whether a server is asked as Microsoft's clients do.
+pub(super) fn is_asked_so(source: &HttpSource) -> bool {
+    source.layout.formulae == Formulae::Symsrv
+}
+
+/// Returns where a server would have the sign that it has two tiers.
+pub(super) fn index2(source: &HttpSource) -> Url {
+    below(source, "index2.txt")
+}
+
+/// Returns where a file is in two tiers that would be at this address in one.
+pub(super) fn in_two_tiers(source: &HttpSource, url: &Url) -> Url {
+    let base = below(source, "");
+    match url.path().strip_prefix(base.path()).and_then(two_tiers) {
+        Some(path) => below(source, &path),
+        None => url.clone(),
+    }
+}
+
+/// Returns the address of a path, encoded, below that of a source.
+fn below(source: &HttpSource, path: &str) -> Url {
+    let mut url = source.url.clone();
+    let base = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&format!("{base}/{path}"));
+    url
+}
+
+/// Tells whether there is a pointer at a location, not a file.
+pub(super) fn is_pointer(location: &Location) -> bool {
+    location.as_str().ends_with("/file.ptr")
+}
+
+/// Reads where a pointer leads; else why there is no file, and whether that is said of the file or of the pointer.
+pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let host = url.host_str().unwrap_or_default();
+    let begins = |word: &str| {
+        let head = text.get(..word.len())?;
+        head.eq_ignore_ascii_case(word)
+            .then(|| text[word.len()..].trim())
+    };
+    if let Some(message) = begins("MSG:") {
+        return Err((
+            Cause::NotFound,
+            format!("{host} has no such file: {message}"),
+        ));
+    }
+    let path = begins("PATH:").unwrap_or(text);
+    match Url::parse(path) {
+        Ok(to) if matches!(to.scheme(), "http" | "https") && to.host().is_some() => Ok(to),
+        _ if path.is_empty() || path.contains(char::is_control) => Err((
+            Cause::Malformed,
+            format!("the file.ptr of {host} says nothing that can be read"),
+        )),
+        _ => Err((
+            Cause::NotFound,
+            format!("{host} has the file at {path}, which cannot be read from here"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(url: &str) -> HttpSource {
+        let json = format!(
+            r#"{{"type": "http", "id": "a", "url": "{url}", "layout": {{"type": "symsrv"}}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn two_tiers_are_below_where_the_paths_begin() {
+        for (base, at, expected) in [
+            (
+                "http://x.test",
+                "http://x.test/app.pdb/1/app.pdb",
+                "http://x.test/ap/app.pdb/1/app.pdb",
+            ),
+            (
+                "http://x.test/s/",
+                "http://x.test/s/app.pdb/1/file.ptr",
+                "http://x.test/s/ap/app.pdb/1/file.ptr",
+            ),
+            (
+                "http://x.test/s",
+                "http://x.test/s/a.pdb/1/a.pdb",
+                "http://x.test/s/a/a.pdb/1/a.pdb",
+            ),
+            (
+                "http://x.test/",
+                "http://x.test/my%20app.pdb/1/my%20app.pdb",
+                "http://x.test/my/my%20app.pdb/1/my%20app.pdb",
+            ),
+        ] {
+            let url = in_two_tiers(&source(base), &Url::parse(at).unwrap());
+            assert_eq!(url.as_str(), expected);
+        }
+        assert_eq!(
+            index2(&source("http://x.test/s")).as_str(),
+            "http://x.test/s/index2.txt"
+        );
+    }
+
+    #[test]
+    fn a_pointer_leads_on_or_says_why_not() {
+        let here = Url::parse("http://x.test/a.pdb/1/file.ptr").unwrap();
+        let good = |text: &str| lead(text, &here).map(String::from);
+        for text in [
+            "PATH:http://y.test/a.pdb",
+            "path: http://y.test/a.pdb\r\n",
+            "\u{feff}http://y.test/a.pdb",
+        ] {
+            assert_eq!(good(text), Ok("http://y.test/a.pdb".to_owned()), "{text:?}");
+        }
+        for (text, cause, said) in [
+            (
+                "MSG: removed by policy",
+                Cause::NotFound,
+                "removed by policy",
+            ),
+            (
+                "PATH:\\\\server\\share\\a.pdb",
+                Cause::NotFound,
+                "\\\\server\\share\\a.pdb",
+            ),
+            (
+                "C:\\symbols\\a.pdb",
+                Cause::NotFound,
+                "cannot be read from here",
+            ),
+            (
+                "PATH:file:///etc/passwd",
+                Cause::NotFound,
+                "cannot be read from here",
+            ),
+            ("", Cause::Malformed, "nothing"),
+            ("PATH:", Cause::Malformed, "nothing"),
+            ("a\nb", Cause::Malformed, "nothing"),
+        ] {
+            let (found, detail) = lead(text, &here).unwrap_err();
+            assert_eq!(found, cause, "{text:?}");
+            assert!(detail.contains(said), "{text:?}: {detail}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_asked_for_its_tiers_once_an_hour_and_again_where_it_failed() {
+        let tiers = Tiers::default();
+        let source = source("http://x.test");
+        let ask = async |answer: Result<bool, ()>| tiers.has_two(&source, async { answer }).await;
+        assert_eq!(ask(Err(())).await, Err(()));
+        assert_eq!(ask(Ok(true)).await, Ok(true));
+        assert_eq!(ask(Ok(false)).await, Ok(true));
+        tokio::time::advance(BELIEVED).await;
+        assert_eq!(ask(Ok(false)).await, Ok(false));
+    }
+}

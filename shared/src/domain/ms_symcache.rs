@@ -165,7 +165,7 @@ fn id_with_age(text: &str) -> Option<DebugId> {
     let (guid, age) = text.split_at_checked(GUID_DIGITS)?;
     let guid = uuid::Uuid::try_parse(guid).ok()?;
     let age = u32::from_str_radix(age, 16).ok()?;
-    Some(DebugId::from_parts(guid, age)).filter(|id| !id.is_nil())
+    (!guid.is_nil()).then(|| DebugId::from_parts(guid, age))
 }
 
 #[cfg(test)]

@@ -114,7 +114,10 @@ impl Config {
         };
         let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
         let source_secret = env.text("REQUEST_SOURCES_SECRET");
-        let transcoders = env.transcoders("TRANSCODER_PATH", "TRANSCODER_VERSION");
+        let symbol_server = env.text("SYMBOL_SERVER");
+        let paths = env.list("TRANSCODER_PATH");
+        let versions = env.list("TRANSCODER_VERSION");
+        let transcoders = env.transcoders(paths, versions);
         let config = Self {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
@@ -146,7 +149,7 @@ impl Config {
                 parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
                 request_lifetime: env.seconds("REQUEST_LIFETIME"),
                 orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
-                sources: env.sources("SOURCES", "SYMBOL_SERVER"),
+                sources: env.sources("SOURCES", &symbol_server),
                 transcoded: transcoders.iter().map(|tool| tool.version).collect(),
                 request_sources: env.source_secret(allows_definitions, &source_secret),
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
@@ -223,15 +226,12 @@ impl Reader<'_> {
         secret
     }
 
-    /// Reads lists of one length, whose texts are apart by commas; `none` is none.
-    fn transcoders(&mut self, path: &'static str, version: &'static str) -> Vec<Transcoder> {
-        let (paths, versions) = (self.list(path), self.list(version));
+    /// Returns the tools at these paths, of which each makes one of the versions.
+    fn transcoders(&mut self, paths: Vec<String>, versions: Vec<String>) -> Vec<Transcoder> {
+        let version = "TRANSCODER_VERSION";
         if paths.len() != versions.len() {
-            let problem = format!(
-                "has {} versions for the {} of {path}",
-                versions.len(),
-                paths.len()
-            );
+            let (paths, versions) = (paths.len(), versions.len());
+            let problem = format!("has {versions} versions for the {paths} of TRANSCODER_PATH");
             self.problems.push((version, problem));
         }
         let mut tools: Vec<Transcoder> = Vec::new();
@@ -260,6 +260,7 @@ impl Reader<'_> {
         tools
     }
 
+    /// Reads texts with commas between them; `none` is none.
     fn list(&mut self, name: &'static str) -> Vec<String> {
         let text = self.text(name);
         let texts = text.split(',').map(str::trim);
@@ -268,7 +269,7 @@ impl Reader<'_> {
     }
 
     /// Reads the list of sources, and the one that is given by its address alone.
-    fn sources(&mut self, name: &'static str, symbol_server: &'static str) -> Vec<Server> {
+    fn sources(&mut self, name: &'static str, address: &str) -> Vec<Server> {
         let text = self.text(name);
         let mut json = serde_json::Deserializer::from_str(&text);
         let mut sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
@@ -280,8 +281,7 @@ impl Reader<'_> {
                 Vec::new()
             }
         };
-        let address = self.text(symbol_server);
-        if !matches!(address.as_str(), "" | NONE) {
+        if !matches!(address, "" | NONE) {
             let definition = json!({
                 "type": "http",
                 "id": "symbol-server",
@@ -291,7 +291,7 @@ impl Reader<'_> {
             });
             match serde_json::from_value(definition) {
                 Ok(source) => sources.push(source),
-                Err(error) => self.problems.push((symbol_server, error.to_string())),
+                Err(error) => self.problems.push(("SYMBOL_SERVER", error.to_string())),
             }
         }
         let ids: Vec<&str> = sources.iter().map(|source| source.id.as_str()).collect();
@@ -341,7 +341,8 @@ mod tests {
                 env: &env,
                 problems: Vec::new(),
             };
-            let tools = reader.transcoders("P", "V");
+            let (paths, versions) = (reader.list("P"), reader.list("V"));
+            let tools = reader.transcoders(paths, versions);
             let tools = tools
                 .iter()
                 .map(|tool| format!("{}@{}", tool.path.display(), tool.version));
@@ -364,7 +365,7 @@ mod tests {
                 "{problems:?}"
             );
         };
-        bad("/a", "none", "has 0 versions for the 1 of P");
+        bad("/a", "none", "has 0 versions for the 1 of TRANSCODER_PATH");
         bad("/a,/b", "3.1.0,3.2.0", "two versions of major version 3");
         bad("/a", "3.1", "is not a version");
         bad("/a", "2.9.0", "below 3.0.0");
@@ -373,12 +374,12 @@ mod tests {
     #[test]
     fn a_symbol_server_may_be_given_by_its_address_alone() {
         let read = |address: &str| {
-            let env = RawEnv::from([("S", "[]"), ("A", address)]);
+            let env = RawEnv::from([("S", "[]")]);
             let mut reader = Reader {
                 env: &env,
                 problems: Vec::new(),
             };
-            let sources = reader.sources("S", "A");
+            let sources = reader.sources("S", address);
             (sources.len(), reader.problems.len())
         };
         assert_eq!(read("none"), (0, 0));

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use reqwest::Method;
 use serde_json::Value;
 
 use super::program::Program;
 use super::report::{Report, Row, milliseconds};
-use super::{Arguments, BenchError, agreement, percentile, say};
+use super::{Arguments, BenchError, PATIENCE, agreement, percentile, say};
 use crate::stack::{Client, LocalStack};
 
 /// Frames of a request.
@@ -101,6 +102,58 @@ pub async fn measure(
         )
         .target("0", calls == 0),
     );
+    Ok(())
+}
+
+/// Measures requests for one of Microsoft's SymCaches, that is there, as one client sends them.
+///
+/// # Errors
+/// It is not served.
+pub async fn ms_symcache(
+    stack: &LocalStack,
+    requests: usize,
+    report: &mut Report,
+) -> Result<(), BenchError> {
+    let client = stack.client();
+    let id = "ee78a075f42847b888239eed88fa9c34";
+    let key = format!("global/symcache/bench.pdb/{id}1/bench.pdb-v3.1.0.symcache");
+    client
+        .upload(&key, b"stands for a SymCache".to_vec())
+        .await?;
+    client.idle(PATIENCE).await?;
+    client.end_functions().await?;
+    let path = format!("/v3.1.0/bench.pdb/{id}/1");
+    // The redirect leads to S3, which is not ours to measure: of a file that the client has, it is told so.
+    let ask = async || {
+        let request = client.request(Method::GET, &path.replace("3.1.0", "3.2.0"));
+        let request = request.header("if-version-exceeds", "3.1.0");
+        let began = Instant::now();
+        let reply = client.send("a SymCache of Microsoft's", request).await?;
+        let took = began.elapsed().as_secs_f64() * 1000.0;
+        match reply.status {
+            304 => Ok(took),
+            status => Err(BenchError::Answer {
+                what: "a request for a SymCache of Microsoft's",
+                found: format!("{status} {}", reply.text),
+            }),
+        }
+    };
+    ask().await?;
+    client.clear_stats().await?;
+    let mut warm = Vec::new();
+    for _ in 0..requests.max(1) {
+        warm.push(ask().await?);
+    }
+    let group = "Requests for one of Microsoft's SymCaches";
+    let p50 = percentile(&warm, 50);
+    let row = Row::new("warm, through the gateway, p50", milliseconds(p50));
+    report.add(group, row.target("≤ 3 ms", p50 <= 3.0));
+    let calls = client.stats().await?.aws_calls();
+    let row = Row::new(
+        format!("AWS calls of {} of them", warm.len()),
+        calls.to_string(),
+    );
+    report.add(group, row.target("0", calls == 0));
     Ok(())
 }
 

@@ -225,6 +225,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
             latency::measure(&stack, program, arguments, &mut report).await?;
             warm::measure(program, arguments.seed, &mut report)?;
         }
+        latency::ms_symcache(&stack, arguments.requests, &mut report).await?;
         startup::measure(&stack, &binaries, arguments.cold, &mut report).await?;
     }
     stack.stop().await?;

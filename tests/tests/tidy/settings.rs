@@ -18,6 +18,7 @@ fn read_by_the_code() -> BTreeSet<String> {
         "env.seconds(\"",
         "env.flag(\"",
         "env.sources(\"",
+        "env.list(\"",
     ] {
         for (at, _) in text.match_indices(reading) {
             let rest = &text[at + reading.len()..];

@@ -11,6 +11,7 @@
 //! What nobody here can make is noted as *wanted*, for somebody who has Microsoft's tool.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -292,6 +293,11 @@ impl Symbolicator {
             );
         }
         if !is_waited_for && to_ask.is_empty() {
+            let retired = self.uploaded(client, &items).await?;
+            if !retired.is_empty() {
+                self.ask_all(invocation, retired, Lane::Eager).await?;
+                return Ok(Look::Waiting);
+            }
             let nothing_is_made = client.transcoder.is_none();
             return Ok(match silent_for {
                 Some(time) => Look::Silent(time.max(ASK_AGAIN)),
@@ -309,6 +315,35 @@ impl Symbolicator {
             // All that could be asked are sources that do not answer now.
             false => Look::Silent(ASK_LATER),
         })
+    }
+
+    /// Returns the entries that there would be of what was uploaded ready-made, and that are gone: nobody had used them.
+    async fn uploaded<'a>(
+        &self,
+        client: &'a Client<'_>,
+        items: &[Option<Arc<Item>>],
+    ) -> Result<Vec<(&'a ModuleKey, Kind)>, StoreError> {
+        let mut there = Vec::new();
+        let uploads = client.places.iter();
+        for place in uploads.filter(|place| place.source.announces_changes()) {
+            for (_, stored) in self.records.query(&place.partition()).await? {
+                let Item::Dif(dif) = stored.item else {
+                    continue;
+                };
+                let kinds = client.kinds();
+                there.extend(
+                    kinds
+                        .filter(|kind| dif.version_for(*kind, &[]).is_some())
+                        .map(|kind| (place, kind)),
+                );
+            }
+        }
+        there.sort_unstable();
+        there.dedup();
+        let known = items.iter().flatten();
+        let known: Vec<ItemKey> = known.filter_map(|item| item.key()).collect();
+        there.retain(|(place, kind)| !known.contains(&place.entry(*kind)));
+        Ok(there)
     }
 
     /// Returns what this instance remembers and nothing could be better than: then nobody else is asked.
@@ -405,7 +440,7 @@ impl Symbolicator {
             Some(Item::Wanted(wanted))
         };
         self.update(invocation).make(&key, note).await?;
-        let noted = noted.map(|wanted| std::sync::Arc::new(Item::Wanted(wanted)));
+        let noted = noted.map(|wanted| Arc::new(Item::Wanted(wanted)));
         self.memory.remember(invocation, key, noted);
         Ok(())
     }

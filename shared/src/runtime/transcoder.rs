@@ -32,7 +32,6 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn limit(limits: ToolLimits) -> std::io::Result<()> {
     // It does not outlive whoever waits for it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    lower(Resource::Cpu, limits.cpu_seconds)?;
     lower(Resource::Fsize, limits.file_bytes)?;
     lower(Resource::Core, 0)
 }

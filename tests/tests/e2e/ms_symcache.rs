@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 
 use reqwest::{Method, RequestBuilder, StatusCode, redirect};
 use symdepot_tests::stack::{Binaries, Options, checkout, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::symbol_server::SymbolServer;
@@ -262,41 +265,47 @@ async fn who_asks_for_what_nobody_knows_waits_or_asks_again_as_it_says() {
 }
 
 #[tokio::test]
-async fn a_hundred_clients_cost_one_download_and_one_transcoding() {
+async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fails() {
     const CLIENTS: usize = 100;
-    let at = format!("/crash.pdb/{}1/crash.pdb", CRASH.to_uppercase());
-    let server = SymbolServer::start([(at.as_str(), bytes_of("pe/x64/crash.pdb"))]).await;
-    let address = server.url().to_owned();
+    let at = |name: &str| format!("/{name}/{}1/{name}", CRASH.to_uppercase());
+    let pdb = || bytes_of("pe/x64/crash.pdb");
+    let (good, bad) = (at("crash.pdb"), at("aborts.pdb"));
+    let server = SymbolServer::start([(good.as_str(), pdb()), (bad.as_str(), pdb())]).await;
     let protocol = Protocol::start(|options| {
         options
-            .variable("SYMBOL_SERVER", address)
+            .variable("SYMBOL_SERVER", server.url())
             .variable("ALLOW_PRIVATE_SOURCES", 1)
             .concurrency(4)
     })
     .await;
-    let path = format!("/v3.1.0/crash.pdb/{CRASH}/1");
-    let clients = (0..CLIENTS).map(|number| {
-        // Every other one asks again and again.
-        let headers = [(
-            "allow-retry-after",
-            if number % 2 == 0 { "true" } else { "no" },
-        )];
-        let (protocol, path) = (&protocol, &path);
-        async move {
-            loop {
-                let answer = protocol.get(path, &headers).await;
-                match (answer.status, answer.header("retry-after")) {
-                    (302, _) => return answer,
-                    (404 | 503, Some(_)) => tokio::task::yield_now().await,
-                    (status, _) => panic!("{status} {}", String::from_utf8_lossy(&answer.body)),
+    let path = |name: &str| format!("/v3.1.0/{name}/{CRASH}/1");
+    for (name, at, expected) in [("crash.pdb", &good, 302), ("aborts.pdb", &bad, 404)] {
+        let path = path(name);
+        let clients = (0..CLIENTS).map(|number| {
+            // Every other one asks again and again.
+            let again = if number % 2 == 0 { "true" } else { "no" };
+            let (protocol, path) = (&protocol, &path);
+            async move {
+                loop {
+                    let answer = protocol.get(path, &[("allow-retry-after", again)]).await;
+                    match (answer.status, answer.header("retry-after")) {
+                        (404 | 503, Some(_)) => tokio::task::yield_now().await,
+                        (status, _) => return status,
+                    }
                 }
             }
-        }
-    });
-    futures::future::join_all(clients).await;
-    assert_eq!(server.asked_for(&at), 1);
-    assert_eq!(protocol.transcoded(), ["crash.pdb"]);
-    let bytes = protocol.file(&path, "3.1.0").await;
+        });
+        let statuses = futures::future::join_all(clients).await;
+        assert_eq!(statuses, [expected; CLIENTS], "{name}");
+        assert_eq!(server.asked_for(at), 1, "{name}");
+        let calls = protocol.transcoded();
+        assert_eq!(
+            calls.iter().filter(|call| *call == name).count(),
+            1,
+            "{calls:?}"
+        );
+    }
+    let bytes = protocol.file(&path("crash.pdb"), "3.1.0").await;
     let text = String::from_utf8(bytes).unwrap();
     assert!(
         text.starts_with("stands for the SymCache of crash.pdb c7d4c24f-"),
@@ -306,15 +315,149 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding() {
     // Ready: one read cold, and nothing warm.
     let client = protocol.running.client();
     protocol.running.idle().await;
+    client.end_functions().await.unwrap();
     for expected in [1, 0] {
-        if expected == 1 {
-            client.end_functions().await.unwrap();
-        }
         client.clear_stats().await.unwrap();
-        assert_eq!(protocol.get(&path, &[]).await.status, 302);
+        assert_eq!(protocol.get(&path("crash.pdb"), &[]).await.status, 302);
         let stats = client.stats().await.unwrap();
         assert_eq!(stats.aws_calls(), expected, "{stats:#?}");
         assert_eq!(stats.calls("dynamodb", "BatchGetItem"), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_pdb_is_found_however_a_symbol_server_keeps_it() {
+    let kept = |id: Uuid| with_guid(&bytes_of("pe/x64/crash.pdb"), id);
+    let (plain, led, two_tiers) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
+    let id = |id: &Uuid| format!("{}1", id.simple().to_string().to_uppercase());
+    // One that leads on, compresses and keeps files as they are; and one with two tiers of folders.
+    let elsewhere = SymbolServer::start([("/kept/1", kept(led))]).await;
+    let pointer = format!("PATH:{}kept/1", elsewhere.url());
+    let server = SymbolServer::start([
+        (
+            &*format!("/plain.pdb/{}/plain.pdb", id(&plain)),
+            kept(plain),
+        ),
+        (
+            &*format!("/crash.pdb/{}1/crash.pd_", CRASH.to_uppercase()),
+            bytes_of("containers/crash.pd_"),
+        ),
+        (
+            &*format!("/led.pdb/{}/file.ptr", id(&led)),
+            pointer.into_bytes(),
+        ),
+    ])
+    .await;
+    let tiers = SymbolServer::start([
+        ("/index2.txt", Vec::new()),
+        (
+            &*format!("/ti/tiers.pdb/{}/tiers.pdb", id(&two_tiers)),
+            kept(two_tiers),
+        ),
+    ])
+    .await;
+    let sources = serde_json::json!([
+        {"id": "tiers", "type": "http", "url": tiers.url(), "layout": {"type": "symsrv"}},
+    ]);
+    let protocol = Protocol::start(|options| {
+        options
+            .variable("SYMBOL_SERVER", server.url())
+            .variable("SOURCES", sources)
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
+    })
+    .await;
+    let crash = Uuid::parse_str(CRASH).unwrap();
+    for (name, id) in [
+        ("plain", plain),
+        ("crash", crash),
+        ("led", led),
+        ("tiers", two_tiers),
+    ] {
+        let path = format!("/v3.1.0/{name}.pdb/{}/1", id.simple());
+        let text = String::from_utf8(protocol.file(&path, "3.1.0").await).unwrap();
+        assert_eq!(
+            text,
+            format!("stands for the SymCache of {name}.pdb {id}-1\n")
+        );
+    }
+}
+
+/// A server that answers every request with the same bytes, over and over where it is `endless`. It ends with the test.
+async fn hostile(head: &'static str, endless: bool) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let mut task = JoinSet::new();
+    task.spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                if !matches!(connection.read_buf(&mut request).await, Ok(1..)) {
+                    break;
+                }
+            }
+            let is_sign = request.starts_with(b"GET /index2.txt");
+            let answer = if is_sign {
+                "HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"
+            } else {
+                head
+            };
+            // Whoever has had enough goes away.
+            let mut sent = connection.write_all(answer.as_bytes()).await;
+            while endless && !is_sign && sent.is_ok() {
+                sent = connection.write_all(&[b'x'; 65536]).await;
+            }
+        }
+    });
+    (url, task)
+}
+
+#[tokio::test]
+async fn a_hostile_server_is_left_with_nothing_to_wait_for() {
+    for (what, head, endless, status) in [
+        ("endless", "HTTP/1.1 200 OK\r\n\r\n", true, 404),
+        (
+            "endless, and says so",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999\r\n\r\n",
+            true,
+            404,
+        ),
+        (
+            "short",
+            "HTTP/1.1 200 OK\r\ncontent-length: 4000\r\n\r\nabc",
+            false,
+            503,
+        ),
+        (
+            "no file",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc",
+            false,
+            404,
+        ),
+        (
+            "a circle",
+            "HTTP/1.1 302 On\r\nlocation: /again\r\ncontent-length: 0\r\n\r\n",
+            false,
+            503,
+        ),
+    ] {
+        let (url, _server) = hostile(head, endless).await;
+        let protocol = Protocol::start(|options| {
+            options
+                .variable("SYMBOL_SERVER", url)
+                .variable("ALLOW_PRIVATE_SOURCES", 1)
+                .variable("SCRATCH_BYTES", 16 << 20)
+        })
+        .await;
+        let path = format!("/v3.1.0/lost.pdb/{}/1", any());
+        let answer = protocol.get(&path, &[]).await;
+        assert_eq!(answer.status, status, "{what}");
+        assert_eq!(
+            answer.header("retry-after").is_some(),
+            status == 503,
+            "{what}"
+        );
+        assert!(protocol.transcoded().is_empty(), "{what}");
     }
 }
 

@@ -365,6 +365,20 @@ async fn what_its_owner_removes_is_out_of_every_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_nobody_used_for_a_week_is_taken_from_the_uploads_again() {
+    let world = World::new();
+    upload(&world, "3.1.0").await;
+    let paths = world.caches.paths();
+    assert_eq!(paths.len(), 1);
+    world.pass(Duration::from_secs(8 * 24 * 3600)).await;
+    world.prune().await.unwrap();
+    world.prune().await.unwrap();
+    assert!(world.caches.paths().is_empty() && world.entries().is_empty());
+    let path = format!("/v4.0.0/crash.pdb/{GUID}");
+    assert_served(&held(&world, &path).await, "3.1.0");
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_scope_is_not_seen() {
     let world = World::new();
     let key = format!("acme/symcache/crash.pdb/{GUID}1/crash.pdb-v3.1.0.symcache");

@@ -34,8 +34,7 @@ use crate::ports::{ParseError, StoreError, StoreErrorKind};
 /// The argument that makes the program start a tool under limits.
 pub const COMMAND: &str = "start-transcoder";
 
-// `man 7 signal`: the same on every machine of ours.
-const SIGXCPU: i32 = 24;
+/// The signal of who writes too long a file: `man 7 signal`, the same on every machine of ours.
 const SIGXFSZ: i32 = 25;
 
 /// How often it is looked how much a tool has written.
@@ -72,8 +71,6 @@ pub struct Transcoder {
 /// The limits under which a tool starts, given to the program that starts it as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolLimits {
-    /// CPU time in seconds.
-    pub cpu_seconds: u64,
     /// The longest file that it may write, in bytes.
     pub file_bytes: u64,
 }
@@ -116,10 +113,7 @@ impl Transcoders {
         let pdb = input.join(&transcoding.pdb);
         folder.copy(dif, part, &pdb).map_err(cannot)?;
 
-        let limits = ToolLimits {
-            cpu_seconds: self.time.as_secs().saturating_add(1),
-            file_bytes: room,
-        };
+        let limits = ToolLimits { file_bytes: room };
         let mut command = std::process::Command::new(executable);
         command
             .arg(COMMAND)
@@ -156,7 +150,6 @@ impl Transcoders {
             }
             Ended::ByItself { status, words } => match status.signal() {
                 Some(SIGXFSZ) => format!("wrote a file of more than {room} bytes"),
-                Some(SIGXCPU) => format!("used more than {seconds} s of processor time"),
                 Some(signal) => format!("was killed by signal {signal}{words}"),
                 None => format!("ended with {}{words}", status.code().unwrap_or_default()),
             },

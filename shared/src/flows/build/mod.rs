@@ -9,37 +9,33 @@
 //!
 //! While 2 and 3 go on, the leases are extended. A fault of ours gives them back; a fault of the DIF is remembered.
 
+mod opaque;
 mod search;
 mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::{Error, Invocation, Settings, Update, Updated, fetch, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
     Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
-    Token, Transcoding, current_version, decide,
+    Token, current_version, decide,
 };
 use crate::debuginfo;
 use crate::domain::{
-    Cause, DifRef, Features, FileType, FormatVersion, Inspection, Missing, ModuleId, ObjectMeta,
-    Rank, Timestamp,
+    Cause, DifRef, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp,
 };
 use crate::ports::{
     BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError, SymbolServers,
 };
 
+use opaque::{opaque, transcoding};
 use search::Search;
 use work::Work;
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);
-
-/// The most bytes that a file may have which is stored as it came: they are in memory.
-const MAX_OPAQUE_BYTES: u64 = 1 << 30;
 
 /// Builds of one module in a row: what arrives during the last is left to a message.
 const MAX_ROUNDS: u32 = 3;
@@ -588,42 +584,6 @@ impl Builder {
             .collect())
     }
 
-    /// Stores what was uploaded ready-made: one answer for each kind that wants it.
-    async fn take_over(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        dif: &Dif,
-        wanted: &[&Work<'_>],
-    ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
-        let limit = MAX_OPAQUE_BYTES;
-        if dif.size > limit {
-            let detail = format!(
-                "its {} bytes exceed the {limit} bytes that a file may have",
-                dif.size
-            );
-            return Err(DifError::Missing(Missing::new(
-                Cause::TooLarge { limit },
-                detail,
-            )));
-        }
-        let DifRef { location, etag } = &dif.dif;
-        let mut answers = Vec::with_capacity(wanted.len());
-        for work in wanted {
-            let bytes = self.uploads.read(location, etag, 0..dif.size).await?;
-            let about = Origin {
-                rank: Rank::of(&dif.features, work.lease.kind.purpose()),
-                features: dif.features.clone(),
-                arch: String::new(),
-                file_type: dif.file_type,
-            };
-            let derived = opaque(work.lease.kind, bytes);
-            let stored = self.store(invocation, module, work.lease, dif, about, derived);
-            answers.push(Ok(stored.await?));
-        }
-        Ok(answers)
-    }
-
     /// Opens a DIF, unless it is open.
     async fn open<'a>(
         &self,
@@ -803,45 +763,6 @@ fn out_of_time(
             seen: Seen::default(),
         })
         .collect())
-}
-
-/// Returns a cache that is stored as it came.
-fn opaque(kind: Kind, bytes: Bytes) -> Derived {
-    Derived {
-        kind,
-        checksum: debuginfo::checksum_of_all(&bytes),
-        blob: bytes,
-    }
-}
-
-/// Returns what a transcoder is told of a PDB.
-fn transcoding(
-    module: &ModuleKey,
-    dif: &Dif,
-    object: &ObjectMeta,
-    kind: Kind,
-    transcoded: &[FormatVersion],
-) -> Transcoding {
-    let version = dif.version_for(kind, transcoded);
-    let version = version.unwrap_or_else(|| current_version(kind));
-    // Of a server, it is called as it was sought first: where it was found may be called otherwise.
-    let sought = module.sought();
-    let first = sought.as_ref().and_then(|sought| sought.locations.first());
-    let location = first.map_or(&dif.dif.location, |(_, location)| location);
-    Transcoding {
-        pdb: pdb_name(&location.file_name()),
-        debug_id: object.debug_id.unwrap_or_default(),
-        version: FormatVersion::from_u32(version),
-    }
-}
-
-/// Returns the name of a PDB by that of the file it came in: a server may have it compressed (`.pd_`), and users (`.pdb.gz`).
-fn pdb_name(file: &str) -> String {
-    let lower = file.to_ascii_lowercase();
-    let stem = [".pdb", ".pd_"]
-        .iter()
-        .find_map(|extension| lower.rfind(extension));
-    format!("{}.pdb", stem.and_then(|at| file.get(..at)).unwrap_or(file))
 }
 
 /// Tells whether this converter failed over an entry of these kinds.

@@ -120,11 +120,11 @@ fn derive_as<D: Derive>(
 }
 
 /// Derives SymCache and CFI cache of a file with one native object, one after the other, as with one core. To measure against what
-/// [`derive`] does side by side. Returns the blobs.
+/// [`derive()`] does side by side. Returns the blobs.
 ///
 /// # Errors
 ///
-/// As of [`derive`].
+/// As of [`derive()`].
 pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());

@@ -11,7 +11,7 @@ use symbolic::symcache::SymCacheConverter;
 
 use super::BenchError;
 
-/// The command by which this program derives by [`derive`].
+/// The command by which this program derives by [`derive()`].
 pub const PLAIN: &str = "plain";
 
 /// The command by which this program derives by [`derive_in_turn`].

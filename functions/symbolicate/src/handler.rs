@@ -265,7 +265,13 @@ async fn by_shape(
     let answer = symbolicator
         .ms_sym_cache(&invocation, &asked, present, may_be_put_off)
         .await?;
-    tracing::info!(pdb = asked.name, debug_id = %asked.debug_id, version = %asked.version, ?answer, "a SymCache of Microsoft's");
+    tracing::info!(
+        pdb = asked.name,
+        debug_id = %asked.debug_id,
+        version = %asked.version,
+        answer = answer.name(),
+        "a SymCache of Microsoft's"
+    );
     Ok(match answer {
         // Of its length, the gateway says what the body has.
         ms_symcache::Answer::File { content_type, .. } if method == Method::HEAD => {

@@ -136,11 +136,10 @@ impl ScratchFolder {
         Ok(path)
     }
 
-    /// Copies a part of a file into a file of this name in one of its folders.
-    pub fn copy(&self, from: &File, part: Range<u64>, to: &Path) -> io::Result<()> {
+    /// Copies a part of a file into a new one.
+    pub fn copy(mut from: File, part: Range<u64>, to: &Path) -> io::Result<()> {
         #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
         let mut to = File::options().write(true).create_new(true).open(to)?;
-        let mut from = from.try_clone()?;
         from.seek(SeekFrom::Start(part.start))?;
         let length = part.end - part.start;
         match io::copy(&mut from.take(length), &mut to)? {

@@ -116,3 +116,21 @@ pub struct DifRef {
     /// The etag its source gave for these bytes.
     pub etag: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_name_is_the_last_segment_of_a_key_or_an_address() {
+        for (location, expected) in [
+            ("global/a/my app.pdb", "my app.pdb"),
+            ("global/50%25.pdb", "50%25.pdb"),
+            ("http://x.test/a/my%20app.pdb", "my app.pdb"),
+            ("https://x.test/a/app.pdb?x=/y", "app.pdb"),
+            ("app.pdb", "app.pdb"),
+        ] {
+            assert_eq!(Location::new(location).file_name(), expected);
+        }
+    }
+}

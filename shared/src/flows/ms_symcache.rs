@@ -21,7 +21,8 @@ use super::symbolicate::{FIRST_POLL, Symbolicator, next_poll};
 use super::{Error, Invocation};
 use crate::api::symcache_http::{Asked, content_type};
 use crate::cache::{
-    Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Ready, Sought, Wanted, decide,
+    Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader, Ready, Sought,
+    Wanted, decide,
 };
 use crate::domain::{
     Cause, DebugId, FormatVersion, ModuleId, ObjectId, ObjectType, Scope, SourceKey, Timestamp,
@@ -64,6 +65,19 @@ pub enum Answer {
     Pending(Duration),
     /// It is not known whether there is something: the client may try again after this time.
     Unknown(Duration),
+}
+
+impl Answer {
+    /// Returns what a log calls it. A URL is for the client alone: whoever has it can read the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "file",
+            Self::NotModified => "not_modified",
+            Self::Nothing => "nothing",
+            Self::Pending(_) => "pending",
+            Self::Unknown(_) => "unknown",
+        }
+    }
 }
 
 /// What one look tells.
@@ -124,9 +138,114 @@ impl Client<'_> {
             .is_none_or(|made| ready.version >= made.as_u32())
     }
 
+    /// Tells whether a state is news to the client.
+    fn judge(&self, (entry, ready): (Entry, Ready)) -> Look {
+        match self.has(FormatVersion::from_u32(ready.version)) {
+            true => Look::NotModified,
+            false => Look::Ready(Box::new((entry, ready))),
+        }
+    }
+
     /// Tells whether the client has a version, or a higher one.
     fn has(&self, version: FormatVersion) -> bool {
         self.present.is_some_and(|present| present >= version)
+    }
+}
+
+/// An entry that a build could make, or make anew.
+#[derive(Clone, Copy)]
+struct Open<'a> {
+    place: &'a ModuleKey,
+    kind: Kind,
+    is_asked_for: bool,
+}
+
+impl Open<'_> {
+    fn key(&self) -> ItemKey {
+        self.place.entry(self.kind)
+    }
+}
+
+/// What the entries say, taken together.
+#[derive(Default)]
+struct Survey<'a> {
+    /// The newest state that the client reads.
+    best: Option<(Entry, Ready)>,
+    /// Entries that have nothing, and that a build could make.
+    to_ask: Vec<Open<'a>>,
+    /// Entries that a build would make anew.
+    behind: Vec<Open<'a>>,
+    is_waited_for: bool,
+    /// Whether one that is waited for is of the uploads.
+    is_upload_awaited: bool,
+    /// How long a source has to be left alone that did not answer.
+    silent_for: Option<Duration>,
+}
+
+impl<'a> Survey<'a> {
+    fn of(
+        client: &Client<'_>,
+        entries: &[(&'a ModuleKey, Kind)],
+        items: &[Option<Arc<Item>>],
+        reader: &Reader,
+        now: Timestamp,
+    ) -> Self {
+        let mut survey = Self::default();
+        for ((place, kind), item) in entries.iter().copied().zip(items) {
+            let entry = match item.as_deref() {
+                Some(Item::Entry(entry)) => Some(entry),
+                _ => None,
+            };
+            let open = Open {
+                place,
+                kind,
+                is_asked_for: entry.is_some_and(|entry| entry.standing_ask(now).is_some()),
+            };
+            match decide(entry, reader, now) {
+                Decision::Use(ready) | Decision::UseAndUpgrade(ready) => {
+                    survey.meet(client, entry, ready);
+                }
+                Decision::UseOlder(ready) => {
+                    survey.behind.push(open);
+                    survey.meet(client, entry, ready);
+                }
+                Decision::Wait { .. } => {
+                    survey.is_waited_for = true;
+                    survey.is_upload_awaited |= place.source.announces_changes();
+                }
+                Decision::Missing(Placeholder {
+                    missing, retry_at, ..
+                }) => {
+                    if matches!(missing.cause, Cause::DownloadFailed | Cause::Timeout) {
+                        let time = retry_at.since(now);
+                        survey.silent_for = survey.silent_for.max(Some(time));
+                    }
+                }
+                Decision::Build if client.made() == Some(kind) => survey.to_ask.push(open),
+                Decision::Build => {}
+            }
+        }
+        survey
+    }
+
+    fn meet(&mut self, client: &Client<'_>, entry: Option<&Entry>, ready: &Ready) {
+        let best = self.best.as_ref();
+        let beats = best.is_none_or(|(_, best)| best.version < ready.version);
+        if let Some(entry) = entry
+            && client.reads(ready)
+            && beats
+        {
+            self.best = Some((entry.clone(), ready.clone()));
+        }
+    }
+
+    /// Returns the entries of which something newer than a state may come.
+    fn newer_than(&self, ready: &Ready, client: &Client<'_>) -> Vec<Open<'a>> {
+        if client.is_best(ready) {
+            return Vec::new();
+        }
+        let could_be = [self.behind.as_slice(), &self.to_ask].concat();
+        uploads_first(could_be, self.is_upload_awaited)
     }
 }
 
@@ -224,93 +343,48 @@ impl Symbolicator {
     ) -> Result<Look, StoreError> {
         let entries = client.entries();
         if let Some(found) = self.remembered(client, &entries) {
-            return Ok(match client.has(FormatVersion::from_u32(found.1.version)) {
-                true => Look::NotModified,
-                false => Look::Ready(Box::new(found)),
-            });
+            return Ok(client.judge(found));
         }
-        let keys: Vec<ItemKey> = entries
-            .iter()
-            .map(|(place, kind)| place.entry(*kind))
-            .collect();
+        let key = |(place, kind): &(&ModuleKey, Kind)| place.entry(*kind);
+        let keys: Vec<ItemKey> = entries.iter().map(key).collect();
         let items = self.load(invocation, &keys).await?;
         let (reader, now) = (self.settings.reader(), invocation.now());
-        let mut best: Option<(Entry, Ready)> = None;
-        let (mut to_ask, mut behind) = (Vec::new(), Vec::new());
-        let (mut is_waited_for, mut silent_for) = (false, None);
-        let mut is_upload_awaited = false;
-        for ((place, kind), item) in entries.into_iter().zip(&items) {
-            let entry = match item.as_deref() {
-                Some(Item::Entry(entry)) => Some(entry),
-                _ => None,
-            };
-            let decision = decide(entry, &reader, now);
-            if let Decision::UseOlder(_) = decision {
-                behind.push((place, kind));
-            }
-            match (decision, entry) {
-                (
-                    Decision::Use(ready)
-                    | Decision::UseAndUpgrade(ready)
-                    | Decision::UseOlder(ready),
-                    Some(entry),
-                ) if client.reads(ready) && beats(ready, best.as_ref()) => {
-                    best = Some((entry.clone(), ready.clone()));
+        let mut survey = Survey::of(client, &entries, &items, &reader, now);
+        if let Some(found) = survey.best.take() {
+            let newer = survey.newer_than(&found.1, client);
+            let look = client.judge(found);
+            return Ok(match look {
+                Look::Ready(found) => {
+                    // What is there is served; what could be newer is for the next who asks.
+                    let nobody_asked = newer.into_iter().filter(|newer| !newer.is_asked_for);
+                    self.ask_all(invocation, nobody_asked.collect(), Lane::Refresh)
+                        .await?;
+                    Look::Ready(found)
                 }
-                (Decision::Wait { .. }, _) => {
-                    is_waited_for = true;
-                    is_upload_awaited |= place.source.announces_changes();
-                }
-                (Decision::Missing(placeholder), _) => {
-                    if matches!(
-                        placeholder.missing.cause,
-                        Cause::DownloadFailed | Cause::Timeout
-                    ) {
-                        silent_for = silent_for.max(Some(placeholder.retry_at.since(now)));
-                    }
-                }
-                (Decision::Build, _) if client.made() == Some(kind) => to_ask.push((place, kind)),
-                _ => {}
-            }
+                _ if self.ask_all(invocation, newer, Lane::Eager).await? => Look::Waiting,
+                _ if survey.is_waited_for => Look::Waiting,
+                other => other,
+            });
         }
-        if let Some(found) = best {
-            let version = FormatVersion::from_u32(found.1.version);
-            let mut newer = match client.is_best(&found.1) {
-                true => Vec::new(),
-                false => [behind, to_ask].concat(),
-            };
-            uploads_first(&mut newer, is_upload_awaited);
-            if !client.has(version) {
-                // What is there is served; what could be newer is for the next who asks.
-                self.ask_all(invocation, newer, Lane::Refresh).await?;
-                return Ok(Look::Ready(Box::new(found)));
-            }
-            return Ok(
-                match self.ask_all(invocation, newer, Lane::Eager).await? || is_waited_for {
-                    true => Look::Waiting,
-                    false => Look::NotModified,
-                },
-            );
-        }
-        if !is_waited_for && to_ask.is_empty() {
+        if !survey.is_waited_for && survey.to_ask.is_empty() {
             let retired = self.uploaded(client, &items).await?;
-            if !retired.is_empty() {
-                self.ask_all(invocation, retired, Lane::Eager).await?;
+            if self.ask_all(invocation, retired, Lane::Eager).await? {
                 return Ok(Look::Waiting);
             }
-            let nothing_is_made = client.transcoder.is_none();
-            return Ok(match silent_for {
+            return Ok(match survey.silent_for {
                 Some(time) => Look::Silent(time.max(ASK_AGAIN)),
-                None if nothing_is_made && client.present.is_some() => Look::NotModified,
+                None if client.transcoder.is_none() && client.present.is_some() => {
+                    Look::NotModified
+                }
                 None => Look::Nothing,
             });
         }
         if client.transcoder.is_some_and(|made| client.has(made)) {
             return Ok(Look::NotModified);
         }
-        uploads_first(&mut to_ask, is_upload_awaited);
-        let asked = self.ask_all(invocation, to_ask, Lane::Eager).await?;
-        Ok(match is_waited_for || asked {
+        let to_ask = uploads_first(survey.to_ask, survey.is_upload_awaited);
+        let is_asked = self.ask_all(invocation, to_ask, Lane::Eager).await?;
+        Ok(match survey.is_waited_for || is_asked {
             true => Look::Waiting,
             // All that could be asked are sources that do not answer now.
             false => Look::Silent(ASK_LATER),
@@ -322,8 +396,8 @@ impl Symbolicator {
         &self,
         client: &'a Client<'_>,
         items: &[Option<Arc<Item>>],
-    ) -> Result<Vec<(&'a ModuleKey, Kind)>, StoreError> {
-        let mut there = Vec::new();
+    ) -> Result<Vec<Open<'a>>, StoreError> {
+        let mut there: Vec<(&ModuleKey, Kind)> = Vec::new();
         let uploads = client.places.iter();
         for place in uploads.filter(|place| place.source.announces_changes()) {
             for (_, stored) in self.records.query(&place.partition()).await? {
@@ -343,7 +417,12 @@ impl Symbolicator {
         let known = items.iter().flatten();
         let known: Vec<ItemKey> = known.filter_map(|item| item.key()).collect();
         there.retain(|(place, kind)| !known.contains(&place.entry(*kind)));
-        Ok(there)
+        let open = |(place, kind)| Open {
+            place,
+            kind,
+            is_asked_for: false,
+        };
+        Ok(there.into_iter().map(open).collect())
     }
 
     /// Returns what this instance remembers and nothing could be better than: then nobody else is asked.
@@ -368,18 +447,15 @@ impl Symbolicator {
     async fn ask_all(
         &self,
         invocation: &Invocation,
-        entries: Vec<(&ModuleKey, Kind)>,
+        entries: Vec<Open<'_>>,
         lane: Lane,
     ) -> Result<bool, StoreError> {
-        let keys: Vec<ItemKey> = entries
-            .iter()
-            .map(|(place, kind)| place.entry(*kind))
-            .collect();
+        let keys: Vec<ItemKey> = entries.iter().map(Open::key).collect();
         keys.iter().for_each(|key| self.memory.forget(key));
         let items = self.load(invocation, &keys).await?;
         let (reader, now) = (self.settings.reader(), invocation.now());
         let mut is_any = false;
-        for ((place, kind), item) in entries.into_iter().zip(items) {
+        for (Open { place, kind, .. }, item) in entries.into_iter().zip(items) {
             if self.resting(invocation, place).await?.is_some() {
                 continue;
             }
@@ -447,16 +523,11 @@ impl Symbolicator {
 }
 
 /// Leaves out servers as long as it may be that what they would be asked for is among the uploads.
-fn uploads_first(entries: &mut Vec<(&ModuleKey, Kind)>, is_upload_awaited: bool) {
-    let is_upload = |(place, _): &(&ModuleKey, Kind)| place.source.announces_changes();
-    if is_upload_awaited || entries.iter().any(is_upload) {
-        entries.retain(is_upload);
-    }
-}
-
-/// Tells whether a state is of a higher version than another one.
-fn beats(ready: &Ready, best: Option<&(Entry, Ready)>) -> bool {
-    best.is_none_or(|(_, best)| best.version < ready.version)
+fn uploads_first(entries: Vec<Open<'_>>, is_upload_awaited: bool) -> Vec<Open<'_>> {
+    let is_upload = |open: &Open<'_>| open.place.source.announces_changes();
+    let only_uploads = is_upload_awaited || entries.iter().any(is_upload);
+    let is_next = |open: &Open<'_>| !only_uploads || is_upload(open);
+    entries.into_iter().filter(is_next).collect()
 }
 
 /// What is wanted in a scope.

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use reqwest::{Method, RequestBuilder, StatusCode, redirect};
-use symdepot_tests::stack::{Binaries, Options, checkout, until};
+use symdepot_tests::stack::{Binaries, Options, Process, checkout, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::kills::is_derive;
 use crate::symbol_server::SymbolServer;
 use crate::{PATIENCE, Running, bytes_of};
 
@@ -498,6 +499,31 @@ async fn a_transcoder_that_fails_ends_in_a_placeholder_and_the_function_lives() 
     protocol
         .file(&format!("/v3.1.0/good.pdb/{}/1", id.simple()), "3.1.0")
         .await;
+}
+
+#[tokio::test]
+async fn a_transcoder_does_not_outlive_the_function_that_started_it() {
+    let protocol = Protocol::start(|options| options).await;
+    let id = Uuid::new_v4();
+    let pdb = with_guid(&bytes_of("pe/x64/crash.pdb"), id);
+    protocol.running.upload("global/hangs.pdb", pdb).await;
+    let path = format!("/v3.2.0/hangs.pdb/{}/1", id.simple());
+    protocol
+        .get(&path, &[])
+        .await
+        .is_nothing("it is being made", true);
+    let is_tool = |process: &Process| process.program() == "symcachegen";
+    let started = async || protocol.running.stack.processes().into_iter().find(is_tool);
+    let tool = until("the tool", PATIENCE, started).await.unwrap();
+    let processes = protocol.running.stack.processes();
+    let started_it = |process: &&Process| {
+        is_derive(process) && Process::tree(process.pid.unsigned_abs()).contains(&tool)
+    };
+    processes.iter().find(started_it).unwrap().kill();
+    let is_gone = async || (!tool.is_alive()).then_some(());
+    until("the end of the tool", PATIENCE, is_gone)
+        .await
+        .unwrap();
 }
 
 /// Returns a PDB with another GUID: it stands in the PDB stream as the linker wrote it.

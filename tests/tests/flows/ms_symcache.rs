@@ -49,7 +49,7 @@ async fn held(world: &World, path: &str) -> Answer {
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
     let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, false);
-    world.with_derive_at_work(answer).await.unwrap()
+    Box::pin(world.with_derive_at_work(answer)).await.unwrap()
 }
 
 fn served(answer: &Answer) -> &str {

@@ -102,6 +102,12 @@ impl Transcoders {
         let room = pdb_bytes
             .saturating_mul(2)
             .clamp(MIN_ROOM_BYTES, MAX_OUTPUT_BYTES);
+        // The PDB is in scratch space already.
+        let (needed, limit) = (pdb_bytes.saturating_mul(2) + room, scratch.budget().bytes());
+        if needed > limit {
+            let detail = format!("transcoding it needs {needed} bytes of {limit} of scratch space");
+            return Ok(Err(Missing::new(Cause::TooLarge { limit }, detail)));
+        }
         let folder = scratch.folder(pdb_bytes + room)?;
         let cannot = |error| {
             let context = format!("preparing a folder for {}", tool.path.display());
@@ -111,7 +117,14 @@ impl Transcoders {
         let symbols = folder.create("symbols").map_err(cannot)?;
         let output = folder.create("symcache").map_err(cannot)?;
         let pdb = input.join(&transcoding.pdb);
-        folder.copy(dif, part, &pdb).map_err(cannot)?;
+        let (from, to) = (dif.try_clone().map_err(cannot)?, pdb.clone());
+        // What extends leases goes on meanwhile.
+        let copied = tokio::task::spawn_blocking(move || ScratchFolder::copy(from, part, &to));
+        copied
+            .await
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(cannot)?;
 
         let limits = ToolLimits { file_bytes: room };
         let mut command = std::process::Command::new(executable);

@@ -13,6 +13,9 @@ use crate::ports::DifError;
 /// The most bytes that a file may have which is stored as it came: they are in memory.
 const MAX_OPAQUE_BYTES: u64 = 1 << 30;
 
+/// The longest name that a file has beside its extension, in bytes, with room for a version behind it.
+const MAX_STEM_BYTES: usize = 200;
+
 impl Builder {
     /// Stores what was uploaded ready-made: one answer for each kind that wants it.
     pub(super) async fn take_over(
@@ -81,5 +84,34 @@ fn pdb_name(file: &str) -> String {
     let stem = [".pdb", ".pd_"]
         .iter()
         .find_map(|extension| lower.rfind(extension));
-    format!("{}.pdb", stem.and_then(|at| file.get(..at)).unwrap_or(file))
+    let stem = stem.and_then(|at| file.get(..at)).unwrap_or(file);
+    // A key of a bucket may have in it what no file name has.
+    let is_odd = |c: char| c.is_control() || "/\\".contains(c);
+    match stem.len() > MAX_STEM_BYTES || stem.contains(is_odd) {
+        true => "module.pdb".to_owned(),
+        false => format!("{stem}.pdb"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pdb_is_called_as_it_was_before_it_was_packed() {
+        for (file, expected) in [
+            ("app.pdb", "app.pdb"),
+            ("My App.PDB", "My App.pdb"),
+            ("app.pd_", "app.pdb"),
+            ("app.pdb.gz", "app.pdb"),
+            ("a.pdb.b.pdb", "a.pdb.b.pdb"),
+            ("symbols.zip", "symbols.zip.pdb"),
+            ("ÄÖ.pdb", "ÄÖ.pdb"),
+            ("a\0b.pdb", "module.pdb"),
+            ("a\\b.pdb", "module.pdb"),
+            (&"a".repeat(300), "module.pdb"),
+        ] {
+            assert_eq!(pdb_name(file), expected, "{file}");
+        }
+    }
 }

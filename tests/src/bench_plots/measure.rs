@@ -18,7 +18,7 @@ const FRAMES: usize = 30;
 const READ_AT_ONCE: u64 = 256 << 10;
 
 /// The most ranges of a slice, side by side. The bound of bytes grows with them: 131 bytes a range, as now.
-pub const RANGES: [usize; 9] = [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000];
+pub const RANGES: [usize; 9] = [250, 500, 1000, 2200, 4000, 8000, 16_000, 32_000, 64_000];
 
 /// The most bytes of a slice, side by side, at the current bound of ranges. The last is none.
 pub const RAW_BYTES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, usize::MAX];

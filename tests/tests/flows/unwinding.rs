@@ -19,6 +19,7 @@ use minidump_unwind::{
 use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::Object;
 use symdepot::cache::Kind;
+use symdepot::debuginfo::Bounds;
 use symdepot::flows::unwinding::{ModuleCaches, Unwinding};
 use symdepot::unwind::{MAX_LATER, MAX_PREFETCHED, ModuleCfi, UnwindInfo, walk};
 use symdepot_tests::harness::{World, fixture};
@@ -356,7 +357,7 @@ async fn a_deep_stack_is_prefetched_from_its_top_and_then_read_within_bounds() {
     assert!(asked <= 1 + MAX_LATER, "{asked}");
     // Each slice once, and the index.
     assert!(
-        unwinding.counts().reads <= 1 + FUNCTIONS.div_ceil(2000),
+        unwinding.counts().reads <= 1 + FUNCTIONS.div_ceil(Bounds::CURRENT.ranges as u64),
         "{:?}",
         unwinding.counts()
     );

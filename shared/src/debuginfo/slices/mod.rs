@@ -46,6 +46,7 @@ use std::thread;
 
 use symbolic::symcache::{SYMCACHE_VERSION, SymCache};
 use xxhash_rust::xxh3::xxh3_64;
+use zstd::zstd_safe::CParameter;
 
 use self::cfi::CfiCutter;
 use self::cut::{Cut, Cutter};
@@ -65,13 +66,17 @@ pub use self::cut::Bounds;
 impl Bounds {
     /// How large slices are: `docs/performance.md` has the measurements that decided it.
     pub const CURRENT: Self = Self {
-        ranges: 2000,
+        ranges: 2200,
         raw_bytes: 256 << 10,
     };
 }
 
 /// The most that a slice may hold, in bytes: one range alone may need as many names as it likes.
 const MAX_SLICE_BYTES: u64 = 64 << 20;
+
+/// The shortest repetition that zstd looks for in slices, in bytes: their tables are of numbers of four. One byte more, as its level has
+/// it for texts of that size, stores up to 2 % more.
+const MIN_MATCH: u32 = 4;
 
 /// Slices that may wait to be compressed.
 const WAITING_SLICES: usize = 4;
@@ -168,6 +173,7 @@ pub(super) fn recut(unwinding: &Unwinding<'_>) -> usize {
 
 fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSlice>, Failure> {
     let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
+    compressor.set_parameter(CParameter::MinMatch(MIN_MATCH))?;
     let mut sealed = Vec::new();
     for Cut { start, raw } in cuts {
         let raw_length = raw.len() as u64;

@@ -159,14 +159,10 @@ impl Symbolicator {
                 return Err(Error::Invalid { detail });
             }
         }
-        let modules = self.places(
-            module,
-            scope,
-            &sources
-                .into_iter()
-                .map(|key| (key, None))
-                .collect::<Vec<_>>(),
-        );
+        let to_transcode = self.servers_to_transcode(module, scope, sources.clone());
+        let sources: Vec<_> = sources.into_iter().map(|key| (key, None)).collect();
+        let mut modules = self.places(module, scope, &sources);
+        modules.extend(to_transcode);
         let is_upload = |module: &&ModuleKey| module.source.announces_changes();
         let aliases: Vec<ItemKey> = match ModuleId::of(module.debug_id, module.code_id.as_ref()) {
             Some(ModuleId::Code(_)) => modules
@@ -200,10 +196,14 @@ impl Symbolicator {
         aliases: &[ItemKey],
     ) -> Result<(Vec<Explained>, Vec<ModuleKey>), StoreError> {
         let opaque = self.opaque_kinds();
-        let kinds = Kind::ALL.into_iter().chain(opaque.iter().copied());
+        let kinds_of = |module: &ModuleKey| {
+            let is_for_tools = module.sought().is_some_and(|sought| sought.to_transcode);
+            let derived = Kind::ALL.into_iter().filter(move |_| !is_for_tools);
+            derived.chain(opaque.clone())
+        };
         let entries: Vec<(&ModuleKey, Kind)> = modules
             .iter()
-            .flat_map(|module| kinds.clone().map(move |kind| (module, kind)))
+            .flat_map(|module| kinds_of(module).map(move |kind| (module, kind)))
             .collect();
         let servers: BTreeSet<&SourceKey> = modules
             .iter()

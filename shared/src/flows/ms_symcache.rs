@@ -322,17 +322,27 @@ impl Symbolicator {
         let id = ModuleId::Debug(asked.debug_id);
         let uploads = asked.scope.readable().into_iter();
         let uploads = uploads.map(|scope| ModuleKey::uploads(scope, &id));
-        let server = |key: SourceKey| {
+        let servers = self.servers_to_transcode(&pdb, &asked.scope, self.sources());
+        uploads.chain(servers).collect()
+    }
+
+    /// Returns the places of a PDB, that is sought to be transcoded, on those of the sources that are servers.
+    pub(super) fn servers_to_transcode(
+        &self,
+        pdb: &ObjectId,
+        scope: &Scope,
+        sources: Vec<SourceKey>,
+    ) -> Vec<ModuleKey> {
+        let place = |key: SourceKey| {
             let source = self.settings.source(&key)?;
-            let sought = Sought::to_transcode(&pdb, source.locations(&pdb));
+            let sought = Sought::to_transcode(pdb, source.locations(pdb));
             let scope = match source.is_public {
                 true => Scope::Global,
-                false => asked.scope.clone(),
+                false => scope.clone(),
             };
             (!sought.locations.is_empty()).then(|| ModuleKey::server(scope, key, &sought))
         };
-        let servers = self.sources().into_iter().filter_map(server);
-        uploads.chain(servers).collect()
+        sources.into_iter().filter_map(place).collect()
     }
 
     /// Looks at what there is, and asks for what could be.

@@ -306,6 +306,22 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fa
             "{calls:?}"
         );
     }
+    // Why there is none, is told as of every cache.
+    let query =
+        "/explain?debug_id=c7d4c24f-1fb8-5408-4c4c-44205044422e-1&type=pe&debug_file=aborts.pdb";
+    let explain = protocol.running.client().request(Method::GET, query);
+    let explained = protocol
+        .running
+        .client()
+        .send("why", explain)
+        .await
+        .unwrap();
+    assert!(
+        explained.text.contains("killed by signal 6"),
+        "{}",
+        explained.text
+    );
+
     let bytes = protocol.file(&path("crash.pdb"), "3.1.0").await;
     let text = String::from_utf8(bytes).unwrap();
     assert!(

@@ -163,7 +163,7 @@ impl Sealer {
         let mut encoder = zstd::Encoder::new(Vec::with_capacity(FRAME_ROOM), ZSTD_LEVEL)?;
         let sealing = thread::Builder::new().spawn(move || {
             let mut hash = Box::<Xxh3>::default();
-            for piece in received.pieces() {
+            for piece in received {
                 encoder.write_all(&piece)?;
                 hash.update(&piece);
             }

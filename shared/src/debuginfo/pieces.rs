@@ -1,28 +1,25 @@
 //! Bytes that one thread writes and another reads at the same time.
 
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::blob::{MAX_RAW_BYTES, too_large};
 
 /// The largest piece that is copied for the other thread, in bytes.
-pub(super) const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
 /// Pieces that may wait.
 const WAITING_PIECES: usize = 2;
 
-/// Returns two ends of a pipe. What is written is an error from [`MAX_RAW_BYTES`] on.
-pub(super) fn pipe() -> (PieceWriter, PieceReader) {
+/// Returns two ends of a pipe: what is written to, and the pieces as they were written. What is written is an error from
+/// [`MAX_RAW_BYTES`] on.
+pub(super) fn pipe() -> (PieceWriter, Receiver<Vec<u8>>) {
     let (sender, receiver) = sync_channel(WAITING_PIECES);
     let writer = PieceWriter {
         pieces: sender,
         length: 0,
     };
-    let reader = PieceReader {
-        pieces: receiver,
-        piece: Cursor::default(),
-    };
-    (writer, reader)
+    (writer, receiver)
 }
 
 /// The end that is written to.
@@ -54,33 +51,5 @@ impl Write for PieceWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// The end that is read from.
-pub(super) struct PieceReader {
-    pieces: Receiver<Vec<u8>>,
-    piece: Cursor<Vec<u8>>,
-}
-
-impl PieceReader {
-    /// Returns the pieces as they were written.
-    pub(super) fn pieces(&self) -> impl Iterator<Item = Vec<u8>> {
-        self.pieces.iter()
-    }
-}
-
-impl Read for PieceReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let read = self.piece.read(buffer)?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            match self.pieces.recv() {
-                Ok(piece) => self.piece = Cursor::new(piece),
-                Err(_) => return Ok(0),
-            }
-        }
     }
 }

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Converter, Cut, DifCopy, Drained, Entry, ItemKey, Kind, Losses, Manifest, ModuleKey, Revision,
-    SourceHealth, SweepItem, Tally, current_version,
+    Converter, Cut, DifCopy, Drained, Entry, ItemKey, Kind, Losses, Manifest, ModuleKey, Reader,
+    Revision, SourceHealth, SweepItem, Tally,
 };
 use crate::domain::{
     CodeId, DebugId, DifRef, Features, FileType, FormatVersion, Location, Missing, ModuleId,
@@ -156,22 +156,26 @@ pub struct Dif {
 }
 
 impl Dif {
-    /// Returns the version that a cache of this kind has which is made of it; `None` where none is. `transcoded` are the versions
-    /// of Microsoft's SymCaches that can be made.
-    pub fn version_for(&self, kind: Kind, transcoded: &[FormatVersion]) -> Option<u32> {
-        let Kind::MsSymCache(major) = kind else {
-            return kind.comes_of(self.file_type).then(|| current_version(kind));
-        };
-        let is_of_it = |version: &FormatVersion| version.major == major;
-        let version = match self.file_type {
-            FileType::MsSymCache => {
-                let name = MsSymCacheName::of(&self.dif.location);
-                name.map(|name| name.version).filter(is_of_it)
+    /// Returns the version that a cache of this kind has which is made of it; `None` where none is.
+    pub fn version_for(&self, kind: Kind, reader: &Reader) -> Option<u32> {
+        if !kind.comes_of(self.file_type) {
+            return None;
+        }
+        match (kind, self.file_type) {
+            (Kind::MsSymCache(major), FileType::MsSymCache) => {
+                let version = self.uploaded_version();
+                let of_it = version.filter(|version| version.major == major);
+                of_it.map(FormatVersion::as_u32)
             }
-            FileType::Pdb => transcoded.iter().copied().find(is_of_it),
-            _ => None,
-        };
-        version.map(FormatVersion::as_u32)
+            _ => reader.made_version(kind),
+        }
+    }
+
+    /// Returns the version of one of Microsoft's SymCaches that was uploaded ready-made.
+    pub fn uploaded_version(&self) -> Option<FormatVersion> {
+        let name = MsSymCacheName::of(&self.dif.location);
+        let version = name.map(|name| name.version);
+        version.filter(|_| self.file_type == FileType::MsSymCache)
     }
 }
 
@@ -291,6 +295,14 @@ pub struct Rollout {
 }
 
 impl Item {
+    /// Returns the entry that it is, if it is one.
+    pub fn entry(&self) -> Option<&Entry> {
+        match self {
+            Item::Entry(entry) => Some(entry),
+            _ => None,
+        }
+    }
+
     /// Returns when the store may forget the item by itself: only items that own neither blob nor lease say so.
     pub fn expires_at(&self) -> Option<Timestamp> {
         match self {

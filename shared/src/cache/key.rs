@@ -63,7 +63,7 @@ impl Sought {
     pub fn may_yield(&self, kind: Kind) -> bool {
         let is_dotnet = self.object_type == ObjectType::PeDotnet;
         let mut types = self.locations.iter().map(|(file_type, _)| *file_type);
-        (self.to_transcode == matches!(kind, Kind::MsSymCache(_)))
+        (self.to_transcode == kind.is_opaque())
             && (is_dotnet == (kind == Kind::PpdbCache))
             && types.any(|file_type| kind.comes_of(file_type))
     }

@@ -22,7 +22,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind that is derived here, in the order of their texts, which is the order in which leases are taken.
-    pub const ALL: [Kind; 3] = [Kind::CfiCache, Kind::PpdbCache, Kind::SymCache];
+    pub const DERIVED: [Kind; 3] = [Kind::CfiCache, Kind::PpdbCache, Kind::SymCache];
 
     /// How the text of [`Kind::MsSymCache`] begins.
     const MS_SYM_CACHE: &str = "mssymcache";
@@ -31,7 +31,7 @@ impl Kind {
     pub fn from_text(text: &str) -> Option<Self> {
         let major = || text.strip_prefix(Self::MS_SYM_CACHE)?.parse().ok();
         let ms = major().map(Kind::MsSymCache);
-        let mut kinds = Self::ALL.into_iter().chain(ms);
+        let mut kinds = Self::DERIVED.into_iter().chain(ms);
         kinds.find(|kind| kind.to_string() == text)
     }
 
@@ -41,6 +41,11 @@ impl Kind {
             Kind::CfiCache => Purpose::Unwind,
             Kind::MsSymCache(_) | Kind::PpdbCache | Kind::SymCache => Purpose::Debug,
         }
+    }
+
+    /// Tells whether its bytes mean nothing here: others make them, and others read them.
+    pub const fn is_opaque(self) -> bool {
+        matches!(self, Kind::MsSymCache(_))
     }
 
     /// Tells whether it may come of a DIF of this type.
@@ -97,10 +102,10 @@ mod tests {
 
     #[test]
     fn kinds_are_listed_in_the_order_of_their_texts() {
-        let texts = Kind::ALL.map(|kind| kind.to_string());
-        assert!(texts.is_sorted() && Kind::ALL.is_sorted());
+        let texts = Kind::DERIVED.map(|kind| kind.to_string());
+        assert!(texts.is_sorted() && Kind::DERIVED.is_sorted());
         let ms = [Kind::MsSymCache(3), Kind::MsSymCache(u16::MAX)];
-        for kind in Kind::ALL.into_iter().chain(ms) {
+        for kind in Kind::DERIVED.into_iter().chain(ms) {
             assert_eq!(Kind::from_text(&kind.to_string()), Some(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.to_string());
         }

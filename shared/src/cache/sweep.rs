@@ -69,7 +69,7 @@ pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
 }
 
 fn is_current(ready: &Ready, kind: Kind) -> bool {
-    if let Kind::MsSymCache(_) = kind {
+    if kind.is_opaque() {
         // No converter of ours made it; a newer transcoder is for those who ask.
         return true;
     }

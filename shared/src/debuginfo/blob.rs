@@ -447,7 +447,9 @@ const fn kind_code(kind: Kind) -> u8 {
 }
 
 fn kind_of(code: u8) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|kind| kind_code(*kind) == code)
+    Kind::DERIVED
+        .into_iter()
+        .find(|kind| kind_code(*kind) == code)
 }
 
 const FILE_TYPES: [FileType; 11] = [

@@ -8,7 +8,7 @@ use super::symbolicate::Symbolicator;
 use super::{Error, Invocation, visits};
 use crate::cache::{
     Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader,
-    Ready, Upload, decide,
+    Ready, Sought, Upload, decide,
 };
 use crate::domain::{
     Candidate, Cause, DifRef, FileType, FormatVersion, Location, ModuleId, ObjectId, Quality,
@@ -159,11 +159,15 @@ impl Symbolicator {
                 return Err(Error::Invalid { detail });
             }
         }
-        let to_transcode = self.servers_to_transcode(module, scope, sources.clone());
         let sources: Vec<_> = sources.into_iter().map(|key| (key, None)).collect();
-        let mut modules = self.places(module, scope, &sources);
-        modules.extend(to_transcode);
         let is_upload = |module: &&ModuleKey| module.source.announces_changes();
+        let mut modules = self.places(module, scope, &sources, Sought::new);
+        let to_transcode = self.places(module, scope, &sources, Sought::to_transcode);
+        modules.extend(
+            to_transcode
+                .into_iter()
+                .filter(|module| !is_upload(&module)),
+        );
         let aliases: Vec<ItemKey> = match ModuleId::of(module.debug_id, module.code_id.as_ref()) {
             Some(ModuleId::Code(_)) => modules
                 .iter()
@@ -198,7 +202,7 @@ impl Symbolicator {
         let opaque = self.opaque_kinds();
         let kinds_of = |module: &ModuleKey| {
             let is_for_tools = module.sought().is_some_and(|sought| sought.to_transcode);
-            let derived = Kind::ALL.into_iter().filter(move |_| !is_for_tools);
+            let derived = Kind::DERIVED.into_iter().filter(move |_| !is_for_tools);
             derived.chain(opaque.clone())
         };
         let entries: Vec<(&ModuleKey, Kind)> = modules
@@ -221,13 +225,10 @@ impl Symbolicator {
             .map(|stored| stored.map(|stored| stored.item));
         let (reader, now) = (self.settings.reader(), invocation.now());
         let explain = |((module, kind), item): ((&ModuleKey, Kind), Option<Item>)| {
-            let entry = match item {
-                Some(Item::Entry(entry)) => Some(entry),
-                _ => None,
-            };
+            let entry = item.as_ref().and_then(Item::entry);
             // That nobody asked for Microsoft's SymCache says nothing.
-            let is_told = entry.is_some() || !matches!(kind, Kind::MsSymCache(_));
-            is_told.then(|| Explained::of(module, kind, entry.as_ref(), &reader, now))
+            let is_told = entry.is_some() || !kind.is_opaque();
+            is_told.then(|| Explained::of(module, kind, entry, &reader, now))
         };
         let mut records: Vec<Explained> = entries
             .into_iter()

@@ -25,7 +25,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Mi
     let mut refused = None;
     let mut ranked = Vec::new();
     for dif in difs {
-        let Some(version) = dif.version_for(kind, &reader.transcoded) else {
+        let Some(version) = dif.version_for(kind, reader) else {
             continue;
         };
         match &dif.refused {

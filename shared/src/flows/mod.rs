@@ -30,6 +30,7 @@ pub mod unwinding;
 mod update;
 pub mod uploads;
 mod visits;
+mod waiting;
 
 pub use definitions::SourceSecret;
 pub use error::Error;

@@ -17,16 +17,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::requests::MAX_WAIT;
-use super::symbolicate::{FIRST_POLL, Symbolicator, next_poll};
+use super::symbolicate::Symbolicator;
+use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::symcache_http::{Asked, content_type};
 use crate::cache::{
     Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader, Ready, Sought,
     Wanted, decide,
 };
-use crate::domain::{
-    Cause, DebugId, FormatVersion, ModuleId, ObjectId, ObjectType, Scope, SourceKey, Timestamp,
-};
+use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
 use crate::ports::StoreError;
 
 /// How many major versions are looked for, the newest that a client reads first.
@@ -192,10 +191,7 @@ impl<'a> Survey<'a> {
     ) -> Self {
         let mut survey = Self::default();
         for ((place, kind), item) in entries.iter().copied().zip(items) {
-            let entry = match item.as_deref() {
-                Some(Item::Entry(entry)) => Some(entry),
-                _ => None,
-            };
+            let entry = item.as_deref().and_then(Item::entry);
             let open = Open {
                 place,
                 kind,
@@ -269,7 +265,7 @@ impl Symbolicator {
             true => Duration::ZERO,
             false => self.wait(invocation, Some(MAX_WAIT)),
         };
-        let (began, mut poll) = (invocation.elapsed(), FIRST_POLL);
+        let mut waiting = Waiting::new(invocation, wait);
         loop {
             match self.look_for(invocation, &client).await? {
                 Look::Ready(found) => return self.file(invocation, *found).await,
@@ -283,12 +279,10 @@ impl Symbolicator {
                 Look::Waiting if may_be_put_off => return Ok(Answer::Pending(ASK_AGAIN)),
                 Look::Waiting => {}
             }
-            let waited = invocation.elapsed() - began;
-            if waited >= wait {
+            if waiting.is_over() {
                 return Ok(Answer::Unknown(ASK_LATER));
             }
-            tokio::time::sleep(invocation.jittered(poll).min(wait - waited)).await;
-            poll = next_poll(poll, waited);
+            waiting.pause().await;
         }
     }
 
@@ -319,30 +313,8 @@ impl Symbolicator {
             object_type: ObjectType::Pe,
             ..ObjectId::default()
         };
-        let id = ModuleId::Debug(asked.debug_id);
-        let uploads = asked.scope.readable().into_iter();
-        let uploads = uploads.map(|scope| ModuleKey::uploads(scope, &id));
-        let servers = self.servers_to_transcode(&pdb, &asked.scope, self.sources());
-        uploads.chain(servers).collect()
-    }
-
-    /// Returns the places of a PDB, that is sought to be transcoded, on those of the sources that are servers.
-    pub(super) fn servers_to_transcode(
-        &self,
-        pdb: &ObjectId,
-        scope: &Scope,
-        sources: Vec<SourceKey>,
-    ) -> Vec<ModuleKey> {
-        let place = |key: SourceKey| {
-            let source = self.settings.source(&key)?;
-            let sought = Sought::to_transcode(pdb, source.locations(pdb));
-            let scope = match source.is_public {
-                true => Scope::Global,
-                false => scope.clone(),
-            };
-            (!sought.locations.is_empty()).then(|| ModuleKey::server(scope, key, &sought))
-        };
-        sources.into_iter().filter_map(place).collect()
+        let sources: Vec<_> = self.sources().into_iter().map(|key| (key, None)).collect();
+        self.places(&pdb, &asked.scope, &sources, Sought::to_transcode)
     }
 
     /// Looks at what there is, and asks for what could be.
@@ -414,12 +386,10 @@ impl Symbolicator {
                 let Item::Dif(dif) = stored.item else {
                     continue;
                 };
-                let kinds = client.kinds();
-                there.extend(
-                    kinds
-                        .filter(|kind| dif.version_for(*kind, &[]).is_some())
-                        .map(|kind| (place, kind)),
-                );
+                let version = dif.uploaded_version();
+                let kind = version.map(|version| Kind::MsSymCache(version.major));
+                let read = kind.filter(|kind| client.kinds().any(|read| read == *kind));
+                there.extend(read.map(|kind| (place, kind)));
             }
         }
         there.sort_unstable();
@@ -443,9 +413,7 @@ impl Symbolicator {
     ) -> Option<(Entry, Ready)> {
         entries.iter().find_map(|(place, kind)| {
             let item = self.memory.item(&place.entry(*kind))??;
-            let Item::Entry(entry) = &*item else {
-                return None;
-            };
+            let entry = item.entry()?;
             let ready = entry.ready().filter(|_| entry.suspect().is_none())?;
             (client.reads(ready) && client.is_best(ready)).then(|| (entry.clone(), ready.clone()))
         })
@@ -470,10 +438,7 @@ impl Symbolicator {
                 continue;
             }
             is_any = true;
-            let entry = match item.as_deref() {
-                Some(Item::Entry(entry)) => Some(entry),
-                _ => None,
-            };
+            let entry = item.as_deref().and_then(Item::entry);
             if matches!(
                 decide(entry, &reader, now),
                 Decision::Build | Decision::UseOlder(_)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::explain::Explained;
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
-use crate::cache::{Change, Decision, Entry, Item, ItemKey, Kind, Policy, Ready, decide};
+use crate::cache::{Change, Decision, Entry, Item, ItemKey, Kind, Policy, Ready, Sought, decide};
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
 use crate::ports::{Consistency, StoreError, StoreErrorKind};
@@ -46,7 +46,7 @@ impl Symbolicator {
         scope: &Scope,
     ) -> Result<Plain, Error> {
         let sources: Vec<_> = self.sources().into_iter().map(|key| (key, None)).collect();
-        let modules = self.places(module, scope, &sources);
+        let modules = self.places(module, scope, &sources, Sought::new);
         let keys: Vec<ItemKey> = modules
             .iter()
             .map(|module| module.entry(Kind::SymCache))

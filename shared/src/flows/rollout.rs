@@ -108,7 +108,7 @@ fn kinds(tally: impl Fn(Kind) -> Option<KindTally>) -> BTreeMap<String, KindRoll
         version: current_version(kind),
         tally: tally(kind).unwrap_or_default(),
     };
-    Kind::ALL
+    Kind::DERIVED
         .map(|kind| (kind.to_string(), rollout(kind)))
         .into()
 }

@@ -16,25 +16,21 @@ use futures::stream::{self, StreamExt};
 
 use super::memory::Memory;
 use super::opening::{Open, Opening, ReadError};
+use super::waiting::Waiting;
 use super::{Error, Invocation, Settings, Update, Updated, definitions, visits};
 use crate::api::symbolicator::{Completed, Request, Selected};
 use crate::cache::{
     Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, decide,
 };
 use crate::domain::{
-    Candidate, Cause, HttpSource, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
+    Candidate, Cause, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, Quality, Scope,
+    SourceKey,
 };
 use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
 use crate::symbolicate::{Considered, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering};
 
 /// Blobs read at a time.
 const READS_IN_FLIGHT: usize = 8;
-
-/// The first wait between two looks at what somebody else is building; it doubles.
-pub(super) const FIRST_POLL: Duration = Duration::from_millis(100);
-
-/// The longest wait between two looks in the first ten seconds, and afterwards.
-const SLOWEST_POLLS: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
 
 /// Answers requests.
 #[derive(Clone, Debug)]
@@ -142,7 +138,7 @@ impl Symbolicator {
             .iter()
             .map(|wanted| Lookup {
                 kind: wanted.kind,
-                modules: self.places(&wanted.object_id, scope, &sources),
+                modules: self.places(&wanted.object_id, scope, &sources, Sought::new),
                 shows_candidates: request.options.dif_candidates,
                 candidates: Vec::new(),
                 outcome: None,
@@ -205,19 +201,21 @@ impl Symbolicator {
         Ok(named)
     }
 
-    /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read.
+    /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read. `seek` says
+    /// what it is sought for.
     pub(super) fn places(
         &self,
         module: &ObjectId,
         scope: &Scope,
         sources: &[(SourceKey, Option<HttpSource>)],
+        seek: impl Fn(&ObjectId, Vec<(FileType, Location)>) -> Sought,
     ) -> Vec<ModuleKey> {
         let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
         let mut places = Vec::new();
         for (key, defined) in sources {
             match defined.as_ref().or_else(|| self.settings.source(key)) {
                 Some(source) => {
-                    let sought = Sought::new(module, source.locations(module));
+                    let sought = seek(module, source.locations(module));
                     let is_everybodys = source.is_public && defined.is_none();
                     let scope = match is_everybodys {
                         true => Scope::Global,
@@ -288,12 +286,10 @@ impl Symbolicator {
         lookups: &mut [Lookup],
         wait: Duration,
     ) -> Result<bool, Error> {
-        let began = invocation.elapsed();
+        let mut waiting = Waiting::new(invocation, wait);
         let mut unreadable: HashSet<String> = HashSet::new();
-        let mut poll = FIRST_POLL;
         loop {
-            let waited = invocation.elapsed() - began;
-            let is_last = waited >= wait;
+            let is_last = waiting.is_over();
             self.look(invocation, asked, lookups, is_last, &mut unreadable)
                 .await?;
             if lookups.iter().all(|lookup| lookup.outcome.is_some()) {
@@ -302,8 +298,7 @@ impl Symbolicator {
             if is_last {
                 return Ok(false);
             }
-            tokio::time::sleep(invocation.jittered(poll).min(wait.saturating_sub(waited))).await;
-            poll = next_poll(poll, waited);
+            waiting.pause().await;
         }
     }
 
@@ -385,10 +380,7 @@ impl Symbolicator {
         let mut waits_for: Vec<Awaited> = Vec::new();
         let reader = self.settings.reader();
         for (at, (module, item)) in lookup.modules.iter().zip(items).enumerate() {
-            let entry = match item.as_deref() {
-                Some(Item::Entry(entry)) => Some(entry),
-                _ => None,
-            };
+            let entry = item.as_deref().and_then(Item::entry);
             let decision = decide(entry, &reader, invocation.now());
             let may_improve =
                 matches!(decision, Decision::UseAndUpgrade(_) | Decision::UseOlder(_));
@@ -613,15 +605,6 @@ impl Symbolicator {
         self.memory.forget(&module.entry(kind));
         updated
     }
-}
-
-/// Returns how long to wait before the next look, after one that waited so long, in all so long.
-pub(super) fn next_poll(poll: Duration, waited: Duration) -> Duration {
-    let slowest = match waited < Duration::from_secs(10) {
-        true => SLOWEST_POLLS.0,
-        false => SLOWEST_POLLS.1,
-    };
-    (poll * 2).min(slowest)
 }
 
 /// Returns of two reasons the one that says more: that a file is nowhere says least.

@@ -148,7 +148,7 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
             schema: LaneMessage::SCHEMA,
             lane,
             module,
-            kinds: Kind::ALL.to_vec(),
+            kinds: Kind::DERIVED.to_vec(),
             ask: Token::from_random(7),
             min_converter: Converter::CURRENT,
         };

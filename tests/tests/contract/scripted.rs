@@ -291,7 +291,7 @@ fn message() -> LaneMessage {
         schema: LaneMessage::SCHEMA,
         lane: Lane::Eager,
         module: module(),
-        kinds: Kind::ALL.to_vec(),
+        kinds: Kind::DERIVED.to_vec(),
         ask: Token::from_random(7),
         min_converter: Converter::CURRENT,
     }

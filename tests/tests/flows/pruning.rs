@@ -252,7 +252,7 @@ async fn what_is_used_while_the_sweep_looks_at_it_is_kept() {
     world
         .faults
         .interrupt(Operation::Remove, next, move || async move {
-            for kind in Kind::ALL {
+            for kind in Kind::DERIVED {
                 let update = symdepot::flows::Update {
                     records: &*reader.records,
                     policy: &reader.settings.policy,

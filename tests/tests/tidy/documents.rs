@@ -127,7 +127,7 @@ fn every_version_is_in_the_changelog() {
     for converter in 1..=Converter::CURRENT.0 {
         need(format!("converter {converter}"));
     }
-    for kind in Kind::ALL {
+    for kind in Kind::DERIVED {
         for version in 1..=current_version(kind) {
             need(format!("`{kind}` {version}"));
         }

@@ -20,7 +20,7 @@ use super::{Error, Invocation, Settings, Update, Updated, fetch, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
     Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
-    Token, current_version, decide,
+    Token, decide,
 };
 use crate::debuginfo;
 use crate::domain::{
@@ -32,7 +32,7 @@ use crate::ports::{
 
 use opaque::{opaque, transcoding};
 use search::Search;
-use work::Work;
+use work::{Target, Work};
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);
@@ -213,8 +213,10 @@ impl Builder {
                     .is_some_and(|sought| sought.may_yield(*kind))
         };
         let now = invocation.now();
-        let mut candidates: Vec<Kind> =
-            Kind::ALL.into_iter().chain(kinds.iter().copied()).collect();
+        let mut candidates: Vec<Kind> = Kind::DERIVED
+            .into_iter()
+            .chain(kinds.iter().copied())
+            .collect();
         candidates.sort_unstable();
         candidates.dedup();
         for kind in candidates.into_iter().filter(may_come) {
@@ -512,30 +514,25 @@ impl Builder {
         work: &[Work<'_>],
         open: &mut Vec<OpenDif>,
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
-        let wanted: Vec<&Work> = work
-            .iter()
-            .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif))
-            .collect();
+        let targets: Vec<Target> = work.iter().filter_map(|work| work.target(dif)).collect();
         if dif.file_type == FileType::MsSymCache {
-            let taken = self.take_over(invocation, module, dif, &wanted).await?;
-            return Ok(taken);
+            return self.take_over(invocation, module, dif, &targets).await;
         }
         let open = self.open(invocation, module, dif, open).await?;
         let objects = objects_of(&open.inspection, module);
-        let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; wanted.len()];
+        let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
         // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
         for object in &objects {
-            let serves = |work: &Work| {
-                best_object(&objects, work.lease.kind)
-                    .is_some_and(|best| best.index == object.index)
+            let kind = |at: usize| targets[at].lease.kind;
+            let serves = |at: &usize| {
+                best_object(&objects, kind(*at)).is_some_and(|best| best.index == object.index)
             };
-            let here: Vec<usize> = (0..wanted.len()).filter(|at| serves(wanted[*at])).collect();
-            let is_opaque = |at: &usize| matches!(wanted[*at].lease.kind, Kind::MsSymCache(_));
+            let here = (0..targets.len()).filter(serves);
             let (to_transcode, to_derive): (Vec<usize>, Vec<usize>) =
-                here.into_iter().partition(is_opaque);
-            let rank = |at: usize| Rank::of(&object.features, wanted[at].lease.kind.purpose());
+                here.partition(|at| kind(*at).is_opaque());
+            let rank = |at: usize| Rank::of(&object.features, kind(at).purpose());
             let job = |at: &usize| DeriveJob {
-                kind: wanted[*at].lease.kind,
+                kind: kind(*at),
                 rank: rank(*at),
             };
             let jobs: Vec<DeriveJob> = to_derive.iter().map(job).collect();
@@ -549,11 +546,10 @@ impl Builder {
                 );
             }
             for at in to_transcode {
-                let kind = wanted[at].lease.kind;
-                let transcoding = transcoding(module, dif, object, kind, &self.settings.transcoded);
+                let transcoding = transcoding(module, dif, object, targets[at].version);
                 let transcoded = open.parser.transcode(object.index, &transcoding).await;
                 let transcoded = transcoded.map_err(fetch::from_parse)?;
-                made.push((at, transcoded.map(|bytes| opaque(kind, bytes))));
+                made.push((at, transcoded.map(|bytes| opaque(kind(at), bytes))));
             }
             for (at, made) in made {
                 let about = Origin {
@@ -565,8 +561,8 @@ impl Builder {
                 answers[at] = Some(match made {
                     Err(missing) => Err(missing),
                     Ok(derived) => {
-                        let lease = wanted[at].lease;
-                        let stored = self.store(invocation, module, lease, dif, about, derived);
+                        let target = targets[at];
+                        let stored = self.store(invocation, module, target, dif, about, derived);
                         Ok(stored.await?)
                     }
                 });
@@ -635,14 +631,11 @@ impl Builder {
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
-        lease: &Held,
+        Target { lease, version }: Target<'_>,
         dif: &Dif,
         origin: Origin,
         derived: Derived,
     ) -> Result<Ready, StoreError> {
-        let version = dif.version_for(lease.kind, &self.settings.transcoded);
-        let version = version.unwrap_or_else(|| current_version(lease.kind));
-        let is_opaque = matches!(lease.kind, Kind::MsSymCache(_));
         let path = module
             .entry(lease.kind)
             .blob(lease.kind, version, &lease.token);
@@ -650,9 +643,10 @@ impl Builder {
             path: path.clone(),
             bytes: derived.blob.len() as u64,
             checksum: derived.checksum,
-            index: (!is_opaque)
-                .then(|| debuginfo::index_of(&derived.blob))
-                .flatten(),
+            index: match lease.kind.is_opaque() {
+                true => None,
+                false => debuginfo::index_of(&derived.blob),
+            },
         };
         self.caches.create(&path, derived.blob).await?;
         Ok(Ready {

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::super::Invocation;
-use super::work::Work;
+use super::work::Target;
 use super::{Builder, Origin};
-use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding, current_version};
+use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding};
 use crate::debuginfo;
 use crate::domain::{DifRef, FormatVersion, Missing, ObjectMeta, Rank};
 use crate::ports::DifError;
@@ -23,7 +23,7 @@ impl Builder {
         invocation: &Invocation,
         module: &ModuleKey,
         dif: &Dif,
-        wanted: &[&Work<'_>],
+        targets: &[Target<'_>],
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
         if dif.size > MAX_OPAQUE_BYTES {
             let bytes = dif.size;
@@ -31,17 +31,17 @@ impl Builder {
             return Err(DifError::Missing(Missing::malformed(detail)));
         }
         let DifRef { location, etag } = &dif.dif;
-        let mut answers = Vec::with_capacity(wanted.len());
-        for work in wanted {
+        let mut answers = Vec::with_capacity(targets.len());
+        for target in targets {
             let bytes = self.uploads.read(location, etag, 0..dif.size).await?;
             let about = Origin {
-                rank: Rank::of(&dif.features, work.lease.kind.purpose()),
+                rank: Rank::of(&dif.features, target.lease.kind.purpose()),
                 features: dif.features.clone(),
                 arch: String::new(),
                 file_type: dif.file_type,
             };
-            let derived = opaque(work.lease.kind, bytes);
-            let stored = self.store(invocation, module, work.lease, dif, about, derived);
+            let derived = opaque(target.lease.kind, bytes);
+            let stored = self.store(invocation, module, *target, dif, about, derived);
             answers.push(Ok(stored.await?));
         }
         Ok(answers)
@@ -62,11 +62,8 @@ pub(super) fn transcoding(
     module: &ModuleKey,
     dif: &Dif,
     object: &ObjectMeta,
-    kind: Kind,
-    transcoded: &[FormatVersion],
+    version: u32,
 ) -> Transcoding {
-    let version = dif.version_for(kind, transcoded);
-    let version = version.unwrap_or_else(|| current_version(kind));
     // Of a server, it is called as it was sought first: where it was found may be called otherwise.
     let sought = module.sought();
     let first = sought.as_ref().and_then(|sought| sought.locations.first());

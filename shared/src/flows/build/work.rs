@@ -19,6 +19,15 @@ pub(super) struct Work<'a> {
     candidates: Vec<Candidate>,
 }
 
+/// What a build is to make of a DIF.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    /// The lease that it is made under.
+    pub(super) lease: &'a Held,
+    /// The version that it will have.
+    pub(super) version: u32,
+}
+
 impl<'a> Work<'a> {
     /// Ranks the DIFs for a kind. Where the best is the one that what is ready was made from, nothing is left to do.
     pub(super) fn begin(
@@ -53,11 +62,21 @@ impl<'a> Work<'a> {
 
     /// Returns the DIF to try next; `None` when there is an outcome, or nothing is left.
     pub(super) fn next_dif(&self) -> Option<&Dif> {
-        self.left
-            .as_slice()
-            .first()
-            .filter(|_| self.outcome.is_none())
-            .map(|ranked| &ranked.dif)
+        self.next().map(|ranked| &ranked.dif)
+    }
+
+    /// Returns what is to be made of a DIF, if it is the one to try next.
+    pub(super) fn target(&self, dif: &Dif) -> Option<Target<'a>> {
+        let next = self.next().filter(|next| next.dif.dif == dif.dif)?;
+        Some(Target {
+            lease: self.lease,
+            version: next.version,
+        })
+    }
+
+    fn next(&self) -> Option<&Ranked> {
+        let next = self.left.as_slice().first();
+        next.filter(|_| self.outcome.is_none())
     }
 
     /// Notes what came of the DIF that was to be tried, and how long fetching it took.
@@ -103,11 +122,10 @@ impl<'a> Work<'a> {
 
 /// Tells whether a ready state is what this build would make of the best DIF, byte for byte, or what a newer one made.
 fn is_what_would_be_made(ready: &Ready, kind: Kind, best: Option<&Ranked>) -> bool {
-    // What transcoders made, no converter of ours makes better.
-    let is_opaque = matches!(kind, Kind::MsSymCache(_));
     best.is_some_and(|best| {
         ready.version == best.version
-            && (is_opaque || ready.converter >= Converter::CURRENT)
+            // What transcoders made, no converter of ours makes better.
+            && (kind.is_opaque() || ready.converter >= Converter::CURRENT)
             && ready.made_from.first() == Some(&best.dif.dif)
     })
 }

@@ -3,7 +3,7 @@
 use super::super::build::Builder;
 use super::super::{Error, Invocation};
 use super::order;
-use crate::cache::{Alias, Dif, Item, Kind, ModuleKey, Upload, UploadedObject};
+use crate::cache::{Alias, Dif, Entry, Item, Kind, ModuleKey, Upload, UploadedObject};
 use crate::domain::{
     DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName, Purpose, Rank, Scope,
 };
@@ -95,11 +95,8 @@ impl Builder {
         let mut modules = modules(scope, objects, location);
         for module in modules.iter_mut().filter(|module| module.has_pdb) {
             for (_, stored) in self.records.query(&module.key.partition()).await? {
-                if let Item::Entry(entry) = stored.item
-                    && let kind @ Kind::MsSymCache(_) = entry.kind()
-                {
-                    module.kinds.push(kind);
-                }
+                let kind = stored.item.entry().map(Entry::kind);
+                module.kinds.extend(kind.filter(|kind| kind.is_opaque()));
             }
             module.kinds.sort_unstable();
         }

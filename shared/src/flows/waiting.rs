@@ -1,0 +1,52 @@
+//! Waiting for what somebody else is making: looks at it follow each other less and less often, until the time is up.
+
+use std::time::Duration;
+
+use super::Invocation;
+
+/// The first wait between two looks at what somebody else is building; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest wait between two looks in the first ten seconds, and afterwards.
+const LONGEST_PAUSES: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
+
+/// Somebody who waits.
+pub(super) struct Waiting<'a> {
+    invocation: &'a Invocation,
+    began: Duration,
+    wait: Duration,
+    pause: Duration,
+}
+
+impl<'a> Waiting<'a> {
+    /// Begins to wait, for so long at most.
+    pub(super) fn new(invocation: &'a Invocation, wait: Duration) -> Self {
+        Self {
+            invocation,
+            began: invocation.elapsed(),
+            wait,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    fn waited(&self) -> Duration {
+        self.invocation.elapsed() - self.began
+    }
+
+    /// Tells whether the time is up: then the next look is the last.
+    pub(super) fn is_over(&self) -> bool {
+        self.waited() >= self.wait
+    }
+
+    /// Waits until it is time for another look.
+    pub(super) async fn pause(&mut self) {
+        let waited = self.waited();
+        let pause = self.invocation.jittered(self.pause);
+        tokio::time::sleep(pause.min(self.wait.saturating_sub(waited))).await;
+        let longest = match waited < Duration::from_secs(10) {
+            true => LONGEST_PAUSES.0,
+            false => LONGEST_PAUSES.1,
+        };
+        self.pause = (self.pause * 2).min(longest);
+    }
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use reqwest::{Method, RequestBuilder, StatusCode, redirect};
-use symdepot_tests::stack::{Binaries, Options, Process, checkout, until};
+use symdepot_tests::stack::{Binaries, Options, Process, Reply, checkout, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -116,6 +116,13 @@ impl Protocol {
         assert_eq!(found.status(), StatusCode::OK, "{path}");
         assert_eq!(found.headers()["content-type"], content_type, "{path}");
         found.bytes().await.unwrap().to_vec()
+    }
+
+    /// Asks the service for what it tells in JSON.
+    async fn json(&self, path: &str) -> Reply {
+        let client = self.running.client();
+        let request = client.request(Method::GET, path);
+        client.send("what is told in JSON", request).await.unwrap()
     }
 
     /// Uploads a file of a client's cache.
@@ -249,13 +256,7 @@ async fn who_asks_for_what_nobody_knows_waits_or_asks_again_as_it_says() {
         .await;
     assert_eq!(known.status, 304, "nothing newer can be made");
 
-    let wanted = protocol.running.client().request(Method::GET, "/wanted");
-    let wanted = protocol
-        .running
-        .client()
-        .send("what is wanted", wanted)
-        .await
-        .unwrap();
+    let wanted = protocol.json("/wanted").await;
     let names: Vec<&str> = wanted.body["wanted"]
         .as_array()
         .unwrap()
@@ -309,13 +310,7 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fa
     // Why there is none, is told as of every cache.
     let query =
         "/explain?debug_id=c7d4c24f-1fb8-5408-4c4c-44205044422e-1&type=pe&debug_file=aborts.pdb";
-    let explain = protocol.running.client().request(Method::GET, query);
-    let explained = protocol
-        .running
-        .client()
-        .send("why", explain)
-        .await
-        .unwrap();
+    let explained = protocol.json(query).await;
     assert!(
         explained.text.contains("killed by signal 6"),
         "{}",
@@ -495,14 +490,7 @@ async fn a_transcoder_that_fails_ends_in_a_placeholder_and_the_function_lives() 
             .await;
         let path = format!("/v3.1.0/{name}.pdb/{}/1", id.simple());
         protocol.get(&path, &[]).await.is_nothing(name, false);
-        let query = format!("/explain?debug_id={id}-1");
-        let explain = protocol.running.client().request(Method::GET, &query);
-        let explained = protocol
-            .running
-            .client()
-            .send("why", explain)
-            .await
-            .unwrap();
+        let explained = protocol.json(&format!("/explain?debug_id={id}-1")).await;
         assert!(
             explained.text.contains(expected),
             "{name}: {}",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symdepot::api::symcache_http::{Asked, Route};
 use symdepot::cache::{Item, Kind, UploadState};
-use symdepot::domain::{Cause, FormatVersion};
+use symdepot::domain::{Cause, FormatVersion, Location};
 use symdepot::flows::Settings;
 use symdepot::flows::ms_symcache::Answer;
 use symdepot_tests::harness::{World, fixture};
@@ -17,6 +17,9 @@ use super::servers::{at, failure, source};
 const GUID: &str = "c7d4c24f1fb854084c4c44205044422e";
 
 const PDB: &str = "pe/x64/crash.pdb";
+
+/// What its first clients ask for.
+const PATH: &str = "/v3.1.0/crash.pdb/c7d4c24f1fb854084c4c44205044422e";
 
 fn version(text: &str) -> FormatVersion {
     text.parse().unwrap()
@@ -162,9 +165,8 @@ async fn a_pdb_is_transcoded_once_and_for_who_asks() {
         1,
         "who asks again, asks for nothing new"
     );
-    let path = format!("/v3.1.0/crash.pdb/{GUID}");
     world.pass(Duration::from_secs(40)).await;
-    assert_served(&held(&world, &path).await, "3.1.0");
+    assert_served(&held(&world, PATH).await, "3.1.0");
     assert_served(&ask(&world, "4.0.0", None).await, "3.1.0");
     assert_eq!(world.derivations.transcoded(), 1);
     let entry = world
@@ -190,7 +192,7 @@ async fn who_does_not_ask_again_is_held_and_learns_of_the_file_when_it_is_there(
         let takes = Duration::from_millis(takes);
         world.derivations.take(takes);
         let began = Instant::now();
-        let answer = held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await;
+        let answer = held(&world, PATH).await;
         assert_served(&answer, "3.1.0");
         let late = began.elapsed() - takes;
         assert!(
@@ -206,7 +208,7 @@ async fn a_held_request_ends_before_the_gateway_gives_up_and_is_no_final_answer(
     world.upload("global/crash.pdb", PDB).await;
     world.derivations.take(Duration::from_secs(60));
     let began = world.now();
-    let answer = held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await;
+    let answer = held(&world, PATH).await;
     assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
     let waited = world.now().since(began).as_secs();
     assert!((24..=28).contains(&waited), "{waited} s");
@@ -215,10 +217,9 @@ async fn a_held_request_ends_before_the_gateway_gives_up_and_is_no_final_answer(
 #[tokio::test(start_paused = true)]
 async fn what_is_nowhere_is_known_to_be_for_an_hour_and_is_wanted() {
     let world = World::with(transcodes(&["3.1.0"]));
-    let path = format!("/v3.1.0/crash.pdb/{GUID}");
     for (minutes, asked) in [(0, 1), (1, 2), (58, 3)] {
         world.pass(Duration::from_secs(minutes * 60)).await;
-        assert_eq!(held(&world, &path).await, Answer::Nothing);
+        assert_eq!(held(&world, PATH).await, Answer::Nothing);
         let known = [
             ask(&world, "3.2.0", None).await,
             ask(&world, "3.2.0", Some("3.1.0")).await,
@@ -279,8 +280,7 @@ async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
 async fn a_newer_transcoder_makes_anew_what_is_served_meanwhile() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
-    let path = format!("/v3.1.0/crash.pdb/{GUID}");
-    assert_served(&held(&world, &path).await, "3.1.0");
+    assert_served(&held(&world, PATH).await, "3.1.0");
     let world = world.deployed_with(transcodes(&["3.2.0"]));
     // Whoever has the old one already waits for the new one; others are served.
     assert_served(&ask(&world, "3.1.0", None).await, "3.1.0");
@@ -317,8 +317,7 @@ async fn what_fails_is_remembered_with_the_reason() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     world.derivations.kill_next(1);
-    let path = format!("/v3.1.0/crash.pdb/{GUID}");
-    assert_eq!(held(&world, &path).await, Answer::Nothing);
+    assert_eq!(held(&world, PATH).await, Answer::Nothing);
     let entry = world
         .entry("global", CRASH_PE, Kind::MsSymCache(3))
         .unwrap();
@@ -326,16 +325,13 @@ async fn what_fails_is_remembered_with_the_reason() {
     assert_eq!(missing.cause, Cause::Malformed);
     assert!(missing.detail.contains("on purpose"), "{}", missing.detail);
     world.pass(Duration::from_secs(30 * 3600)).await;
-    assert_served(&held(&world, &path).await, "3.1.0");
+    assert_served(&held(&world, PATH).await, "3.1.0");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pdb_that_comes_after_the_miss_is_transcoded_at_once_for_who_asked() {
     let world = World::with(transcodes(&["3.1.0"]));
-    assert_eq!(
-        held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await,
-        Answer::Nothing
-    );
+    assert_eq!(held(&world, PATH).await, Answer::Nothing);
     world.upload("global/crash.pdb", PDB).await;
     assert_eq!(world.derivations.transcoded(), 1);
     assert_served(
@@ -355,10 +351,7 @@ async fn what_its_owner_removes_is_out_of_every_answer() {
 
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
-    assert_served(
-        &held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await,
-        "3.1.0",
-    );
+    assert_served(&held(&world, PATH).await, "3.1.0");
     world.remove("global/crash.pdb").await;
     world.pass(Duration::from_secs(60)).await;
     assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
@@ -421,8 +414,8 @@ async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
     assert!(!world.records.items().iter().any(is_entry));
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_copy() {
+/// A world with a transcoder and a symbol server, and where that would have the PDB.
+fn world_with_server() -> (World, Location) {
     let server = source(
         "symbol-server",
         r#", "layout": {"type": "symstore"}, "filters": {"filetypes": ["pe", "pdb"]}"#,
@@ -431,15 +424,16 @@ async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_co
         settings.sources = vec![server.into()];
         transcodes(&["3.1.0"])(settings);
     });
-    let at = at(&format!(
-        "http://symbols.test/crash.pdb/{}1/crash.pdb",
-        GUID.to_uppercase()
-    ));
+    let id = format!("{}1", GUID.to_uppercase());
+    let pdb = at(&format!("http://symbols.test/crash.pdb/{id}/crash.pdb"));
+    (world, pdb)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_copy() {
+    let (world, at) = world_with_server();
     world.servers.put(&at, fixture(PDB));
-    assert_served(
-        &held(&world, &format!("/v3.1.0/crash.pdb/{GUID}")).await,
-        "3.1.0",
-    );
+    assert_served(&held(&world, PATH).await, "3.1.0");
     let asked = world.servers.take_asked();
     assert_eq!(
         asked.iter().filter(|asked| **asked == at).count(),
@@ -464,18 +458,9 @@ async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_co
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_no_final_answer() {
-    let server = source("symbol-server", r#", "layout": {"type": "symstore"}"#);
-    let world = World::with(|settings| {
-        settings.sources = vec![server.into()];
-        transcodes(&["3.1.0"])(settings);
-    });
-    let at = at(&format!(
-        "http://symbols.test/crash.pdb/{}1/crash.pdb",
-        GUID.to_uppercase()
-    ));
+    let (world, at) = world_with_server();
     world.servers.fail(&at, failure(Cause::Timeout, None));
-    let path = format!("/v3.1.0/crash.pdb/{GUID}");
-    let answer = held(&world, &path).await;
+    let answer = held(&world, PATH).await;
     assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
     let answer = ask(&world, "3.1.0", None).await;
     assert!(matches!(answer, Answer::Pending(_)), "{answer:?}");

@@ -460,15 +460,21 @@ impl FaultyLanes {
 
 #[async_trait]
 impl Lanes for FaultyLanes {
-    async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
+    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError> {
         self.faults
-            .call(Operation::Send, || self.lanes.send(message, delay))
+            .call(Operation::Send, || self.lanes.send(messages, delay))
             .await
     }
 
-    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError> {
+    async fn reconcile(
+        &self,
+        message: &ReconcileMessage,
+        delay: Duration,
+    ) -> Result<(), StoreError> {
         self.faults
-            .call(Operation::Reconcile, || self.lanes.reconcile(message))
+            .call(Operation::Reconcile, || {
+                self.lanes.reconcile(message, delay)
+            })
             .await
     }
 }

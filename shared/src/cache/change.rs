@@ -87,11 +87,19 @@ pub enum Change {
         /// The ask that comes with it.
         id: Token,
     },
-    /// A builder could not read the blob either.
+    /// A builder found the blob gone, or with other bytes than were published.
     ConfirmLoss {
         /// The blob's path.
         blob: String,
         /// The ask that comes with it.
+        id: Token,
+    },
+    /// A builder found the blob as it was published, although a reader could not read it: the blob is built again, at
+    /// most once within [`Policy::CONFIRM_LOSS_INTERVAL`].
+    Dispute {
+        /// The blob's path.
+        blob: String,
+        /// What tells this change from every other.
         id: Token,
     },
     /// Removes a dead lease.
@@ -111,6 +119,8 @@ pub struct Seen {
     pub candidates: Vec<Candidate>,
     /// How long its source wants to be left alone, where that is not for the rules of the cause to say.
     pub retry_after: Option<Duration>,
+    /// Why nothing better came of it than what is published: the failure of a better DIF, or of a newer version.
+    pub better_failed: Option<Missing>,
 }
 
 impl Seen {
@@ -178,9 +188,12 @@ pub fn apply(
         }
         Change::Publish { token, ready, seen } => {
             let lease = own_lease(&mut next, token, now)?.clone();
-            publish(&mut next, ready, seen, now);
+            let is_refused = publish(&mut next, ready, seen, now) == Published::Worse;
             finish(&mut next, seen);
-            next.missing = None;
+            let unmet = seen.better_failed.clone();
+            let unmet = unmet.or_else(|| is_refused.then(nothing_as_good));
+            next.missing = unmet
+                .map(|missing| placeholder(entry, &missing, seen.retry_after, token, now, policy));
             note_probe(entry, &mut next, now);
             settle_ask(&mut next, &lease);
         }
@@ -208,7 +221,7 @@ pub fn apply(
             rest(&mut next, now);
         }
         Change::Touch => {
-            if next.ready.is_none() {
+            if states(entry).next().is_none() {
                 return Err(Refused::Nothing);
             }
             if now.since(next.last_used_at) < Policy::TOUCH_INTERVAL {
@@ -218,7 +231,7 @@ pub fn apply(
         }
         Change::Invalidate { dif, mark } => {
             let made_from_it = states(entry).any(|ready| ready.made_from.contains(dif));
-            if made_from_it || entry.considered.contains(dif) {
+            if made_from_it || has_considered(entry, dif) {
                 return Err(Refused::Considered);
             }
             mark_dirty(&mut next, mark, now);
@@ -237,10 +250,12 @@ pub fn apply(
             next.suspect = Some(Suspect {
                 blob: blob.clone(),
                 at: now,
+                disputed: None,
             });
             let _ = ask(&mut next, id, Lane::Eager, now);
         }
-        Change::ConfirmLoss { blob, id } => confirm_loss(&mut next, blob, id, now, policy)?,
+        Change::ConfirmLoss { blob, id } => confirm_loss(&mut next, blob, id, now)?,
+        Change::Dispute { blob, id } => dispute(&mut next, blob, id, now)?,
         Change::ClearLease => {
             if next.lease.take_if(|lease| now >= lease.until).is_none() {
                 return Err(Refused::Nothing);
@@ -285,9 +300,14 @@ impl Change {
                 .is_some_and(|lease| lease.token == *token)
         };
         let asked_by = |id: &Token| entry.ask.as_ref().is_some_and(|ask| ask.id == *id);
+        let failed_by = |token: &Token| {
+            let placeholder = entry.missing.as_ref();
+            placeholder.is_some_and(|placeholder| placeholder.token.as_ref() == Some(token))
+        };
         match self {
             Change::Ask { id, .. } => asked_by(id),
-            Change::TakeLease { token, .. } => leased_by(token),
+            // The lease was given, or denied for good because of too many attempts.
+            Change::TakeLease { token, .. } => leased_by(token) || failed_by(token),
             Change::Extend { token, deadline } => {
                 leased_by(token)
                     && entry
@@ -299,13 +319,7 @@ impl Change {
                 states(entry).any(|state| state.blob.path == ready.blob.path)
             }
             Change::Release { token } | Change::Abandon { token } => !leased_by(token),
-            Change::Fail { token, missing, .. } => {
-                !leased_by(token)
-                    && entry
-                        .missing
-                        .as_ref()
-                        .is_some_and(|placeholder| placeholder.missing == *missing)
-            }
+            Change::Fail { token, .. } => !leased_by(token) && failed_by(token),
             Change::Invalidate { mark, .. } | Change::Revoke { mark, .. } => {
                 entry.dirty.as_ref() == Some(mark)
             }
@@ -316,6 +330,10 @@ impl Change {
             Change::ConfirmLoss { blob, .. } => {
                 !states(entry).any(|ready| ready.blob.path == *blob)
             }
+            Change::Dispute { id, .. } => entry
+                .suspect
+                .as_ref()
+                .is_some_and(|suspect| suspect.disputed.as_ref() == Some(id)),
             Change::Touch | Change::ClearLease | Change::DropOlder | Change::Retire => false,
         }
     }
@@ -323,7 +341,7 @@ impl Change {
 
 /// Returns when an entry has been unused for too long.
 pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
-    match (&entry.ready, &entry.missing) {
+    match (states(entry).next(), &entry.missing) {
         (None, Some(placeholder)) => entry
             .last_used_at
             .max(placeholder.retry_at)
@@ -403,7 +421,16 @@ fn own_lease<'a>(
         .ok_or(Refused::LeaseLost)
 }
 
-fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
+/// What became of a state that was to be published.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Published {
+    /// It is stored, or a newer converter's work of the same rank stands.
+    Settled,
+    /// It is worse than the state that stands, whose DIF still exists.
+    Worse,
+}
+
+fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) -> Published {
     if next.ready.is_none() {
         // What a removal left of a lower version is what there is: what was built is weighed against it.
         next.ready = next.older.take();
@@ -411,7 +438,7 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
     let Some(present) = &next.ready else {
         next.ready = Some(built.clone());
         next.last_used_at = now;
-        return;
+        return Published::Settled;
     };
     let worse = built.rank > present.rank;
     let better_is_gone = !present
@@ -421,11 +448,31 @@ fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) {
     if built.version < present.version {
         // An older build in a canary or after a rollback: it serves its own kind, and replaces nothing newer.
         next.older = Some(built.clone());
-    } else if built.version == present.version && !worse && !is_older_work(built, present) {
-        next.ready = Some(built.clone());
-    } else if built.version > present.version && (!worse || better_is_gone) {
+    } else if worse && (built.version == present.version || !better_is_gone) {
+        return Published::Worse;
+    } else if built.version > present.version {
         next.older = next.ready.replace(built.clone());
+    } else if !is_older_work(built, present) {
+        next.ready = Some(built.clone());
     }
+    Published::Settled
+}
+
+/// Returns why a state stays that a build could not match.
+fn nothing_as_good() -> Missing {
+    Missing::malformed("what can be made of the files that can be used is worse than what is ready")
+}
+
+/// Tells whether the last build knew of a DIF, and would do the same with it again.
+///
+/// A failure is no answer if the DIF was absent then, or if it is another converter's.
+fn has_considered(entry: &Entry, dif: &DifRef) -> bool {
+    let would_fail_again = |placeholder: &Placeholder| {
+        placeholder.missing.cause.belongs_to_the_converter()
+            && placeholder.converter == Converter::CURRENT
+    };
+    let is_answered = entry.ready.is_some() || entry.missing.as_ref().is_some_and(would_fail_again);
+    is_answered && entry.considered.contains(dif)
 }
 
 /// Notes when to look for something better again: seldomer each time that nothing was found.
@@ -462,11 +509,8 @@ fn finish(next: &mut Entry, seen: &Seen) {
         .take(Seen::MAX_CANDIDATES)
         .cloned()
         .collect();
-    next.suspect.take_if(|suspect| {
-        next.ready
-            .as_ref()
-            .is_none_or(|ready| ready.blob.path != suspect.blob)
-    });
+    // A builder judges the suspect of its entry before it builds.
+    next.suspect = None;
 }
 
 /// The ask is answered, unless something arrived that this build cannot have seen.
@@ -504,30 +548,31 @@ fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
     let _ = ask(next, mark, Lane::Uploads, now);
 }
 
-fn confirm_loss(
-    next: &mut Entry,
-    blob: &str,
-    id: &Token,
-    now: Timestamp,
-    policy: &Policy,
-) -> Result<(), Refused> {
-    let is_lost = |ready: &mut Ready| ready.blob.path == blob;
-    let lost = [next.ready.take_if(is_lost), next.older.take_if(is_lost)];
-    if lost.iter().all(Option::is_none) {
+fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Result<(), Refused> {
+    if !states(next).any(|ready| ready.blob.path == blob) {
         return Err(Refused::Nothing);
     }
+    begin_replacing(next, now)?;
+    let is_lost = |ready: &mut Ready| ready.blob.path == blob;
+    next.ready.take_if(is_lost);
+    next.older.take_if(is_lost);
     next.suspect = None;
-    if next
-        .lost_at
-        .is_some_and(|at| now.since(at) < Policy::CONFIRM_LOSS_INTERVAL)
-    {
-        let again = Missing::new(
-            Cause::DownloadFailed,
-            "its blob was lost twice within an hour",
-        );
-        next.missing = Some(placeholder(next, &again, None, id, now, policy));
-    } else {
-        let _ = ask(next, id, Lane::Eager, now);
+    let _ = ask(next, id, Lane::Eager, now);
+    Ok(())
+}
+
+fn dispute(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Result<(), Refused> {
+    let suspect = next.suspect.as_mut().filter(|suspect| suspect.blob == blob);
+    let suspect = suspect.ok_or(Refused::Nothing)?;
+    suspect.disputed = Some(id.clone());
+    begin_replacing(next, now)
+}
+
+/// A blob that readers cannot read is replaced at most once within a time, whatever they say of the new one.
+fn begin_replacing(next: &mut Entry, now: Timestamp) -> Result<(), Refused> {
+    let is_too_soon = |at| now.since(at) < Policy::CONFIRM_LOSS_INTERVAL;
+    if next.lost_at.is_some_and(is_too_soon) {
+        return Err(Refused::TooSoon);
     }
     next.lost_at = Some(now);
     Ok(())
@@ -557,6 +602,7 @@ fn placeholder(
         retry_at: now.plus(wait + wait.mul_f64(token.fraction() / 10.0)),
         converter: Converter::CURRENT,
         repeats,
+        token: Some(token.clone()),
     }
 }
 

@@ -82,6 +82,14 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
     if let Some(lease) = entry.live_lease(now) {
         return Decision::Wait { until: lease.until };
     }
+    // This build is behind: the newer one is about to replace it, or goes itself. Meanwhile they must not build in turn.
+    let is_newer = |ready: &&Ready| ready.version > current_version(entry.kind);
+    if let Some(newer) = entry.ready.as_ref().filter(is_newer) {
+        let until = newer.derived_at.plus(super::Policy::WAIT_BEHIND);
+        if now < until {
+            return Decision::Wait { until };
+        }
+    }
     match (&entry.ask, entry.not_before) {
         (Some(ask), _) if ask.lane == Lane::Eager && entry.standing_ask(now).is_some() => {
             Decision::Wait {
@@ -113,9 +121,9 @@ fn readable(entry: &Entry) -> Option<&Ready> {
 /// Tells whether a placeholder still says what would happen now.
 fn stands(placeholder: &Placeholder, reader: &Reader, now: Timestamp) -> bool {
     let cause = placeholder.missing.cause;
-    if cause.belongs_to_the_converter() && placeholder.converter != reader.converter {
-        // A newer converter tries again, once; an older one would only fail again.
-        return placeholder.converter > reader.converter;
+    if cause.belongs_to_the_converter() && placeholder.converter < reader.converter {
+        // A newer converter tries again, once. An older one waits as the newer one does, and tries after a rollback.
+        return false;
     }
     match cause {
         Cause::TooLarge { limit } if !reader.limits.contains(&limit) => false,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Converter, Cut, DifCopy, Drained, Entry, ItemKey, Kind, Losses, Manifest, ModuleKey, Reader,
-    Revision, SourceHealth, SweepItem, Tally,
+    Revision, SourceHealth, SweepItem, Tally, Token,
 };
 use crate::domain::{
     CodeId, DebugId, DifRef, Features, FileType, FormatVersion, Location, Missing, ModuleId,
@@ -36,6 +36,10 @@ pub enum Item {
     Upload(Upload),
     /// An uploaded DIF that has this module's id.
     Dif(Dif),
+    /// That a module has files among the uploads of a scope.
+    Presence(Presence),
+    /// The last change to the uploads of a scope.
+    Generation(Generation),
     /// Our copy of a DIF that a symbol server had.
     Copy(DifCopy),
     /// A request that was answered `pending`.
@@ -54,7 +58,7 @@ pub enum Item {
     Manifest(Manifest),
     /// What the last whole pass of the sweep counted.
     Rollout(Rollout),
-    /// Something that a newer build wrote.
+    /// Something that a newer build wrote, or that this build cannot read for another reason.
     #[serde(skip)]
     Newer {
         /// Its schema.
@@ -62,8 +66,37 @@ pub enum Item {
     },
 }
 
-/// The schema that this build reads and writes.
-pub const SCHEMA: u32 = 1;
+/// The newest schema that this build reads and writes. Each item is written with the least that can read it:
+/// [`Item::schema`].
+///
+/// History:
+/// - 1: everything else.
+/// - 2: [`Presence`], [`Generation`].
+pub const SCHEMA: u32 = 2;
+
+/// That a module has, or had a moment ago, files among the uploads of a scope.
+///
+/// It is written after each [`Dif`] item, and removed only if it did not change since a query found no `Dif` item. So a
+/// strongly consistent read that does not find it proves that no upload that was applied serves the module, whatever
+/// became of the module's entries. See `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    /// The module.
+    pub module: ModuleKey,
+    /// The write that brought it, new with every file.
+    pub change: Token,
+}
+
+/// The last change to the uploads of a scope: as long as it stands, what was read of them after it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// The scope.
+    pub scope: Scope,
+    /// What tells this generation from every other.
+    pub change: Token,
+    /// When it began, by the clock of the builder that applied the change.
+    pub began_at: Timestamp,
+}
 
 /// Where the second id of an object (its code id) leads to. Never leased, owns no blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,6 +328,28 @@ pub struct Rollout {
 }
 
 impl Item {
+    /// Returns the schema that the item is written with: the least whose builds can read it. A build of a lower schema
+    /// leaves the item alone.
+    pub fn schema(&self) -> u32 {
+        match self {
+            Item::Presence(_) | Item::Generation(_) => 2,
+            Item::Newer { schema } => *schema,
+            Item::Entry(_)
+            | Item::Alias(_)
+            | Item::Upload(_)
+            | Item::Dif(_)
+            | Item::Copy(_)
+            | Item::Request(_)
+            | Item::Source(_)
+            | Item::Wanted(_)
+            | Item::Health(_)
+            | Item::Losses(_)
+            | Item::Sweep(_)
+            | Item::Manifest(_)
+            | Item::Rollout(_) => 1,
+        }
+    }
+
     /// Returns the entry that it is, if it is one.
     pub fn entry(&self) -> Option<&Entry> {
         match self {
@@ -314,6 +369,8 @@ impl Item {
             Item::Entry(_)
             | Item::Alias(_)
             | Item::Dif(_)
+            | Item::Presence(_)
+            | Item::Generation(_)
             | Item::Copy(_)
             | Item::Losses(_)
             | Item::Sweep(_)
@@ -328,6 +385,8 @@ impl Item {
         match self {
             Item::Entry(entry) => Some(entry.module().entry(entry.kind())),
             Item::Dif(dif) => Some(dif.module.dif(&dif.dif.location)),
+            Item::Presence(presence) => Some(presence.module.presence()),
+            Item::Generation(generation) => Some(ItemKey::generation(&generation.scope)),
             Item::Upload(upload) => Some(ItemKey::upload(&crate::domain::Location::new(
                 upload.key.as_str(),
             ))),

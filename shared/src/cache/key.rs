@@ -130,6 +130,14 @@ impl ModuleKey {
         }
     }
 
+    /// Returns the key of the item that says that this module has files among the uploads.
+    pub fn presence(&self) -> ItemKey {
+        ItemKey {
+            partition: self.partition(),
+            sort: "files".to_owned(),
+        }
+    }
+
     /// Returns the key of our copy of a DIF of this module, which a symbol server had.
     pub fn copy(&self, location: &Location) -> ItemKey {
         ItemKey {
@@ -186,6 +194,14 @@ impl ItemKey {
         Self {
             partition: hash("sweep\n"),
             sort: item.as_str().to_owned(),
+        }
+    }
+
+    /// Returns the key of the last change to the uploads of a scope.
+    pub fn generation(scope: &Scope) -> Self {
+        Self {
+            partition: hash(&format!("generation: {scope}\n")),
+            sort: "generation".to_owned(),
         }
     }
 

@@ -105,6 +105,9 @@ pub struct Placeholder {
     /// How often in a row it failed for this cause before.
     #[serde(default)]
     pub repeats: u32,
+    /// The token of the build that left it; none on those of builds before this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
 }
 
 /// The right to build, until a time.
@@ -160,6 +163,9 @@ pub struct Suspect {
     pub blob: String,
     /// When it was met.
     pub at: Timestamp,
+    /// The change by which a builder said that the blob is as it was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disputed: Option<Token>,
 }
 
 impl Entry {

@@ -48,6 +48,9 @@ impl Policy {
     /// A blob is not confirmed as lost twice within this time.
     pub const CONFIRM_LOSS_INTERVAL: Duration = Duration::from_secs(3600);
 
+    /// A build that cannot read what a newer one has just published does not ask for its own version within this time.
+    pub const WAIT_BEHIND: Duration = Duration::from_secs(60);
+
     /// Returns how long after a look for something better, the `fruitless`-th in a row, the next one is due: an hour,
     /// doubling up to a day.
     pub fn probe_after(fruitless: u32) -> Duration {

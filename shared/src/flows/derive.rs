@@ -22,7 +22,9 @@ impl Builder {
     pub async fn serve(&self, invocation: &Invocation, message: &LaneMessage) -> Result<(), Error> {
         if message.schema > LaneMessage::SCHEMA || message.min_converter > Converter::CURRENT {
             tracing::info!(module = message.module.module, "waits for a newer build");
-            self.lanes.send(message, WAIT_FOR_NEWER_BUILD).await?;
+            self.lanes
+                .send(std::slice::from_ref(message), WAIT_FOR_NEWER_BUILD)
+                .await?;
             return Ok(());
         }
         match self
@@ -42,6 +44,9 @@ impl Builder {
         at: Timestamp,
     ) -> Result<(), Error> {
         let delay = at.since(invocation.now()) + Duration::from_secs(1);
-        Ok(self.lanes.send(message, delay.min(MAX_DELAY)).await?)
+        Ok(self
+            .lanes
+            .send(std::slice::from_ref(message), delay.min(MAX_DELAY))
+            .await?)
     }
 }

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod ms_symcache;
 mod opening;
 pub mod plain;
+mod presence;
 pub mod prune;
 pub mod requests;
 pub mod rollout;

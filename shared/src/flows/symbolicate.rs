@@ -518,7 +518,7 @@ impl Symbolicator {
         ask: crate::cache::Token,
     ) -> Result<(), StoreError> {
         let message = LaneMessage::new(lane, module.clone(), vec![kind], ask);
-        self.lanes.send(&message, Duration::ZERO).await
+        self.lanes.send(&[message], Duration::ZERO).await
     }
 
     /// Reports a blob that cannot be read, and has it built again.

@@ -114,7 +114,11 @@ impl Update<'_> {
         }
     }
 
-    async fn load(&self, key: &crate::cache::ItemKey) -> Result<Option<Stored>, StoreError> {
+    /// Reads an item, strongly consistent.
+    pub(super) async fn load(
+        &self,
+        key: &crate::cache::ItemKey,
+    ) -> Result<Option<Stored>, StoreError> {
         let mut loaded = self
             .records
             .load(std::slice::from_ref(key), Consistency::Strong)

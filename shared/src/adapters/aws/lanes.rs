@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::types::SendMessageBatchRequestEntry;
+use futures::stream::{self, StreamExt};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -17,6 +19,16 @@ use crate::ports::{LaneMessage, Lanes, ReconcileMessage, StoreError, StoreErrorK
 
 /// The longest delay of a message (SQS API reference, `SendMessage`, `DelaySeconds`).
 const MAX_DELAY_SECONDS: u64 = 900;
+
+/// The most messages of one call (SQS API reference, `SendMessageBatch`).
+const BATCH_MESSAGES: usize = 10;
+
+/// The most bytes of one call, far enough below the quota for the names of groups: 256 KiB until August 2025, 1 MiB since
+/// (SQS developer guide, "Message quotas").
+const BATCH_BYTES: usize = 240 * 1024;
+
+/// Calls on their way at a time.
+const BATCHES_IN_PARALLEL: usize = 8;
 
 /// The lanes as queues of SQS.
 #[derive(Clone, Debug)]
@@ -42,49 +54,132 @@ impl SqsLanes {
         Self { client, urls }
     }
 
-    async fn send_body(
+    async fn send_bodies(
         &self,
         url: &str,
-        message: &(impl Serialize + Sync),
-        group: String,
+        bodies: Vec<Body>,
         delay: Duration,
     ) -> Result<(), StoreError> {
-        let context = || format!("SQS SendMessage to {url}");
-        let body = serde_json::to_string(message)
-            .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
-        let sent = self
+        let batches = batches(bodies).into_iter();
+        let sends = batches.map(|batch| self.send_batch(url, batch, delay));
+        let mut sent =
+            stream::iter(sends.collect::<Vec<_>>()).buffer_unordered(BATCHES_IN_PARALLEL);
+        let mut failed = None;
+        // Each batch is tried, whatever became of the others.
+        while let Some(result) = sent.next().await {
+            failed = failed.or(result.err());
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn send_batch(
+        &self,
+        url: &str,
+        batch: Vec<Body>,
+        delay: Duration,
+    ) -> Result<(), StoreError> {
+        let context = || format!("SQS SendMessageBatch to {url}");
+        let entry = |(number, Body { text, group }): (usize, Body)| {
+            SendMessageBatchRequestEntry::builder()
+                .id(number.to_string())
+                .message_body(text)
+                .message_group_id(group)
+                .delay_seconds(delay_seconds(delay))
+                .build()
+                .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))
+        };
+        let entries: Result<Vec<_>, _> = batch.into_iter().enumerate().map(entry).collect();
+        let answer = self
             .client
-            .send_message()
+            .send_message_batch()
             .queue_url(url)
-            .message_body(ascii(&body))
-            .delay_seconds(delay_seconds(delay))
-            .message_group_id(group)
+            .set_entries(Some(entries?))
             .send()
-            .await;
-        sent.map(drop)
-            .map_err(|error| store_error(context(), &error))
+            .await
+            .map_err(|error| store_error(context(), &error))?;
+        match answer.failed.first() {
+            None => Ok(()),
+            Some(failed) => {
+                let kind = match failed.sender_fault {
+                    true => StoreErrorKind::Bug,
+                    false => StoreErrorKind::Transient,
+                };
+                let (count, code) = (answer.failed.len(), &failed.code);
+                let cause = format!("{count} messages were refused, the first with {code}");
+                Err(StoreError::new(kind, context()).caused_by(cause))
+            }
+        }
     }
 }
 
 #[async_trait]
 impl Lanes for SqsLanes {
-    async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
-        let url = match message.lane {
-            Lane::Eager => &self.urls.eager,
-            Lane::Uploads => &self.urls.uploads,
-            Lane::Refresh => &self.urls.refresh,
-        };
-        let group = group(message.module.scope.as_str(), &message.module.source);
-        self.send_body(url, message, group, delay).await
+    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError> {
+        for lane in [Lane::Eager, Lane::Uploads, Lane::Refresh] {
+            let url = match lane {
+                Lane::Eager => &self.urls.eager,
+                Lane::Uploads => &self.urls.uploads,
+                Lane::Refresh => &self.urls.refresh,
+            };
+            let in_lane = messages.iter().filter(|message| message.lane == lane);
+            let body = |message: &LaneMessage| {
+                let group = group(message.module.scope.as_str(), &message.module.source);
+                Body::new(message, group)
+            };
+            let bodies: Result<Vec<_>, _> = in_lane.map(body).collect();
+            self.send_bodies(url, bodies?, delay).await?;
+        }
+        Ok(())
     }
 
-    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError> {
+    async fn reconcile(
+        &self,
+        message: &ReconcileMessage,
+        delay: Duration,
+    ) -> Result<(), StoreError> {
         let key = message.reconcile.as_str();
         let scope = key.split_once('/').map_or("", |(scope, _)| scope);
         let group = group(scope, &SourceKey::uploads());
-        self.send_body(&self.urls.uploads, message, group, Duration::ZERO)
+        let body = Body::new(message, group)?;
+        self.send_bodies(&self.urls.uploads, vec![body], delay)
             .await
     }
+}
+
+/// A message as it is sent.
+struct Body {
+    text: String,
+    group: String,
+}
+
+impl Body {
+    fn new(message: &impl Serialize, group: String) -> Result<Self, StoreError> {
+        let json = serde_json::to_string(message).map_err(|error| {
+            StoreError::new(StoreErrorKind::Bug, "writing a message").caused_by(error)
+        })?;
+        let text = ascii(&json);
+        Ok(Self { text, group })
+    }
+}
+
+/// Divides messages into batches that SQS takes, in their order.
+fn batches(bodies: Vec<Body>) -> Vec<Vec<Body>> {
+    let mut batches: Vec<Vec<Body>> = Vec::new();
+    let mut bytes = 0;
+    for body in bodies {
+        let length = body.text.len();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH_MESSAGES && bytes + length <= BATCH_BYTES => {
+                bytes += length;
+                batch.push(body);
+            }
+            _ => {
+                bytes = length;
+                batches.push(vec![body]);
+            }
+        }
+    }
+    batches
 }
 
 /// Returns whole seconds, never fewer than asked for unless more than SQS allows.
@@ -121,21 +216,16 @@ fn ascii(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Converter, Kind, ModuleKey, Token};
+    use crate::cache::{Kind, ModuleKey, Token};
 
     fn message(scope: &str, module: &str) -> LaneMessage {
-        LaneMessage {
-            schema: LaneMessage::SCHEMA,
-            lane: Lane::Eager,
-            module: ModuleKey {
-                scope: scope.parse().unwrap(),
-                source: crate::domain::SourceKey::uploads(),
-                module: module.to_owned(),
-            },
-            kinds: vec![Kind::SymCache],
-            ask: Token::from_random(1),
-            min_converter: Converter::CURRENT,
-        }
+        let module = ModuleKey {
+            scope: scope.parse().unwrap(),
+            source: crate::domain::SourceKey::uploads(),
+            module: module.to_owned(),
+        };
+        let ask = Token::from_random(1);
+        LaneMessage::new(Lane::Eager, module, vec![Kind::SymCache], ask)
     }
 
     #[test]
@@ -147,6 +237,24 @@ mod tests {
             "{body}"
         );
         assert_eq!(serde_json::from_str::<LaneMessage>(&body).unwrap(), message);
+    }
+
+    #[test]
+    fn a_batch_has_ten_messages_and_a_quarter_of_a_megabyte_at_most() {
+        let sizes = |lengths: &[usize]| {
+            let body = |length: &usize| Body {
+                text: "x".repeat(*length),
+                group: String::new(),
+            };
+            let batches = batches(lengths.iter().map(body).collect());
+            let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
+            sizes
+        };
+        assert_eq!(sizes(&[]), [0; 0]);
+        assert_eq!(sizes(&[100; 21]), [10, 10, 1]);
+        assert_eq!(sizes(&[BATCH_BYTES / 2; 5]), [2, 2, 1]);
+        // One that is too large for any batch is refused by the queue, and takes no other with it.
+        assert_eq!(sizes(&[1, BATCH_BYTES + 1, 1]), [1, 1, 1]);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, StoreE
     );
     attributes.insert(
         SCHEMA_NUMBER.to_owned(),
-        AttributeValue::N(SCHEMA.to_string()),
+        AttributeValue::N(stored.item.schema().to_string()),
     );
     let expires_at = stored
         .item
@@ -95,38 +95,35 @@ pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
 
 /// Returns what a record holds.
 ///
-/// One of a newer schema is [`Item::Newer`]; one that cannot be parsed is [`StoreErrorKind::Corrupt`].
-pub(super) fn read(mut attributes: Attributes) -> Result<(ItemKey, Stored), StoreError> {
+/// One of a newer schema, and one that cannot be parsed, is [`Item::Newer`]: it is neither trusted, written nor removed,
+/// and does no harm to the records that are loaded with it.
+pub(super) fn read(attributes: Attributes) -> Result<(ItemKey, Stored), StoreError> {
     let key = key(&attributes)?;
-    let corrupt = |cause: String| {
-        StoreError::new(StoreErrorKind::Corrupt, context("reading", &key)).caused_by(cause)
-    };
-    let schema: u32 = match attributes.remove(SCHEMA_NUMBER) {
-        Some(number) => {
-            from_attribute_value(number).map_err(|error| corrupt(format!("its schema: {error}")))?
+    let stored = parse(attributes).unwrap_or_else(|cause| {
+        let record = context("reading", &key);
+        tracing::error!(record, cause, "a record cannot be read and is left alone");
+        Stored {
+            revision: Revision::from_random(0),
+            item: Item::Newer { schema: SCHEMA },
         }
-        None => return Err(corrupt("it has no schema".to_owned())),
-    };
-    let revision: Revision = match attributes.remove(REVISION) {
-        Some(text) => {
-            from_attribute_value(text).map_err(|error| corrupt(format!("its revision: {error}")))?
-        }
-        None => return Err(corrupt("it has no revision".to_owned())),
-    };
+    });
+    Ok((key, stored))
+}
+
+fn parse(mut attributes: Attributes) -> Result<Stored, String> {
+    let schema = attributes.remove(SCHEMA_NUMBER).ok_or("it has no schema")?;
+    let schema: u32 =
+        from_attribute_value(schema).map_err(|error| format!("its schema: {error}"))?;
+    let revision = attributes.remove(REVISION).ok_or("it has no revision")?;
+    let revision: Revision =
+        from_attribute_value(revision).map_err(|error| format!("its revision: {error}"))?;
     if schema > SCHEMA {
-        return Ok((
-            key,
-            Stored {
-                revision,
-                item: Item::Newer { schema },
-            },
-        ));
+        let item = Item::Newer { schema };
+        return Ok(Stored { revision, item });
     }
     attributes.retain(|name, _| !RESERVED.contains(&name.as_str()));
-    match from_item(attributes) {
-        Ok(item) => Ok((key, Stored { revision, item })),
-        Err(error) => Err(corrupt(error.to_string())),
-    }
+    let item = from_item(attributes).map_err(|error| error.to_string())?;
+    Ok(Stored { revision, item })
 }
 
 fn context(doing: &str, key: &ItemKey) -> String {
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_cannot_be_parsed_is_corrupt_and_named() {
+    fn an_item_that_cannot_be_parsed_is_left_alone_and_harms_no_other() {
         let spoil: [(&str, Option<AttributeValue>); 7] = [
             ("schema", None),
             ("schema", Some(AttributeValue::S("1".to_owned()))),
@@ -254,12 +251,73 @@ mod tests {
                 Some(value) => spoilt.insert(name.to_owned(), value),
                 None => spoilt.remove(name),
             };
-            let error = read(spoilt).unwrap_err();
-            assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{name} {value:?}");
-            assert!(error.to_string().contains(
-                "a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b symcache"
-            ));
+            let (key, stored) = read(spoilt).unwrap();
+            assert_eq!(key.sort, "symcache", "{name} {value:?}");
+            assert_eq!(
+                stored.item,
+                Item::Newer { schema: SCHEMA },
+                "{name} {value:?}"
+            );
         }
+    }
+
+    #[test]
+    fn a_word_of_a_newer_build_in_any_place_of_an_item_is_left_alone() {
+        let places = [
+            ("kind", "symcache_of_tomorrow"),
+            ("ready.file_type", "elf_of_tomorrow"),
+            ("ready.quality", "splendid"),
+            ("missing.cause", "tomorrow"),
+            ("ask.lane", "tomorrow"),
+        ];
+        for (path, word) in places {
+            let mut newer = AttributeValue::M(golden());
+            let mut place = &mut newer;
+            for name in path.split('.') {
+                let AttributeValue::M(fields) = place else {
+                    panic!("{path}");
+                };
+                place = fields
+                    .get_mut(name)
+                    .unwrap_or_else(|| panic!("the golden entry has no {path}"));
+            }
+            *place = AttributeValue::S(word.to_owned());
+            let AttributeValue::M(newer) = newer else {
+                panic!("{path}");
+            };
+            let (_, stored) = read(newer).unwrap();
+            assert_eq!(stored.item, Item::Newer { schema: SCHEMA }, "{path}");
+        }
+        for item in [
+            json!({"type": "upload", "key": "global/a", "etag": "e", "sequencer": "0", "size": 1, "state": "tomorrow", "at": 5}),
+            json!({"type": "dif", "file_type": "elf_of_tomorrow"}),
+            json!({"type": "item_of_tomorrow"}),
+        ] {
+            let fields = item.as_object().unwrap().iter();
+            let text = |value: &Value| value.as_str().map(|text| AttributeValue::S(text.into()));
+            let number = |value: &Value| AttributeValue::N(value.to_string());
+            let mut record: Attributes = fields
+                .map(|(name, value)| (name.clone(), text(value).unwrap_or_else(|| number(value))))
+                .collect();
+            for name in [PARTITION, SORT, REVISION, SCHEMA_NUMBER] {
+                record.insert(name.to_owned(), golden()[name].clone());
+            }
+            let (_, stored) = read(record).unwrap();
+            assert_eq!(stored.item, Item::Newer { schema: SCHEMA }, "{item}");
+        }
+    }
+
+    #[test]
+    fn an_item_is_written_with_the_least_schema_that_can_read_it() {
+        let (key, entry) = read(golden()).unwrap();
+        let schema = |stored: &Stored| write(&key, stored).unwrap()[SCHEMA_NUMBER].clone();
+        assert_eq!(schema(&entry), AttributeValue::N("1".to_owned()));
+        let presence = json!({"type": "presence", "module": {"scope": "global", "source": "uploads", "module": "x"}, "change": "01"});
+        let presence = Stored {
+            item: serde_json::from_value(presence).unwrap(),
+            ..entry
+        };
+        assert_eq!(schema(&presence), AttributeValue::N("2".to_owned()));
     }
 
     #[test]

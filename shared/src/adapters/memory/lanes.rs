@@ -10,6 +10,9 @@ use super::Calls;
 use crate::domain::Location;
 use crate::ports::{LaneMessage, Lanes, ReconcileMessage, StoreError};
 
+/// Messages of one call.
+const BATCH_MESSAGES: usize = 10;
+
 /// Lanes as lists. They print as what waits in them.
 #[derive(Debug, Default)]
 pub struct MemoryLanes {
@@ -70,17 +73,23 @@ impl MemoryLanes {
 
 #[async_trait]
 impl Lanes for MemoryLanes {
-    async fn send(&self, message: &LaneMessage, delay: Duration) -> Result<(), StoreError> {
+    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError> {
         let mut state = self.lock();
-        state.calls.count("send");
-        state.sent.push(SentMessage {
-            message: message.clone(),
-            delay,
-        });
+        // As queues count: so many messages in a call.
+        for batch in messages.chunks(BATCH_MESSAGES) {
+            state.calls.count("send");
+            let sent = batch.iter().cloned();
+            let sent = sent.map(|message| SentMessage { message, delay });
+            state.sent.extend(sent);
+        }
         Ok(())
     }
 
-    async fn reconcile(&self, message: &ReconcileMessage) -> Result<(), StoreError> {
+    async fn reconcile(
+        &self,
+        message: &ReconcileMessage,
+        _delay: Duration,
+    ) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.calls.count("reconcile");
         state.reconciled.push(message.reconcile.clone());
@@ -114,6 +123,9 @@ impl fmt::Display for MemoryLanes {
                     ", ask {}, converter {}",
                     message.ask, message.min_converter.0
                 )?;
+                for asked in &message.further {
+                    write!(f, ", and {}, ask {}", asked.module, asked.ask)?;
+                }
                 if delay.is_zero() {
                     writeln!(f)
                 } else {

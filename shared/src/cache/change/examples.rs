@@ -128,6 +128,7 @@ pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
         considered: considered.to_vec(),
         candidates: Vec::new(),
         retry_after: None,
+        better_failed: None,
     }
 }
 

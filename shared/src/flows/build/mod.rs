@@ -711,6 +711,8 @@ impl Builder {
                 Item::Dif(dif) => known.difs.push(dif),
                 Item::Copy(copy) => known.copies.push(copy),
                 Item::Alias(_)
+                | Item::Presence(_)
+                | Item::Generation(_)
                 | Item::Upload(_)
                 | Item::Request(_)
                 | Item::Source(_)

@@ -107,11 +107,13 @@ impl<'a> Work<'a> {
             Some(missing) if difs.is_empty() => Some(missing.clone()),
             _ => self.failure,
         };
+        let better_failed = failure.clone().filter(|_| self.outcome.is_some());
         Made {
             outcome: self
                 .outcome
                 .ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
             seen: Seen {
+                better_failed,
                 considered: find::considered(difs),
                 candidates: self.candidates,
                 retry_after: search.retry_after,

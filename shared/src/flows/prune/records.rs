@@ -153,6 +153,8 @@ impl Walk<'_> {
             }
             Item::Alias(_)
             | Item::Dif(_)
+            | Item::Presence(_)
+            | Item::Generation(_)
             | Item::Request(_)
             | Item::Source(_)
             | Item::Health(_)
@@ -359,6 +361,8 @@ fn name(item: &Item) -> &'static str {
         Item::Alias(_) => "alias",
         Item::Upload(_) => "upload",
         Item::Dif(_) => "dif",
+        Item::Presence(_) => "presence",
+        Item::Generation(_) => "generation",
         Item::Copy(_) => "copy",
         Item::Health(_) => "health",
         Item::Losses(_) => "losses",

@@ -72,7 +72,7 @@ impl Run<'_> {
         let mut kinds: Vec<Kind> = asked.iter().map(|behind| behind.kind).collect();
         kinds.sort_unstable();
         let message = LaneMessage::new(Lane::Refresh, module.clone(), kinds, id);
-        self.pruner.lanes.send(&message, Duration::ZERO).await?;
+        self.pruner.lanes.send(&[message], Duration::ZERO).await?;
         self.report().asked += asked.len() as u64;
         Ok(asked)
     }

@@ -4,6 +4,8 @@
 //! gone, by asking for the key of each when its turn comes. What differs goes into the uploads lane, where `derive`
 //! compares once more, so that a message too many does nothing.
 
+use std::time::Duration;
+
 use super::progress::Progress;
 use super::{RESERVE, Run};
 use crate::cache::{Item, ItemKey, Rollout, Stored, Upload, UploadState};
@@ -152,8 +154,9 @@ impl Run<'_> {
         }
         let message = ReconcileMessage {
             reconcile: location,
+            hops: 0,
         };
-        self.pruner.lanes.reconcile(&message).await
+        self.pruner.lanes.reconcile(&message, Duration::ZERO).await
     }
 }
 

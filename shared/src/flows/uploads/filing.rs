@@ -1,7 +1,7 @@
 //! Filing an upload under its modules: which they are, and the items that lead from each to the file.
 
 use super::super::build::Builder;
-use super::super::{Error, Invocation};
+use super::super::{Error, Invocation, presence};
 use super::order;
 use crate::cache::{Alias, Dif, Entry, Item, Kind, ModuleKey, Upload, UploadedObject};
 use crate::domain::{
@@ -132,6 +132,7 @@ impl Builder {
         });
         let is_later = |present: &Item| matches!(present, Item::Dif(present) if order(&upload.sequencer, &present.sequencer).is_lt());
         self.update(invocation).put(&key, item, is_later).await?;
+        presence::note_file(self.update(invocation), &module.key).await?;
         for alias in &module.aliases {
             let item = Item::Alias(Alias {
                 target: module.key.clone(),
@@ -156,6 +157,7 @@ impl Builder {
             self.update(invocation)
                 .remove(&module.key.dif(location), is_meant)
                 .await?;
+            presence::forget_files(self.update(invocation), &module.key).await?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ mod reading;
 use std::time::Duration;
 
 use super::build::{Builder, OpenDif, Outcome};
-use super::{Error, Invocation};
+use super::{Error, Invocation, presence};
 use crate::cache::{Change, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject};
 use crate::domain::{Cause, DifRef, FileType, Location, Scope};
 pub use crate::ports::ReconcileMessage;
@@ -243,6 +243,7 @@ impl Builder {
             self.build_or_ask(invocation, module, mark, &mut open)
                 .await?;
         }
+        presence::note_change(self.update(invocation), scope).await?;
         let applied = Upload {
             state: UploadState::Applied,
             at: invocation.now(),
@@ -281,6 +282,7 @@ impl Builder {
             };
             self.revoke(invocation, &scope, &tombstone.objects, &dif)
                 .await?;
+            presence::note_change(self.update(invocation), &scope).await?;
         }
         let gone = Upload {
             state: UploadState::Gone,

@@ -10,7 +10,6 @@ mod listeners;
 mod lock;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use crate::template::Template;
 use crate::{dynamodb, s3, sqs};
 pub use error::StackError;
 use listeners::Listeners;
-use lock::lock;
+use lock::FolderLock;
 
 /// The file in the data folder that says where everything is.
 pub const ADDRESSES_FILE: &str = "stack.json";
@@ -128,7 +127,7 @@ impl Stack {
     /// # Errors
     /// See [`StackError`]. Nothing is left running.
     pub async fn start(options: Options) -> Result<Running, StackError> {
-        let lock = lock(&options.data)?;
+        let lock = FolderLock::take(&options.data)?;
         let file = |path: &Path, source| StackError::File {
             path: path.to_owned(),
             source,
@@ -368,7 +367,7 @@ pub struct Running {
     tasks: JoinSet<()>,
     shutdown: CancellationToken,
     addresses_file: PathBuf,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl Running {

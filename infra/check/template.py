@@ -403,9 +403,10 @@ def check_grants(checks, stack):
         checks.that("grants", f"{name} has the managed policies of its triggers alone", managed == expected, ", ".join(managed))
 
     checks.all("grants", "symbolicate deletes nothing", problems("SymbolicateFunction", lambda a, _: "Delete" in a))
-    checks.all("grants", "symbolicate writes blobs under requests/ alone", problems("SymbolicateFunction", lambda a, r: a in WRITES and r != "CachesBucket/requests/*"))
+    writes_outside = lambda *folders: lambda a, r: a in WRITES and r not in {f"CachesBucket/{folder}/*" for folder in folders}
+    checks.all("grants", "symbolicate writes blobs under requests/ and plain/ alone", problems("SymbolicateFunction", writes_outside("requests", "plain")))
     checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
-    checks.all("grants", "derive writes blobs under derived/ alone", problems("DeriveFunction", lambda a, r: a in WRITES and r != "CachesBucket/derived/*"))
+    checks.all("grants", "derive writes blobs under derived/ and copies/ alone", problems("DeriveFunction", writes_outside("derived", "copies")))
     # It asks whether uploads are still there, which `HeadObject` allows to those alone who may read them.
     checks.all("grants", "prune reads no cache", problems("PruneFunction", lambda a, r: a.startswith("s3:Get") and r != "UploadsBucket/*"))
     checks.all("grants", "prune writes no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Put")))
@@ -462,7 +463,9 @@ def mistakes():
         ("an API open to anybody", lambda t: resource(t, "Api").pop("Auth"), "anybody"),
         ("prune that reads blobs", lambda t: statements(t, "PruneFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/*")), "s3:GetObject on CachesBucket"),
         ("symbolicate that deletes", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "symbolicate deletes"),
-        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "under requests/ alone"),
+        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "under requests/ and plain/ alone"),
+        ("symbolicate that writes derived caches", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/derived/*")), "under requests/ and plain/ alone"),
+        ("derive that writes requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/requests/*")), "under derived/ and copies/ alone"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),

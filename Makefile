@@ -26,11 +26,11 @@ doctor: ## are the tools here? installs what is missing, where it can
 	@infra/doctor
 
 .PHONY: run
-run: doctor ## the whole service on this machine, with a first crash symbolicated (PORT=3021 DATA=.data)
+run: doctor ## the whole service on this machine, with a first crash symbolicated (PORT=3021 DATA=.data LATENCY=aws)
 	@infra/run --port "$(PORT)" --data "$(DATA)"
 
 .PHONY: check
-check: fmt-check clippy docs layers ## fmt, clippy, docs, layers: before every commit
+check: fmt-check clippy docs layers check-template ## fmt, clippy, docs, layers, the template: before every commit
 
 .PHONY: fmt-check
 fmt-check:
@@ -74,7 +74,8 @@ chaos: doctor ## kills functions and parsers at random moments, 200 times; says 
 	  $(CARGO) test --locked --workspace --test e2e chaos -- --nocapture
 
 .PHONY: check-template
-check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python)
+check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python, and PyPI once)
+	@PYTHON="$(PYTHON)" infra/doctor python
 	$(PYTHON) infra/check/template.py
 
 .PHONY: check-dependencies

@@ -109,6 +109,10 @@ release-binaries: doctor
 bench-real: release-binaries ## Debian's libc, ceph-osd and libjvm through the stack, held against eu-addr2line and plain symbolic
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
 
+.PHONY: bench-latency
+bench-latency: release-binaries ## requests and uploads while the stores are as far away as in AWS; fails where a limit is missed
+	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_latency
+
 # Two of them are built, once: `derive` with all its debug information, RocksDB for Windows; some fifteen and some twenty-five minutes of one core.
 # KERNEL=1 takes in Debian's kernel, a download of 1 GB.
 .PHONY: bench-plots

@@ -311,7 +311,7 @@ impl Bench<'_> {
     }
 
     fn announce(&self, title: &str) {
-        say(title, &format!("{} times", self.runs));
+        say(title, &format!("runs: {}", self.runs));
     }
 
     fn add(&mut self, title: &str, runs: &[Run], limits: &Limits) {

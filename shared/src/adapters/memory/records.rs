@@ -258,7 +258,7 @@ mod tests {
           scope: global
           type: request
         ffffffff x
-          schema: 2
+          schema: 3
         "#);
         assert_eq!(
             (records.calls().of("replace"), records.calls().total()),

@@ -140,6 +140,7 @@ fn seen(considered: Vec<DifRef>) -> Seen {
         considered,
         candidates: Vec::new(),
         retry_after: None,
+        better_failed: None,
     }
 }
 

@@ -125,6 +125,8 @@ async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_
         kinds: vec![Kind::SymCache],
         ask: id,
         min_converter: Converter::CURRENT,
+        hops: 0,
+        further: Vec::new(),
     };
     world.serve(&message).await.unwrap();
     world.settle().await;

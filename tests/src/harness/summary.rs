@@ -12,61 +12,64 @@ pub(super) fn of(world: &World) -> String {
         .records
         .items()
         .into_iter()
-        .filter_map(|(key, stored)| {
-            // What these say of files, `dif` items and upload items say, too.
-            let is_told = !matches!(
-                stored.item,
-                Item::Presence(_) | Item::Generation(_) | Item::Objects(_)
-            );
-            is_told.then(|| match stored.item {
-                Item::Entry(entry) => line_of(&entry),
-                Item::Alias(alias) => {
-                    format!("alias to {} in {}", alias.target.module, alias.target.scope)
-                }
-                Item::Dif(dif) => {
-                    let refused = dif
-                        .refused
-                        .map(|missing| format!(" refused: {}", missing.detail))
-                        .unwrap_or_default();
-                    let module = &dif.module;
-                    format!(
-                        "dif {} for {} in {}{refused}",
-                        dif.dif.location, module.module, module.scope
-                    )
-                }
-                Item::Upload(upload) => {
-                    let ids: Vec<String> = upload
-                        .objects
-                        .iter()
-                        .map(|object| object.module.to_string())
-                        .collect();
-                    let state = match upload.state {
-                        UploadState::Pending => "pending".to_owned(),
-                        UploadState::Applied => "applied".to_owned(),
-                        UploadState::Ignored { reason } => format!("ignored: {reason}"),
-                        UploadState::Gone => "gone".to_owned(),
-                    };
-                    format!("upload {} {state} [{}]", upload.key, ids.join(", "))
-                }
-                Item::Request(request) => format!("request in {}", request.scope),
-                Item::Source(source) => format!("source {}", source.key),
-                Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),
-                Item::Health(health) => format!("health of {}", health.source),
-                Item::Losses(_) => "losses".to_owned(),
-                Item::Wanted(wanted) => format!(
-                    "wanted {} in {}, asked {}",
-                    wanted.pdb, wanted.scope, wanted.asked
-                ),
-                Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
-                    format!("{} of the sweep", key.sort)
-                }
-                Item::Overflow(overflow) => format!(
-                    "no room in {} in {} for {:?}",
-                    overflow.module.module, overflow.module.scope, overflow.locations
-                ),
-                Item::Presence(_) | Item::Generation(_) | Item::Objects(_) => String::new(),
-                Item::Newer { schema } => format!("newer item of schema {schema} at {}", key.sort),
-            })
+        // What an upload item names is there, or the flows fail; what none names goes with a sweep.
+        .filter(|(_, stored)| !matches!(stored.item, Item::Objects(_)))
+        .map(|(key, stored)| match stored.item {
+            Item::Entry(entry) => line_of(&entry),
+            Item::Alias(alias) => {
+                format!("alias to {} in {}", alias.target.module, alias.target.scope)
+            }
+            Item::Dif(dif) => {
+                let refused = dif
+                    .refused
+                    .map(|missing| format!(" refused: {}", missing.detail))
+                    .unwrap_or_default();
+                let module = &dif.module;
+                format!(
+                    "dif {} for {} in {}{refused}",
+                    dif.dif.location, module.module, module.scope
+                )
+            }
+            Item::Upload(upload) => {
+                let ids: Vec<String> = upload
+                    .objects
+                    .iter()
+                    .map(|object| object.module.to_string())
+                    .collect();
+                let state = match upload.state {
+                    UploadState::Pending => "pending".to_owned(),
+                    UploadState::Applied => "applied".to_owned(),
+                    UploadState::Ignored { reason } => format!("ignored: {reason}"),
+                    UploadState::Gone => "gone".to_owned(),
+                };
+                format!("upload {} {state} [{}]", upload.key, ids.join(", "))
+            }
+            Item::Presence(presence) => {
+                let module = &presence.module;
+                format!("files of {} in {}", module.module, module.scope)
+            }
+            Item::Generation(generation) => format!("generation of {}", generation.scope),
+            Item::Objects(chunk) => format!("objects of {}", chunk.key),
+            Item::Overflow(overflow) => {
+                let (module, locations) = (&overflow.module, &overflow.locations);
+                format!(
+                    "no room in {} in {} for {locations:?}",
+                    module.module, module.scope
+                )
+            }
+            Item::Request(request) => format!("request in {}", request.scope),
+            Item::Source(source) => format!("source {}", source.key),
+            Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),
+            Item::Health(health) => format!("health of {}", health.source),
+            Item::Losses(_) => "losses".to_owned(),
+            Item::Wanted(wanted) => format!(
+                "wanted {} in {}, asked {}",
+                wanted.pdb, wanted.scope, wanted.asked
+            ),
+            Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => {
+                format!("{} of the sweep", key.sort)
+            }
+            Item::Newer { schema } => format!("newer item of schema {schema} at {}", key.sort),
         })
         .collect();
     lines.sort();

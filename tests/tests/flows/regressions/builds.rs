@@ -18,7 +18,7 @@ use symdepot::ports::{
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
-use super::{FRAMES, HOUR, asked, before_next, entry, made_from};
+use super::{FRAMES, HOUR, KEPT, asked, before_next, entry, made_from};
 use crate::requests::cold;
 use crate::{CHECKSUM, CRASH};
 
@@ -239,12 +239,12 @@ async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
     let before = world.summary();
     let wrong = Symbolicator {
         caches: Arc::new(MemoryBlobs::new()),
-        memory: Arc::new(Memory::new(1 << 20)),
+        memory: Arc::new(Memory::new(1 << 20, HOUR)),
         ..world.symbolicator().clone()
     };
     for _ in 0..3 {
         let (invocation, crash) = (world.invocation(Duration::from_secs(29)), sample_crash());
-        let answer = wrong.answer(&invocation, &crash, &Scope::Global, Duration::ZERO);
+        let answer = wrong.answer(&invocation, &crash, &Scope::Global, Duration::ZERO, KEPT);
         assert!(matches!(answer.await.unwrap(), Answer::Pending));
         // Whoever reads the right one is served all the time.
         let right = world.another_instance();
@@ -407,13 +407,13 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     for _ in 0..READERS {
         let reader = Symbolicator {
             records: records.clone(),
-            memory: Arc::new(Memory::new(1 << 20)),
+            memory: Arc::new(Memory::new(1 << 20, HOUR)),
             ..world.symbolicator().clone()
         };
         let (world, crash) = (world.clone(), crash.clone());
         readers.spawn(async move {
             let invocation = world.invocation(Duration::from_secs(29));
-            let answer = reader.answer(&invocation, &crash, &Scope::Global, Duration::ZERO);
+            let answer = reader.answer(&invocation, &crash, &Scope::Global, Duration::ZERO, KEPT);
             matches!(Box::pin(answer).await.unwrap(), Answer::Pending)
         });
     }

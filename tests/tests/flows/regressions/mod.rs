@@ -11,7 +11,7 @@ use serde_json::Value;
 use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Entry, Kind, Revision, Stored};
 use symdepot::domain::Scope;
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::{Answer, Kept};
 use symdepot::ports::{LaneMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
@@ -19,6 +19,12 @@ use crate::CRASH;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A request that nobody need keep.
+const KEPT: Kept<'_> = Kept {
+    id: "a request",
+    body: None,
+};
 
 /// Frames of the sample crash, inlined ones included.
 const FRAMES: usize = 13;

@@ -911,6 +911,8 @@ impl Builder {
                 Item::Alias(_)
                 | Item::Presence(_)
                 | Item::Generation(_)
+                | Item::Objects(_)
+                | Item::Overflow(_)
                 | Item::Upload(_)
                 | Item::Request(_)
                 | Item::Source(_)

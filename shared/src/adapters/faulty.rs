@@ -18,8 +18,8 @@ use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifListing, DifPage, DifReader,
-    DifStat, LaneMessage, Lanes, Page, ReconcileMessage, RecordStore, Removed, Replaced, Segment,
-    StoreError, StoreErrorKind,
+    DifStat, LaneMessage, Lanes, NotDeleted, Page, ReconcileMessage, RecordStore, Removed,
+    Replaced, Segment, StoreError, StoreErrorKind,
 };
 
 /// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
@@ -57,6 +57,8 @@ pub enum Operation {
     CreateBlob,
     /// [`BlobStore::delete`].
     DeleteBlob,
+    /// [`BlobStore::delete_many`].
+    DeleteBlobs,
     /// [`BlobStore::list`].
     ListBlobs,
     /// [`BlobStore::presign`].
@@ -92,7 +94,7 @@ pub enum How {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Load,
         Self::Query,
         Self::Replace,
@@ -101,6 +103,7 @@ impl Operation {
         Self::GetBlob,
         Self::CreateBlob,
         Self::DeleteBlob,
+        Self::DeleteBlobs,
         Self::ListBlobs,
         Self::PresignBlob,
         Self::StatDif,
@@ -118,6 +121,7 @@ impl Operation {
                 | Self::Remove
                 | Self::CreateBlob
                 | Self::DeleteBlob
+                | Self::DeleteBlobs
                 | Self::Send
                 | Self::Reconcile
         )
@@ -362,6 +366,12 @@ impl BlobStore for FaultyBlobs {
     async fn delete(&self, path: &str) -> Result<(), StoreError> {
         self.faults
             .call(Operation::DeleteBlob, || self.blobs.delete(path))
+            .await
+    }
+
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+        self.faults
+            .call(Operation::DeleteBlobs, || self.blobs.delete_many(paths))
             .await
     }
 

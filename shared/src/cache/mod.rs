@@ -37,7 +37,7 @@ pub use health::{NotAdmitted, SourceHealth, Visit, VisitOutcome};
 pub use invariants::violations;
 pub use item::{
     Alias, Dif, Generation, Item, Presence, Request, RequestBody, Rollout, SCHEMA, SegmentProgress,
-    SourceDefinition, Stored, SweepCursor, Upload, UploadState, UploadedObject, Wanted,
+    SourceDefinition, Stored, SweepCursor, SweepLists, Upload, UploadState, UploadedObject, Wanted,
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;

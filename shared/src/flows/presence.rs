@@ -35,32 +35,32 @@ pub(super) async fn note_file(update: Update<'_>, module: &ModuleKey) -> Result<
     Ok(())
 }
 
-/// Forgets that a module has files, if it has none any more.
-pub(super) async fn forget_files(update: Update<'_>, module: &ModuleKey) -> Result<(), StoreError> {
+/// Forgets that a module has files, if it has none any more; tells whether it did.
+pub(super) async fn forget_files(
+    update: Update<'_>,
+    module: &ModuleKey,
+) -> Result<bool, StoreError> {
     let key = module.presence();
     let Some(present) = update.load(&key).await? else {
-        return Ok(());
+        return Ok(false);
     };
     if !matches!(present.item, Item::Presence(_)) {
-        return Ok(());
+        return Ok(false);
     }
     let partition = update.records.query(&module.partition()).await?;
-    let is_file = |(_, stored): &(ItemKey, _)| {
-        matches!(
-            stored,
-            crate::cache::Stored {
-                item: Item::Dif(_),
-                ..
-            }
-        )
-    };
-    if partition.iter().any(is_file) {
-        return Ok(());
+    if partition.iter().any(|(key, _)| is_file(key)) {
+        return Ok(false);
     }
     match update.records.remove(&key, &present.revision).await? {
+        Removed::Done => Ok(true),
         // A file came meanwhile.
-        Removed::Done | Removed::Lost(_) => Ok(()),
+        Removed::Lost(_) => Ok(false),
     }
+}
+
+/// Tells whether the item with this key stands for a file of its module, also where only a newer build can read the item.
+pub(super) fn is_file(key: &ItemKey) -> bool {
+    key.sort.starts_with(ItemKey::DIF_PREFIX)
 }
 
 /// Notes that the uploads of a scope changed. Call it after everything else that the change writes.

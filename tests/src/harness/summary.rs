@@ -28,11 +28,6 @@ pub(super) fn of(world: &World) -> String {
                     dif.dif.location, module.module, module.scope
                 )
             }
-            Item::Presence(presence) => {
-                let module = &presence.module;
-                format!("files of {} in {}", module.module, module.scope)
-            }
-            Item::Generation(generation) => format!("generation of {}", generation.scope),
             Item::Upload(upload) => {
                 let ids: Vec<String> = upload
                     .objects

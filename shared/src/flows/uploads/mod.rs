@@ -139,6 +139,7 @@ impl Builder {
             objects: Vec::new(),
             state: UploadState::Pending,
             crashes: 0,
+            reconciled: 0,
             at: invocation.now(),
             expires_at: None,
         };
@@ -263,6 +264,7 @@ impl Builder {
             objects: Vec::new(),
             state: UploadState::Gone,
             crashes: 0,
+            reconciled: 0,
             at: invocation.now(),
             expires_at: None,
         };

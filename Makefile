@@ -26,11 +26,11 @@ doctor: ## are the tools here? installs what is missing, where it can
 	@infra/doctor
 
 .PHONY: run
-run: doctor ## the whole service on this machine, with a first crash symbolicated (PORT=3021 DATA=.data)
+run: doctor ## the whole service on this machine, with a first crash symbolicated (PORT=3021 DATA=.data LATENCY=aws)
 	@infra/run --port "$(PORT)" --data "$(DATA)"
 
 .PHONY: check
-check: fmt-check clippy docs layers ## fmt, clippy, docs, layers: before every commit
+check: fmt-check clippy docs layers check-template ## fmt, clippy, docs, layers, the template: before every commit
 
 .PHONY: fmt-check
 fmt-check:
@@ -74,7 +74,8 @@ chaos: doctor ## kills functions and parsers at random moments, 200 times; says 
 	  $(CARGO) test --locked --workspace --test e2e chaos -- --nocapture
 
 .PHONY: check-template
-check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python)
+check-template: ## translates infra/template.yaml as AWS does, and lints the translation (needs Python, and PyPI once)
+	@PYTHON="$(PYTHON)" infra/doctor python
 	$(PYTHON) infra/check/template.py
 
 .PHONY: check-dependencies
@@ -107,6 +108,10 @@ release-binaries: doctor
 .PHONY: bench-real
 bench-real: release-binaries ## Debian's libc, ceph-osd and libjvm through the stack, held against eu-addr2line and plain symbolic
 	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_real
+
+.PHONY: bench-latency
+bench-latency: release-binaries ## requests and uploads while the stores are as far away as in AWS; fails where a limit is missed
+	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/bench_latency
 
 # Two of them are built, once: `derive` with all its debug information, RocksDB for Windows; some fifteen and some twenty-five minutes of one core.
 # KERNEL=1 takes in Debian's kernel, a download of 1 GB.

@@ -67,11 +67,12 @@ def enter(folder):
     stamp = folder / "symdepot-requirements.sha256"
     if not stamp.is_file() or stamp.read_text() != wanted:
         print(f"installing {REQUIREMENTS.name} into {folder}", file=sys.stderr)
-        if not python.exists():
+        # An attempt that failed leaves one without pip.
+        if not (folder / "bin" / "pip").exists():
             try:
-                venv.create(folder, with_pip=True)
+                venv.create(folder, with_pip=True, clear=True)
             except subprocess.CalledProcessError:
-                sys.exit("python cannot make a virtual environment here: install its venv package (Debian: python3-venv)")
+                sys.exit("python cannot make a virtual environment here: install its venv package (Debian: apt-get install python3-venv)")
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(REQUIREMENTS)]
         if subprocess.run(pip).returncode != 0:
             sys.exit(f"could not install the libraries of {REQUIREMENTS}: is a package index within reach?")
@@ -305,9 +306,17 @@ def check_lanes(checks, stack):
         attempts = int(stack.properties("DeriveFunction")["Environment"]["Variables"].get("MAX_ATTEMPTS", 0))
         receives = redrive.get("maxReceiveCount", 0)
         checks.that("lanes", f"{lane}: the record gives up before the queue", attempts < receives, f"{attempts} attempts, {receives} receives")
+    derive = stack.resources.get("DeriveFunction", {})
     reserved = stack.properties("DeriveFunction").get("ReservedConcurrentExecutions")
     total = sum(m.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for m in mappings.values())
-    checks.that("lanes", "derive's reservation, if any, covers its lanes", reserved is None or reserved >= total, f"{reserved}, {total}")
+    # Less would refuse events that its lanes deliver, more would take from the readers for nothing.
+    checks.that("lanes", "what is reserved for derive is what its lanes may run", reserved == total, f"{reserved}, {total}")
+    loop = stack.properties("DeriveFunction").get("RecursiveLoop")
+    checks.that("lanes", "Lambda does not end derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
+    after = as_list(derive.get("DependsOn", []))
+    checks.that("lanes", "derive is deployed after its readers", "SymbolicateFunction" in after, ", ".join(after) or "in any order")
+    may_hide = {resource for action, resource in grants_of(stack, "DeriveFunction") if action == "sqs:ChangeMessageVisibility"}
+    checks.that("lanes", "derive may say when a failed message is seen again", may_hide == set(LANES), ", ".join(sorted(may_hide)) or "nowhere")
 
 
 def check_api(checks, stack):
@@ -378,9 +387,14 @@ def grants(role):
     ]
 
 
+def grants_of(stack, name):
+    """What a function may do."""
+    return grants(stack.properties(target(stack.properties(name).get("Role", ""))))
+
+
 def check_grants(checks, stack):
     """Least privilege: each function may do what its flow does, and no more."""
-    granted = {name: grants(stack.properties(target(stack.properties(name).get("Role", "")))) for name in FUNCTIONS}
+    granted = {name: grants_of(stack, name) for name in FUNCTIONS}
 
     def problems(name, forbidden):
         return [f"{action} on {resource}" for action, resource in granted[name] if forbidden(action, resource)]
@@ -403,9 +417,10 @@ def check_grants(checks, stack):
         checks.that("grants", f"{name} has the managed policies of its triggers alone", managed == expected, ", ".join(managed))
 
     checks.all("grants", "symbolicate deletes nothing", problems("SymbolicateFunction", lambda a, _: "Delete" in a))
-    checks.all("grants", "symbolicate writes blobs under requests/ alone", problems("SymbolicateFunction", lambda a, r: a in WRITES and r != "CachesBucket/requests/*"))
+    writes_outside = lambda *folders: lambda a, r: a in WRITES and r not in {f"CachesBucket/{folder}/*" for folder in folders}
+    checks.all("grants", "symbolicate writes blobs under requests/ and plain/ alone", problems("SymbolicateFunction", writes_outside("requests", "plain")))
     checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
-    checks.all("grants", "derive writes blobs under derived/ alone", problems("DeriveFunction", lambda a, r: a in WRITES and r != "CachesBucket/derived/*"))
+    checks.all("grants", "derive writes blobs under derived/ and copies/ alone", problems("DeriveFunction", writes_outside("derived", "copies")))
     # It asks whether uploads are still there, which `HeadObject` allows to those alone who may read them.
     checks.all("grants", "prune reads no cache", problems("PruneFunction", lambda a, r: a.startswith("s3:Get") and r != "UploadsBucket/*"))
     checks.all("grants", "prune writes no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Put")))
@@ -462,7 +477,14 @@ def mistakes():
         ("an API open to anybody", lambda t: resource(t, "Api").pop("Auth"), "anybody"),
         ("prune that reads blobs", lambda t: statements(t, "PruneFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/*")), "s3:GetObject on CachesBucket"),
         ("symbolicate that deletes", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "symbolicate deletes"),
-        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "under requests/ alone"),
+        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "under requests/ and plain/ alone"),
+        ("symbolicate that writes derived caches", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/derived/*")), "under requests/ and plain/ alone"),
+        ("derive that writes requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/requests/*")), "under derived/ and copies/ alone"),
+        ("derive without a reservation", lambda t: resource(t, "DeriveFunction").pop("ReservedConcurrentExecutions"), "reserved for derive"),
+        ("a lane that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
+        ("chains of messages that Lambda ends", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
+        ("derive deployed beside its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
+        ("failed messages that wait for the lane", lambda t: statements(t, "DeriveFunction")[-1].update(Action=["sqs:SendMessage"]), "when a failed message"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),

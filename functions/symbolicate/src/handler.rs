@@ -17,7 +17,7 @@ use symdepot::api::symcache_http;
 use symdepot::domain::Scope;
 use symdepot::flows::ms_symcache;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::symbolicate::{Answer, Symbolicator};
+use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -72,23 +72,13 @@ async fn symbolicate(
         .await
         .map_err(|_| too_large)?;
     let id = Uuid::parse_str(invocation.token().as_str()).unwrap_or_default();
-    match answer(
-        &symbolicator,
-        &invocation,
-        &query.scope,
-        query.timeout,
-        &body,
-    )
-    .await?
-    {
-        Some(response) => Ok(response),
-        None => {
-            symbolicator
-                .keep_request(&invocation, &id.to_string(), &query.scope, &body)
-                .await?;
-            Ok(Json(api::Response::pending(id)).into_response())
-        }
-    }
+    let kept = Kept {
+        id: &id.to_string(),
+        body: Some(&body),
+    };
+    let (scope, timeout) = (&query.scope, query.timeout);
+    let answer = answer(&symbolicator, &invocation, scope, timeout, &body, kept).await?;
+    Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
 async fn continue_request(
@@ -109,8 +99,17 @@ async fn continue_request(
         .kept_request(&invocation, &id.to_string())
         .await?
         .ok_or_else(unknown)?;
-    let answer = answer(&symbolicator, &invocation, &scope, query.timeout, &body).await?;
-    Ok(answer.unwrap_or_else(|| Json(api::Response::pending(id)).into_response()))
+    let kept = Kept {
+        id: &id.to_string(),
+        body: None,
+    };
+    let timeout = query.timeout;
+    let answer = answer(&symbolicator, &invocation, &scope, timeout, &body, kept).await?;
+    Ok(answer.unwrap_or_else(|| pending(id)))
+}
+
+fn pending(id: Uuid) -> Response {
+    Json(api::Response::pending(id)).into_response()
 }
 
 /// Answers a request; `None` while it is pending.
@@ -120,11 +119,12 @@ async fn answer(
     scope: &Scope,
     timeout: Option<Duration>,
     body: &[u8],
+    kept: Kept<'_>,
 ) -> Result<Option<Response>, Failure> {
     let request = api::parse_request(body)?;
     let wait = symbolicator.wait(invocation, timeout);
     match symbolicator
-        .answer(invocation, &request, scope, wait)
+        .answer(invocation, &request, scope, wait, kept)
         .await?
     {
         Answer::Pending => {

@@ -8,11 +8,12 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, StatusCode, request};
 use http_body_util::Full;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::event_sources::schedule_event;
-use crate::functions::Functions;
+use crate::functions::{FunctionStats, Functions};
 use crate::gateway::query_parameters;
 use crate::meter::Meter;
 use crate::queues::{QueueError, Queues};
@@ -26,7 +27,7 @@ const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What there is, for those who ask for something else.
 const PATHS: [&str; 5] = [
-    "GET /_local/stats: calls of AWS services by operation, invocations by function, messages by queue",
+    "GET /_local/stats: calls of AWS services by operation, invocations and dependent rounds of calls by function, messages by queue",
     "DELETE /_local/stats: the counts begin again",
     "GET /_local/idle?timeout=60: answers when all lanes are empty and no function runs, or 504 after so many seconds",
     "DELETE /_local/functions: ends all function processes; the next invocations are cold",
@@ -50,6 +51,15 @@ pub struct Control {
     pub schedules: Arc<[Schedule]>,
 }
 
+/// What `GET /_local/stats` says of one function.
+#[derive(Serialize)]
+struct FunctionEntry {
+    #[serde(flatten)]
+    counts: FunctionStats,
+    /// Dependent rounds: the most calls of AWS services by any one process of which no two overlapped.
+    rounds: u64,
+}
+
 impl Control {
     /// Answers a request under `/_local`.
     pub(crate) async fn answer(&self, request: &request::Parts) -> Answer {
@@ -67,6 +77,7 @@ impl Control {
                 .map_or_else(failed, |stats| answer(StatusCode::OK, &stats)),
             (&Method::DELETE, "/stats") => {
                 self.meter.reset();
+                self.queues.reset_sent();
                 self.functions.reset_stats();
                 answer(StatusCode::OK, &json!({ "cleared": true }))
             }
@@ -109,6 +120,7 @@ impl Control {
                 "in_flight": counts.in_flight,
                 "delayed": counts.delayed,
                 "dead": dead,
+                "sent": self.queues.sent(name),
             });
             queues.insert(name.clone(), entry);
         }
@@ -116,9 +128,19 @@ impl Control {
             Value::Object(stats) => stats,
             other => Map::from_iter([("aws".to_owned(), other)]),
         };
-        stats.insert("functions".to_owned(), json!(self.functions.stats()));
+        stats.insert("functions".to_owned(), json!(self.function_entries()));
         stats.insert("queues".to_owned(), Value::Object(queues));
         Ok(Value::Object(stats))
+    }
+
+    /// What was counted of each function.
+    fn function_entries(&self) -> BTreeMap<String, FunctionEntry> {
+        let rounds = self.meter.rounds();
+        let entry = |(name, counts): (String, FunctionStats)| {
+            let rounds = rounds.get(&name).copied().unwrap_or(0);
+            (name, FunctionEntry { counts, rounds })
+        };
+        self.functions.stats().into_iter().map(entry).collect()
     }
 
     async fn idle(&self, seconds: Option<&str>) -> Answer {

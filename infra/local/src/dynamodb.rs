@@ -26,7 +26,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::endpoint;
-use crate::meter::{Counted, Meter, Service};
+use crate::latency::Traffic;
+use crate::meter::{Counted, Service};
 
 /// The file's name in the data folder.
 pub const FILE_NAME: &str = "dynamodb.sqlite3";
@@ -374,7 +375,7 @@ fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), T
 pub async fn serve(
     listener: TcpListener,
     tables: Tables,
-    meter: Meter,
+    traffic: impl Into<Traffic>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let (inner, address) = match bind().await {
@@ -394,7 +395,7 @@ pub async fn serve(
     let serving = endpoint::serve(
         listener,
         Service::DynamoDb,
-        meter,
+        traffic.into(),
         shutdown,
         move |request| forward(client.clone(), address.clone(), request),
     );

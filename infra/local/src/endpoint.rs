@@ -1,4 +1,5 @@
-//! An HTTP/1.1 server on a listener: every request passes the meter, every connection ends with the endpoint.
+//! An HTTP/1.1 server on a listener: every request is counted, the answers to functions are delayed,
+//! and every connection ends with the endpoint.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,7 +13,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::meter::{Counted, Meter, Service};
+use crate::latency::Traffic;
+use crate::meter::{Counted, Service};
 
 /// How long requests that have begun may take after the shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -26,7 +28,7 @@ pub(crate) struct Broken(pub(crate) Box<dyn std::error::Error + Send + Sync>);
 pub(crate) async fn serve<H, F, B>(
     listener: TcpListener,
     service: Service,
-    meter: Meter,
+    traffic: Traffic,
     shutdown: impl Future<Output = ()> + Send,
     handler: H,
 ) where
@@ -56,12 +58,17 @@ pub(crate) async fn serve<H, F, B>(
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot switch off Nagle's algorithm");
         }
-        let (meter, handler) = (meter.clone(), handler.clone());
+        let (traffic, handler) = (traffic.clone(), handler.clone());
         let answer = service_fn(move |request: Request<Incoming>| {
-            let call = meter.begin(service, &request);
+            let call = traffic.meter.begin(service, &request);
+            let latency = traffic.latency.of(service);
             let answer = handler(request.map(|body| call.request(body)));
             async move {
-                match answer.await {
+                let answered = answer.await;
+                if call.is_function() && !latency.is_zero() {
+                    tokio::time::sleep_until(call.begun() + latency).await;
+                }
+                match answered {
                     Ok(response) => Ok(call.response(response)),
                     Err(error) => {
                         call.failed();

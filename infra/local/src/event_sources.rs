@@ -4,10 +4,13 @@
 //! developer guide, "Using Lambda with Amazon SQS"). After the answer:
 //!
 //! - without failures the whole batch is deleted;
-//! - messages that the function names in `batchItemFailures` become visible again after a back-off, the others are deleted;
-//! - if the function fails, or its answer cannot be read, the whole batch becomes visible again after a back-off.
+//! - messages that the function names in `batchItemFailures` have failed, the others are deleted;
+//! - if the function fails, or its answer cannot be read, the whole batch has failed.
 //!
-//! The back-off is receive count² seconds. (AWS would wait for the queue's visibility timeout, a quarter of an hour and more.)
+//! A failed message becomes visible when its visibility timeout ends, as in AWS, if the function has
+//! changed that timeout (`ChangeMessageVisibility`). If it has not, the message becomes visible after
+//! a back-off of receive count² seconds. (AWS would wait for the queue's visibility timeout, a quarter
+//! of an hour and more.)
 //!
 //! Nothing is polled: a source looks when a queue changed, or when a message is due that was hidden.
 //! Nothing is fetched ahead: a message is taken when there is room for its event. Until then it waits in the queue, where groups
@@ -152,15 +155,8 @@ impl QueuePoller {
         };
         for message in &messages {
             let settled = if failed.contains(&message.id) {
-                match self
-                    .queues
-                    .change_visibility(queue, &message.receipt, back_off(message.receive_count))
-                    .await
-                {
-                    // Its visibility timeout has passed already: it is visible.
-                    Err(QueueError::NotInFlight) => Ok(()),
-                    other => other,
-                }
+                let back_off = back_off(message.receive_count);
+                self.queues.back_off(queue, message, back_off).await
             } else {
                 self.queues.delete(queue, &message.receipt).await
             };
@@ -321,6 +317,7 @@ mod tests {
             receive_count: 2,
             sent_at_ms: 1_700_000_000_000,
             first_received_at_ms: 1_700_000_001_000,
+            hidden_until_ms: 1_700_000_061_000,
             moved_from: None,
         }
     }

@@ -1,4 +1,4 @@
-//! Who is who on this machine: the account, the region, and the two key pairs that the endpoints accept.
+//! Who is who on this machine: the account, the region, and the key pairs that the endpoints accept.
 
 /// The account that owns everything here, as it stands in ARNs and queue URLs.
 pub const ACCOUNT: &str = "000000000000";
@@ -6,7 +6,9 @@ pub const ACCOUNT: &str = "000000000000";
 /// The region that everything here says it is in. Requests signed for another region are accepted too.
 pub const REGION: &str = "us-east-1";
 
-/// What the function processes sign with: their traffic is counted as the product's own.
+/// What functions sign with: their traffic is counted as the product's own. Each process has an
+/// access key of its own, which begins with this one ([`FunctionProcess::access_key`]); the secret
+/// is the same.
 pub const FUNCTION: KeyPair = KeyPair {
     access_key_id: "function",
     secret_access_key: "function",
@@ -25,4 +27,74 @@ pub struct KeyPair {
     pub access_key_id: &'static str,
     /// `AWS_SECRET_ACCESS_KEY`.
     pub secret_access_key: &'static str,
+}
+
+/// One process of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionProcess<'a> {
+    /// The function's name.
+    pub function: &'a str,
+    /// What tells the process from all others.
+    pub process: &'a str,
+}
+
+impl<'a> FunctionProcess<'a> {
+    /// Returns the access key that the process signs with.
+    #[must_use]
+    pub fn access_key(&self) -> String {
+        let Self { function, process } = self;
+        format!("{}.{function}.{process}", FUNCTION.access_key_id)
+    }
+}
+
+/// Who signs with an access key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signer<'a> {
+    /// A function, and which of its processes, if the key says so.
+    Function(Option<FunctionProcess<'a>>),
+    /// A client from outside.
+    Outside,
+}
+
+impl<'a> Signer<'a> {
+    /// Reads an access key.
+    #[must_use]
+    pub fn of(access_key: &'a str) -> Self {
+        match access_key.strip_prefix(FUNCTION.access_key_id) {
+            Some("") => Self::Function(None),
+            Some(rest) => match rest
+                .strip_prefix('.')
+                .and_then(|rest| rest.rsplit_once('.'))
+            {
+                Some((function, process)) => {
+                    Self::Function(Some(FunctionProcess { function, process }))
+                }
+                None => Self::Outside,
+            },
+            None => Self::Outside,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_process_names_it() {
+        let process = FunctionProcess {
+            function: "derive",
+            process: "7",
+        };
+        let key = process.access_key();
+        assert_eq!(Signer::of(&key), Signer::Function(Some(process)));
+    }
+
+    #[test]
+    fn keys_that_only_look_alike_are_from_outside() {
+        assert_eq!(Signer::of("function"), Signer::Function(None));
+        for key in ["local", "functional", "function.derive", "", "Function"] {
+            assert_eq!(Signer::of(key), Signer::Outside, "{key}");
+        }
+    }
 }

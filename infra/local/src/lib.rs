@@ -11,6 +11,7 @@ pub mod event_sources;
 pub mod functions;
 pub mod gateway;
 pub mod identity;
+pub mod latency;
 pub mod meter;
 pub mod queues;
 pub mod s3;

@@ -10,6 +10,7 @@ use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
 use local_stack::functions::ledger::watch_over;
 use local_stack::identity;
+use local_stack::latency::Latency;
 use local_stack::stack::{Addresses, Options, Stack};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -43,6 +44,11 @@ struct Arguments {
     /// Most processes of a function that has no reserved concurrency
     #[arg(long, value_name = "PROCESSES")]
     concurrency: Option<usize>,
+    /// What the services take to answer the functions, in milliseconds: aws, or like
+    /// dynamodb=5,s3=15,sqs=8 (which is what aws means); a service that is not named takes no longer
+    /// than it does
+    #[arg(long, env = "LATENCY", value_name = "LIST")]
+    latency: Option<Latency>,
     /// Most queue events that one function works on at the same time (default: two for each core)
     #[arg(long, value_name = "EVENTS")]
     event_concurrency: Option<usize>,
@@ -100,6 +106,8 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         .event_concurrency
         .unwrap_or(options.event_concurrency)
         .max(1);
+    options.latency = arguments.latency.unwrap_or_default();
+    let latency = options.latency;
     options.watchdog =
         Some(std::env::current_exe().map_err(|error| format!("cannot find this binary: {error}"))?);
 
@@ -112,7 +120,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     let running = Stack::start(options)
         .await
         .map_err(|error| error.to_string())?;
-    announce(running.addresses());
+    announce(running.addresses(), latency);
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -123,7 +131,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
 }
 
 /// Says where everything is.
-fn announce(addresses: &Addresses) {
+fn announce(addresses: &Addresses, latency: Latency) {
     let title = Style::new().bold();
     let address = AnsiColor::Cyan.on_default();
     let dim = Style::new().dimmed();
@@ -139,6 +147,9 @@ fn announce(addresses: &Addresses) {
         ("SQS", &addresses.sqs),
     ] {
         anstream::println!("  {name:<9} {address}{url}{address:#}");
+    }
+    if !latency.is_none() {
+        anstream::println!("  {dim}functions wait for answers, in ms: {latency}{dim:#}");
     }
     for (id, bucket) in &addresses.buckets {
         anstream::println!("  {dim}{id:<14} s3://{bucket}{dim:#}");

@@ -3,6 +3,8 @@
 //! Bytes are bodies as transferred, counted while they stream. An error is an answer of 400 or above, refused
 //! conditions and missing keys included, or none at all.
 
+mod rounds;
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +14,16 @@ use std::task::{Context, Poll, ready};
 use http::{HeaderMap, Method, Request, Response, Uri, header};
 use hyper::body::{Body, Buf, Frame, SizeHint};
 use serde::Serialize;
+use tokio::time::Instant;
 
-use crate::identity::FUNCTION;
+use crate::identity::{FunctionProcess, Signer};
+use rounds::Rounds;
 
 /// Counts the traffic of the endpoints it is given to. Clones count together.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     counters: Arc<Mutex<BTreeMap<Key, Arc<Counter>>>>,
+    rounds: Arc<Mutex<Rounds>>,
 }
 
 /// Counts by service and operation, as AWS writes them: `s3`, `GetObject`.
@@ -86,15 +91,33 @@ impl Meter {
         snapshot
     }
 
+    /// The dependent rounds of each function that called: the most calls of any one of its processes
+    /// of which no two overlapped in time.
+    #[must_use]
+    pub fn rounds(&self) -> BTreeMap<String, u64> {
+        let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.by_function()
+    }
+
     /// Begins again at zero.
     pub fn reset(&self) {
         self.lock().clear();
+        *self.rounds.lock().unwrap_or_else(PoisonError::into_inner) = Rounds::default();
     }
 
     /// Counts a request by its head.
     pub(crate) fn begin<B>(&self, service: Service, request: &Request<B>) -> Call {
-        let is_function =
-            access_key(request.headers(), request.uri()) == Some(FUNCTION.access_key_id);
+        let signer =
+            access_key(request.headers(), request.uri()).map_or(Signer::Outside, Signer::of);
+        let (is_function, process) = match signer {
+            Signer::Function(process) => (true, process),
+            Signer::Outside => (false, None),
+        };
+        let process = process.map(|process| Process {
+            function: process.function.to_owned(),
+            process: process.process.to_owned(),
+            rounds: Arc::clone(&self.rounds),
+        });
         let key = Key {
             is_function,
             // Of functions alone: whoever sends anything at all must not fill the memory with names.
@@ -106,7 +129,12 @@ impl Meter {
         };
         let counter = Arc::clone(self.lock().entry(key).or_default());
         counter.calls.fetch_add(1, Ordering::Relaxed);
-        Call { counter }
+        Call {
+            counter,
+            is_function,
+            process,
+            begun: Instant::now(),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Arc<Counter>>> {
@@ -240,9 +268,30 @@ impl Counter {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     counter: Arc<Counter>,
+    is_function: bool,
+    process: Option<Process>,
+    begun: Instant,
+}
+
+/// The function process that a request comes from.
+#[derive(Clone, Debug)]
+struct Process {
+    function: String,
+    process: String,
+    rounds: Arc<Mutex<Rounds>>,
 }
 
 impl Call {
+    /// Whether a function made it.
+    pub(crate) fn is_function(&self) -> bool {
+        self.is_function
+    }
+
+    /// When the head of the request came.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
     /// Counts the request's body as it is read.
     pub(crate) fn request<B>(&self, body: B) -> Counted<B> {
         Counted {
@@ -252,8 +301,16 @@ impl Call {
         }
     }
 
-    /// Counts the response, and its body as it is sent.
+    /// Counts the response, whose head is sent now, and its body as it is sent.
     pub(crate) fn response<B>(&self, response: Response<B>) -> Response<Counted<B>> {
+        if let Some(caller) = &self.process {
+            let process = FunctionProcess {
+                function: &caller.function,
+                process: &caller.process,
+            };
+            let mut rounds = caller.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+            rounds.answered(process, self.begun, Instant::now());
+        }
         if response.status().as_u16() >= 400 {
             self.failed();
         }
@@ -390,6 +447,28 @@ mod tests {
         assert_eq!(snapshot.outside["s3"]["GetObject"].calls, 2);
         meter.reset();
         assert_eq!(meter.snapshot(), Snapshot::default());
+    }
+
+    #[test]
+    fn rounds_are_counted_by_function_until_the_reset() {
+        let meter = Meter::default();
+        let call = |key: &str| {
+            let uri = format!("/b/k?X-Amz-Credential={key}%2F20260101");
+            meter.begin(Service::S3, &Request::get(uri).body(()).unwrap())
+        };
+        let answer = |call: Call| drop(call.response(Response::new(String::new())));
+        // Two side by side, then one more; another process; those that no process can be told of.
+        let (first, second) = (call("function.reader.1"), call("function.reader.1"));
+        answer(first);
+        answer(second);
+        answer(call("function.reader.1"));
+        answer(call("function.reader.2"));
+        answer(call("function"));
+        answer(call("local"));
+        assert_eq!(meter.rounds(), BTreeMap::from([("reader".to_owned(), 2)]));
+        assert_eq!(meter.snapshot().aws["s3"]["GetObject"].calls, 5);
+        meter.reset();
+        assert_eq!(meter.rounds(), BTreeMap::new());
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -33,6 +33,7 @@ pub struct Queues {
     database: Database,
     clock: Clock,
     changes: watch::Sender<u64>,
+    sent: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 /// What a queue is. The defaults of SQS: 30 s visibility, no delay, 4 days of retention.
@@ -93,6 +94,8 @@ pub struct Received {
     pub sent_at_ms: i64,
     /// When it was received for the first time, in epoch milliseconds.
     pub first_received_at_ms: i64,
+    /// Until when this receipt hides it, in epoch milliseconds, unless its visibility is changed.
+    pub hidden_until_ms: i64,
     /// In a dead-letter queue: the name of the queue it came from.
     pub moved_from: Option<String>,
 }
@@ -160,6 +163,7 @@ impl Queues {
             database,
             clock,
             changes: watch::Sender::new(0),
+            sent: Arc::default(),
         }
     }
 
@@ -242,12 +246,13 @@ impl Queues {
         types: BTreeMap<String, String>,
     ) -> Result<String, QueueError> {
         message.check()?;
-        let queue = queue.to_owned();
+        let name = queue.to_owned();
         let now = self.clock.now_ms();
         let id = self
             .database
-            .write(move |transaction| insert(transaction, &queue, &message, &types, now))
+            .write(move |transaction| insert(transaction, &name, &message, &types, now))
             .await?;
+        *self.sent_counts().entry(queue.to_owned()).or_default() += 1;
         self.changed();
         Ok(id)
     }
@@ -356,6 +361,47 @@ impl Queues {
         Ok(())
     }
 
+    /// Hides a message whose delivery failed for `back_off` from now on, unless its consumer has
+    /// changed its visibility since it was received, or its visibility timeout has passed: then it
+    /// becomes visible when it would have.
+    ///
+    /// # Errors
+    /// [`QueueError::InvalidReceipt`], [`QueueError::InvalidParameter`] over 12 hours, or the
+    /// database's error.
+    pub(crate) async fn back_off(
+        &self,
+        queue: &str,
+        message: &Received,
+        back_off: Duration,
+    ) -> Result<(), QueueError> {
+        check_visibility(Some(back_off))?;
+        let number = number_of(&message.receipt)?;
+        let (queue, receipt) = (queue.to_owned(), message.receipt.clone());
+        let hidden_until = message.hidden_until_ms;
+        let now = self.clock.now_ms();
+        self.database
+            .write::<_, QueueError>(move |transaction| {
+                load(transaction, &queue)?;
+                transaction
+                    .prepare_cached(
+                        "UPDATE messages SET visible_ms = ?1
+                         WHERE number = ?2 AND queue = ?3 AND receipt = ?4 AND visible_ms = ?5 AND visible_ms > ?6",
+                    )?
+                    .execute(params![
+                        now + millis(back_off),
+                        number,
+                        queue,
+                        receipt,
+                        hidden_until,
+                        now
+                    ])?;
+                Ok(())
+            })
+            .await?;
+        self.changed();
+        Ok(())
+    }
+
     /// How many messages the queue holds.
     ///
     /// # Errors
@@ -383,6 +429,22 @@ impl Queues {
                 Ok(counts)
             })
             .await
+    }
+
+    /// How many messages were sent to the queue since the start, or since the last reset. Events of
+    /// S3 are not counted: S3 puts them into their queue without a call of SQS.
+    #[must_use]
+    pub fn sent(&self, queue: &str) -> u64 {
+        self.sent_counts().get(queue).copied().unwrap_or(0)
+    }
+
+    /// Counts the messages that are sent from zero.
+    pub fn reset_sent(&self) {
+        self.sent_counts().clear();
+    }
+
+    fn sent_counts(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When the first message that is in the queue now can be received, in epoch milliseconds: in the past if one is
@@ -513,7 +575,7 @@ fn claim(
     // All are chosen before the first is hidden: with a visibility of zero, none ever is.
     let mut received = Vec::new();
     for number in choose(transaction, queue, max, now)? {
-        let message = select.query_row([number], |row| read_message(row, now))?;
+        let message = select.query_row([number], |row| read_message(row, now, hidden_until))?;
         hide.execute(params![number, hidden_until, message.receipt, now])?;
         received.push(message);
     }
@@ -660,7 +722,7 @@ fn bury(
     Ok(true)
 }
 
-fn read_message(row: &Row<'_>, now: i64) -> Result<Received, rusqlite::Error> {
+fn read_message(row: &Row<'_>, now: i64, hidden_until: i64) -> Result<Received, rusqlite::Error> {
     #[derive(serde::Deserialize)]
     struct Attributes {
         values: BTreeMap<String, String>,
@@ -682,6 +744,7 @@ fn read_message(row: &Row<'_>, now: i64) -> Result<Received, rusqlite::Error> {
         receive_count: earlier.saturating_add(1),
         sent_at_ms: row.get(5)?,
         first_received_at_ms: row.get::<_, Option<i64>>(7)?.unwrap_or(now),
+        hidden_until_ms: hidden_until,
         moved_from: row.get(8)?,
     })
 }
@@ -855,5 +918,57 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Clock({})", self.now_ms())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_780_000_000_000;
+
+    /// A queue at a time that stands still, with one message that was received.
+    async fn received() -> (Queues, Received, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        let queues = Queues::with_clock(database, Clock::new(|| NOW));
+        queues.create(QueueSpec::named("lane")).await.unwrap();
+        queues.send("lane", NewMessage::text("x")).await.unwrap();
+        let message = queues.receive("lane", 1, None).await.unwrap().remove(0);
+        (queues, message, folder)
+    }
+
+    #[tokio::test]
+    async fn a_message_that_failed_is_hidden_for_the_back_off() {
+        let (queues, message, _folder) = received().await;
+        let back_off = Duration::from_secs(4);
+        queues.back_off("lane", &message, back_off).await.unwrap();
+        let visible = queues.next_visible_at_ms("lane").await.unwrap();
+        assert_eq!(visible, Some(NOW + 4000));
+    }
+
+    #[tokio::test]
+    async fn a_visibility_that_the_consumer_has_changed_is_kept() {
+        for changed in [0, 1, 29, 31, 3600] {
+            let (queues, message, _folder) = received().await;
+            let visibility = Duration::from_secs(changed);
+            queues
+                .change_visibility("lane", &message.receipt, visibility)
+                .await
+                .unwrap();
+            let back_off = Duration::from_secs(4);
+            queues.back_off("lane", &message, back_off).await.unwrap();
+            let visible = queues.next_visible_at_ms("lane").await.unwrap();
+            assert_eq!(visible, Some(NOW + millis(visibility)), "{changed} s");
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_that_are_sent_are_counted_until_the_reset() {
+        let (queues, ..) = received().await;
+        queues.send("lane", NewMessage::text("y")).await.unwrap();
+        assert_eq!((queues.sent("lane"), queues.sent("other")), (2, 0));
+        queues.reset_sent();
+        assert_eq!(queues.sent("lane"), 0);
     }
 }

@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use uuid::Uuid;
 
 use crate::endpoint;
-use crate::meter::{Counted, Meter, Service};
+use crate::latency::Traffic;
+use crate::meter::{Counted, Service};
 use crate::queues::{QueueError, Queues};
 
 /// Ten messages of 1 MiB whose every character is escaped are longer than this; AWS takes less.
@@ -29,7 +30,7 @@ const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
 pub async fn serve(
     listener: TcpListener,
     queues: Queues,
-    meter: Meter,
+    traffic: impl Into<Traffic>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let (closing, closed) = tokio::sync::watch::channel(false);
@@ -38,10 +39,16 @@ pub async fn serve(
         // Long polls end with the endpoint.
         closing.send_replace(true);
     };
-    endpoint::serve(listener, Service::Sqs, meter, shutdown, move |request| {
-        let (queues, closed) = (queues.clone(), closed.clone());
-        async move { Ok(answer(queues, closed, request).await) }
-    })
+    endpoint::serve(
+        listener,
+        Service::Sqs,
+        traffic.into(),
+        shutdown,
+        move |request| {
+            let (queues, closed) = (queues.clone(), closed.clone());
+            async move { Ok(answer(queues, closed, request).await) }
+        },
+    )
     .await;
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use local_stack::functions::{
     Answer, Endpoints, FunctionSpec, Functions, FunctionsError, MAX_EVENT,
 };
+use local_stack::identity::Signer;
 use processes::{state, until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -161,7 +162,16 @@ async fn the_environment_is_lambdas_and_the_templates_and_nothing_else() {
     assert_eq!(names, expected);
     assert_eq!(environment["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"], "512");
     assert_eq!(environment["AWS_ENDPOINT_URL_SQS"], "http://127.0.0.1:3");
-    assert_eq!(environment["AWS_ACCESS_KEY_ID"], "function");
+    // One for each process, so that the stack can tell their calls apart.
+    let access_key = environment["AWS_ACCESS_KEY_ID"].as_str().unwrap();
+    let Signer::Function(Some(signer)) = Signer::of(access_key) else {
+        panic!("{access_key}");
+    };
+    assert_eq!(
+        signer.function,
+        environment["AWS_LAMBDA_FUNCTION_NAME"].as_str().unwrap()
+    );
+    assert!(!signer.process.is_empty(), "{access_key}");
     fixture.functions.stop().await;
 }
 

@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use local_stack::identity::{FUNCTION, KeyPair, LOCAL};
+use local_stack::meter::Snapshot;
 
 /// The status and error code of an answer.
 fn refusal<E: ProvideErrorMetadata, T: std::fmt::Debug>(
@@ -609,6 +610,36 @@ async fn a_thousand_keys_go_in_one_batch_that_names_them() {
         .unwrap();
     assert_eq!(deleted.deleted().len(), 1000);
     assert_eq!(s3.files(), 0);
+}
+
+#[tokio::test]
+async fn a_function_deletes_a_batch_in_one_call_whether_its_keys_are_there_or_not() {
+    let s3 = S3::start().await;
+    let client = s3_client(&s3.endpoint.url, FUNCTION);
+    put(&client, "derived/1", b"x").await;
+    put(&client, "derived/2", b"x").await;
+    s3.meter.reset();
+    let keys = ["derived/1", "derived/gone"];
+    // As the SDK sends it: with a CRC-32 of the body, which S3 wants for this operation.
+    let identified = keys.map(|key| ObjectIdentifier::builder().key(key).build().unwrap());
+    let deletion = Delete::builder().set_objects(Some(identified.into()));
+    let deleted = client
+        .delete_objects()
+        .bucket(CACHES)
+        .delete(deletion.build().unwrap())
+        .send()
+        .await
+        .unwrap();
+    let names = deleted.deleted().iter().map(|object| object.key().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), keys);
+    assert!(deleted.errors().is_empty(), "{:?}", deleted.errors());
+    assert_eq!(s3.files(), 1);
+    let Snapshot { aws, .. } = s3.meter.snapshot();
+    let calls: Vec<(&str, u64)> = aws["s3"]
+        .iter()
+        .map(|(operation, counts)| (operation.as_str(), counts.calls))
+        .collect();
+    assert_eq!(calls, [("DeleteObjects", 1)]);
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use aws_sdk_s3::config::{Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use client::{ask, send};
+use local_stack::latency::Latency;
 use local_stack::queues::NewMessage;
 use local_stack::stack::{ADDRESSES_FILE, Options, Running, Stack, StackError};
 use processes::{state, until};
@@ -52,7 +53,7 @@ async fn messages_are_delivered_and_deleted() {
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
     assert_eq!(
         stats["queues"]["Lane"],
-        json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 0 })
+        json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 0, "sent": 3 })
     );
     running.stop().await;
 
@@ -99,7 +100,7 @@ async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_no
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
     assert_eq!(
         stats["queues"]["Lane"],
-        json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 1 })
+        json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 1, "sent": 2 })
     );
     assert_eq!(stats["queues"]["Dead"]["visible"], 1);
     let dead = running.queues().receive("Dead", 10, None).await.unwrap();
@@ -155,6 +156,78 @@ async fn no_message_is_taken_before_there_is_a_process_for_it() {
         next = quiet.accept() => drop(next.unwrap()),
         _ = backlog.accept() => panic!("the next message was taken while all processes were at work"),
     }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_failed_stays_hidden_as_the_function_has_changed_its_visibility() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.event_concurrency = 1;
+    let running = Stack::start(options).await.unwrap();
+    let queues = running.queues();
+    let holder = holder().await;
+    let hold = format!("hold {}", holder.local_addr().unwrap());
+    queues.send("Lane", NewMessage::text(hold)).await.unwrap();
+    let held = holder.accept().await.unwrap();
+    // They wait for the one that is held, and are then delivered together and settled in this order.
+    for body in ["fail later 3600", "fine"] {
+        queues.send("Lane", NewMessage::text(body)).await.unwrap();
+    }
+    let began = queues.clock().now_ms();
+    let mut changes = queues.changes();
+    drop(held);
+    loop {
+        changes.changed().await.unwrap();
+        let counts = queues.counts("Lane").await.unwrap();
+        if counts.visible + counts.in_flight == 1 {
+            break;
+        }
+    }
+    let visible = queues.next_visible_at_ms("Lane").await.unwrap().unwrap();
+    assert!(
+        visible >= began + 3_600_000,
+        "visible {} ms later",
+        visible - began
+    );
+    let calls = running.control().meter.snapshot().aws["sqs"]["ChangeMessageVisibility"];
+    assert_eq!((calls.calls, calls.errors), (1, 0));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_function() {
+    let latency: Latency = "sqs=40,dynamodb=60000,s3=60000".parse().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.latency = latency;
+    let running = Stack::start(options).await.unwrap();
+    let gateway = running.addresses().gateway.clone();
+    let queues = running.queues();
+    // A call from outside would not be answered within a minute.
+    let outside = ask(&running.addresses().s3, "GET", "/");
+    let answered = tokio::time::timeout(Duration::from_secs(30), outside).await;
+    assert_eq!(answered.unwrap().0, 403);
+    // Visible at once, and received as often as it may be: it goes to the dead letters.
+    let failing = NewMessage::text("fail later 0");
+    queues.send("Lane", failing).await.unwrap();
+    idle(&gateway).await;
+    let (_, stats) = ask(&gateway, "GET", "/_local/stats").await;
+    let probe = &stats["functions"]["probe-function"];
+    assert_eq!(probe["rounds"], 1, "{stats:#}");
+    assert!(
+        probe["duration_ms"]["max"].as_f64() >= Some(40.0),
+        "{stats:#}"
+    );
+    assert_eq!(stats["functions"]["sweeper"]["rounds"], 0);
+    assert_eq!(
+        ask(&gateway, "DELETE", "/_local/stats").await.0,
+        200,
+        "the counts begin again"
+    );
+    let (_, stats) = ask(&gateway, "GET", "/_local/stats").await;
+    assert_eq!(stats["functions"]["probe-function"]["rounds"], 0);
+    assert_eq!(stats["queues"]["Lane"]["sent"], 0);
     running.stop().await;
 }
 
@@ -256,6 +329,7 @@ async fn the_stats_have_their_shape_and_begin_again_when_told() {
             "init_ms",
             "invocations",
             "max_rss",
+            "rounds",
             "timeouts"
         ]
     );

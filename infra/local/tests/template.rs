@@ -63,6 +63,8 @@ fn the_projects_own_template_is_understood() {
     };
     assert_eq!(derive.queues[0], eager);
     assert_eq!(derive.queues.len(), 3);
+    let together = derive.queues.iter().map(|lane| lane.maximum_concurrency);
+    assert_eq!(derive.reserved_concurrency, together.sum::<Option<usize>>());
     assert_eq!(
         template.function("prune").unwrap().reserved_concurrency,
         Some(1)
@@ -239,6 +241,16 @@ fn a_number_out_of_its_range_is_named_with_the_range() {
         error.message.contains("Timeout is 1000, not from 1 to 900"),
         "{error}"
     );
+}
+
+#[test]
+fn a_recursive_loop_is_allowed_or_terminated() {
+    let timeout = "      Timeout: 30\n";
+    let forbidden = format!("{timeout}      RecursiveLoop: Forbid\n");
+    let error = error(timeout, &forbidden);
+    let expected =
+        "RecursiveLoop \"Forbid\" is not known to the local stack, only Allow, Terminate";
+    assert!(error.message.contains(expected), "{error}");
 }
 
 #[test]

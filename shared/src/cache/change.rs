@@ -59,6 +59,11 @@ pub enum Change {
         /// The lease's token.
         token: Token,
     },
+    /// Gives the lease back to another build that is about to take it: the ask stands, and nothing rests.
+    HandOver {
+        /// The lease's token.
+        token: Token,
+    },
     /// Gives the lease up, because what it was for was killed: the attempt counts, as that of a holder who vanished.
     Abandon {
         /// The lease's token.
@@ -216,6 +221,11 @@ pub fn apply(
             own_lease(&mut next, token, now)?;
             release(&mut next, now);
         }
+        Change::HandOver { token } => {
+            own_lease(&mut next, token, now)?;
+            next.attempts = next.attempts.saturating_sub(1);
+            next.lease = None;
+        }
         Change::Abandon { token } => {
             own_lease(&mut next, token, now)?;
             rest(&mut next, now);
@@ -318,7 +328,9 @@ impl Change {
             Change::Publish { ready, .. } => {
                 states(entry).any(|state| state.blob.path == ready.blob.path)
             }
-            Change::Release { token } | Change::Abandon { token } => !leased_by(token),
+            Change::Release { token } | Change::HandOver { token } | Change::Abandon { token } => {
+                !leased_by(token)
+            }
             Change::Fail { token, .. } => !leased_by(token) && failed_by(token),
             Change::Invalidate { mark, .. } | Change::Revoke { mark, .. } => {
                 entry.dirty.as_ref() == Some(mark)

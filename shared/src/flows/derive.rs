@@ -1,52 +1,155 @@
-//! Messages of the lanes: somebody asked for the derived caches of a module.
+//! Messages of the lanes: derived caches of modules were asked for.
+//!
+//! A message lives as long as its ask: when another ask, or none, is in the record, the message has nothing to do. What
+//! cannot be done now is sent again, ever later, and a bounded number of times. What is lost so is asked for again by the
+//! next reader, or by the sweep.
 
 use std::time::Duration;
 
 use super::build::{Builder, Outcome};
 use super::{Error, Invocation};
-use crate::cache::Converter;
+use crate::cache::{Converter, Lane};
 use crate::domain::Timestamp;
-use crate::ports::LaneMessage;
+use crate::ports::{Consistency, LaneMessage, StoreError};
 
-/// How long a message waits for a newer build of this function.
-const WAIT_FOR_NEWER_BUILD: Duration = Duration::from_secs(60);
+/// The shortest and the longest delay of a message that is sent again for the first, the second … time.
+const DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// The longest delay of a message.
+/// The longest delay of a message that is to be seen at a later time.
 const MAX_DELAY: Duration = Duration::from_secs(15 * 60);
 
+/// How often a message is sent again: about half an hour. Lambda's own bound on chains of functions and queues, 16, is
+/// switched off in the template.
+pub const MAX_HOPS: u32 = 32;
+
 impl Builder {
-    /// Serves a message: builds what it asks for, unless no ask stands any more.
+    /// Serves a message: builds what it asks for, unless its ask is over.
     ///
     /// What cannot be done now is sent again with a delay, as a new message: giving this one back would count as a
     /// failed delivery. An error means that the message must come back by itself.
     pub async fn serve(&self, invocation: &Invocation, message: &LaneMessage) -> Result<(), Error> {
         if message.schema > LaneMessage::SCHEMA || message.min_converter > Converter::CURRENT {
-            tracing::info!(module = message.module.module, "waits for a newer build");
-            self.lanes
-                .send(std::slice::from_ref(message), WAIT_FOR_NEWER_BUILD)
-                .await?;
+            return self.leave_to_newer_build(invocation, message).await;
+        }
+        if message.further.is_empty() || message.module.source.announces_changes() {
+            for message in message.each() {
+                self.serve_one(invocation, &message).await?;
+            }
             return Ok(());
         }
-        match self
-            .build(invocation, &message.module, &message.kinds, &mut Vec::new())
-            .await?
-        {
+        // One visit finds out which of the modules the server has. The first of these is built here, and each of the
+        // others elsewhere, so that a large file holds up nothing else.
+        let mut found = self.visit(invocation, message).await?.into_iter();
+        let Some(first) = found.next() else {
+            return Ok(());
+        };
+        let others: Vec<LaneMessage> = found.collect();
+        if !others.is_empty() {
+            self.lanes.send(&others, Duration::ZERO).await?;
+        }
+        self.serve_one(invocation, &first).await
+    }
+
+    /// Serves a message that asks for one module.
+    async fn serve_one(&self, invocation: &Invocation, message: &LaneMessage) -> Result<(), Error> {
+        match self.build_asked(invocation, message).await? {
             Outcome::Settled => Ok(()),
             Outcome::Later(at) => self.send_again(invocation, message, at).await,
         }
     }
 
-    /// Sends a message to be seen at a time, give or take a second.
+    /// Sends a message again that only a newer build can serve, as long as somebody waits for what it asks.
+    async fn leave_to_newer_build(
+        &self,
+        invocation: &Invocation,
+        message: &LaneMessage,
+    ) -> Result<(), Error> {
+        let stands = self.asks_stand(invocation, message).await?;
+        tracing::info!(
+            module = message.module.module,
+            stands,
+            "message is for a newer build"
+        );
+        if !stands {
+            return Ok(());
+        }
+        self.send_again(invocation, message, invocation.now()).await
+    }
+
+    /// Tells whether any ask of a message is in its record; in the eager lane, whether one still stands.
+    async fn asks_stand(
+        &self,
+        invocation: &Invocation,
+        message: &LaneMessage,
+    ) -> Result<bool, StoreError> {
+        let each: Vec<LaneMessage> = message.each().collect();
+        let keys = each
+            .iter()
+            .flat_map(|one| one.kinds.iter().map(|kind| one.module.entry(*kind)));
+        let keys: Vec<_> = keys.collect();
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let is_of_message = |id| each.iter().any(|one| one.ask == id);
+        let now = invocation.now();
+        Ok(loaded.iter().flatten().any(|stored| {
+            let Some(entry) = stored.item.entry() else {
+                // It is a newer build's, too.
+                return true;
+            };
+            let standing = match message.lane {
+                Lane::Eager => entry.standing_ask(now),
+                Lane::Uploads | Lane::Refresh => entry.ask(),
+            };
+            standing.is_some_and(|ask| is_of_message(ask.id.clone()))
+        }))
+    }
+
+    /// Sends a message to be seen at a time, give or take a second, and later each time that it is sent again.
     pub(super) async fn send_again(
         &self,
         invocation: &Invocation,
         message: &LaneMessage,
         at: Timestamp,
     ) -> Result<(), Error> {
-        let delay = at.since(invocation.now()) + Duration::from_secs(1);
-        Ok(self
-            .lanes
-            .send(std::slice::from_ref(message), delay.min(MAX_DELAY))
-            .await?)
+        let Some(delay) = delay_of(message.hops) else {
+            tracing::warn!(
+                module = message.module.module,
+                hops = message.hops,
+                "message is given up: its ask is repeated by the next reader"
+            );
+            return Ok(());
+        };
+        let due = at.since(invocation.now());
+        // Where it is known when something can be done, there is no use in guessing.
+        let delay = match due.is_zero() {
+            true => delay,
+            false => DELAYS.0.max(due + Duration::from_secs(1)).min(MAX_DELAY),
+        };
+        let again = LaneMessage {
+            hops: message.hops + 1,
+            ..message.clone()
+        };
+        Ok(self.lanes.send(&[again], delay).await?)
+    }
+}
+
+/// Returns how long a message waits that was sent again so often; `None` where it was sent often enough.
+pub(super) fn delay_of(hops: u32) -> Option<Duration> {
+    let (first, longest) = DELAYS;
+    (hops < MAX_HOPS).then(|| (first * (1 << hops.min(8))).min(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_sent_again_ever_later_and_half_an_hour_in_all() {
+        let delays: Vec<u64> = (0..)
+            .map_while(delay_of)
+            .map(|delay| delay.as_secs())
+            .collect();
+        assert_eq!(delays[..6], [5, 10, 20, 40, 60, 60]);
+        let minutes = delays.iter().sum::<u64>() / 60;
+        assert_eq!((delays.len(), minutes), (32, 29));
     }
 }

@@ -1,8 +1,11 @@
 //! Fetching a DIF into scratch space.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
 
 use crate::domain::{Cause, HttpSource, Location, Missing};
 use crate::ports::{
@@ -15,6 +18,13 @@ const RANGE_BYTES: u64 = 8 << 20;
 
 /// Bytes of a stream that are written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// Time that any file may take to arrive from a server; a second more for each mebibyte.
+const WHOLE_FILE: Duration = Duration::from_secs(5 * 60);
+
+/// In each of these times so many bytes of a file arrive, or the server is too slow: 64 KiB a second.
+const RATE_WINDOW: Duration = Duration::from_secs(30);
+const RATE_BYTES: u64 = 30 * (64 << 10);
 
 /// Range reads under way at a time.
 const RANGES_IN_FLIGHT: usize = 4;
@@ -49,17 +59,22 @@ pub async fn fetch(
 
 /// Fetches a DIF from a symbol server and begins to parse it; returns its etag and size, too.
 ///
-/// A file over `max_bytes`, or over what scratch space has, is [`Cause::TooLarge`]. Where the server does not say how large
-/// the file is, `unsaid_bytes` of scratch space are reserved. What arrives goes to `copy`, too, as long as it is wanted there.
+/// A file over [`Limits::max_bytes`], or over what scratch space has, is [`Cause::TooLarge`]. One that takes longer than
+/// its size allows, or arrives at less than 64 KiB a second, is [`Cause::Timeout`]: the server's failure, not the file's.
+/// What arrives goes to `copy`, too, as long as it is wanted there.
 pub async fn fetch_from_server(
     servers: &dyn SymbolServers,
     deriver: &dyn Deriver,
     source: &HttpSource,
     location: &Location,
-    max_bytes: u64,
-    unsaid_bytes: u64,
+    limits: Limits,
     copy: Sender<Bytes>,
 ) -> Result<(DifStat, Box<dyn Parser>), FromServer> {
+    let Limits {
+        max_bytes,
+        unsaid_bytes,
+        time,
+    } = limits;
     let Download {
         etag,
         size,
@@ -73,8 +88,9 @@ pub async fn fetch_from_server(
     let mut scratch = deriver.reserve(room)?;
     let mut written = 0;
     let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+    let mut patience = Patience::new(room, time);
     loop {
-        let next = body.try_next().await?;
+        let next = patience.wait_for(body.try_next()).await??;
         let is_last = next.is_none();
         chunk.extend_from_slice(&next.unwrap_or_default());
         if written + chunk.len() as u64 > room {
@@ -100,6 +116,77 @@ pub async fn fetch_from_server(
         size: written,
     };
     Ok((stat, deriver.open(scratch, false).await?))
+}
+
+/// What a DIF from a server may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes.
+    pub max_bytes: u64,
+    /// Scratch space that is reserved where the server does not say how large the file is, in bytes.
+    pub unsaid_bytes: u64,
+    /// The most time.
+    pub time: Duration,
+}
+
+/// How long a server is waited for. Only time in which nothing of it arrives counts: what is done with the bytes is not
+/// the server's fault.
+struct Patience {
+    /// Time that the rest of the file may take.
+    left: Duration,
+    /// Time since the last look at the rate, and bytes that arrived in it.
+    waited: Duration,
+    bytes: u64,
+}
+
+impl Patience {
+    fn new(size: u64, time: Duration) -> Self {
+        let for_size = WHOLE_FILE + Duration::from_secs(size >> 20);
+        Self {
+            left: for_size.min(time),
+            waited: Duration::ZERO,
+            bytes: 0,
+        }
+    }
+
+    /// Waits for the next bytes of a file.
+    async fn wait_for<E>(
+        &mut self,
+        next: impl Future<Output = Result<Option<Bytes>, E>>,
+    ) -> Result<Result<Option<Bytes>, E>, ServerFailure> {
+        let began = Instant::now();
+        let most = self.left.min(RATE_WINDOW.saturating_sub(self.waited));
+        let next = tokio::time::timeout(most, next).await;
+        let took = began.elapsed();
+        self.waited += took;
+        self.left = self.left.saturating_sub(took);
+        match &next {
+            Ok(Ok(Some(bytes))) => self.bytes += bytes.len() as u64,
+            // It is whole, or failed in its own way.
+            Ok(Ok(None) | Err(_)) => return next.map_err(|_| too_slow("")),
+            Err(_) => {}
+        }
+        if self.left.is_zero() {
+            return Err(too_slow(
+                "it did not arrive whole in the time that its size allows",
+            ));
+        }
+        if self.waited >= RATE_WINDOW {
+            if self.bytes < RATE_BYTES {
+                let rate = "it arrives at less than 64 KiB a second";
+                return Err(too_slow(rate));
+            }
+            (self.waited, self.bytes) = (Duration::ZERO, 0);
+        }
+        next.map_err(|_| too_slow("nothing of it arrived for half a minute"))
+    }
+}
+
+fn too_slow(how: &str) -> ServerFailure {
+    ServerFailure {
+        missing: Missing::new(Cause::Timeout, format!("the server is too slow: {how}")),
+        retry_after: None,
+    }
 }
 
 /// Why there is no DIF from a server: for its reasons, or for those of the file or of ours.

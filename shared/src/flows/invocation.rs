@@ -47,7 +47,12 @@ impl Invocation {
 
     /// Returns the time now.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_secs((self.epoch_at_start + self.started.elapsed()).as_secs())
+        Timestamp::from_secs(self.since_epoch().as_secs())
+    }
+
+    /// Returns the time since 1970 by the wall clock, which each invocation reads anew.
+    pub fn since_epoch(&self) -> Duration {
+        self.epoch_at_start + self.started.elapsed()
     }
 
     /// Returns the time since the invocation began.

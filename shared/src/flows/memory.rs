@@ -1,6 +1,14 @@
-//! What a warm instance remembers between requests: items for seconds, opened caches up to a number of bytes.
+//! What a warm instance remembers between requests: items, and opened caches up to a number of bytes.
 //!
-//! A warm request whose modules are all ready makes no call at all. What this instance changes itself it forgets at once.
+//! An item is believed for a time after it was read. What was read of the uploads of a scope is believed for longer, as
+//! long as the [`Generation`] of that scope stands: it is read again at most every two seconds, and if it is the one that
+//! was read *before* the item, nothing was uploaded or removed since. So a warm request whose modules are ready makes no
+//! call at all, and one with modules that nobody uploaded reads one item for each scope.
+//!
+//! The monotonic clock may stand still while the sandbox is frozen, and the wall clock may be set back. A time is over
+//! when either of them says so.
+//!
+//! What this instance changes itself it forgets at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,35 +18,119 @@ use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use super::Invocation;
-use crate::cache::{Entry, Item, ItemKey};
+use crate::cache::{Entry, Generation, Item, ItemKey, Stored, Token};
 use crate::debuginfo::{OpenCache, Slice, SliceIndex};
+use crate::domain::{Scope, Timestamp};
 use crate::symbolicate::NameMemory;
 
 /// Items that are remembered; some hundred bytes each.
 const MAX_ITEMS: usize = 20_000;
 
+/// Scopes whose generation is remembered.
+const MAX_SCOPES: usize = 1_000;
+
 /// Demangled names that are remembered, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
 
-/// A ready entry is believed for at most this long: what its owner removed is out of every answer within a minute.
+/// A ready entry is believed for at most this long before its scope's generation is asked for: what its owner removed is
+/// out of every answer within a minute.
 const READY_LIFETIME: Duration = Duration::from_secs(45);
 
-/// A placeholder, or the absence of an item, is believed for at most this long: uploads come at any time.
-const MISS_LIFETIME: Duration = Duration::from_secs(2);
+/// A generation is believed for this long, and so is whatever no generation vouches for: an upload is seen by every
+/// instance after this time.
+const GENERATION_LIFETIME: Duration = Duration::from_secs(2);
+
+/// A generation that was read beside an item, and not before it, vouches for the item only if it began this long ago.
+/// Else the change might lie between the two reads. The clocks of two functions differ by less.
+const SETTLED_AFTER: Duration = Duration::from_secs(300);
 
 /// What a warm instance remembers.
 #[derive(Debug)]
 pub struct Memory {
     items: Cache<ItemKey, Remembered>,
+    generations: Cache<Scope, KnownGeneration>,
+    /// The longest that an item is believed, whatever generation stands.
+    max_age: Duration,
     opened: Cache<Part, Opened, ByBytes>,
     indexes: Cache<String, SliceIndex, ByBytes>,
     names: NameMemory,
 }
 
+/// A moment, by both clocks.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    monotonic: Instant,
+    since_epoch: Duration,
+}
+
+impl Moment {
+    fn now(invocation: &Invocation) -> Self {
+        Self {
+            monotonic: Instant::now(),
+            since_epoch: invocation.since_epoch(),
+        }
+    }
+
+    /// Returns the time since then, by the clock that says more.
+    fn elapsed(&self, invocation: &Invocation) -> Duration {
+        let by_wall_clock = invocation.since_epoch().saturating_sub(self.since_epoch);
+        self.monotonic.elapsed().max(by_wall_clock)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Remembered {
-    item: Option<Arc<Item>>,
-    until: Instant,
+    stored: Option<Arc<Stored>>,
+    read: Moment,
+    /// How long it is believed without a look at the generation.
+    lifetime: Duration,
+    /// The generation that vouches for it.
+    vouched_by: Option<(Scope, SeenGeneration)>,
+}
+
+#[derive(Clone, Debug)]
+struct KnownGeneration {
+    seen: SeenGeneration,
+    read: Moment,
+}
+
+/// Which generation was read of a scope; `None` where nothing was ever uploaded to it.
+pub(super) type SeenGeneration = Option<Token>;
+
+/// How an item was read.
+#[derive(Clone, Debug)]
+pub(super) enum ReadBy {
+    /// Strongly consistent, after this generation of its scope was read.
+    After(Scope, SeenGeneration),
+    /// Strongly consistent, at the same time as this generation of its scope.
+    Beside(Scope, Option<Generation>),
+    /// In another way: no generation vouches for it.
+    Otherwise,
+}
+
+impl ReadBy {
+    fn vouched_by(self, now: Timestamp) -> Option<(Scope, SeenGeneration)> {
+        match self {
+            Self::After(scope, seen) => Some((scope, seen)),
+            Self::Beside(scope, None) => Some((scope, None)),
+            Self::Beside(scope, Some(generation)) => {
+                let is_settled = now.since(generation.began_at) >= SETTLED_AFTER;
+                is_settled.then_some((scope, Some(generation.change)))
+            }
+            Self::Otherwise => None,
+        }
+    }
+}
+
+/// What is remembered of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Recalled {
+    /// It is believed: the item, or that there is none.
+    Believed(Option<Arc<Stored>>),
+    /// It is believed if the generation of its scope is still the same.
+    Doubtful,
+    /// Nothing that could be believed.
+    Unknown,
 }
 
 /// What of a blob is opened: a slice, or all of it.
@@ -102,34 +194,104 @@ where
 }
 
 impl Memory {
-    /// Returns an empty memory that keeps opened caches of `max_bytes` in all, their indexes included.
-    pub fn new(max_bytes: u64) -> Self {
+    /// Returns an empty memory that keeps opened caches of `max_bytes` in all, their indexes included, and believes no
+    /// item for longer than `max_age`.
+    pub fn new(max_bytes: u64, max_age: Duration) -> Self {
         // An index is what makes its slices of use: slices must not crowd it out.
         let of_indexes = max_bytes / 8;
         Self {
             items: Cache::new(MAX_ITEMS),
+            generations: Cache::new(MAX_SCOPES),
+            max_age,
             opened: by_bytes(max_bytes - of_indexes),
             indexes: by_bytes(of_indexes),
             names: NameMemory::new(MAX_NAME_BYTES),
         }
     }
 
-    /// Returns what is remembered of a key: the item, or that there is none; `None` where nothing is.
-    pub(super) fn item(&self, key: &ItemKey) -> Option<Option<Arc<Item>>> {
-        let remembered = self.items.get(key)?;
-        (Instant::now() < remembered.until).then_some(remembered.item)
+    /// Returns what is remembered of an item.
+    pub(super) fn recall(&self, invocation: &Invocation, key: &ItemKey) -> Recalled {
+        let Some(remembered) = self.items.get(key) else {
+            return Recalled::Unknown;
+        };
+        let age = remembered.read.elapsed(invocation);
+        if age < remembered.lifetime {
+            return Recalled::Believed(remembered.stored);
+        }
+        match &remembered.vouched_by {
+            Some((scope, seen)) if age < self.max_age => match self.generation(invocation, scope) {
+                Some(current) if current == *seen => Recalled::Believed(remembered.stored),
+                Some(_) => Recalled::Unknown,
+                None => Recalled::Doubtful,
+            },
+            _ => Recalled::Unknown,
+        }
+    }
+
+    /// Returns the generation of a scope, where it was read a moment ago.
+    pub(super) fn generation(
+        &self,
+        invocation: &Invocation,
+        scope: &Scope,
+    ) -> Option<SeenGeneration> {
+        let known = self.generations.get(scope)?;
+        (known.read.elapsed(invocation) < GENERATION_LIFETIME).then_some(known.seen)
+    }
+
+    /// Remembers which generation of a scope was read just now.
+    pub(super) fn remember_generation(
+        &self,
+        invocation: &Invocation,
+        scope: Scope,
+        seen: SeenGeneration,
+    ) {
+        let read = Moment::now(invocation);
+        self.generations
+            .insert(scope, KnownGeneration { seen, read });
     }
 
     /// Remembers what was read just now. What is about to change is not remembered.
-    pub(super) fn remember(&self, invocation: &Invocation, key: ItemKey, item: Option<Arc<Item>>) {
-        let lifetime = match item.as_deref() {
-            Some(Item::Entry(entry)) if is_unsettled(entry) => return,
-            Some(Item::Entry(entry)) if entry.ready().is_some() => READY_LIFETIME,
-            Some(Item::Alias(_) | Item::Source(_) | Item::Wanted(_)) => READY_LIFETIME,
-            _ => MISS_LIFETIME,
+    pub(super) fn remember(
+        &self,
+        invocation: &Invocation,
+        key: ItemKey,
+        stored: Option<Arc<Stored>>,
+        read_by: ReadBy,
+    ) {
+        let now = invocation.now();
+        let item = stored.as_deref().map(|stored| &stored.item);
+        let entry = item.and_then(Item::entry);
+        if entry.is_some_and(is_unsettled) {
+            self.forget(&key);
+            return;
+        }
+        let vouched_by = read_by.vouched_by(now);
+        // What somebody is at work on changes without a change of the uploads.
+        let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_at_rest));
+        let lifetime = match item {
+            Some(Item::Entry(entry)) if entry.ready().is_some() => {
+                invocation.jittered(READY_LIFETIME)
+            }
+            Some(Item::Alias(_) | Item::Source(_) | Item::Wanted(_)) => {
+                invocation.jittered(READY_LIFETIME)
+            }
+            // A server does not announce what it has: what it said stands until it is asked again.
+            Some(Item::Entry(entry)) if !entry.module().source.announces_changes() => {
+                let placeholder = entry.missing();
+                placeholder.map_or(GENERATION_LIFETIME, |placeholder| {
+                    placeholder.retry_at.since(now).min(self.max_age)
+                })
+            }
+            _ if vouched_by.is_some() => Duration::ZERO,
+            _ => GENERATION_LIFETIME,
         };
-        let until = Instant::now() + invocation.jittered(lifetime);
-        self.items.insert(key, Remembered { item, until });
+        let remembered = Remembered {
+            stored,
+            read: Moment::now(invocation),
+            lifetime,
+            vouched_by,
+        };
+        self.items.insert(key, remembered);
     }
 
     /// Forgets an item, because this instance changed it or was told that it is wrong.
@@ -175,110 +337,13 @@ impl Memory {
 
 /// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.
 fn is_unsettled(entry: &Entry) -> bool {
-    entry.suspect().is_some()
-        || (entry.ready().is_none() && (entry.ask().is_some() || entry.lease().is_some()))
+    entry.suspect().is_some() || (entry.ready().is_none() && !is_at_rest(entry))
+}
+
+/// Tells whether nobody is at work on an entry, or was asked to be.
+fn is_at_rest(entry: &Entry) -> bool {
+    entry.ask().is_none() && entry.lease().is_none()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cache::{Applied, Change, Kind, Lane, ModuleKey, Policy, apply};
-    use crate::domain::{Cause, Missing, ModuleId, Scope};
-
-    fn invocation() -> Invocation {
-        Invocation::new(
-            "1".to_owned(),
-            Duration::from_secs(1000),
-            Duration::from_secs(9),
-            [1; 32],
-        )
-    }
-
-    fn entry(changes: impl FnOnce(&Invocation) -> Vec<Change>) -> (ItemKey, Option<Arc<Item>>) {
-        let invocation = invocation();
-        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
-        let module = ModuleKey::uploads(Scope::Global, &id);
-        let mut entry = Entry::new(module.clone(), Kind::SymCache, invocation.now());
-        for change in changes(&invocation) {
-            match apply(&entry, &change, invocation.now(), &Policy::default()) {
-                Ok(Applied::Changed(next)) => entry = next,
-                other => panic!("{other:?}"),
-            }
-        }
-        (
-            module.entry(Kind::SymCache),
-            Some(Arc::new(Item::Entry(entry))),
-        )
-    }
-
-    fn take(invocation: &Invocation, token: &crate::cache::Token) -> Change {
-        Change::TakeLease {
-            holder: "1".to_owned(),
-            token: token.clone(),
-            deadline: invocation.deadline(),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_miss_is_believed_for_two_seconds_at_most() {
-        let failed = entry(|invocation| {
-            let (token, missing) = (invocation.token(), Missing::new(Cause::NotFound, "no"));
-            vec![
-                take(invocation, &token),
-                Change::Fail {
-                    token,
-                    missing,
-                    seen: crate::cache::Seen::default(),
-                },
-            ]
-        });
-        for (key, item) in [failed, (ItemKey::request("1"), None)] {
-            let memory = Memory::new(1000);
-            memory.remember(&invocation(), key.clone(), item.clone());
-            assert_eq!(memory.item(&key), Some(item));
-            tokio::time::advance(MISS_LIFETIME).await;
-            assert_eq!(memory.item(&key), None);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_about_to_change_is_not_remembered() {
-        let asked = entry(|invocation| {
-            vec![Change::Ask {
-                id: invocation.token(),
-                lane: Lane::Eager,
-            }]
-        });
-        let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);
-        for (key, item) in [asked, leased] {
-            let memory = Memory::new(1000);
-            memory.remember(&invocation(), key.clone(), item);
-            assert_eq!(memory.item(&key), None);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_forgotten_is_read_again() {
-        let memory = Memory::new(1000);
-        let key = ItemKey::request("1");
-        memory.remember(&invocation(), key.clone(), None);
-        memory.forget(&key);
-        assert_eq!(memory.item(&key), None);
-    }
-
-    #[tokio::test]
-    async fn a_cache_that_cannot_be_opened_is_not_remembered() {
-        let memory = Memory::new(1000);
-        let part = Part {
-            path: "path".to_owned(),
-            slice: None,
-        };
-        for attempt in 0..2 {
-            let opened = memory
-                .opened(&part, async { Err::<Opened, i32>(attempt) })
-                .await;
-            assert_eq!(opened.unwrap_err(), attempt, "each attempt reads anew");
-        }
-        assert_eq!(memory.bytes(), 0);
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@
 //!
 //! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
 
+mod asking;
 pub mod build;
 mod copies;
 mod definitions;
@@ -17,9 +18,11 @@ pub mod explain;
 pub mod fetch;
 pub mod find;
 mod invocation;
+mod items;
 pub mod memory;
 pub mod ms_symcache;
 mod opening;
+mod places;
 pub mod plain;
 mod presence;
 pub mod prune;

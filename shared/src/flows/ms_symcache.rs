@@ -16,6 +16,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::asking::ToAsk;
+use super::items::Wanted;
+use super::memory::{ReadBy, Recalled};
 use super::requests::MAX_WAIT;
 use super::symbolicate::Symbolicator;
 use super::waiting::Waiting;
@@ -23,10 +26,10 @@ use super::{Error, Invocation};
 use crate::api::symcache_http::{Asked, content_type};
 use crate::cache::{
     Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader, Ready, Sought,
-    Wanted, decide,
+    Stored, Wanted as WantedItem, decide,
 };
 use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
-use crate::ports::StoreError;
+use crate::ports::{Consistency, StoreError};
 
 /// How many major versions are looked for, the newest that a client reads first.
 const MAX_MAJORS: usize = 8;
@@ -156,6 +159,7 @@ impl Client<'_> {
 struct Open<'a> {
     place: &'a ModuleKey,
     kind: Kind,
+    /// Whether somebody is at work on it, or was asked to be.
     is_asked_for: bool,
 }
 
@@ -185,17 +189,17 @@ impl<'a> Survey<'a> {
     fn of(
         client: &Client<'_>,
         entries: &[(&'a ModuleKey, Kind)],
-        items: &[Option<Arc<Item>>],
+        items: &[Option<Arc<Stored>>],
         reader: &Reader,
         now: Timestamp,
     ) -> Self {
         let mut survey = Self::default();
         for ((place, kind), item) in entries.iter().copied().zip(items) {
-            let entry = item.as_deref().and_then(Item::entry);
+            let entry = item.as_deref().and_then(|stored| stored.item.entry());
             let open = Open {
                 place,
                 kind,
-                is_asked_for: entry.is_some_and(|entry| entry.standing_ask(now).is_some()),
+                is_asked_for: entry.is_some_and(|entry| is_at_work(entry, now)),
             };
             match decide(entry, reader, now) {
                 Decision::Use(ready) | Decision::UseAndUpgrade(ready) => {
@@ -290,7 +294,7 @@ impl Symbolicator {
     pub async fn wanted(&self, scope: &Scope) -> Result<WantedList, Error> {
         let partition = ItemKey::wanted_partition(scope);
         let items = self.records.query(&partition).await?.into_iter();
-        let mut wanted: Vec<Wanted> = items
+        let mut wanted: Vec<WantedItem> = items
             .filter_map(|(_, stored)| match stored.item {
                 Item::Wanted(wanted) => Some(wanted),
                 _ => None,
@@ -324,12 +328,12 @@ impl Symbolicator {
         client: &Client<'_>,
     ) -> Result<Look, StoreError> {
         let entries = client.entries();
-        if let Some(found) = self.remembered(client, &entries) {
+        if let Some(found) = self.remembered(invocation, client, &entries) {
             return Ok(client.judge(found));
         }
-        let key = |(place, kind): &(&ModuleKey, Kind)| place.entry(*kind);
-        let keys: Vec<ItemKey> = entries.iter().map(key).collect();
-        let items = self.load(invocation, &keys).await?;
+        let wanted = |(place, kind): &(&ModuleKey, Kind)| Wanted::of(place, place.entry(*kind));
+        let wanted: Vec<Wanted> = entries.iter().map(wanted).collect();
+        let items = self.load(invocation, &wanted, Consistency::Strong).await?;
         let (reader, now) = (self.settings.reader(), invocation.now());
         let mut survey = Survey::of(client, &entries, &items, &reader, now);
         if let Some(found) = survey.best.take() {
@@ -339,18 +343,18 @@ impl Symbolicator {
                 Look::Ready(found) => {
                     // What is there is served; what could be newer is for the next who asks.
                     let nobody_asked = newer.into_iter().filter(|newer| !newer.is_asked_for);
-                    self.ask_all(invocation, nobody_asked.collect(), Lane::Refresh)
+                    self.ask_for(invocation, nobody_asked.collect(), Lane::Refresh)
                         .await?;
                     Look::Ready(found)
                 }
-                _ if self.ask_all(invocation, newer, Lane::Eager).await? => Look::Waiting,
+                _ if self.ask_for(invocation, newer, Lane::Eager).await? => Look::Waiting,
                 _ if survey.is_waited_for => Look::Waiting,
                 other => other,
             });
         }
         if !survey.is_waited_for && survey.to_ask.is_empty() {
             let retired = self.uploaded(client, &items).await?;
-            if self.ask_all(invocation, retired, Lane::Eager).await? {
+            if self.ask_for(invocation, retired, Lane::Eager).await? {
                 return Ok(Look::Waiting);
             }
             return Ok(match survey.silent_for {
@@ -365,7 +369,7 @@ impl Symbolicator {
             return Ok(Look::NotModified);
         }
         let to_ask = uploads_first(survey.to_ask, survey.is_upload_awaited);
-        let is_asked = self.ask_all(invocation, to_ask, Lane::Eager).await?;
+        let is_asked = self.ask_for(invocation, to_ask, Lane::Eager).await?;
         Ok(match survey.is_waited_for || is_asked {
             true => Look::Waiting,
             // All that could be asked are sources that do not answer now.
@@ -377,7 +381,7 @@ impl Symbolicator {
     async fn uploaded<'a>(
         &self,
         client: &'a Client<'_>,
-        items: &[Option<Arc<Item>>],
+        items: &[Option<Arc<Stored>>],
     ) -> Result<Vec<Open<'a>>, StoreError> {
         let mut there: Vec<(&ModuleKey, Kind)> = Vec::new();
         let uploads = client.places.iter();
@@ -395,7 +399,7 @@ impl Symbolicator {
         there.sort_unstable();
         there.dedup();
         let known = items.iter().flatten();
-        let known: Vec<ItemKey> = known.filter_map(|item| item.key()).collect();
+        let known: Vec<ItemKey> = known.filter_map(|stored| stored.item.key()).collect();
         there.retain(|(place, kind)| !known.contains(&place.entry(*kind)));
         let open = |(place, kind)| Open {
             place,
@@ -408,44 +412,56 @@ impl Symbolicator {
     /// Returns what this instance remembers and nothing could be better than: then nobody else is asked.
     fn remembered(
         &self,
+        invocation: &Invocation,
         client: &Client<'_>,
         entries: &[(&ModuleKey, Kind)],
     ) -> Option<(Entry, Ready)> {
         entries.iter().find_map(|(place, kind)| {
-            let item = self.memory.item(&place.entry(*kind))??;
-            let entry = item.entry()?;
+            let recalled = self.memory.recall(invocation, &place.entry(*kind));
+            let Recalled::Believed(Some(stored)) = recalled else {
+                return None;
+            };
+            let entry = stored.item.entry()?;
             let ready = entry.ready().filter(|_| entry.suspect().is_none())?;
             (client.reads(ready) && client.is_best(ready)).then(|| (entry.clone(), ready.clone()))
         })
     }
 
-    /// Asks for builds that are due, but of sources that are not asked now; tells whether there was any other.
+    /// Asks for builds that are due, but of sources that are not asked now; tells whether it asked, or somebody is at work.
     ///
     /// What this instance remembers may be seconds old: somebody may have asked since, and been answered. So it looks once more.
-    async fn ask_all(
+    async fn ask_for(
         &self,
         invocation: &Invocation,
         entries: Vec<Open<'_>>,
         lane: Lane,
     ) -> Result<bool, StoreError> {
-        let keys: Vec<ItemKey> = entries.iter().map(Open::key).collect();
-        keys.iter().for_each(|key| self.memory.forget(key));
-        let items = self.load(invocation, &keys).await?;
+        let wanted = |open: &Open<'_>| Wanted::of(open.place, open.key());
+        let wanted: Vec<Wanted> = entries.iter().map(wanted).collect();
+        wanted
+            .iter()
+            .for_each(|wanted| self.memory.forget(&wanted.key));
+        let items = self.load(invocation, &wanted, Consistency::Strong).await?;
         let (reader, now) = (self.settings.reader(), invocation.now());
-        let mut is_any = false;
-        for (Open { place, kind, .. }, item) in entries.into_iter().zip(items) {
+        let (mut to_ask, mut is_at_work_on_any) = (Vec::new(), false);
+        for (Open { place, kind, .. }, known) in entries.into_iter().zip(items) {
             if self.resting(invocation, place).await?.is_some() {
                 continue;
             }
-            is_any = true;
-            let entry = item.as_deref().and_then(Item::entry);
-            if matches!(
-                decide(entry, &reader, now),
-                Decision::Build | Decision::UseOlder(_)
-            ) {
-                self.ask(invocation, place, kind, lane).await?;
+            let entry = known.as_deref().and_then(|stored| stored.item.entry());
+            is_at_work_on_any |= entry.is_some_and(|entry| is_at_work(entry, now));
+            let decision = decide(entry, &reader, now);
+            if matches!(decision, Decision::Build | Decision::UseOlder(_)) {
+                to_ask.push(ToAsk {
+                    module: place.clone(),
+                    kind,
+                    lane,
+                    known,
+                });
             }
         }
+        let is_any = is_at_work_on_any || !to_ask.is_empty();
+        self.ask_all(invocation, to_ask).await?;
         Ok(is_any)
     }
 
@@ -467,7 +483,7 @@ impl Symbolicator {
     /// Notes that a file is wanted, unless this instance did so just now.
     async fn note_wanted(&self, invocation: &Invocation, asked: &Asked) -> Result<(), StoreError> {
         let key = ItemKey::wanted(&asked.scope, asked.debug_id);
-        if let Some(Some(_)) = self.memory.item(&key) {
+        if let Recalled::Believed(Some(_)) = self.memory.recall(invocation, &key) {
             return Ok(());
         }
         let now = invocation.now();
@@ -477,7 +493,7 @@ impl Symbolicator {
                 Some(Item::Wanted(known)) => Some(known),
                 _ => None,
             };
-            let wanted = Wanted {
+            let wanted = WantedItem {
                 scope: asked.scope.clone(),
                 pdb: asked.name.clone(),
                 debug_id: asked.debug_id,
@@ -491,10 +507,21 @@ impl Symbolicator {
             Some(Item::Wanted(wanted))
         };
         self.update(invocation).make(&key, note).await?;
-        let noted = noted.map(|wanted| Arc::new(Item::Wanted(wanted)));
-        self.memory.remember(invocation, key, noted);
+        let noted = noted.map(|wanted| {
+            Arc::new(Stored {
+                revision: invocation.revision(),
+                item: Item::Wanted(wanted),
+            })
+        });
+        self.memory
+            .remember(invocation, key, noted, ReadBy::Otherwise);
         Ok(())
     }
+}
+
+/// Tells whether somebody is at work on an entry, or was asked to be.
+fn is_at_work(entry: &Entry, now: Timestamp) -> bool {
+    entry.standing_ask(now).is_some() || entry.live_lease(now).is_some()
 }
 
 /// Leaves out servers as long as it may be that what they would be asked for is among the uploads.
@@ -533,8 +560,8 @@ pub struct WantedPdb {
     pub last_at: Timestamp,
 }
 
-impl From<Wanted> for WantedPdb {
-    fn from(wanted: Wanted) -> Self {
+impl From<WantedItem> for WantedPdb {
+    fn from(wanted: WantedItem) -> Self {
         Self {
             pdb: wanted.pdb,
             debug_id: wanted.debug_id,

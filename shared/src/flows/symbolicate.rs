@@ -1,36 +1,45 @@
 //! A request becomes a response.
 //!
 //! 1. *Plan* (pure): which modules do the frames lie in?
-//! 2. *Look up*: the entries of all of them, in every scope that the request may read, in one round of reads; from memory
-//!    where this instance read them seconds ago.
-//! 3. *Decide* (pure): use, wait, or ask for a build. Asking sends a message; then the entries are read again and again,
-//!    until everything is decided or the time is up: then the request is *pending*.
+//! 2. *Look up*: the entries of all of them, in every place that the request may read, in one round of reads; from memory
+//!    as long as that may be believed (`items`).
+//! 3. *Decide* (pure): use, wait, or ask for a build (`asking`). What no upload serves is known from the same round: it
+//!    is missing, and nobody is asked. The request is kept before it asks, so that any instance can continue it.
 //! 4. *Read* the blobs, side by side. One that cannot be read is a suspect: reported, and waited for.
-//! 5. *Symbolicate* (pure), and note the use of what was not used for an hour.
+//! 5. Look again until everything is decided or the time is up: then the request is *pending*.
+//! 6. *Symbolicate* (pure), and note the use of what was not used for an hour.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
-use super::memory::Memory;
+use super::asking::{CALLS_IN_FLIGHT, ToAsk};
+use super::items::Wanted;
+use super::memory::{Memory, Recalled};
 use super::opening::{Open, Opening, ReadError};
+use super::places::NamedSource;
 use super::waiting::Waiting;
-use super::{Error, Invocation, Settings, Update, Updated, definitions, visits};
-use crate::api::symbolicator::{Completed, Request, Selected};
+use super::{Error, Invocation, Settings, Update, Updated, visits};
+use crate::api::symbolicator::{Completed, Request};
 use crate::cache::{
-    Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, decide,
+    Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, Stored,
+    decide,
 };
 use crate::domain::{
-    Candidate, Cause, FileType, HttpSource, Location, Missing, ModuleId, ObjectId, Quality, Scope,
-    SourceKey,
+    Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
 };
-use crate::ports::{BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError};
+use crate::ports::{
+    BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError, StoreErrorKind,
+};
 use crate::symbolicate::{Considered, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering};
 
 /// Blobs read at a time.
-const READS_IN_FLIGHT: usize = 8;
+const READS_IN_FLIGHT: usize = 64;
+
+/// Builds that one request asks for at most: whoever continues it asks for the next ones.
+const MAX_ASKS: usize = 256;
 
 /// Answers requests.
 #[derive(Clone, Debug)]
@@ -52,21 +61,59 @@ pub struct Symbolicator {
 pub enum Answer {
     /// It is finished.
     Completed(Box<Completed>, Stats),
-    /// Something is being built that it needs.
+    /// Something is being built that it needs. It is kept under its id.
     Pending,
+}
+
+/// A request as it came, to be kept while what it needs is being built.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    /// The id that its caller is told.
+    pub id: &'a str,
+    /// Its body; none if the request is kept already.
+    pub body: Option<&'a [u8]>,
 }
 
 /// A cache that the request needs, and what is known of it.
 struct Lookup {
     kind: Kind,
     /// The places where the module may be found, in order.
-    modules: Vec<ModuleKey>,
+    places: Vec<Place>,
     /// Whether the request wants to see what was tried.
     shows_candidates: bool,
     /// What was tried in all places, if it does.
     candidates: Vec<Candidate>,
     outcome: Option<Found>,
 }
+
+/// A place where a module may be found, and the keys of the items that tell.
+struct Place {
+    module: ModuleKey,
+    entry: ItemKey,
+    /// Of an upload: whether the module has files.
+    presence: Option<ItemKey>,
+    /// Of an upload that is looked up by its code id: where it may be filed under its debug id.
+    alias: Option<ItemKey>,
+}
+
+impl Place {
+    fn new(module: ModuleKey, kind: Kind, is_by_code: bool) -> Self {
+        let is_upload = module.source.announces_changes();
+        Self {
+            entry: module.entry(kind),
+            presence: is_upload.then(|| module.presence()),
+            alias: (is_upload && is_by_code).then(|| module.alias()),
+            module,
+        }
+    }
+
+    fn wanted(&self, key: &ItemKey) -> Wanted {
+        Wanted::of(&self.module, key.clone())
+    }
+}
+
+/// Items by their keys.
+type Items = HashMap<ItemKey, Option<Arc<Stored>>>;
 
 /// What came of a lookup.
 enum Found {
@@ -97,33 +144,63 @@ struct Chosen {
     ready: Ready,
     /// The number of its place.
     at: usize,
+    /// The record that it was read from.
+    stored: Arc<Stored>,
 }
 
 /// What to do next about a lookup.
 enum Next {
     Use(Box<Chosen>),
     Give(Missing),
-    Wait,
+    Wait(Vec<Awaited>),
 }
 
 /// A place that may still have something.
 struct Awaited {
     /// Its number among the places.
     at: usize,
-    /// Whether it may have something indeed: a record says so, or nobody would tell.
-    is_likely: bool,
     /// Whether somebody is at work, or asked.
     is_asked_for: bool,
 }
 
+/// What one round tells of a lookup.
+struct Decided {
+    next: Next,
+    /// Places of which something better may come, for which nobody asked yet.
+    to_improve: Vec<usize>,
+}
+
+/// A request on its way through the rounds.
+struct Progress<'a> {
+    kept: Kept<'a>,
+    scope: &'a Scope,
+    is_kept: bool,
+    /// Builds that may still be asked for.
+    asks_left: usize,
+    /// Blobs that cannot be read.
+    unreadable: HashSet<String>,
+}
+
+/// What a round leaves to wait for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Nothing: everything is decided.
+    Nothing,
+    /// Builds that are asked for.
+    Builds,
+    /// Only builds that this request may not ask for any more.
+    Unasked,
+}
+
 impl Symbolicator {
-    /// Answers a request, waiting up to `wait` for what is being built.
+    /// Answers a request, waiting up to `wait` for what is being built. It is kept before it asks for anything.
     pub async fn answer(
         &self,
         invocation: &Invocation,
         request: &Request,
         scope: &Scope,
         wait: Duration,
+        kept: Kept<'_>,
     ) -> Result<Answer, Error> {
         let selected = request
             .sources
@@ -138,144 +215,69 @@ impl Symbolicator {
             .iter()
             .map(|wanted| Lookup {
                 kind: wanted.kind,
-                modules: self.places(&wanted.object_id, scope, &sources, Sought::new),
+                places: self.places_of(&wanted.object_id, wanted.kind, scope, &sources),
                 shows_candidates: request.options.dif_candidates,
                 candidates: Vec::new(),
                 outcome: None,
             })
             .collect();
-        self.follow_aliases(invocation, &plan, &mut lookups).await?;
         let asked = Asked {
             request,
             plan: &plan,
             opening: Opening::new(&*self.caches, &self.memory),
         };
-        if !self.resolve(invocation, &asked, &mut lookups, wait).await? {
+        let mut progress = Progress {
+            kept,
+            scope,
+            is_kept: kept.body.is_none(),
+            asks_left: MAX_ASKS,
+            unreadable: HashSet::new(),
+        };
+        let resolved = self.resolve(invocation, &asked, &mut lookups, &mut progress, wait);
+        if !resolved.await? {
+            self.keep(invocation, &mut progress).await?;
             return Ok(Answer::Pending);
         }
         let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
         let (completed, mut stats) =
             symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
         stats.reads = asked.opening.counts();
-        self.touch(invocation, &lookups).await;
+        let used = lookups.iter().filter_map(|lookup| match &lookup.outcome {
+            Some(Found::Cache { chosen, .. }) => Some(&chosen.entry),
+            _ => None,
+        });
+        self.touch(invocation, used.collect()).await;
         Ok(Answer::Completed(Box::new(completed), stats))
     }
 
-    /// Returns the keys of all sources, in the order in which they are searched.
-    pub(super) fn sources(&self) -> Vec<SourceKey> {
-        std::iter::once(SourceKey::uploads())
-            .chain(
-                self.settings
-                    .sources
-                    .iter()
-                    .map(|server| server.key().clone()),
-            )
-            .collect()
-    }
-
-    /// Returns the keys of the selected sources, and the definitions of those that the request defines, which are kept for
-    /// whoever builds.
-    async fn named(
+    /// Keeps the request, unless it is kept.
+    async fn keep(
         &self,
         invocation: &Invocation,
-        selected: Vec<Selected>,
-    ) -> Result<Vec<(SourceKey, Option<HttpSource>)>, StoreError> {
-        let mut named = Vec::with_capacity(selected.len());
-        for source in selected {
-            match (source, &self.settings.request_sources) {
-                (Selected::Configured(key), _) => named.push((key, None)),
-                (Selected::Defined(source), Some(secret)) => {
-                    let key = secret.key_of(&source);
-                    let item = ItemKey::source(&key);
-                    let loaded = self.load(invocation, std::slice::from_ref(&item)).await?;
-                    let mut loaded = loaded.iter().flatten();
-                    if !loaded.any(|item| definitions::is_kept(item, invocation.now())) {
-                        definitions::keep(self.update(invocation), secret, &key, &source).await?;
-                        self.memory.forget(&item);
-                    }
-                    named.push((key, Some(*source)));
-                }
-                (Selected::Defined(_), None) => {}
-            }
-        }
-        Ok(named)
-    }
-
-    /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read. `seek` says
-    /// what it is sought for.
-    pub(super) fn places(
-        &self,
-        module: &ObjectId,
-        scope: &Scope,
-        sources: &[(SourceKey, Option<HttpSource>)],
-        seek: impl Fn(&ObjectId, Vec<(FileType, Location)>) -> Sought,
-    ) -> Vec<ModuleKey> {
-        let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
-        let mut places = Vec::new();
-        for (key, defined) in sources {
-            match defined.as_ref().or_else(|| self.settings.source(key)) {
-                Some(source) => {
-                    let sought = seek(module, source.locations(module));
-                    let is_everybodys = source.is_public && defined.is_none();
-                    let scope = match is_everybodys {
-                        true => Scope::Global,
-                        false => scope.clone(),
-                    };
-                    let is_sought = !sought.locations.is_empty();
-                    places
-                        .extend(is_sought.then(|| ModuleKey::server(scope, key.clone(), &sought)));
-                }
-                None => {
-                    let readable = scope.readable().into_iter().zip(std::iter::repeat(&id));
-                    places.extend(
-                        readable.filter_map(|(scope, id)| {
-                            Some(ModuleKey::uploads(scope, id.as_ref()?))
-                        }),
-                    );
-                }
-            }
-        }
-        places
-    }
-
-    /// Modules that have only a code id may be filed under the debug id of the same object.
-    async fn follow_aliases(
-        &self,
-        invocation: &Invocation,
-        plan: &Plan,
-        lookups: &mut [Lookup],
-    ) -> Result<(), StoreError> {
-        let is_by_code = |(_, wanted): &(usize, &crate::symbolicate::Wanted)| {
-            matches!(
-                ModuleId::of(wanted.object_id.debug_id, wanted.object_id.code_id.as_ref()),
-                Some(ModuleId::Code(_))
-            )
-        };
-        let by_code: Vec<usize> = plan
-            .wanted()
-            .iter()
-            .enumerate()
-            .filter(is_by_code)
-            .map(|(at, _)| at)
-            .collect();
-        let is_upload = |module: &&ModuleKey| module.source.announces_changes();
-        let keys: Vec<ItemKey> = by_code
-            .iter()
-            .flat_map(|at| lookups[*at].modules.iter().filter(is_upload))
-            .map(ModuleKey::alias)
-            .collect();
-        let mut aliases = self.load(invocation, &keys).await?.into_iter();
-        for at in by_code {
-            let modules = lookups[at].modules.iter_mut();
-            for module in modules.filter(|module| module.source.announces_changes()) {
-                if let Some(Some(Item::Alias(alias))) =
-                    aliases.next().as_ref().map(Option::as_deref)
-                {
-                    *module = alias.target.clone();
-                }
-            }
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
+        let Kept { id, body } = progress.kept;
+        if let Some(body) = body.filter(|_| !progress.is_kept) {
+            self.keep_request(invocation, id, progress.scope, body)
+                .await?;
+            progress.is_kept = true;
         }
         Ok(())
+    }
+
+    fn places_of(
+        &self,
+        module: &ObjectId,
+        kind: Kind,
+        scope: &Scope,
+        sources: &[NamedSource],
+    ) -> Vec<Place> {
+        let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
+        let is_by_code = matches!(id, Some(ModuleId::Code(_)));
+        let modules = self.places(module, scope, sources, Sought::new).into_iter();
+        modules
+            .map(|module| Place::new(module, kind, is_by_code))
+            .collect()
     }
 
     /// Looks up, decides, asks and reads until every lookup has an outcome; `false` if the time was up before.
@@ -284,68 +286,122 @@ impl Symbolicator {
         invocation: &Invocation,
         asked: &Asked<'_>,
         lookups: &mut [Lookup],
+        progress: &mut Progress<'_>,
         wait: Duration,
     ) -> Result<bool, Error> {
         let mut waiting = Waiting::new(invocation, wait);
-        let mut unreadable: HashSet<String> = HashSet::new();
+        // What precedes a write is read strongly. Who waits for others reads again and again: half as dear, and soon enough.
+        let mut consistency = Consistency::Strong;
         loop {
             let is_last = waiting.is_over();
-            self.look(invocation, asked, lookups, is_last, &mut unreadable)
-                .await?;
-            if lookups.iter().all(|lookup| lookup.outcome.is_some()) {
-                return Ok(true);
+            let round = self.round(invocation, asked, lookups, progress, is_last, consistency);
+            match round.await {
+                Ok(Left::Nothing) => return Ok(true),
+                Ok(Left::Unasked) => return Ok(false),
+                Ok(Left::Builds) => {}
+                // Others wait for the same, and the table is overloaded for a moment: it is no answer, and no failure.
+                Err(Error::Store(error))
+                    if error.kind() == StoreErrorKind::Transient
+                        && consistency == Consistency::Eventual =>
+                {
+                    tracing::warn!(%error, "could not look at what is waited for");
+                }
+                Err(error) => return Err(error),
             }
             if is_last {
                 return Ok(false);
             }
+            consistency = Consistency::Eventual;
             waiting.pause().await;
         }
     }
 
     /// One round: the entries of all lookups without an outcome, then the blobs of those that can be used.
-    async fn look(
+    async fn round(
         &self,
         invocation: &Invocation,
         asked: &Asked<'_>,
         lookups: &mut [Lookup],
+        progress: &mut Progress<'_>,
         is_last: bool,
-        unreadable: &mut HashSet<String>,
-    ) -> Result<(), Error> {
+        consistency: Consistency,
+    ) -> Result<Left, Error> {
         let open: Vec<usize> = (0..lookups.len())
             .filter(|at| lookups[*at].outcome.is_none())
             .collect();
-        let key = |at: &usize| {
-            let lookup = &lookups[*at];
-            lookup
-                .modules
-                .iter()
-                .map(|module| module.entry(lookup.kind))
-                .collect::<Vec<_>>()
-        };
-        let keys: Vec<ItemKey> = open.iter().flat_map(key).collect();
-        let mut items = self.load(invocation, &keys).await?.into_iter();
-        let mut to_read = Vec::new();
+        let items = self.look(invocation, lookups, &open, consistency).await?;
+        let health = self
+            .health_of_awaited(invocation, lookups, &open, &items, progress)
+            .await?;
+        let (mut to_read, mut to_ask, mut to_improve) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left = Left::Nothing;
         for at in open {
-            let items: Vec<Option<Arc<Item>>> =
-                items.by_ref().take(lookups[at].modules.len()).collect();
-            if lookups[at].shows_candidates {
-                lookups[at].candidates = tried(&items);
+            let lookup = &mut lookups[at];
+            if lookup.shows_candidates {
+                lookup.candidates = tried(lookup, &items);
             }
-            match self
-                .next(invocation, &lookups[at], &items, is_last, unreadable)
-                .await?
-            {
+            let decided = self.decide(invocation, lookup, &items, &health, is_last, progress);
+            let ask = |place: &Place, lane| ToAsk {
+                module: place.module.clone(),
+                kind: lookup.kind,
+                lane,
+                known: items.get(&place.entry).cloned().flatten(),
+            };
+            let improved = decided.to_improve.iter();
+            to_improve.extend(improved.map(|at| ask(&lookup.places[*at], Lane::Refresh)));
+            match decided.next {
                 Next::Use(chosen) => to_read.push((at, chosen)),
-                Next::Give(missing) => lookups[at].outcome = Some(Found::Missing(missing)),
-                Next::Wait => {}
+                Next::Give(missing) => lookup.outcome = Some(Found::Missing(missing)),
+                Next::Wait(awaited) => {
+                    let mut is_asked_for = false;
+                    for awaited in awaited {
+                        if awaited.is_asked_for {
+                            is_asked_for = true;
+                        } else if progress.asks_left > 0 {
+                            is_asked_for = true;
+                            progress.asks_left -= 1;
+                            to_ask.push(ask(&lookup.places[awaited.at], Lane::Eager));
+                        }
+                    }
+                    left = match (left, is_asked_for) {
+                        (_, true) | (Left::Builds, _) => Left::Builds,
+                        (_, false) => Left::Unasked,
+                    };
+                }
             }
         }
+        if !to_ask.is_empty() {
+            self.keep(invocation, progress).await?;
+        }
+        to_improve.truncate(progress.asks_left);
+        progress.asks_left -= to_improve.len();
+        to_ask.append(&mut to_improve);
+        // Asking and reading wait for nothing of each other.
+        let reads = self.read_blobs(invocation, asked, lookups, to_read, progress);
+        let (asked, read) = futures::future::join(self.ask_all(invocation, to_ask), reads).await;
+        asked?;
+        Ok(match read? {
+            Left::Nothing => left,
+            other => other,
+        })
+    }
+
+    /// Reads the blobs of these lookups, side by side.
+    async fn read_blobs(
+        &self,
+        invocation: &Invocation,
+        asked: &Asked<'_>,
+        lookups: &mut [Lookup],
+        to_read: Vec<(usize, Box<Chosen>)>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Left, Error> {
         let mut reads = stream::iter(to_read)
             .map(|(at, chosen)| async move {
                 let read = asked.open(at, &chosen).await;
                 (at, chosen, read)
             })
             .buffer_unordered(READS_IN_FLIGHT);
+        let mut left = Left::Nothing;
         while let Some((at, chosen, read)) = reads.next().await {
             let blob = &chosen.ready.blob.path;
             match read {
@@ -359,49 +415,157 @@ impl Symbolicator {
                 Err(fault) => {
                     tracing::warn!(blob, %fault, "a blob is not what its record says");
                     self.report(invocation, &chosen).await?;
-                    unreadable.insert(blob.clone());
+                    progress.unreadable.insert(blob.clone());
+                    left = Left::Builds;
                 }
             }
         }
-        Ok(())
+        Ok(left)
     }
 
-    /// Decides what to do about a lookup, and asks for what must be built.
-    async fn next(
+    /// Loads what tells about these lookups, in one round of reads; in a second one what aliases lead to.
+    async fn look(
+        &self,
+        invocation: &Invocation,
+        lookups: &mut [Lookup],
+        open: &[usize],
+        consistency: Consistency,
+    ) -> Result<Items, StoreError> {
+        let wanted = open
+            .iter()
+            .flat_map(|at| self.wanted_of(invocation, &lookups[*at]));
+        let wanted: Vec<Wanted> = wanted.collect();
+        let mut items = self.load_into(invocation, wanted, consistency).await?;
+        let mut behind_aliases = Vec::new();
+        for at in open {
+            let Lookup { kind, places, .. } = &mut lookups[*at];
+            let mut place = 0;
+            while place < places.len() {
+                if let Some(target) = places[place]
+                    .alias
+                    .take_if(|alias| items.contains_key(alias))
+                    && let Some(Item::Alias(alias)) = item(&items, &target)
+                    && places.iter().all(|known| known.module != alias.target)
+                {
+                    let target = Place::new(alias.target.clone(), *kind, false);
+                    let keys = [Some(&target.entry), target.presence.as_ref()];
+                    behind_aliases.extend(keys.into_iter().flatten().map(|key| target.wanted(key)));
+                    place += 1;
+                    places.insert(place, target);
+                }
+                place += 1;
+            }
+        }
+        if !behind_aliases.is_empty() {
+            let found = self
+                .load_into(invocation, behind_aliases, consistency)
+                .await?;
+            items.extend(found);
+        }
+        Ok(items)
+    }
+
+    async fn load_into(
+        &self,
+        invocation: &Invocation,
+        mut wanted: Vec<Wanted>,
+        consistency: Consistency,
+    ) -> Result<Items, StoreError> {
+        wanted.sort_by(|a, b| a.key.cmp(&b.key));
+        wanted.dedup_by(|a, b| a.key == b.key);
+        let items = self.load(invocation, &wanted, consistency).await?;
+        Ok(wanted
+            .into_iter()
+            .map(|wanted| wanted.key)
+            .zip(items)
+            .collect())
+    }
+
+    /// Returns the items that tell about a lookup. Behind what this instance remembers as ready, and nothing could be
+    /// better than, there is no need to look.
+    fn wanted_of(&self, invocation: &Invocation, lookup: &Lookup) -> Vec<Wanted> {
+        let mut wanted = Vec::new();
+        for place in &lookup.places {
+            let ready = match self.memory.recall(invocation, &place.entry) {
+                Recalled::Believed(Some(stored)) => self.ready(invocation, &stored),
+                _ => None,
+            };
+            wanted.push(place.wanted(&place.entry));
+            if ready.is_none() {
+                let others = [&place.presence, &place.alias];
+                wanted.extend(others.into_iter().flatten().map(|key| place.wanted(key)));
+            }
+            if ready == Some(Quality::Preferred) && !lookup.shows_candidates {
+                break;
+            }
+        }
+        wanted
+    }
+
+    /// Returns the quality of what is ready and needs nothing else.
+    fn ready(&self, invocation: &Invocation, stored: &Stored) -> Option<Quality> {
+        let entry = stored.item.entry()?;
+        match decide(Some(entry), &self.settings.reader(), invocation.now()) {
+            Decision::Use(ready) => Some(ready.quality),
+            _ => None,
+        }
+    }
+
+    /// Decides what to do about a lookup, of what was read of its places.
+    fn decide(
         &self,
         invocation: &Invocation,
         lookup: &Lookup,
-        items: &[Option<Arc<Item>>],
+        items: &Items,
+        health: &Health,
         is_last: bool,
-        unreadable: &HashSet<String>,
-    ) -> Result<Next, StoreError> {
+        progress: &Progress<'_>,
+    ) -> Decided {
+        let now = invocation.now();
         let mut best: Option<Box<Chosen>> = None;
         let mut missing: Option<Missing> = None;
         let mut waits_for: Vec<Awaited> = Vec::new();
+        let mut to_improve = Vec::new();
         let reader = self.settings.reader();
-        for (at, (module, item)) in lookup.modules.iter().zip(items).enumerate() {
-            let entry = item.as_deref().and_then(Item::entry);
-            let decision = decide(entry, &reader, invocation.now());
+        for (at, place) in lookup.places.iter().enumerate() {
+            // A place that was not looked at is behind what nothing could be better than.
+            let Some(stored) = items.get(&place.entry) else {
+                break;
+            };
+            if let Some(Item::Newer { .. }) = stored.as_deref().map(|stored| &stored.item) {
+                missing = says_more(missing, unreadable_record());
+                continue;
+            }
+            let entry = stored.as_deref().and_then(|stored| stored.item.entry());
+            let is_at_work = entry.is_some_and(|entry| {
+                entry.live_lease(now).is_some() || entry.standing_ask(now).is_some()
+            });
+            let decision = decide(entry, &reader, now);
             let may_improve =
                 matches!(decision, Decision::UseAndUpgrade(_) | Decision::UseOlder(_));
-            match (decision, entry) {
+            match (decision, stored, entry) {
                 (
                     Decision::Use(ready)
                     | Decision::UseAndUpgrade(ready)
                     | Decision::UseOlder(ready),
+                    Some(stored),
                     Some(entry),
                 ) => {
-                    if unreadable.contains(&ready.blob.path) {
-                        waits_for.push(Awaited {
-                            at,
-                            is_likely: true,
-                            is_asked_for: true,
-                        });
+                    if progress.unreadable.contains(&ready.blob.path) {
+                        // The build that would replace it has failed: what it said is all there is.
+                        match entry.missing().filter(|failed| now < failed.retry_at) {
+                            Some(failed) => {
+                                missing = says_more(missing, failed.missing.clone());
+                            }
+                            None => waits_for.push(Awaited {
+                                at,
+                                is_asked_for: is_at_work,
+                            }),
+                        }
                         continue;
                     }
-                    if may_improve && self.resting(invocation, module).await?.is_none() {
-                        self.ask(invocation, module, lookup.kind, Lane::Refresh)
-                            .await?;
+                    if may_improve && !is_at_work && health.missing(place, now).is_none() {
+                        to_improve.push(at);
                     }
                     if best
                         .as_ref()
@@ -411,67 +575,99 @@ impl Symbolicator {
                             entry: entry.clone(),
                             ready: ready.clone(),
                             at,
+                            stored: stored.clone(),
                         }));
                     }
                 }
-                (Decision::Missing(placeholder), Some(_)) => {
+                (Decision::Missing(placeholder), ..) => {
                     missing = says_more(missing, placeholder.missing.clone());
                 }
-                (Decision::Wait { .. }, _) => waits_for.push(Awaited {
+                // Uploads announce themselves: what no event told of is not there.
+                (_, _, entry) if has_no_files(place, items) => {
+                    let known = entry.and_then(Entry::missing);
+                    let known = known.map(|placeholder| placeholder.missing.clone());
+                    missing = says_more(missing, known.unwrap_or_else(Missing::not_found));
+                }
+                (Decision::Wait { .. }, ..) => waits_for.push(Awaited {
                     at,
-                    is_likely: true,
                     is_asked_for: true,
                 }),
-                (_, entry) => waits_for.push(Awaited {
+                _ => waits_for.push(Awaited {
                     at,
-                    is_likely: entry.is_some() || !module.source.announces_changes(),
                     is_asked_for: false,
                 }),
             }
         }
-        // Wait only for what could beat it: a better file, or the owner's own, that is likely to be there.
+        // Wait only for what could beat it: a better file, or the owner's own.
         let could_beat = |chosen: &Chosen, other: &Awaited| {
-            let is_upload = lookup.modules[other.at].source.announces_changes();
+            let is_upload = lookup.places[other.at].module.source.announces_changes();
             let is_nearer = is_upload && other.at < chosen.at;
-            other.is_likely && (is_nearer || chosen.ready.quality == Quality::Fallback)
+            is_nearer || chosen.ready.quality == Quality::Fallback
         };
         let is_settled = |waits_for: &[Awaited]| match &best {
             Some(chosen) => is_last || !waits_for.iter().any(|other| could_beat(chosen, other)),
             None => waits_for.is_empty(),
         };
         if !is_settled(&waits_for) {
-            // Nobody need wait for a source that nobody asks now.
-            let mut asked = Vec::with_capacity(waits_for.len());
-            for awaited in waits_for {
-                match self
-                    .resting(invocation, &lookup.modules[awaited.at])
-                    .await?
-                {
-                    Some(resting) => missing = says_more(missing, resting),
-                    None => asked.push(awaited),
+            // There is no use in waiting for a source that is not asked now.
+            waits_for.retain(|awaited| {
+                let resting = health.missing(&lookup.places[awaited.at], now);
+                let is_resting = resting.is_some();
+                if let Some(resting) = resting {
+                    missing = says_more(missing.take(), resting);
                 }
-            }
-            waits_for = asked;
-        }
-        if is_settled(&waits_for) {
-            return Ok(match best {
-                Some(chosen) => Next::Use(chosen),
-                None => Next::Give(missing.unwrap_or_else(Missing::not_found)),
+                !is_resting
             });
         }
-        for awaited in waits_for.iter().filter(|awaited| !awaited.is_asked_for) {
-            self.ask(
-                invocation,
-                &lookup.modules[awaited.at],
-                lookup.kind,
-                Lane::Eager,
-            )
-            .await?;
-        }
-        Ok(Next::Wait)
+        let next = if !is_settled(&waits_for) {
+            Next::Wait(waits_for)
+        } else {
+            match best {
+                Some(chosen) => Next::Use(chosen),
+                None => Next::Give(missing.unwrap_or_else(Missing::not_found)),
+            }
+        };
+        Decided { next, to_improve }
     }
 
-    /// Tells why nobody asks a module's source now; not to be remembered of the module.
+    /// Loads what is known of the servers that a lookup might wait for, or ask.
+    async fn health_of_awaited(
+        &self,
+        invocation: &Invocation,
+        lookups: &[Lookup],
+        open: &[usize],
+        items: &Items,
+        progress: &Progress<'_>,
+    ) -> Result<Health, StoreError> {
+        let mut servers: BTreeSet<&SourceKey> = BTreeSet::new();
+        let unknown = Health::default();
+        let is_server = |place: &Place| !place.module.source.announces_changes();
+        let of_servers = open.iter().map(|at| &lookups[*at]);
+        for lookup in of_servers.filter(|lookup| lookup.places.iter().any(is_server)) {
+            let Decided { next, to_improve } =
+                self.decide(invocation, lookup, items, &unknown, false, progress);
+            let awaited = match &next {
+                Next::Wait(awaited) => awaited.as_slice(),
+                Next::Use(_) | Next::Give(_) => &[],
+            };
+            let places = awaited.iter().map(|awaited| awaited.at).chain(to_improve);
+            let sources = places.map(|at| &lookup.places[at].module.source);
+            servers.extend(sources.filter(|source| !source.announces_changes()));
+        }
+        let wanted = servers.iter().map(|source| ItemKey::health(source));
+        let wanted: Vec<Wanted> = wanted.map(Wanted::alone).collect();
+        let loaded = self
+            .load(invocation, &wanted, Consistency::Eventual)
+            .await?;
+        let known = servers.into_iter().cloned().zip(loaded);
+        Ok(Health(
+            known
+                .filter_map(|(source, stored)| Some((source, stored?)))
+                .collect(),
+        ))
+    }
+
+    /// Tells why a module's source is not asked now; not to be remembered of the module.
     pub(super) async fn resting(
         &self,
         invocation: &Invocation,
@@ -480,96 +676,54 @@ impl Symbolicator {
         if module.source.announces_changes() {
             return Ok(None);
         }
-        let key = ItemKey::health(&module.source);
-        let loaded = self.load(invocation, &[key]).await?;
+        let wanted = [Wanted::alone(ItemKey::health(&module.source))];
+        let loaded = self
+            .load(invocation, &wanted, Consistency::Eventual)
+            .await?;
         let mut health = loaded
             .iter()
             .flatten()
-            .filter_map(|item| visits::health(item));
+            .filter_map(|stored| visits::health(&stored.item));
         Ok(health.find_map(|health| health.missing(invocation.now())))
-    }
-
-    /// Asks for a build, unless somebody else did: who writes the ask sends the message.
-    pub(super) async fn ask(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        kind: Kind,
-        lane: Lane,
-    ) -> Result<(), StoreError> {
-        let id = invocation.token();
-        let change = Change::Ask {
-            id: id.clone(),
-            lane,
-        };
-        match self.change(invocation, module, kind, &change).await? {
-            Updated::Done(entry) if entry.ask().is_some_and(|ask| ask.id == id) => {
-                self.send(module, kind, lane, id).await
-            }
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
-        }
-    }
-
-    async fn send(
-        &self,
-        module: &ModuleKey,
-        kind: Kind,
-        lane: Lane,
-        ask: crate::cache::Token,
-    ) -> Result<(), StoreError> {
-        let message = LaneMessage::new(lane, module.clone(), vec![kind], ask);
-        self.lanes.send(&[message], Duration::ZERO).await
     }
 
     /// Reports a blob that cannot be read, and has it built again.
     async fn report(&self, invocation: &Invocation, chosen: &Chosen) -> Result<(), StoreError> {
-        let Chosen { entry, ready, .. } = chosen;
+        let Chosen {
+            entry,
+            ready,
+            stored,
+            ..
+        } = chosen;
+        let (module, kind) = (entry.module(), entry.kind());
         let id = invocation.token();
         let change = Change::Suspect {
             blob: ready.blob.path.clone(),
             id: id.clone(),
         };
-        match self
-            .change(invocation, entry.module(), entry.kind(), &change)
-            .await?
-        {
+        let known = Some(stored.as_ref().clone());
+        let update = self.update(invocation);
+        let updated = update.entry_from(module, kind, &change, known).await;
+        self.memory.forget(&module.entry(kind));
+        match updated?.0 {
             Updated::Done(changed) if changed.ask().is_some_and(|ask| ask.id == id) => {
-                self.send(entry.module(), entry.kind(), Lane::Eager, id)
-                    .await
+                let message = LaneMessage::new(Lane::Eager, module.clone(), vec![kind], id);
+                self.lanes.send(&[message], Duration::ZERO).await
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
         }
     }
 
-    /// Loads items, from memory where it has them.
-    pub(super) async fn load(
-        &self,
-        invocation: &Invocation,
-        keys: &[ItemKey],
-    ) -> Result<Vec<Option<Arc<Item>>>, StoreError> {
-        let mut items: Vec<Option<Option<Arc<Item>>>> =
-            keys.iter().map(|key| self.memory.item(key)).collect();
-        let unknown: Vec<usize> = (0..keys.len()).filter(|at| items[*at].is_none()).collect();
-        if !unknown.is_empty() {
-            let wanted: Vec<ItemKey> = unknown.iter().map(|at| keys[*at].clone()).collect();
-            let loaded = self.records.load(&wanted, Consistency::Strong).await?;
-            for (at, stored) in unknown.into_iter().zip(loaded) {
-                let item = stored.map(|stored| Arc::new(stored.item));
-                self.memory
-                    .remember(invocation, keys[at].clone(), item.clone());
-                items[at] = Some(item);
-            }
-        }
-        Ok(items.into_iter().map(Option::flatten).collect())
-    }
-
     /// Notes the use of entries that were not used for an hour; which of many instances does, is left to chance.
-    async fn touch(&self, invocation: &Invocation, lookups: &[Lookup]) {
-        for lookup in lookups {
-            if let Some(Found::Cache { chosen, .. }) = &lookup.outcome {
-                self.touch_if_due(invocation, &chosen.entry).await;
-            }
-        }
+    async fn touch(&self, invocation: &Invocation, used: Vec<&Entry>) {
+        let touches = used
+            .into_iter()
+            .map(|entry| self.touch_if_due(invocation, entry));
+        let touches: Vec<_> = touches.collect();
+        stream::iter(touches)
+            .buffer_unordered(CALLS_IN_FLIGHT)
+            .collect::<()>()
+            .await;
     }
 
     /// Notes the use of an entry that was not used for an hour.
@@ -578,9 +732,10 @@ impl Symbolicator {
         if invocation.now().since(entry.last_used_at()) < due {
             return;
         }
-        let touched = self
-            .change(invocation, entry.module(), entry.kind(), &Change::Touch)
-            .await;
+        let (module, kind) = (entry.module(), entry.kind());
+        let update = self.update(invocation);
+        let touched = update.entry(module, kind, &Change::Touch).await;
+        self.memory.forget(&module.entry(kind));
         if let Err(error) = touched {
             tracing::warn!(%error, "could not note a use");
         }
@@ -593,18 +748,35 @@ impl Symbolicator {
             invocation,
         }
     }
+}
 
-    async fn change(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        kind: Kind,
-        change: &Change,
-    ) -> Result<Updated, StoreError> {
-        let updated = self.update(invocation).entry(module, kind, change).await;
-        self.memory.forget(&module.entry(kind));
-        updated
+/// What is known of the health of servers.
+#[derive(Default)]
+struct Health(HashMap<SourceKey, Arc<Stored>>);
+
+impl Health {
+    /// Tells why the source of a place is not asked now.
+    fn missing(&self, place: &Place, now: crate::domain::Timestamp) -> Option<Missing> {
+        let stored = self.0.get(&place.module.source)?;
+        visits::health(&stored.item)?.missing(now)
     }
+}
+
+/// Returns an item that was read.
+fn item<'a>(items: &'a Items, key: &ItemKey) -> Option<&'a Item> {
+    items.get(key)?.as_deref().map(|stored| &stored.item)
+}
+
+/// Tells whether it is known that nobody uploaded a file of the module to this place.
+fn has_no_files(place: &Place, items: &Items) -> bool {
+    let presence = place.presence.as_ref().and_then(|key| items.get(key));
+    presence.is_some_and(Option::is_none)
+}
+
+/// Returns why there is nothing where a newer build wrote the record.
+fn unreadable_record() -> Missing {
+    let detail = "its record cannot be read by this version of symdepot: a newer one wrote it";
+    Missing::new(Cause::DownloadFailed, detail)
 }
 
 /// Returns of two reasons the one that says more: that a file is nowhere says least.
@@ -658,13 +830,16 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
     }
 }
 
-/// Returns what was tried according to these entries.
-fn tried(items: &[Option<Arc<Item>>]) -> Vec<Candidate> {
-    let candidates = |item: &Arc<Item>| match &**item {
-        Item::Entry(entry) => entry.candidates().to_vec(),
-        _ => Vec::new(),
-    };
-    items.iter().flatten().flat_map(candidates).collect()
+/// Returns what was tried according to the entries of a lookup.
+fn tried(lookup: &Lookup, items: &Items) -> Vec<Candidate> {
+    let read = lookup
+        .places
+        .iter()
+        .filter_map(|place| item(items, &place.entry));
+    let entries = read.filter_map(Item::entry);
+    entries
+        .flat_map(|entry| entry.candidates().to_vec())
+        .collect()
 }
 
 fn used<'a>(entry: &'a Entry, ready: &'a Ready) -> Option<(&'a SourceKey, &'a Location)> {

@@ -41,12 +41,27 @@ impl Update<'_> {
         kind: Kind,
         change: &Change,
     ) -> Result<Updated, StoreError> {
+        let stored = self.load(&module.entry(kind)).await?;
+        let (updated, _) = self.entry_from(module, kind, change, stored).await?;
+        Ok(updated)
+    }
+
+    /// Changes the entry of a kind of a module as [`Update::entry`] does, beginning with what the caller read of it:
+    /// one call fewer where nobody changed it since. Returns also what is stored now, if it is known.
+    pub async fn entry_from(
+        &self,
+        module: &ModuleKey,
+        kind: Kind,
+        change: &Change,
+        mut stored: Option<Stored>,
+    ) -> Result<(Updated, Option<Stored>), StoreError> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
-        let mut stored = self.load(&key).await?;
         loop {
             let (entry, revision) = match &stored {
-                None if !creates(change) => return Ok(Updated::Refused(Refused::Nothing, None)),
+                None if !creates(change) => {
+                    return Ok((Updated::Refused(Refused::Nothing, None), None));
+                }
                 None => (
                     Entry::new(module.clone(), kind, self.invocation.now()),
                     None,
@@ -58,7 +73,7 @@ impl Update<'_> {
                 Some(Stored {
                     item: Item::Newer { .. },
                     ..
-                }) => return Ok(Updated::Refused(Refused::InUse, None)),
+                }) => return Ok((Updated::Refused(Refused::InUse, None), None)),
                 Some(_) => {
                     return Err(StoreError::new(
                         StoreErrorKind::Corrupt,
@@ -69,9 +84,9 @@ impl Update<'_> {
             let next = match apply(&entry, change, self.invocation.now(), self.policy) {
                 Ok(Applied::Changed(next)) => next,
                 Ok(Applied::Retired) => match revision {
-                    None => return Ok(Updated::Refused(Refused::Nothing, None)),
+                    None => return Ok((Updated::Refused(Refused::Nothing, None), None)),
                     Some(revision) => match self.records.remove(&key, revision).await? {
-                        Removed::Done => return Ok(Updated::Retired(entry)),
+                        Removed::Done => return Ok((Updated::Retired(entry), None)),
                         Removed::Lost(current) => {
                             stored = Some(current);
                             continue;
@@ -79,21 +94,16 @@ impl Update<'_> {
                     },
                 },
                 Err(refused) => {
-                    return Ok(Updated::Refused(
-                        refused,
-                        revision.is_some().then_some(entry),
-                    ));
+                    let present = revision.is_some().then_some(entry);
+                    return Ok((Updated::Refused(refused, present), stored));
                 }
             };
             let written = Stored {
                 revision: self.invocation.revision(),
-                item: Item::Entry(next),
+                item: Item::Entry(next.clone()),
             };
             stored = match self.records.replace(&key, revision, &written).await {
-                Ok(Replaced::Done) => match written.item {
-                    Item::Entry(next) => return Ok(Updated::Done(next)),
-                    _ => None,
-                },
+                Ok(Replaced::Done) => return Ok((Updated::Done(next), Some(written))),
                 Ok(Replaced::Lost(current)) => current,
                 Err(error)
                     if error.kind() == StoreErrorKind::Transient && ambiguous < MAX_AMBIGUOUS =>
@@ -109,7 +119,7 @@ impl Update<'_> {
             }) = &stored
                 && change.has_effect(current)
             {
-                return Ok(Updated::Done(current.clone()));
+                return Ok((Updated::Done(current.clone()), stored));
             }
         }
     }

@@ -7,8 +7,12 @@ use super::Invocation;
 /// The first wait between two looks at what somebody else is building; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest wait between two looks in the first ten seconds, and afterwards.
-const LONGEST_PAUSES: (Duration, Duration) = (Duration::from_millis(400), Duration::from_secs(2));
+/// The longest wait between two looks in the first seconds, and afterwards: a thousand who wait for one module must not
+/// overload its partition.
+const LONGEST_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
+
+/// After this time it is a large file that is being built: looks may be far apart.
+const FIRST_SECONDS: Duration = Duration::from_secs(5);
 
 /// Somebody who waits.
 pub(super) struct Waiting<'a> {
@@ -43,7 +47,7 @@ impl<'a> Waiting<'a> {
         let waited = self.waited();
         let pause = self.invocation.jittered(self.pause);
         tokio::time::sleep(pause.min(self.wait.saturating_sub(waited))).await;
-        let longest = match waited < Duration::from_secs(10) {
+        let longest = match waited < FIRST_SECONDS {
             true => LONGEST_PAUSES.0,
             false => LONGEST_PAUSES.1,
         };

@@ -34,12 +34,16 @@ impl App {
 
     /// Returns what answers requests.
     pub fn symbolicator(&self) -> Symbolicator {
+        let settings = &self.config.settings;
         Symbolicator {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             lanes: Arc::new(self.lanes()),
-            memory: Arc::new(Memory::new(self.config.settings.memory_cache_bytes)),
-            settings: self.config.settings.clone(),
+            memory: Arc::new(Memory::new(
+                settings.memory_cache_bytes,
+                settings.policy.retry_misses_after,
+            )),
+            settings: settings.clone(),
         }
     }
 

@@ -130,7 +130,7 @@ impl Report {
 fn coloured(met: bool) -> String {
     let (style, word) = match met {
         true => (AnsiColor::Green.on_default(), "ok"),
-        false => (AnsiColor::Red.on_default().bold(), "missed"),
+        false => (AnsiColor::Red.on_default().bold(), "MISSED"),
     };
     format!("{style}{word}{style:#}")
 }

@@ -42,6 +42,11 @@ pub(super) fn of(world: &World) -> String {
                 };
                 format!("upload {} {state} [{}]", upload.key, ids.join(", "))
             }
+            Item::Presence(presence) => {
+                let module = &presence.module;
+                format!("files of {} in {}", module.module, module.scope)
+            }
+            Item::Generation(generation) => format!("generation of {}", generation.scope),
             Item::Request(request) => format!("request in {}", request.scope),
             Item::Source(source) => format!("source {}", source.key),
             Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),

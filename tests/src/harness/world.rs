@@ -20,7 +20,7 @@ use symdepot::domain::{Location, ModuleId, Scope, Timestamp};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
-use symdepot::flows::symbolicate::{Answer, Symbolicator};
+use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
 use symdepot::flows::uploads::{UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
 use symdepot::ports::LaneMessage;
@@ -67,6 +67,13 @@ pub struct World {
     symbolicator: Symbolicator,
     began: Instant,
     drawn: Arc<AtomicU64>,
+}
+
+fn memory(settings: &Settings) -> Memory {
+    Memory::new(
+        settings.memory_cache_bytes,
+        settings.policy.retry_misses_after,
+    )
 }
 
 /// What became of a delivery.
@@ -137,7 +144,7 @@ impl World {
                 records: records.clone(),
                 caches: caches.clone(),
                 lanes: lanes.clone(),
-                memory: Arc::new(Memory::new(settings.memory_cache_bytes)),
+                memory: Arc::new(memory(&settings)),
                 settings: settings.clone(),
             },
             records,
@@ -182,7 +189,7 @@ impl World {
             records,
             caches,
             lanes,
-            memory: Arc::new(Memory::new(settings.memory_cache_bytes)),
+            memory: Arc::new(memory(&settings)),
             settings,
         };
         world
@@ -365,7 +372,15 @@ impl World {
         wait: Duration,
     ) -> Result<Answer, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
-        Box::pin(self.symbolicator.answer(&invocation, request, scope, wait)).await
+        let kept = Kept {
+            id: "a request",
+            body: None,
+        };
+        Box::pin(
+            self.symbolicator
+                .answer(&invocation, request, scope, wait, kept),
+        )
+        .await
     }
 
     /// Answers a request in the global scope while `derive` is at work; it must be finished in the end.

@@ -294,7 +294,19 @@ impl Client {
     /// # Errors
     /// [`StackError::Refused`] for every answer that is neither.
     pub async fn completed_at_last(&self, crash: &Value) -> Result<Value, StackError> {
-        let mut reply = self.symbolicate("", crash).await?;
+        self.completed_at_last_with("", crash).await
+    }
+
+    /// As [`Client::completed_at_last`]; `query` is what stands behind the question mark.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] for every answer that is neither.
+    pub async fn completed_at_last_with(
+        &self,
+        query: &str,
+        crash: &Value,
+    ) -> Result<Value, StackError> {
+        let mut reply = self.symbolicate(query, crash).await?;
         loop {
             reply = reply.expect(200, "a crash")?;
             let id = match reply.body.get("status").and_then(Value::as_str) {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use local_stack::latency::Latency;
 use tokio::process::{Child, Command};
 
 use super::{Addresses, Binaries, Client, PATIENCE, Process, StackError, template, until};
@@ -52,6 +53,14 @@ impl Options {
     pub fn concurrency(mut self, processes: usize) -> Self {
         self.arguments
             .extend(["--concurrency".to_owned(), processes.to_string()]);
+        self
+    }
+
+    /// Lets the services take so long to answer the functions.
+    #[must_use]
+    pub fn latency(mut self, latency: Latency) -> Self {
+        self.arguments
+            .extend(["--latency".to_owned(), latency.to_string()]);
         self
     }
 

@@ -43,6 +43,9 @@ pub struct FunctionCounts {
     pub init_ms: Spread,
     /// The most memory that a process was seen to hold with its children.
     pub max_rss: u64,
+    /// Dependent rounds of calls of AWS services: the most calls of any one process of which no two
+    /// overlapped in time. Without latency, calls may be too short to overlap.
+    pub rounds: u64,
 }
 
 /// Percentiles.
@@ -65,6 +68,8 @@ pub struct QueueCounts {
     pub in_flight: u64,
     /// Messages that were given up.
     pub dead: u64,
+    /// Messages that were sent; events of S3 are not counted.
+    pub sent: u64,
 }
 
 impl Stats {
@@ -102,6 +107,11 @@ impl Stats {
     /// Returns the counts of one queue.
     pub fn queue(&self, name: &str) -> QueueCounts {
         self.queues.get(name).copied().unwrap_or_default()
+    }
+
+    /// Returns how many messages were sent to all queues; events of S3 are not counted.
+    pub fn messages(&self) -> u64 {
+        self.queues.values().map(|queue| queue.sent).sum()
     }
 
     /// Returns how many messages were given up.

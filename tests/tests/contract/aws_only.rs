@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsLanes};
-use symdepot::cache::{Converter, ItemKey, Kind, Lane, ModuleKey, Token};
+use symdepot::cache::{ItemKey, Kind, Lane, ModuleKey, Token};
 use symdepot::domain::{Location, SourceKey};
 use symdepot::ports::{
     BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
@@ -144,14 +144,8 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
             source: SourceKey::uploads(),
             module: "debug_id:🦀".to_owned(),
         };
-        let message = LaneMessage {
-            schema: LaneMessage::SCHEMA,
-            lane,
-            module,
-            kinds: Kind::DERIVED.to_vec(),
-            ask: Token::from_random(7),
-            min_converter: Converter::CURRENT,
-        };
+        let (kinds, ask) = (Kind::DERIVED.to_vec(), Token::from_random(7));
+        let message = [LaneMessage::new(lane, module, kinds, ask)];
         lanes.send(&message, Duration::ZERO).await.unwrap();
         // Not to be seen while this test runs.
         lanes
@@ -175,6 +169,7 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
         let [body] = bodies[..] else {
             panic!("{bodies:?}")
         };
+        let [message] = message;
         assert_eq!(serde_json::from_str::<LaneMessage>(body).unwrap(), message);
     }
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use symdepot::adapters::aws::{DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
-use symdepot::cache::{
-    Alias, Converter, Item, ItemKey, Kind, Lane, ModuleKey, Revision, Stored, Token,
-};
+use symdepot::cache::{Alias, Item, ItemKey, Kind, Lane, ModuleKey, Revision, Stored, Token};
 use symdepot::domain::{Cause, Location, Scope, SourceKey};
 use symdepot::ports::{
     BlobStore, Consistency, Created, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
@@ -229,7 +227,10 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
             records.remove(&key("a"), &expected).await.map(drop)
         }),
         throttled(table("RequestThrottled"), async |script| {
-            lanes(&script).await.send(&message(), Duration::ZERO).await
+            lanes(&script)
+                .await
+                .send(&[message()], Duration::ZERO)
+                .await
         }),
     );
 }
@@ -287,14 +288,8 @@ fn module() -> ModuleKey {
 }
 
 fn message() -> LaneMessage {
-    LaneMessage {
-        schema: LaneMessage::SCHEMA,
-        lane: Lane::Eager,
-        module: module(),
-        kinds: Kind::DERIVED.to_vec(),
-        ask: Token::from_random(7),
-        min_converter: Converter::CURRENT,
-    }
+    let (kinds, ask) = (Kind::DERIVED.to_vec(), Token::from_random(7));
+    LaneMessage::new(Lane::Eager, module(), kinds, ask)
 }
 
 #[tokio::test]

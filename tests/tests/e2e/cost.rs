@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use serde_json::{Value, json};
-use symdepot::cache::{Converter, Kind, Lane, ModuleKey, Token};
+use symdepot::cache::{Kind, Lane, ModuleKey, Token};
 use symdepot::domain::{ModuleId, Scope};
 use symdepot::ports::LaneMessage;
 use symdepot_tests::stack::{Stats, until};
@@ -253,14 +253,9 @@ async fn a_message_that_is_delivered_five_times_at_once_costs_one_derivation() {
 /// Returns the message that asks for the SymCache of a module.
 fn lane_message(module: &Value) -> String {
     let id = module["debug_id"].as_str().unwrap().parse().unwrap();
-    let message = LaneMessage {
-        schema: LaneMessage::SCHEMA,
-        lane: Lane::Eager,
-        module: ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id)),
-        kinds: vec![Kind::SymCache],
-        ask: Token::from_random(7),
-        min_converter: Converter::CURRENT,
-    };
+    let module = ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id));
+    let ask = Token::from_random(7);
+    let message = LaneMessage::new(Lane::Eager, module, vec![Kind::SymCache], ask);
     serde_json::to_string(&message).unwrap()
 }
 

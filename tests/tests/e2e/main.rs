@@ -15,7 +15,6 @@ mod crash;
 mod hostile;
 mod kills;
 mod lanes;
-mod made_up;
 mod memory;
 mod ms_symcache;
 mod readers;
@@ -29,6 +28,7 @@ mod uploads;
 
 use std::time::Duration;
 
+use symdepot_tests::made_up;
 use symdepot_tests::stack::{Binaries, Client, LocalStack, Options, Stats};
 use tempfile::TempDir;
 

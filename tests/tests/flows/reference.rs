@@ -171,7 +171,7 @@ impl Run {
         for sent in waiting {
             self.world
                 .lanes
-                .send(&sent.message, sent.delay)
+                .send(&[sent.message], sent.delay)
                 .await
                 .unwrap();
         }

@@ -137,6 +137,7 @@ pub(crate) fn fail(build: u8, considered: Vec<DifRef>) -> Change {
 
 fn seen(considered: Vec<DifRef>) -> Seen {
     Seen {
+        better_failed: None,
         considered,
         candidates: Vec::new(),
         retry_after: None,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::calendar::Moment;
 use super::{Endpoints, FunctionSpec};
-use crate::identity;
+use crate::identity::{self, FunctionProcess};
 
 /// The variables of one process.
 pub(super) fn variables(
@@ -19,11 +19,12 @@ pub(super) fn variables(
     scratch: &Path,
 ) -> Vec<(String, std::ffi::OsString)> {
     let task_root = spec.binary.parent().unwrap_or(Path::new("."));
-    let stream = format!(
-        "{}/[$LATEST]{}",
-        Moment::now().path(),
-        Uuid::new_v4().simple()
-    );
+    let process = Uuid::new_v4().simple().to_string();
+    let stream = format!("{}/[$LATEST]{process}", Moment::now().path());
+    let signer = FunctionProcess {
+        function: &spec.name,
+        process: &process,
+    };
     let mut variables: Vec<(String, std::ffi::OsString)> = spec
         .environment
         .iter()
@@ -43,7 +44,7 @@ pub(super) fn variables(
         ("AWS_LAMBDA_LOG_FORMAT", (&spec.log_format).into()),
         ("AWS_REGION", identity::REGION.into()),
         ("AWS_DEFAULT_REGION", identity::REGION.into()),
-        ("AWS_ACCESS_KEY_ID", identity::FUNCTION.access_key_id.into()),
+        ("AWS_ACCESS_KEY_ID", signer.access_key().into()),
         (
             "AWS_SECRET_ACCESS_KEY",
             identity::FUNCTION.secret_access_key.into(),

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use hyper::body::Incoming;
-use s3s::auth::SimpleAuth;
+use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
     CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput,
@@ -17,33 +17,30 @@ use s3s::dto::{
     UploadPartInput, UploadPartOutput,
 };
 use s3s::service::S3ServiceBuilder;
-use s3s::{Body, S3, S3Request, S3Response, S3Result};
+use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 use tokio::net::TcpListener;
 
 use super::store::Store;
 use super::{buckets, multipart, pages, reading, writing};
 use crate::endpoint::{self, Broken};
-use crate::identity::{FUNCTION, LOCAL};
-use crate::meter::{Counted, Meter, Service};
+use crate::identity::{FUNCTION, LOCAL, Signer};
+use crate::latency::Traffic;
+use crate::meter::{Counted, Service};
 
 /// Answers S3 requests on `listener` until `shutdown` resolves and what has begun is answered.
 pub async fn serve(
     listener: TcpListener,
     store: Store,
-    meter: Meter,
+    traffic: impl Into<Traffic>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let mut auth = SimpleAuth::new();
-    for pair in [FUNCTION, LOCAL] {
-        auth.register(pair.access_key_id.to_owned(), pair.secret_access_key.into());
-    }
     let mut builder = S3ServiceBuilder::new(store);
-    builder.set_auth(auth);
+    builder.set_auth(KeyPairs);
     let service = builder.build();
     endpoint::serve(
         listener,
         Service::S3,
-        meter,
+        traffic.into(),
         shutdown,
         move |request: http::Request<Counted<Incoming>>| {
             let service = service.clone();
@@ -56,6 +53,25 @@ pub async fn serve(
         },
     )
     .await;
+}
+
+/// The key pairs that requests may be signed with.
+struct KeyPairs;
+
+#[async_trait::async_trait]
+impl S3Auth for KeyPairs {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match Signer::of(access_key) {
+            Signer::Function(_) => Ok(FUNCTION.secret_access_key.into()),
+            Signer::Outside if access_key == LOCAL.access_key_id => {
+                Ok(LOCAL.secret_access_key.into())
+            }
+            Signer::Outside => Err(s3_error!(
+                InvalidAccessKeyId,
+                "the access key {access_key:?} is not one of this stack"
+            )),
+        }
+    }
 }
 
 #[async_trait::async_trait]

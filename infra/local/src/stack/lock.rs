@@ -1,45 +1,94 @@
-//! The lock of a data folder: a file that is locked as long as its holder lives, with the holder's process id in it.
+//! The lock of a data folder: a locked file with the process id of its holder in it.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
 use super::StackError;
 
-/// Locks the folder, creating it if it is not there.
-pub(super) fn lock(folder: &Path) -> Result<File, StackError> {
-    let failed = |path: &Path, source| StackError::File {
-        path: path.to_owned(),
-        source,
-    };
-    std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
-    let path = folder.join("lock");
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(|source| failed(&path, source))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            let _ = file.read_to_string(&mut pid);
-            let pid = match pid.trim() {
-                "" => "unknown".to_owned(),
-                pid => pid.to_owned(),
-            };
-            return Err(StackError::Locked {
-                folder: folder.to_owned(),
-                pid,
-            });
+/// The lock of a data folder, held until it is dropped.
+///
+/// Dropping unlocks the file before it closes it. Closing alone is not enough: a process that this
+/// one is just starting has a copy of every descriptor until it executes its program, and a lock
+/// ends by itself only with its last copy.
+#[derive(Debug)]
+pub(super) struct FolderLock {
+    file: File,
+}
+
+impl FolderLock {
+    /// Locks the folder, and creates it if it does not exist.
+    pub(super) fn take(folder: &Path) -> Result<Self, StackError> {
+        let failed = |path: &Path, source| StackError::File {
+            path: path.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+        let path = folder.join("lock");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|source| failed(&path, source))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                let pid = match pid.trim() {
+                    "" => "unknown".to_owned(),
+                    pid => pid.to_owned(),
+                };
+                return Err(StackError::Locked {
+                    folder: folder.to_owned(),
+                    pid,
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(&path, source)),
         }
-        Err(TryLockError::Error(source)) => return Err(failed(&path, source)),
+        let mut lock = Self { file };
+        lock.write_holder()
+            .map_err(|source| failed(&path, source))?;
+        Ok(lock)
     }
-    file.set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()))
-        .map_err(|source| failed(&path, source))?;
-    Ok(file)
+
+    fn write_holder(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        writeln!(self.file, "{}", std::process::id())
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "the data folder cannot be unlocked; closing its lock file may do");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_when_it_is_dropped_though_another_descriptor_of_its_file_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path()).unwrap();
+        let inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        FolderLock::take(folder.path()).unwrap();
+        drop(inherited);
+    }
+
+    #[test]
+    fn a_folder_is_locked_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path()).unwrap();
+        let refused = FolderLock::take(folder.path()).unwrap_err();
+        assert!(matches!(refused, StackError::Locked { .. }), "{refused}");
+        drop(lock);
+    }
 }

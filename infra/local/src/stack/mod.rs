@@ -10,7 +10,6 @@ mod listeners;
 mod lock;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,13 +25,14 @@ use crate::database::Database;
 use crate::event_sources::{QueuePoller, run_schedule};
 use crate::functions::{FunctionSpec, Functions};
 use crate::gateway::{self, Gateway};
+use crate::latency::{Latency, Traffic};
 use crate::meter::Meter;
 use crate::queues::{QueueSpec, Queues, Redrive};
 use crate::template::Template;
 use crate::{dynamodb, s3, sqs};
 pub use error::StackError;
 use listeners::Listeners;
-use lock::lock;
+use lock::FolderLock;
 
 /// The file in the data folder that says where everything is.
 pub const ADDRESSES_FILE: &str = "stack.json";
@@ -67,6 +67,8 @@ pub struct Options {
     pub event_concurrency: usize,
     /// How long a request may take; [`gateway::INTEGRATION_TIMEOUT`] as in AWS.
     pub integration_timeout: Duration,
+    /// What the services take to answer the functions.
+    pub latency: Latency,
     /// A `local-stack` binary, which ends function processes if this process is killed.
     pub watchdog: Option<PathBuf>,
 }
@@ -90,6 +92,7 @@ impl Options {
             concurrency: 64,
             event_concurrency: (2 * cores).max(4),
             integration_timeout: gateway::INTEGRATION_TIMEOUT,
+            latency: Latency::default(),
             watchdog: None,
         }
     }
@@ -128,7 +131,7 @@ impl Stack {
     /// # Errors
     /// See [`StackError`]. Nothing is left running.
     pub async fn start(options: Options) -> Result<Running, StackError> {
-        let lock = lock(&options.data)?;
+        let lock = FolderLock::take(&options.data)?;
         let file = |path: &Path, source| StackError::File {
             path: path.to_owned(),
             source,
@@ -233,6 +236,10 @@ impl Stack {
         .map_err(|error| store(error.into()))??;
 
         let meter = Meter::default();
+        let traffic = Traffic {
+            meter: meter.clone(),
+            latency: options.latency,
+        };
         let queue_names = template
             .queues
             .iter()
@@ -250,7 +257,7 @@ impl Stack {
             functions: functions.clone(),
             queues: queues.clone(),
             queue_names: Arc::new(queue_names),
-            meter: meter.clone(),
+            meter,
             schedules: template.schedules.clone().into(),
         };
         let gateway = Gateway {
@@ -265,7 +272,7 @@ impl Stack {
         tasks.spawn(s3::serve(
             listeners.s3,
             objects,
-            meter.clone(),
+            traffic.clone(),
             shutdown.clone().cancelled_owned(),
         ));
         let (sweeper, stopped) = (tables.clone(), shutdown.clone());
@@ -278,13 +285,13 @@ impl Stack {
         tasks.spawn(dynamodb::serve(
             listeners.dynamodb,
             tables,
-            meter.clone(),
+            traffic.clone(),
             shutdown.clone().cancelled_owned(),
         ));
         tasks.spawn(sqs::serve(
             listeners.sqs,
             queues.clone(),
-            meter.clone(),
+            traffic,
             shutdown.clone().cancelled_owned(),
         ));
         tasks.spawn(gateway::serve(listeners.gateway, gateway, shutdown.clone()));
@@ -368,7 +375,7 @@ pub struct Running {
     tasks: JoinSet<()>,
     shutdown: CancellationToken,
     addresses_file: PathBuf,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 impl Running {

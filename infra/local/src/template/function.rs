@@ -40,6 +40,7 @@ pub(super) fn function(
     fields.text("CodeUri")?;
     fields.text("Description")?;
     fields.take("Policies");
+    fields.choice("RecursiveLoop", &["Allow", "Terminate"])?;
 
     let mut logging = fields.map("LoggingConfig")?;
     let log_format = logging

@@ -5,7 +5,11 @@
 //!
 //! Some things are read, checked for references to resources that do not exist, and then have no effect here: IAM, bucket and queue
 //! policies and the API's authorizer (everybody on the loopback interface is allowed everything), the API's throttling, a bucket's
-//! lifecycle and access block (nothing expires), log groups, topics, alarms, and everything under `Outputs`.
+//! lifecycle and access block (nothing expires), log groups, topics, alarms, a function's `RecursiveLoop` (no chain of messages is
+//! ended here), the order of `DependsOn`, and everything under `Outputs`.
+//!
+//! `ReservedConcurrentExecutions` is here only the most processes of a function. Nothing is set aside for it: other functions can
+//! take this machine's memory and time.
 
 mod fields;
 mod function;

@@ -6,7 +6,7 @@
 //! - `{"do": …}`: `echo`, `env`, `pid`, `error`, `exit`, `abort`, `hang`, `sleep`, `allocate`, `scratch`, `large`, `twice`;
 //! - a request (`rawPath`): the first segment is what to do, the answer is a response;
 //! - messages (`Records`): a body of `fail` is reported as failed, one of `crash` ends the process, one of `hold <address>` is
-//!   worked on until whoever listens there lets go;
+//!   worked on until whoever listens there lets go, one of `fail later <seconds>` is hidden for that long and reported as failed;
 //! - `PROBE_INIT=exit|error|hang` makes it fail before its first request.
 
 use std::collections::BTreeMap;
@@ -170,16 +170,44 @@ fn batch(records: &[Value]) -> Value {
             let _ = holder.read(&mut [0]);
         }
     }
+    for record in records {
+        if let Some(seconds) = body(record).strip_prefix("fail later ") {
+            hide(record, seconds.parse().expect("not a number of seconds"));
+        }
+    }
     let failed: Vec<Value> = records
         .iter()
-        .filter(|record| body(record) == "fail")
+        .filter(|record| body(record).starts_with("fail"))
         .map(|record| json!({ "itemIdentifier": record["messageId"] }))
         .collect();
     println!("{}", json!({ "batch": records }));
     json!({ "batchItemFailures": failed })
 }
 
-/// One connection to the runtime API that is kept open, as real clients do.
+/// Has SQS hide a message for so long from now on.
+fn hide(record: &Value, seconds: u64) {
+    let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+    let request = json!({
+        "QueueUrl": variable("LANE_URL"),
+        "ReceiptHandle": record["receiptHandle"],
+        "VisibilityTimeout": seconds,
+    });
+    let credential = format!(
+        "authorization: AWS4-HMAC-SHA256 Credential={}/20260101/us-east-1/sqs/aws4_request\r\n",
+        variable("AWS_ACCESS_KEY_ID")
+    );
+    let endpoint = variable("AWS_ENDPOINT_URL_SQS");
+    let address = endpoint.strip_prefix("http://").expect("not a plain URL");
+    let (answer, body) = Api::connect(address).call_with(
+        "POST",
+        "/",
+        &format!("x-amz-target: AmazonSQS.ChangeMessageVisibility\r\n{credential}"),
+        &request.to_string(),
+    );
+    assert_eq!(answer[":status"], "200", "{body}");
+}
+
+/// One connection that is kept open, as real clients do: to the runtime API, or to a service.
 struct Api {
     address: String,
     stream: BufReader<TcpStream>,
@@ -201,8 +229,19 @@ impl Api {
 
     /// Sends a request; returns the answer's headers (its status as `:status`) and body.
     fn call(&mut self, method: &str, path: &str, body: &str) -> (BTreeMap<String, String>, String) {
+        self.call_with(method, path, "", body)
+    }
+
+    /// As [`Api::call`], with more headers, of which each ends its line.
+    fn call_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> (BTreeMap<String, String>, String) {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{headers}content-length: {}\r\n\r\n",
             self.address,
             body.len()
         );

@@ -8,26 +8,31 @@
 //! 4. Publish each kind: the conditional write is the commit point. What is not published is an orphan for `prune`.
 //!
 //! While 2 and 3 go on, the leases are extended. A fault of ours gives them back; a fault of the DIF is remembered.
+//!
+//! Where a message asks for many modules of a symbol server, one visit finds out first which of them it has (`visit`).
 
 mod opaque;
 mod search;
+mod visit;
 mod work;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Error, Invocation, Settings, Update, Updated, fetch, visits};
+use super::{Error, Invocation, Settings, Update, Updated, fetch, presence, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
-    Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
-    Token, decide,
+    Kind, LEASE_EXTENSION, Lane, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
+    Stored, Token, UploadState, decide,
 };
 use crate::debuginfo;
 use crate::domain::{
     Cause, DifRef, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp,
 };
 use crate::ports::{
-    BlobStore, Deriver, DifError, DifReader, Lanes, Parser, RecordStore, StoreError, SymbolServers,
+    BlobStore, Deriver, DifError, DifReader, LaneMessage, Lanes, Parser, RecordStore, StoreError,
+    SymbolServers,
 };
 
 use opaque::{opaque, transcoding};
@@ -39,9 +44,6 @@ const RESERVE: Duration = Duration::from_secs(5);
 
 /// Builds of one module in a row: what arrives during the last is left to a message.
 const MAX_ROUNDS: u32 = 3;
-
-/// Somebody else at work is looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Builds derived caches.
 #[derive(Clone, Debug)]
@@ -101,11 +103,10 @@ enum NotTaken {
 }
 
 impl NotTaken {
-    /// Returns when to look again, if at all: a holder may be done long before its lease ends.
-    fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Returns when to look again, if at all: a holder that lives settles the ask itself.
+    fn look_again(&self) -> Option<Timestamp> {
         match self {
-            Self::Leased { until } => Some(now.plus(LOOK_AGAIN).min(*until)),
-            Self::Resting { until } => Some(*until),
+            Self::Leased { until } | Self::Resting { until } => Some(*until),
             Self::NotOurs => None,
         }
     }
@@ -122,6 +123,38 @@ enum NotMade {
     },
     /// What was fetched is not what is there now, or it is not the time to ask for it.
     Later,
+}
+
+/// What a message asks for.
+#[derive(Clone, Copy)]
+struct Demand<'a> {
+    kinds: &'a [Kind],
+    /// The ask of the message; none where an event is the reason.
+    ask: Option<&'a Token>,
+    /// Whether whoever asks cannot read what this build makes.
+    asker_is_behind: bool,
+}
+
+impl Demand<'_> {
+    /// Tells whether the ask is over: another one, or none, is in the records.
+    fn is_over(&self, entries: &[Entry]) -> bool {
+        let asked = entries
+            .iter()
+            .filter(|entry| self.kinds.contains(&entry.kind()));
+        let mut asks = asked.filter_map(Entry::ask);
+        self.ask.is_some_and(|id| !asks.any(|ask| ask.id == *id))
+    }
+
+    /// Tells whether an entry has what this build makes, and whoever asks cannot read it. The ask stays: it keeps those
+    /// who ask again in short intervals from doing so.
+    fn is_beyond(&self, entry: &Entry, made: Option<u32>) -> bool {
+        let is_made =
+            |ready: &Ready| Some(ready.version) == made && ready.converter == Converter::CURRENT;
+        self.asker_is_behind
+            && entry.suspect().is_none()
+            && entry.ask().is_some_and(|ask| ask.lane == Lane::Eager)
+            && entry.ready().is_some_and(is_made)
+    }
 }
 
 impl From<StoreError> for NotMade {
@@ -158,8 +191,18 @@ struct Origin {
 
 /// What came of one kind.
 struct Made {
-    outcome: Result<Ready, Missing>,
+    outcome: MadeOf,
     seen: Seen,
+}
+
+/// What came of one kind.
+enum MadeOf {
+    /// A cache.
+    Ready(Box<Ready>),
+    /// Nothing, for a reason that is remembered.
+    Missing(Missing),
+    /// Nothing yet: a file is being replaced, and its event is on its way.
+    Later,
 }
 
 impl Builder {
@@ -174,9 +217,42 @@ impl Builder {
         kinds: &[Kind],
         open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
+        let demand = Demand {
+            kinds,
+            ask: None,
+            asker_is_behind: false,
+        };
+        self.meet(invocation, module, demand, open).await
+    }
+
+    /// Builds what a message asks for, if its ask is not over.
+    pub(super) async fn build_asked(
+        &self,
+        invocation: &Invocation,
+        message: &LaneMessage,
+    ) -> Result<Outcome, Error> {
+        let demand = Demand {
+            kinds: &message.kinds,
+            ask: Some(&message.ask),
+            asker_is_behind: message.min_converter < Converter::CURRENT,
+        };
+        self.meet(invocation, &message.module, demand, &mut Vec::new())
+            .await
+    }
+
+    async fn meet(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        demand: Demand<'_>,
+        open: &mut Vec<OpenDif>,
+    ) -> Result<Outcome, Error> {
         let mut outcome = Outcome::Settled;
-        for _ in 0..MAX_ROUNDS {
-            outcome = self.build_once(invocation, module, kinds, open).await?;
+        for round in 0..MAX_ROUNDS {
+            // What arrived since has an ask of its own, and is built at once all the same.
+            let ask = demand.ask.filter(|_| round == 0);
+            let demand = Demand { ask, ..demand };
+            outcome = self.build_once(invocation, module, demand, open).await?;
             if !matches!(outcome, Outcome::Later(at) if at <= invocation.now()) {
                 break;
             }
@@ -188,14 +264,18 @@ impl Builder {
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
-        kinds: &[Kind],
+        demand: Demand<'_>,
         open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
+        let kinds = demand.kinds;
         let Known {
             entries,
             difs,
             copies,
         } = self.look(module).await?;
+        if demand.is_over(&entries) {
+            return Ok(Outcome::Settled);
+        }
         let mut later = None;
         let mut held = Vec::new();
         let sought = module.sought();
@@ -205,6 +285,7 @@ impl Builder {
         {
             return Ok(outcome);
         }
+        let reader = self.settings.reader();
         let may_come = |kind: &Kind| {
             kinds.contains(kind)
                 || comes_of(&difs, *kind)
@@ -221,6 +302,9 @@ impl Builder {
         candidates.dedup();
         for kind in candidates.into_iter().filter(may_come) {
             let entry = entries.iter().find(|entry| entry.kind() == kind);
+            if entry.is_some_and(|entry| demand.is_beyond(entry, reader.made_version(kind))) {
+                continue;
+            }
             let is_due = self.is_due(entry, kinds.contains(&kind), now);
             let taken = match entry.and_then(|entry| entry.live_lease(now)) {
                 Some(lease) => Ok(Err(NotTaken::Leased { until: lease.until })),
@@ -233,17 +317,16 @@ impl Builder {
                 Ok(Err(leased @ NotTaken::Leased { .. })) if held.is_empty() => {
                     let is_asked_for =
                         |entry: &Entry| kinds.contains(&entry.kind()) && entry.ask().is_some();
-                    let at = leased.look_again(now);
+                    let at = leased.look_again();
                     let at = at.filter(|_| entries.iter().any(is_asked_for));
                     return Ok(at.map_or(Outcome::Settled, Outcome::Later));
                 }
                 Ok(Err(not_taken)) if kinds.contains(&kind) => {
-                    later = later.max(not_taken.look_again(now));
+                    later = later.max(not_taken.look_again());
                 }
                 Ok(Err(_)) => {}
                 Err(error) => {
-                    // What cannot be given back now runs out by itself.
-                    let _ = self.give_back(invocation, module, &held).await;
+                    self.hand_over(invocation, module, &held).await;
                     return Err(error.into());
                 }
             }
@@ -275,9 +358,7 @@ impl Builder {
             {
                 Outcome::Later(until)
             }
-            NotAdmitted::Busy if asked.any(|entry| entry.ask().is_some()) => {
-                Outcome::Later(now.plus(LOOK_AGAIN))
-            }
+            NotAdmitted::Busy if asked.any(|entry| entry.ask().is_some()) => Outcome::Later(now),
             NotAdmitted::Resting { .. } | NotAdmitted::Busy => Outcome::Settled,
         }))
     }
@@ -297,14 +378,30 @@ impl Builder {
         module: &ModuleKey,
         kind: Kind,
     ) -> Result<Result<Held, NotTaken>, StoreError> {
+        let stored = self.update(invocation).load(&module.entry(kind)).await?;
+        let (taken, _) = self
+            .take_lease_from(invocation, module, kind, stored)
+            .await?;
+        Ok(taken)
+    }
+
+    /// Takes the lease of a kind whose record was read; returns also what is stored now, if it is known.
+    async fn take_lease_from(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kind: Kind,
+        stored: Option<Stored>,
+    ) -> Result<(Result<Held, NotTaken>, Option<Stored>), StoreError> {
         let token = invocation.token();
         let change = Change::TakeLease {
             holder: invocation.request_id().to_owned(),
             token: token.clone(),
             deadline: invocation.deadline(),
         };
-        let updated = self.update(invocation).entry(module, kind, &change).await?;
-        Ok(match updated {
+        let update = self.update(invocation);
+        let (updated, stored) = update.entry_from(module, kind, &change, stored).await?;
+        let taken = match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
                 Ok(Held { kind, token })
             }
@@ -314,7 +411,8 @@ impl Builder {
             }),
             Updated::Refused(Refused::Resting { until }, _) => Err(NotTaken::Resting { until }),
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(NotTaken::NotOurs),
-        })
+        };
+        Ok((taken, stored))
     }
 
     /// Does the work under the leases, and ends them: published, failed, or given back.
@@ -326,14 +424,18 @@ impl Builder {
         open: &mut Vec<OpenDif>,
     ) -> Result<Option<Timestamp>, Error> {
         let began = invocation.elapsed();
+        let is_fetching = AtomicBool::new(false);
         let made = {
-            let mut make = Box::pin(self.make(invocation, module, held, open));
+            let mut make = Box::pin(self.make(invocation, module, held, open, &is_fetching));
             let time_up = tokio::time::sleep(invocation.time_left().saturating_sub(RESERVE));
             let mut time_up = std::pin::pin!(time_up);
             loop {
                 tokio::select! {
                     made = &mut make => break made,
-                    () = &mut time_up => break out_of_time(invocation, held, began),
+                    () = &mut time_up => {
+                        let is_fetching = is_fetching.load(Ordering::Relaxed);
+                        break out_of_time(invocation, held, began, is_fetching);
+                    }
                     () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(invocation, module, held).await,
                 }
             }
@@ -369,14 +471,24 @@ impl Builder {
 
     async fn extend(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
         for Held { kind, token } in held {
-            let change = Change::Extend {
-                token: token.clone(),
-                deadline: invocation.deadline(),
-            };
-            // A lease that was lost is found out by the publish; two extensions may fail before one is.
-            if let Err(error) = self.update(invocation).entry(module, *kind, &change).await {
-                tracing::warn!(%kind, module = module.module, %error, "could not extend a lease");
-            }
+            self.extend_one(invocation, module, *kind, token).await;
+        }
+    }
+
+    async fn extend_one(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        kind: Kind,
+        token: &Token,
+    ) {
+        let change = Change::Extend {
+            token: token.clone(),
+            deadline: invocation.deadline(),
+        };
+        // A lease that was lost is found out by the publish; two extensions may fail before one is.
+        if let Err(error) = self.update(invocation).entry(module, kind, &change).await {
+            tracing::warn!(%kind, module = module.module, %error, "could not extend a lease");
         }
     }
 
@@ -390,18 +502,17 @@ impl Builder {
     ) -> Result<Option<Timestamp>, StoreError> {
         let token = token.clone();
         let change = match outcome {
-            Ok(ready) => Change::Publish {
-                token,
-                ready: Box::new(ready),
-                seen,
-            },
+            MadeOf::Ready(ready) => Change::Publish { token, ready, seen },
             // Somebody may have killed the parser. When as many attempts have ended so as may, no lease is given.
-            Err(missing) if missing.cause == Cause::Crashed => Change::Abandon { token },
-            Err(missing) => Change::Fail {
+            MadeOf::Missing(missing) if missing.cause == Cause::Crashed => {
+                Change::Abandon { token }
+            }
+            MadeOf::Missing(missing) => Change::Fail {
                 token,
                 missing,
                 seen,
             },
+            MadeOf::Later => Change::Release { token },
         };
         let now = invocation.now();
         Ok(
@@ -418,6 +529,16 @@ impl Builder {
                 Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
             },
         )
+    }
+
+    /// Gives the leases back before any work was done under them.
+    async fn hand_over(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
+        for Held { kind, token } in held {
+            let token = token.clone();
+            let change = Change::HandOver { token };
+            // What cannot be given back now runs out by itself.
+            let _ = self.update(invocation).entry(module, *kind, &change).await;
+        }
     }
 
     /// Gives the leases back undone; returns when to come back.
@@ -450,14 +571,22 @@ impl Builder {
         module: &ModuleKey,
         held: &[Held],
         open: &mut Vec<OpenDif>,
+        is_fetching: &AtomicBool,
     ) -> Result<Vec<Made>, NotMade> {
         let Known {
-            entries,
+            mut entries,
             mut difs,
             mut copies,
         } = self.look(module).await?;
-        for entry in &entries {
-            self.confirm_suspect(invocation, entry).await?;
+        let mut given_up: Vec<(Kind, Missing)> = Vec::new();
+        for entry in &mut entries {
+            if held.iter().any(|lease| lease.kind == entry.kind()) {
+                match self.judge_suspect(invocation, entry).await? {
+                    Judged::Build(Some(judged)) => *entry = *judged,
+                    Judged::Build(None) => {}
+                    Judged::GiveUp(missing) => given_up.push((entry.kind(), missing)),
+                }
+            }
         }
         let mut search = Search::default();
         if let Some(sought) = module.sought() {
@@ -466,6 +595,7 @@ impl Builder {
                 // The file may have been mended where it came from.
                 copies.clear();
             }
+            is_fetching.store(true, Ordering::Relaxed);
             search = self
                 .search(invocation, module, &sought, &kinds, &copies, open)
                 .await?;
@@ -475,17 +605,34 @@ impl Builder {
             .iter()
             .map(|lease| {
                 let entry = entries.iter().find(|entry| entry.kind() == lease.kind);
-                Work::begin(lease, entry, &difs, &self.settings)
+                let mut work = Work::begin(lease, entry, &difs, &self.settings);
+                if let Some((_, missing)) = given_up.iter().find(|(kind, _)| *kind == lease.kind) {
+                    work.give_up(missing.clone());
+                }
+                work
             })
             .collect();
         // Each round fetches one DIF and derives from it all kinds for which it is the best that is left.
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
+            is_fetching.store(true, Ordering::Relaxed);
             let answers = match self
-                .derive_from(invocation, module, &dif, &work, open)
+                .derive_from(invocation, module, &dif, &work, open, is_fetching)
                 .await
             {
                 Ok(answers) => answers,
-                Err(DifError::Missing(missing)) => vec![Err(missing); work.len()],
+                Err(DifError::Missing(missing)) => {
+                    if missing.cause == Cause::NotFound && module.source.announces_changes() {
+                        self.forget_if_stale(invocation, &dif).await?;
+                    }
+                    vec![Err(missing); work.len()]
+                }
+                Err(DifError::Changed) if module.source.announces_changes() => {
+                    if !self.forget_if_stale(invocation, &dif).await? {
+                        work.iter_mut().for_each(|work| work.is_awaiting(&dif));
+                    }
+                    let detail = "the file was overwritten; its event brings the new one";
+                    vec![Err(Missing::new(Cause::NotFound, detail)); work.len()]
+                }
                 Err(other) => return Err(other.into()),
             };
             let took = open
@@ -513,12 +660,14 @@ impl Builder {
         dif: &Dif,
         work: &[Work<'_>],
         open: &mut Vec<OpenDif>,
+        is_fetching: &AtomicBool,
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
         let targets: Vec<Target> = work.iter().filter_map(|work| work.target(dif)).collect();
         if dif.file_type == FileType::MsSymCache {
             return self.take_over(invocation, module, dif, &targets).await;
         }
         let open = self.open(invocation, module, dif, open).await?;
+        is_fetching.store(false, Ordering::Relaxed);
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
         // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
@@ -663,26 +812,75 @@ impl Builder {
         })
     }
 
-    /// Takes away a state whose blob a reader could not read, if it is gone indeed. Where too many are gone at a time, none
-    /// is: nothing is made anew either, as it would go into the wrong bucket.
-    async fn confirm_suspect(&self, invocation: &Invocation, entry: &Entry) -> Result<(), NotMade> {
+    /// Judges what a reader said of a blob. One that is gone, or has other bytes than were published, is taken away; one
+    /// that is as it was published is built again, too, but no state is taken away for it. Either happens once an hour at
+    /// most.
+    ///
+    /// Where too many blobs seem lost at a time, none is: nothing is built either, as it would go into the wrong bucket.
+    async fn judge_suspect(
+        &self,
+        invocation: &Invocation,
+        entry: &Entry,
+    ) -> Result<Judged, NotMade> {
         let Some(suspect) = entry.suspect() else {
-            return Ok(());
+            return Ok(Judged::Build(None));
         };
-        if self.caches.get(&suspect.blob, Some(0..1)).await?.is_none() {
-            if !self.may_be_lost(invocation).await? {
-                let blob = suspect.blob.clone();
-                return Err(NotMade::Doubtful { blob });
-            }
-            let change = Change::ConfirmLoss {
-                blob: suspect.blob.clone(),
-                id: invocation.token(),
-            };
-            self.update(invocation)
-                .entry(entry.module(), entry.kind(), &change)
-                .await?;
+        let path = &suspect.blob;
+        let mut states = entry.ready().into_iter().chain(entry.older());
+        let Some(state) = states.find(|state| state.blob.path == *path) else {
+            return Ok(Judged::Build(None));
+        };
+        let blob = self.caches.get(path, None).await?;
+        let is_sound = blob.is_some_and(|blob| debuginfo::is_sound(entry.kind(), state, &blob));
+        if !is_sound && !self.may_be_lost(invocation).await? {
+            return Err(NotMade::Doubtful { blob: path.clone() });
         }
-        Ok(())
+        let (blob, id) = (path.clone(), invocation.token());
+        let change = match is_sound {
+            true => Change::Dispute { blob, id },
+            false => Change::ConfirmLoss { blob, id },
+        };
+        let update = self.update(invocation);
+        let updated = update.entry(entry.module(), entry.kind(), &change).await?;
+        Ok(match updated {
+            Updated::Refused(Refused::TooSoon, _) => {
+                let how = match is_sound {
+                    true => "is as it was published, and cannot be read",
+                    false => "was lost or damaged again",
+                };
+                let detail = format!("its cache {how}; it was replaced within the last hour");
+                Judged::GiveUp(Missing::new(Cause::DownloadFailed, detail))
+            }
+            Updated::Done(entry) => Judged::Build(Some(Box::new(entry))),
+            Updated::Refused(..) | Updated::Retired(_) => Judged::Build(None),
+        })
+    }
+
+    /// Removes the item of an uploaded DIF whose bytes are gone, unless an event that tells more is on its way; tells
+    /// whether none is.
+    async fn forget_if_stale(
+        &self,
+        invocation: &Invocation,
+        dif: &Dif,
+    ) -> Result<bool, StoreError> {
+        let location = &dif.dif.location;
+        let update = self.update(invocation);
+        let upload = update.load(&ItemKey::upload(location)).await?;
+        let is_current = match upload.map(|stored| stored.item) {
+            Some(Item::Upload(upload)) => {
+                upload.state == UploadState::Pending || upload.etag == dif.dif.etag
+            }
+            // A newer build's.
+            Some(_) => true,
+            None => false,
+        };
+        if is_current {
+            return Ok(false);
+        }
+        let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.dif == dif.dif);
+        update.remove(&dif.module.dif(location), is_it).await?;
+        presence::forget_files(update, &dif.module).await?;
+        Ok(true)
     }
 
     /// Counts a loss, unless there were as many as there may be.
@@ -739,26 +937,43 @@ impl Builder {
 }
 
 /// The time is up. Work that had most of an invocation would not end in another one either; else it is given back.
+///
+/// A source that did not hand the file out in time says nothing about the file.
 fn out_of_time(
     invocation: &Invocation,
     held: &[Held],
     began: Duration,
+    is_fetching: bool,
 ) -> Result<Vec<Made>, NotMade> {
     let worked = invocation.elapsed() - began;
     if worked < began {
         return Err(NotMade::Later);
     }
     let seconds = worked.as_secs();
-    let missing = Missing::malformed(format!(
-        "deriving it did not end within {seconds} s, the time that a function has"
-    ));
+    let missing = match is_fetching {
+        true => {
+            let detail = format!("fetching it did not end within {seconds} s");
+            Missing::new(Cause::Timeout, detail)
+        }
+        false => Missing::malformed(format!(
+            "deriving it did not end within {seconds} s, the time that a function has"
+        )),
+    };
     Ok(held
         .iter()
         .map(|_| Made {
-            outcome: Err(missing.clone()),
+            outcome: MadeOf::Missing(missing.clone()),
             seen: Seen::default(),
         })
         .collect())
+}
+
+/// What to do about an entry whose blob a reader could not read.
+enum Judged {
+    /// Build it; the entry as it is now, where it was changed.
+    Build(Option<Box<Entry>>),
+    /// Do not build it again, for this reason.
+    GiveUp(Missing),
 }
 
 /// Tells whether this converter failed over an entry of these kinds.

@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, Parts};
 use super::super::{Invocation, definitions, fetch, visits};
-use super::{Builder, NotMade, OpenDif};
+use super::{Builder, NotMade, OpenDif, RESERVE};
 use crate::cache::{Dif, DifCopy, Item, Kind, ModuleKey, Sought, VisitOutcome};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
-    Quality, Rank,
+    Quality, Rank, SourceKey,
 };
 use crate::ports::{Consistency, DifError, ParseError, ServerFailure, StoreError};
 
@@ -60,9 +60,10 @@ impl Builder {
         if kinds.iter().all(|kind| search.serves_well(*kind)) {
             return Ok(search);
         }
-        let Some(source) = self.source(invocation, module).await? else {
-            let detail = format!("{} is not configured any more", module.source.id());
-            search.failure = Some(Missing::new(Cause::NotFound, detail));
+        let Some(source) = self.source_of(invocation, &module.source).await? else {
+            // It may be that this function does not know of it yet, after a deployment: that is soon over.
+            let detail = format!("derive is not configured for {}", module.source.id());
+            search.failure = Some(Missing::new(Cause::DownloadFailed, detail));
             return Ok(search);
         };
         let most = self.settings.source_max_visits;
@@ -137,13 +138,12 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the definition of a module's symbol server; `None` for the uploads, and for one that is gone.
-    async fn source(
+    /// Returns the definition of a symbol server; `None` for the uploads, and for one that is gone.
+    pub(super) async fn source_of(
         &self,
         invocation: &Invocation,
-        module: &ModuleKey,
-    ) -> Result<Option<HttpSource>, DifError> {
-        let key = &module.source;
+        key: &SourceKey,
+    ) -> Result<Option<HttpSource>, StoreError> {
         match &self.settings.request_sources {
             Some(secret) if key.is_defined() => {
                 Ok(definitions::kept(&*self.records, invocation, secret, key).await?)
@@ -164,7 +164,7 @@ impl Builder {
             open.push(opened);
             return Ok(());
         }
-        let Some(source) = self.source(invocation, module).await? else {
+        let Some(source) = self.source_of(invocation, &module.source).await? else {
             return Err(DifError::Missing(Missing::not_found()));
         };
         let location = &dif.dif.location;
@@ -242,8 +242,11 @@ impl Builder {
                 &*self.deriver,
                 source,
                 location,
-                settings.dif_max_bytes,
-                settings.scratch_bytes / 2,
+                fetch::Limits {
+                    max_bytes: settings.dif_max_bytes,
+                    unsaid_bytes: settings.scratch_bytes / 2,
+                    time: invocation.time_left().saturating_sub(RESERVE * 2),
+                },
                 pieces,
             );
             let copy = async {
@@ -303,7 +306,7 @@ impl Search {
     }
 
     /// Returns whether the server answered.
-    fn outcome(&self) -> VisitOutcome {
+    pub(super) fn outcome(&self) -> VisitOutcome {
         match &self.failure {
             Some(missing) if is_the_servers(missing.cause) => VisitOutcome::Failed {
                 detail: missing.detail.clone(),
@@ -321,8 +324,13 @@ impl Search {
         })
     }
 
+    /// Notes that the server did not answer.
+    pub(super) fn fail(&mut self, missing: Missing) {
+        self.failure = Some(missing);
+    }
+
     /// Notes what came of a location that has nothing; returns whether it is no use to ask for more.
-    fn note(
+    pub(super) fn note(
         &mut self,
         module: &ModuleKey,
         location: &Location,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::super::Settings;
 use super::super::find::{self, Ranked};
 use super::search::Search;
-use super::{Held, Made};
+use super::{Held, Made, MadeOf};
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
-use crate::domain::{Candidate, Missing};
+use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
 
 /// One kind on its way: the DIFs that are left to try, and what came of those before.
 pub(super) struct Work<'a> {
@@ -16,7 +16,15 @@ pub(super) struct Work<'a> {
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
+    /// The version that the first failure was to make, and its rank.
+    failed_at: Option<(u32, Rank)>,
     candidates: Vec<Candidate>,
+    /// DIFs that were not there: if they return, nobody considered them.
+    absent: Vec<DifRef>,
+    /// Whether a DIF is being replaced: without an outcome, it is to be built later.
+    awaits_event: bool,
+    /// The version that the newest converter or transcoder would make.
+    made_version: Option<u32>,
 }
 
 /// What a build is to make of a DIF.
@@ -52,12 +60,28 @@ impl<'a> Work<'a> {
             left: left.into_iter(),
             outcome: None,
             failure,
+            failed_at: None,
             candidates: Vec::new(),
+            absent: Vec::new(),
+            awaits_event: false,
+            made_version: settings.reader().made_version(lease.kind),
         };
         if let (Some(made), Some(dif)) = (made, work.next_dif().cloned()) {
             work.settle(&dif, Ok(made), None);
         }
         work
+    }
+
+    /// Leaves it at this reason: nothing is made.
+    pub(super) fn give_up(&mut self, missing: Missing) {
+        self.left = Vec::new().into_iter();
+        self.outcome = None;
+        self.failure = Some(missing);
+    }
+
+    /// Notes that the event of a DIF that is to be tried next is on its way.
+    pub(super) fn is_awaiting(&mut self, dif: &Dif) {
+        self.awaits_event |= self.next_dif().is_some_and(|next| next.dif == dif.dif);
     }
 
     /// Returns the DIF to try next; `None` when there is an outcome, or nothing is left.
@@ -86,13 +110,20 @@ impl<'a> Work<'a> {
         answer: Result<Ready, Missing>,
         took: Option<Duration>,
     ) {
-        self.left.next();
+        let tried = self.left.next();
         self.candidates
             .push(find::candidate(dif, answer.as_ref().err(), took));
+        if matches!(&answer, Err(missing) if missing.cause == Cause::NotFound) {
+            self.absent.push(dif.dif.clone());
+        }
         match answer {
             Ok(ready) => self.outcome = Some(ready),
             // The best DIF's failure says more than that of a lesser one.
-            Err(missing) => self.failure = self.failure.take().or(Some(missing)),
+            Err(missing) => {
+                let at = tried.map(|ranked| (ranked.version, ranked.rank));
+                self.failed_at = self.failed_at.or(at);
+                self.failure = self.failure.take().or(Some(missing));
+            }
         }
     }
 
@@ -107,14 +138,31 @@ impl<'a> Work<'a> {
             Some(missing) if difs.is_empty() => Some(missing.clone()),
             _ => self.failure,
         };
-        let better_failed = failure.clone().filter(|_| self.outcome.is_some());
+        // A file that would have served no better is no loss.
+        let failed_at = self.failed_at;
+        let is_lesser = |ready: &Ready| {
+            failed_at.is_some_and(|(version, rank)| ready.version < version || rank < ready.rank)
+        };
+        let is_below = |ready: &Ready| self.made_version.is_some_and(|made| ready.version < made);
+        let better_failed = match &self.outcome {
+            None => None,
+            // Nothing is there that the current version could be made of.
+            Some(ready) if is_below(ready) => {
+                failure.clone().or_else(|| Some(Missing::not_found()))
+            }
+            Some(ready) => failure.clone().filter(|_| is_lesser(ready)),
+        };
+        let mut considered = find::considered(difs);
+        considered.retain(|dif| !self.absent.contains(dif));
         Made {
-            outcome: self
-                .outcome
-                .ok_or_else(|| failure.unwrap_or_else(Missing::not_found)),
+            outcome: match self.outcome {
+                Some(ready) => MadeOf::Ready(Box::new(ready)),
+                None if self.awaits_event => MadeOf::Later,
+                None => MadeOf::Missing(failure.unwrap_or_else(Missing::not_found)),
+            },
             seen: Seen {
                 better_failed,
-                considered: find::considered(difs),
+                considered,
                 candidates: self.candidates,
                 retry_after: search.retry_after,
             },

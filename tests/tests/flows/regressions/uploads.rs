@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::cache::{Kind, UploadState};
+use symdepot::cache::{Kind, Lane, UploadState};
 use symdepot::domain::{Cause, Location};
 use symdepot::ports::DifReader;
 use symdepot_tests::harness::{World, fixture, function_names, sample_crash};
 use tokio::sync::Notify;
 
-use super::{DAY, asked, before_next, entry, made_from};
-use crate::CRASH_ARM64;
+use super::{DAY, ask_for, asked, before_next, entry, made_from};
+use crate::{CRASH, CRASH_ARM64};
 
 #[tokio::test(start_paused = true)]
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish_is_built_next() {
@@ -36,7 +36,8 @@ async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish
 #[tokio::test(start_paused = true)]
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_fail_is_built_next() {
     let world = World::new();
-    let message = asked(&world).await;
+    let module = world.module("global", CRASH);
+    let message = ask_for(&world, module, Lane::Eager).await;
     // The first write takes the lease, the second would note the failure.
     before_next(&world, Operation::Replace, 1, |world| async move {
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));

@@ -2,58 +2,60 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
-
-use crate::crash;
+use serde_json::{Value, json};
 
 /// Bytes of each function; the first one begins at this address, too.
 const FUNCTION_BYTES: usize = 0x10;
 
+/// Where the first module of a crash is mapped.
+const IMAGE: usize = 0x7000_0000_0000;
+
+/// Bytes from one module of a crash to the next.
+const IMAGE_BYTES: usize = 0x1000_0000;
+
 /// A module that is made up, and its file in Breakpad's format.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MadeUp {
+pub struct MadeUp {
     number: u32,
     functions: usize,
 }
 
 impl MadeUp {
     /// Returns a module of so many functions; modules of different numbers have different ids and names.
-    pub(crate) fn new(number: u32, functions: usize) -> Self {
+    pub fn new(number: u32, functions: usize) -> Self {
         Self { number, functions }
     }
 
     /// Returns the key that it is uploaded to.
-    pub(crate) fn key(self) -> String {
+    pub fn key(self) -> String {
         format!("global/made-up/{}.sym", self.number)
     }
 
     /// Returns its debug id.
-    pub(crate) fn debug_id(self) -> String {
+    pub fn debug_id(self) -> String {
         format!("decade00-0000-4000-8000-{:012x}", self.number)
     }
 
     /// Returns the file: about 120 bytes a function.
     ///
     /// Source of the format: Breakpad, docs/symbol_files.md.
-    pub(crate) fn file(self) -> Vec<u8> {
+    pub fn file(self) -> Vec<u8> {
         let id = self.debug_id().replace('-', "").to_ascii_uppercase();
         let mut file = format!("MODULE Linux x86_64 {id}0 made-up\nFILE 0 /src/made_up.c\n");
         let half = FUNCTION_BYTES / 2;
         for at in 0..self.functions {
             let (begin, middle) = (address(at), address(at) + half);
             let (name, line, next) = (self.name(at), 2 * at + 1, 2 * at + 2);
-            let function = write!(
+            let _ = write!(
                 file,
                 "FUNC {begin:x} {FUNCTION_BYTES:x} 0 {name}\n{begin:x} {half:x} {line} 0\n{middle:x} {half:x} {next} 0\n"
             );
-            function.unwrap();
         }
         for begin in (0..self.functions).map(address) {
-            let unwinding = writeln!(
+            let _ = writeln!(
                 file,
                 "STACK CFI INIT {begin:x} {FUNCTION_BYTES:x} .cfa: $rsp 8 + .ra: .cfa -8 + ^"
             );
-            unwinding.unwrap();
         }
         file.into_bytes()
     }
@@ -63,10 +65,8 @@ impl MadeUp {
     }
 
     /// Returns a crash in its first function, one in its midst, and its last.
-    pub(crate) fn crash(self) -> Value {
-        let module = crash::module("elf", &self.debug_id(), None);
-        let addresses = self.places().map(|at| address(at) as u64);
-        crash::of_module(module, &addresses)
+    pub fn crash(self) -> Value {
+        crash_in(&[self])
     }
 
     fn places(self) -> [usize; 3] {
@@ -74,18 +74,51 @@ impl MadeUp {
     }
 
     /// Panics unless an answer is the stack of that crash.
-    pub(crate) fn assert_symbolicated(self, answer: &Value) {
-        let frames = answer["stacktraces"][0]["frames"]
-            .as_array()
-            .unwrap_or_else(|| panic!("{answer:#}"));
-        let names = frames.iter().map(|frame| frame["function"].as_str());
-        let expected = self.places().map(|at| self.name(at));
+    pub fn assert_symbolicated(self, answer: &Value) {
         assert!(
-            names.eq(expected.iter().map(|name| Some(name.as_str()))),
+            is_symbolicated(&[self], answer),
             "module {}: {answer:#}",
             self.number
         );
     }
+}
+
+/// Returns a crash with three frames in each of these modules: in its first function, one in its
+/// midst, and its last.
+pub fn crash_in(modules: &[MadeUp]) -> Value {
+    let image = |at: usize| IMAGE + at * IMAGE_BYTES;
+    let module = |(at, module): (usize, &MadeUp)| {
+        json!({
+            "type": "elf",
+            "debug_id": module.debug_id(),
+            "image_addr": format!("{:#x}", image(at)),
+            "image_size": IMAGE_BYTES,
+        })
+    };
+    let frames = |(at, module): (usize, &MadeUp)| {
+        module.places().map(|place| {
+            let address = image(at) + address(place);
+            json!({"instruction_addr": format!("{address:#x}"), "adjust_instruction_addr": false})
+        })
+    };
+    json!({
+        "modules": modules.iter().enumerate().map(module).collect::<Vec<_>>(),
+        "stacktraces": [{"frames": modules.iter().enumerate().flat_map(frames).collect::<Vec<_>>()}],
+    })
+}
+
+/// Returns whether an answer is the stack of [`crash_in`] these modules.
+pub fn is_symbolicated(modules: &[MadeUp], answer: &Value) -> bool {
+    let frames = answer["stacktraces"][0]["frames"].as_array();
+    let names = frames
+        .into_iter()
+        .flatten()
+        .map(|frame| frame["function"].as_str());
+    let expected = modules
+        .iter()
+        .flat_map(|module| module.places().map(|place| module.name(place)));
+    let expected: Vec<String> = expected.collect();
+    names.eq(expected.iter().map(|name| Some(name.as_str())))
 }
 
 /// Returns where a function begins.

@@ -1,0 +1,183 @@
+//! Latency that the stack adds to the services, so that a function waits for them as it does in AWS.
+//!
+//! Only calls of functions are delayed: the answer's head is sent no earlier than the latency of
+//! its service after the head of the request came. The operation itself is not delayed, nor are
+//! clients from outside and what the stack does by itself, such as receiving messages for functions.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::meter::{Meter, Service};
+
+/// The longest latency, in milliseconds: no client waits longer for an answer.
+const MAX_MS: u64 = 60_000;
+
+/// The name of [`Latency::AWS`].
+const PRESET: &str = "aws";
+
+/// From a function's call to the first byte of the answer, at least, by service.
+///
+/// As text it is `aws`, or a list such as `dynamodb=5,s3=15,sqs=8`, in milliseconds. A service that
+/// the list does not name has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Of DynamoDB.
+    pub dynamodb: Duration,
+    /// Of S3.
+    pub s3: Duration,
+    /// Of SQS.
+    pub sqs: Duration,
+}
+
+/// Why a text is not a latency.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{problem}; a latency is aws, or milliseconds for some of dynamodb, s3 and sqs, each from 0 to {MAX_MS}: dynamodb=5,s3=15,sqs=8"
+)]
+pub struct InvalidLatency {
+    problem: String,
+}
+
+impl Latency {
+    /// What the services take in AWS, to a function in the same region.
+    pub const AWS: Self = Self {
+        dynamodb: Duration::from_millis(5),
+        s3: Duration::from_millis(15),
+        sqs: Duration::from_millis(8),
+    };
+
+    /// Returns whether no service has any.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    pub(crate) fn of(self, service: Service) -> Duration {
+        match service {
+            Service::DynamoDb => self.dynamodb,
+            Service::S3 => self.s3,
+            Service::Sqs => self.sqs,
+        }
+    }
+}
+
+impl FromStr for Latency {
+    type Err = InvalidLatency;
+
+    fn from_str(text: &str) -> Result<Self, InvalidLatency> {
+        let invalid = |problem: String| InvalidLatency { problem };
+        let mut latency = Self::default();
+        match text.trim() {
+            "" => return Ok(latency),
+            PRESET => return Ok(Self::AWS),
+            _ => {}
+        }
+        let mut named = Vec::new();
+        for part in text.split(',') {
+            let part = part.trim();
+            let (service, milliseconds) = part
+                .split_once('=')
+                .ok_or_else(|| invalid(format!("{part:?} is not like SERVICE=MILLISECONDS")))?;
+            let slot = match service {
+                "dynamodb" => &mut latency.dynamodb,
+                "s3" => &mut latency.s3,
+                "sqs" => &mut latency.sqs,
+                other => {
+                    return Err(invalid(format!(
+                        "{other:?} is not a service with a latency"
+                    )));
+                }
+            };
+            if named.contains(&service) {
+                return Err(invalid(format!("{service} is named twice")));
+            }
+            named.push(service);
+            let number: u64 = milliseconds.parse().map_err(|_| {
+                invalid(format!(
+                    "{service}={milliseconds}: not a whole number of milliseconds"
+                ))
+            })?;
+            if number > MAX_MS {
+                return Err(invalid(format!("{service}={number}: too long")));
+            }
+            *slot = Duration::from_millis(number);
+        }
+        Ok(latency)
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "dynamodb={},s3={},sqs={}",
+            self.dynamodb.as_millis(),
+            self.s3.as_millis(),
+            self.sqs.as_millis()
+        )
+    }
+}
+
+/// What an endpoint does with the calls that it answers: counts them, and delays those of functions.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    /// Counts them.
+    pub meter: Meter,
+    /// Delays them.
+    pub latency: Latency,
+}
+
+/// Calls that are counted and not delayed.
+impl From<Meter> for Traffic {
+    fn from(meter: Meter) -> Self {
+        Self {
+            meter,
+            latency: Latency::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_services_and_the_others_have_no_latency() {
+        let some: Latency = "s3=15, sqs=0".parse().unwrap();
+        let expected = Latency {
+            s3: Duration::from_millis(15),
+            ..Latency::default()
+        };
+        assert_eq!(some, expected);
+        assert_eq!("".parse(), Ok(Latency::default()));
+    }
+
+    #[test]
+    fn the_preset_is_the_list_that_it_is_documented_as() {
+        let aws: Latency = PRESET.parse().unwrap();
+        assert_eq!(aws.to_string(), "dynamodb=5,s3=15,sqs=8");
+        assert_eq!(aws.to_string().parse(), Ok(aws));
+    }
+
+    #[test]
+    fn what_is_not_a_latency_is_refused_with_what_is() {
+        for (text, problem) in [
+            ("ec2=5", "\"ec2\" is not a service with a latency"),
+            ("AWS", "\"AWS\" is not like SERVICE=MILLISECONDS"),
+            ("s3", "\"s3\" is not like SERVICE=MILLISECONDS"),
+            ("s3=fast", "s3=fast: not a whole number of milliseconds"),
+            ("s3=-1", "s3=-1: not a whole number of milliseconds"),
+            ("s3=60001", "s3=60001: too long"),
+            ("s3=1,s3=2", "s3 is named twice"),
+            ("s3=1,", "\"\" is not like SERVICE=MILLISECONDS"),
+        ] {
+            let error = text.parse::<Latency>().unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{text}: {error}");
+            assert!(
+                error.contains("dynamodb, s3 and sqs, each from 0 to 60000"),
+                "{error}"
+            );
+        }
+    }
+}

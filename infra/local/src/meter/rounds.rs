@@ -1,0 +1,175 @@
+//! Dependent rounds: how many calls of a function process, at most, were made one after the other.
+//!
+//! Two calls that overlap in time do not depend on each other. The largest number of calls of which
+//! no two overlap is found greedily: of all calls, in the order in which they are answered, each is
+//! taken that began after the last one taken was answered. Calls are answered in that order anyway,
+//! so one moment and one number for each process are enough.
+//!
+//! Without latency ([`crate::latency`]) calls are short, and independent ones may miss each other.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use crate::identity::FunctionProcess;
+
+/// Processes that are told apart at the same time, far more than run at the same time. Of a process
+/// beyond that which was answered the longest ago, only the function's largest number is kept.
+const MAX_PROCESSES: usize = 1024;
+
+/// Functions that are told apart: more than a template has, and clients may invent names.
+const MAX_FUNCTIONS: usize = 64;
+
+/// The rounds of all processes that called since the start, or since the last reset.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    /// By process: `(function, process)`.
+    chains: BTreeMap<(String, String), Chain>,
+    /// The most rounds of the processes that are no longer told apart.
+    earlier: BTreeMap<String, u64>,
+}
+
+/// The calls of one process that were taken.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    rounds: u64,
+    /// When the last one of them was answered.
+    taken_until: Instant,
+    /// When the last call was answered, taken or not.
+    latest: Instant,
+}
+
+impl Rounds {
+    /// Notes a call that began at `begun` and whose answer begins now, at `answered`.
+    pub(super) fn answered(
+        &mut self,
+        FunctionProcess { function, process }: FunctionProcess<'_>,
+        begun: Instant,
+        answered: Instant,
+    ) {
+        let key = (function.to_owned(), process.to_owned());
+        match self.chains.get_mut(&key) {
+            Some(chain) => {
+                if begun >= chain.taken_until {
+                    chain.rounds += 1;
+                    chain.taken_until = answered;
+                }
+                chain.latest = answered;
+            }
+            None => {
+                if self.chains.len() >= MAX_PROCESSES {
+                    self.forget_one();
+                }
+                let first = Chain {
+                    rounds: 1,
+                    taken_until: answered,
+                    latest: answered,
+                };
+                self.chains.insert(key, first);
+            }
+        }
+    }
+
+    /// Returns the most rounds of any one process, by function.
+    pub(super) fn by_function(&self) -> BTreeMap<String, u64> {
+        let mut most = self.earlier.clone();
+        for ((function, _), chain) in &self.chains {
+            let rounds = most.entry(function.clone()).or_default();
+            *rounds = (*rounds).max(chain.rounds);
+        }
+        most
+    }
+
+    fn forget_one(&mut self) {
+        let oldest = self.chains.iter().min_by_key(|(_, chain)| chain.latest);
+        let Some((key, chain)) = oldest.map(|(key, chain)| (key.clone(), *chain)) else {
+            return;
+        };
+        self.chains.remove(&key);
+        let (function, _) = key;
+        if self.earlier.len() < MAX_FUNCTIONS || self.earlier.contains_key(&function) {
+            let rounds = self.earlier.entry(function).or_default();
+            *rounds = (*rounds).max(chain.rounds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const READER: FunctionProcess<'static> = FunctionProcess {
+        function: "reader",
+        process: "1",
+    };
+
+    /// The rounds of one process with calls of these times, in milliseconds.
+    fn rounds_of(calls: &[(u64, u64)]) -> u64 {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut answered = calls.to_vec();
+        answered.sort_unstable_by_key(|(_, end)| *end);
+        let mut rounds = Rounds::default();
+        for (begin, end) in answered {
+            rounds.answered(READER, at(begin), at(end));
+        }
+        rounds.by_function().get("reader").copied().unwrap_or(0)
+    }
+
+    #[test]
+    fn calls_side_by_side_are_one_round_and_calls_in_turn_are_many() {
+        assert_eq!(rounds_of(&[]), 0);
+        assert_eq!(rounds_of(&[(0, 5), (1, 6), (2, 7)]), 1);
+        assert_eq!(rounds_of(&[(0, 5), (5, 10), (11, 16)]), 3);
+        // Eight at a time, three times.
+        let waves: Vec<(u64, u64)> = (0..24)
+            .map(|call| (call / 8 * 20 + call % 8, call / 8 * 20 + 15))
+            .collect();
+        assert_eq!(rounds_of(&waves), 3);
+    }
+
+    #[test]
+    fn a_long_call_beside_short_ones_hides_none_of_them() {
+        assert_eq!(rounds_of(&[(0, 100), (0, 5), (6, 11), (12, 17)]), 3);
+    }
+
+    #[test]
+    fn the_most_rounds_of_any_process_count_for_its_function() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut rounds = Rounds::default();
+        for (process, calls) in [("1", 2_u64), ("2", 4)] {
+            for call in 0..calls {
+                let process = FunctionProcess { process, ..READER };
+                rounds.answered(process, at(call * 10), at(call * 10 + 5));
+            }
+        }
+        assert_eq!(
+            rounds.by_function(),
+            BTreeMap::from([("reader".to_owned(), 4)])
+        );
+    }
+
+    #[test]
+    fn processes_without_number_take_bounded_memory_and_the_most_rounds_are_kept() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut rounds = Rounds::default();
+        for call in 0..3 {
+            rounds.answered(READER, at(call), at(call));
+        }
+        for number in 0..2 * MAX_PROCESSES as u64 {
+            let (function, process) = (format!("made-up-{}", number % 200), number.to_string());
+            let process = FunctionProcess {
+                function: &function,
+                process: &process,
+            };
+            rounds.answered(process, at(10 + number), at(11 + number));
+        }
+        assert_eq!(rounds.chains.len(), MAX_PROCESSES);
+        assert_eq!(rounds.earlier.len(), MAX_FUNCTIONS);
+        assert_eq!(rounds.by_function()["reader"], 3);
+    }
+}

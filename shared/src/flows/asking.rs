@@ -1,0 +1,214 @@
+//! Asking for builds: the ask is written into the entry, then whoever's ask was written sends the message.
+//!
+//! Asks are written side by side, and messages travel in batches. Modules of one symbol server share a message, so that
+//! one visit asks for all of them; an upload has a message of its own, because its build is work of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+
+use super::symbolicate::Symbolicator;
+use super::{Invocation, Updated};
+use crate::cache::{Change, Kind, Lane, ModuleKey, Stored, Token};
+use crate::ports::{AskedModule, LaneMessage, StoreError};
+
+/// Calls of the records on their way at a time.
+pub(super) const CALLS_IN_FLIGHT: usize = 64;
+
+/// A build to ask for.
+#[derive(Clone, Debug)]
+pub(super) struct ToAsk {
+    /// The module.
+    pub(super) module: ModuleKey,
+    /// The kind.
+    pub(super) kind: Kind,
+    /// The queue of its message.
+    pub(super) lane: Lane,
+    /// The record as it was read.
+    pub(super) known: Option<Arc<Stored>>,
+}
+
+impl Symbolicator {
+    /// Asks for builds that nobody else asked for meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The first of the errors of the store. What could be asked for nevertheless is.
+    pub(super) async fn ask_all(
+        &self,
+        invocation: &Invocation,
+        mut to_ask: Vec<ToAsk>,
+    ) -> Result<(), StoreError> {
+        if to_ask.is_empty() {
+            return Ok(());
+        }
+        // All kinds of a module share an ask, and so a message.
+        to_ask.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));
+        let mut ids: BTreeMap<(ModuleKey, bool), Token> = BTreeMap::new();
+        let with_ids: Vec<(ToAsk, Token)> = to_ask
+            .into_iter()
+            .map(|to_ask| {
+                let is_eager = to_ask.lane == Lane::Eager;
+                let id = ids.entry((to_ask.module.clone(), is_eager));
+                let id = id.or_insert_with(|| invocation.token()).clone();
+                (to_ask, id)
+            })
+            .collect();
+        let mut writes = stream::iter(with_ids)
+            .map(|(to_ask, id)| async move {
+                let written = self.write_ask(invocation, &to_ask, &id).await;
+                (to_ask, id, written)
+            })
+            .buffered(CALLS_IN_FLIGHT);
+        let (mut messages, mut failed) = (Messages::default(), None);
+        while let Some((
+            ToAsk {
+                module, kind, lane, ..
+            },
+            id,
+            written,
+        )) = writes.next().await
+        {
+            match written {
+                Ok(true) => messages.add(module, kind, lane, id),
+                Ok(false) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        let messages = messages.into_vec();
+        if !messages.is_empty() {
+            self.lanes.send(&messages, Duration::ZERO).await?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes an ask; tells whether it is ours that is written.
+    async fn write_ask(
+        &self,
+        invocation: &Invocation,
+        ToAsk {
+            module,
+            kind,
+            lane,
+            known,
+        }: &ToAsk,
+        id: &Token,
+    ) -> Result<bool, StoreError> {
+        let change = Change::Ask {
+            id: id.clone(),
+            lane: *lane,
+        };
+        let known = known.as_deref().cloned();
+        let update = self.update(invocation);
+        let updated = update.entry_from(module, *kind, &change, known).await;
+        self.memory.forget(&module.entry(*kind));
+        Ok(match updated?.0 {
+            Updated::Done(entry) => entry.ask().is_some_and(|ask| ask.id == *id),
+            Updated::Refused(..) | Updated::Retired(_) => false,
+        })
+    }
+}
+
+/// Messages that are being put together.
+#[derive(Default)]
+pub(super) struct Messages {
+    sent: Vec<LaneMessage>,
+}
+
+impl Messages {
+    /// Adds an ask. Those of one module come one behind the other.
+    pub(super) fn add(&mut self, module: ModuleKey, kind: Kind, lane: Lane, ask: Token) {
+        let shares_message = |message: &&mut LaneMessage| {
+            message.lane == lane
+                && message.module.scope == module.scope
+                && message.module.source == module.source
+        };
+        let mut open = self.sent.iter_mut().rev().filter(shares_message);
+        let Some(message) = open.next() else {
+            self.sent
+                .push(LaneMessage::new(lane, module, vec![kind], ask));
+            return;
+        };
+        let last = match message.further.last_mut() {
+            Some(last) => (&last.ask, &mut last.kinds),
+            None => (&message.ask, &mut message.kinds),
+        };
+        if *last.0 == ask {
+            last.1.push(kind);
+        } else if !module.source.announces_changes()
+            && message.further.len() + 1 < LaneMessage::MAX_MODULES
+        {
+            message.add(AskedModule {
+                module: module.module,
+                kinds: vec![kind],
+                ask,
+            });
+        } else {
+            self.sent
+                .push(LaneMessage::new(lane, module, vec![kind], ask));
+        }
+    }
+
+    /// Returns the messages.
+    pub(super) fn into_vec(self) -> Vec<LaneMessage> {
+        self.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Scope, SourceKey};
+
+    fn module(source: &str, name: &str) -> ModuleKey {
+        let source: SourceKey = serde_json::from_value(source.into()).unwrap();
+        ModuleKey {
+            scope: Scope::Global,
+            source,
+            module: name.to_owned(),
+        }
+    }
+
+    fn modules(message: &LaneMessage) -> Vec<String> {
+        message.each().map(|one| one.module.module).collect()
+    }
+
+    #[test]
+    fn ten_modules_of_a_server_share_a_message_and_an_upload_has_its_own() {
+        let mut messages = Messages::default();
+        for number in 0..12_u32 {
+            let id = Token::from_random(number.into());
+            for source in ["a#1", "b#2", "uploads"] {
+                let module = module(source, &number.to_string());
+                messages.add(module, Kind::SymCache, Lane::Eager, id.clone());
+            }
+        }
+        let messages = messages.into_vec();
+        let of = |source: &str| -> Vec<usize> {
+            let of = messages.iter();
+            let of = of.filter(|message| message.module.source.as_str() == source);
+            of.map(|message| modules(message).len()).collect()
+        };
+        assert_eq!(of("a#1"), [10, 2]);
+        assert_eq!(of("b#2"), [10, 2]);
+        assert_eq!(of("uploads"), [1; 12]);
+    }
+
+    #[test]
+    fn all_kinds_of_a_module_are_one_ask() {
+        let mut messages = Messages::default();
+        let id = Token::from_random(7);
+        for kind in [Kind::CfiCache, Kind::SymCache] {
+            messages.add(module("a#1", "x"), kind, Lane::Eager, id.clone());
+        }
+        for kind in [Kind::CfiCache, Kind::SymCache] {
+            let id = Token::from_random(8);
+            messages.add(module("a#1", "y"), kind, Lane::Eager, id);
+        }
+        let [message] = messages.into_vec().try_into().unwrap();
+        let kinds: Vec<usize> = message.each().map(|one| one.kinds.len()).collect();
+        assert_eq!((message.schema, kinds), (2, vec![2, 2]));
+    }
+}

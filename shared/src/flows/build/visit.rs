@@ -1,0 +1,419 @@
+//! One visit to a symbol server for many modules: most of them are ones that it does not have.
+//!
+//! 1. Read the records of all modules in one round. Modules whose ask is over, or that somebody else is at work on, are
+//!    left out.
+//! 2. Take the leases of the others, side by side, and begin one visit.
+//! 3. Ask the server for all modules side by side. What it does not have is published as missing at once: that is the
+//!    commit point of such a build.
+//! 4. A module that it has is handed over: its lease ends, its ask stands, and it is built by itself, here or elsewhere.
+//!    Its file is asked for again then; of this answer nothing but its beginning was read.
+//!
+//! As in any build, leases are extended meanwhile, and what cannot be done is given back.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::stream::{self, StreamExt};
+
+use super::search::Search;
+use super::{Builder, Held, NotTaken, RESERVE};
+use crate::cache::{
+    Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen, Sought,
+    Stored, VisitOutcome,
+};
+use crate::domain::{Cause, HttpSource, Missing};
+use crate::flows::{Error, Invocation, visits};
+use crate::ports::{Consistency, LaneMessage, StoreError};
+
+/// Calls of the records, and modules that a server is asked for, at a time.
+const IN_FLIGHT: usize = 16;
+
+/// A module of a visit.
+struct Visited {
+    message: LaneMessage,
+    sought: Sought,
+    /// Its entries of the kinds that are asked for, as they were read or written last.
+    entries: Vec<(Kind, Option<Stored>)>,
+    held: Vec<Held>,
+}
+
+/// What a server said about a module.
+enum Said {
+    /// It has a file that may serve.
+    Has,
+    /// It has none, or does not answer.
+    Nothing(Search),
+}
+
+impl Builder {
+    /// Asks the server of a message for all of its modules, and publishes which it does not have. Returns a message for
+    /// each of the others.
+    pub(in crate::flows) async fn visit(
+        &self,
+        invocation: &Invocation,
+        message: &LaneMessage,
+    ) -> Result<Vec<LaneMessage>, Error> {
+        let source_key = &message.module.source;
+        let Some(source) = self.source_of(invocation, source_key).await? else {
+            // Each says so for itself.
+            return Ok(passed_on(message).collect());
+        };
+        let (visited, mut found) = self.read_visited(invocation, message).await?;
+        if visited.is_empty() {
+            return Ok(found);
+        }
+        let most = self.settings.source_max_visits;
+        let visiting = match visits::enter(self.update(invocation), source_key, most).await? {
+            Ok(visiting) => visiting,
+            Err(refused) => {
+                let left = visited.iter().map(|visited| &visited.message);
+                self.put_off_visit(invocation, message, left, &refused)
+                    .await?;
+                return Ok(found);
+            }
+        };
+        let mut visited = self.lease_visited(invocation, visited).await;
+        let asked = visiting
+            .during(self.ask_for_all(invocation, &source, &mut visited))
+            .await;
+        visiting.leave(&asked.outcome).await;
+        found.extend(asked.found);
+        match asked.failed {
+            // What was found is asked for nevertheless; the rest comes back with the message.
+            Some(error) if found.is_empty() => Err(error.into()),
+            Some(error) => {
+                tracing::warn!(%error, "could not publish what a server does not have");
+                Ok(found)
+            }
+            None => Ok(found),
+        }
+    }
+
+    /// Reads the records of all modules of a message: those to ask the server for, and messages for those of which there
+    /// is a copy.
+    async fn read_visited(
+        &self,
+        invocation: &Invocation,
+        message: &LaneMessage,
+    ) -> Result<(Vec<Visited>, Vec<LaneMessage>), StoreError> {
+        let each: Vec<(LaneMessage, Sought)> = message
+            .each()
+            .filter_map(|one| {
+                let sought = one.module.sought()?;
+                Some((one, sought))
+            })
+            .collect();
+        let keys = |(one, sought): &(LaneMessage, Sought)| {
+            let entries = one.kinds.iter().map(|kind| one.module.entry(*kind));
+            let copies = copies_of(&one.module, sought);
+            entries.chain(copies).collect::<Vec<_>>()
+        };
+        let keys: Vec<Vec<ItemKey>> = each.iter().map(keys).collect();
+        let all = keys.concat();
+        let mut loaded = self
+            .records
+            .load(&all, Consistency::Strong)
+            .await?
+            .into_iter();
+        let now = invocation.now();
+        let (mut visited, mut found) = (Vec::new(), Vec::new());
+        for ((one, sought), keys) in each.into_iter().zip(keys) {
+            let items: Vec<Option<Stored>> = loaded.by_ref().take(keys.len()).collect();
+            let (entries, copies) = items.split_at(one.kinds.len());
+            let entry = |stored: &Option<Stored>| {
+                let entry = stored.as_ref().and_then(|stored| stored.item.entry());
+                entry.cloned()
+            };
+            let is_of_this_ask = |entry: &Entry| entry.ask().is_some_and(|ask| ask.id == one.ask);
+            let known: Vec<Entry> = entries.iter().filter_map(entry).collect();
+            if !known.iter().any(is_of_this_ask) {
+                continue;
+            }
+            let has_copy = copies
+                .iter()
+                .flatten()
+                .any(|stored| matches!(stored.item, Item::Copy(_)));
+            let has_work = |entry: &Entry| entry.ready().is_some() || entry.suspect().is_some();
+            let is_held = |entry: &Entry| entry.live_lease(now).is_some();
+            if has_copy || known.iter().any(has_work) || known.iter().any(is_held) {
+                found.push(hop(one));
+                continue;
+            }
+            let entries = one.kinds.iter().copied().zip(entries.iter().cloned());
+            visited.push(Visited {
+                entries: entries.collect(),
+                message: one,
+                sought,
+                held: Vec::new(),
+            });
+        }
+        Ok((visited, found))
+    }
+
+    /// Takes the leases of all modules, side by side. A module whose leases somebody else holds is left to them.
+    async fn lease_visited(&self, invocation: &Invocation, visited: Vec<Visited>) -> Vec<Visited> {
+        let leased = visited.into_iter().map(|mut visited| {
+            async move {
+                for (kind, known) in &mut visited.entries {
+                    let module = &visited.message.module;
+                    let taken = self
+                        .take_lease_from(invocation, module, *kind, known.take())
+                        .await;
+                    match taken {
+                        Ok((Ok(held), stored)) => {
+                            visited.held.push(held);
+                            *known = stored;
+                        }
+                        Ok((Err(NotTaken::Leased { .. } | NotTaken::Resting { .. } | NotTaken::NotOurs), _)) => {}
+                        Err(error) => {
+                            // Its ask stands: whoever waits asks again.
+                            tracing::warn!(%kind, module = module.module, %error, "could not take a lease");
+                        }
+                    }
+                }
+                visited
+            }
+            .boxed()
+        });
+        let leased = stream::iter(leased.collect::<Vec<_>>()).buffered(IN_FLIGHT);
+        let mut leased: Vec<Visited> = leased.collect().await;
+        leased.retain(|visited| !visited.held.is_empty());
+        leased
+    }
+
+    /// Asks the server for all modules, side by side, and settles each as soon as it is known.
+    async fn ask_for_all(
+        &self,
+        invocation: &Invocation,
+        source: &HttpSource,
+        visited: &mut [Visited],
+    ) -> Asked {
+        let leases: Vec<(ModuleKey, Kind, crate::cache::Token)> = visited
+            .iter()
+            .flat_map(|visited| {
+                let module = &visited.message.module;
+                let lease = |held: &Held| (module.clone(), held.kind, held.token.clone());
+                visited.held.iter().map(lease)
+            })
+            .collect();
+        let asking = visited
+            .iter_mut()
+            .map(|visited| self.ask_for_one(invocation, source, visited).boxed());
+        let asking = stream::iter(asking.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
+        let mut asking = pin!(asking.collect::<Vec<_>>());
+        let answers = loop {
+            tokio::select! {
+                answers = &mut asking => break answers,
+                () = tokio::time::sleep(LEASE_EXTENSION) => {
+                    for (module, kind, token) in &leases {
+                        self.extend_one(invocation, module, *kind, token).await;
+                    }
+                }
+            }
+        };
+        let mut asked = Asked::default();
+        for answer in answers {
+            match answer {
+                Ok(Answered::Found(message)) => asked.found.push(message),
+                Ok(Answered::Settled) => asked.answered += 1,
+                Ok(Answered::Silent {
+                    detail,
+                    retry_after,
+                }) => {
+                    asked.silent += 1;
+                    asked.outcome = VisitOutcome::Failed {
+                        detail,
+                        retry_after,
+                    };
+                }
+                Err(error) => asked.failed = Some(error),
+            }
+        }
+        // One location that fails is its own matter, as long as the server answers for most of the others.
+        if asked.silent <= asked.answered + asked.found.len() {
+            asked.outcome = VisitOutcome::Answered;
+        }
+        asked
+    }
+
+    /// Asks the server for a module, and settles it: published as missing, or handed over.
+    async fn ask_for_one(
+        &self,
+        invocation: &Invocation,
+        source: &HttpSource,
+        visited: &mut Visited,
+    ) -> Result<Answered, StoreError> {
+        let kinds: Vec<Kind> = visited.held.iter().map(|held| held.kind).collect();
+        let module = visited.message.module.clone();
+        let left = invocation.time_left().saturating_sub(RESERVE * 2);
+        let asked = self.probe(invocation, &module, source, &visited.sought, &kinds);
+        let said = match tokio::time::timeout(left, asked).await {
+            Ok(said) => said,
+            Err(_) => {
+                let detail = "the server did not answer in the time that a function has";
+                let mut search = Search::default();
+                search.fail(Missing::new(Cause::Timeout, detail));
+                Said::Nothing(search)
+            }
+        };
+        let answered = match &said {
+            Said::Has => Answered::Found(hop(visited.message.clone())),
+            Said::Nothing(search) => match search.outcome() {
+                VisitOutcome::Answered => Answered::Settled,
+                VisitOutcome::Failed {
+                    detail,
+                    retry_after,
+                } => Answered::Silent {
+                    detail,
+                    retry_after,
+                },
+            },
+        };
+        for Held { kind, token } in visited.held.drain(..) {
+            let token = token.clone();
+            let change = match &said {
+                Said::Has => Change::HandOver { token },
+                Said::Nothing(search) => {
+                    let missing = search.failure.clone();
+                    Change::Fail {
+                        token,
+                        missing: missing.unwrap_or_else(Missing::not_found),
+                        seen: Seen {
+                            candidates: search.tried.clone(),
+                            retry_after: search
+                                .retry_after
+                                .or_else(|| self.retry_public(source, search)),
+                            ..Seen::default()
+                        },
+                    }
+                }
+            };
+            let mut entries = visited.entries.iter_mut();
+            let known = entries.find(|(of, _)| *of == kind);
+            let known = known.and_then(|(_, stored)| stored.take());
+            let update = self.update(invocation);
+            update.entry_from(&module, kind, &change, known).await?;
+        }
+        Ok(answered)
+    }
+
+    /// Asks the server for one location of a module after the other, until it has something.
+    async fn probe(
+        &self,
+        invocation: &Invocation,
+        module: &ModuleKey,
+        source: &HttpSource,
+        sought: &Sought,
+        kinds: &[Kind],
+    ) -> Said {
+        let mut search = Search::default();
+        for (file_type, location) in &sought.locations {
+            if !kinds.iter().any(|kind| kind.comes_of(*file_type)) {
+                continue;
+            }
+            let began = invocation.elapsed();
+            match self.servers.get(source, location).await {
+                Ok(_) => return Said::Has,
+                Err(failure) => {
+                    let took = invocation.elapsed() - began;
+                    if search.note(module, location, failure, took) {
+                        break;
+                    }
+                }
+            }
+        }
+        Said::Nothing(search)
+    }
+
+    /// Sends the modules again that a visit could not be made for: a source that is not asked now, or by enough others.
+    async fn put_off_visit(
+        &self,
+        invocation: &Invocation,
+        message: &LaneMessage,
+        left: impl Iterator<Item = &LaneMessage>,
+        refused: &NotAdmitted,
+    ) -> Result<(), Error> {
+        let mut left = left.cloned();
+        let Some(mut again) = left.next() else {
+            return Ok(());
+        };
+        again.hops = message.hops;
+        for one in left {
+            again.add(crate::ports::AskedModule {
+                module: one.module.module,
+                kinds: one.kinds,
+                ask: one.ask,
+            });
+        }
+        let at = match refused {
+            NotAdmitted::Resting { until } => *until,
+            NotAdmitted::Busy => invocation.now(),
+        };
+        self.send_again(invocation, &again, at).await
+    }
+
+    /// Returns how long the absence of a file from a public server is remembered.
+    fn retry_public(&self, source: &HttpSource, search: &Search) -> Option<Duration> {
+        let is_absent = source.is_public && search.failure.is_none();
+        is_absent.then_some(self.settings.retry_public_misses_after)
+    }
+}
+
+/// What came of asking for all modules.
+struct Asked {
+    /// Messages for the modules that the server has.
+    found: Vec<LaneMessage>,
+    /// Modules that it does not have.
+    answered: usize,
+    /// Modules about which it did not answer.
+    silent: usize,
+    outcome: VisitOutcome,
+    failed: Option<StoreError>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            found: Vec::new(),
+            answered: 0,
+            silent: 0,
+            outcome: VisitOutcome::Answered,
+            failed: None,
+        }
+    }
+}
+
+/// What became of a module.
+enum Answered {
+    /// The server has it.
+    Found(LaneMessage),
+    /// The server does not have it.
+    Settled,
+    /// The server did not answer.
+    Silent {
+        detail: String,
+        retry_after: Option<Duration>,
+    },
+}
+
+/// Returns the keys of the copies that there may be of the files of a module.
+pub(super) fn copies_of<'a>(
+    module: &'a ModuleKey,
+    sought: &'a Sought,
+) -> impl Iterator<Item = ItemKey> + 'a {
+    let locations = sought.locations.iter();
+    locations.map(|(_, location)| module.copy(location))
+}
+
+fn passed_on(message: &LaneMessage) -> impl Iterator<Item = LaneMessage> + '_ {
+    message.each().map(hop)
+}
+
+/// Counts that a message travels once more.
+fn hop(message: LaneMessage) -> LaneMessage {
+    LaneMessage {
+        hops: message.hops + 1,
+        ..message
+    }
+}

@@ -1,0 +1,143 @@
+//! Items for readers: from memory while they may be believed, else from the store, in one round of reads.
+//!
+//! The generations of the scopes are read in the same round as what they vouch for. Where memory holds nothing but items
+//! that a generation might vouch for, the generations are read alone; what changed is read after them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Invocation;
+use super::memory::{ReadBy, Recalled, SeenGeneration};
+use super::symbolicate::Symbolicator;
+use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
+use crate::domain::Scope;
+use crate::ports::{Consistency, StoreError};
+
+/// An item that a reader wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Its key.
+    pub(super) key: ItemKey,
+    /// The scope whose generation vouches for it: of items about uploads.
+    pub(super) scope: Option<Scope>,
+}
+
+impl Wanted {
+    /// Returns an item in the partition of a module.
+    pub(super) fn of(module: &ModuleKey, key: ItemKey) -> Self {
+        let is_upload = module.source.announces_changes();
+        Self {
+            key,
+            scope: is_upload.then(|| module.scope.clone()),
+        }
+    }
+
+    /// Returns an item that no generation vouches for.
+    pub(super) fn alone(key: ItemKey) -> Self {
+        Self { key, scope: None }
+    }
+}
+
+impl Symbolicator {
+    /// Loads items, from memory where they may be believed.
+    pub(super) async fn load(
+        &self,
+        invocation: &Invocation,
+        wanted: &[Wanted],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Arc<Stored>>>, StoreError> {
+        let mut found: Vec<Option<Option<Arc<Stored>>>> = vec![None; wanted.len()];
+        let (mut doubtful, mut unknown) = (Vec::new(), Vec::new());
+        for (at, wanted) in wanted.iter().enumerate() {
+            match self.memory.recall(invocation, &wanted.key) {
+                Recalled::Believed(stored) => found[at] = Some(stored),
+                Recalled::Doubtful => doubtful.push(at),
+                Recalled::Unknown => unknown.push(at),
+            }
+        }
+        if !doubtful.is_empty() || !unknown.is_empty() {
+            let pick = |at: &usize| wanted[*at].clone();
+            let to_read: Vec<Wanted> = unknown.iter().map(pick).collect();
+            let scopes = doubtful.iter().chain(&unknown);
+            let scopes = scopes.filter_map(|at| wanted[*at].scope.clone()).collect();
+            let read = self
+                .read_items(invocation, &to_read, scopes, consistency)
+                .await?;
+            for (at, stored) in unknown.into_iter().zip(read) {
+                found[at] = Some(stored);
+            }
+            let mut changed = Vec::new();
+            for at in doubtful {
+                match self.memory.recall(invocation, &wanted[at].key) {
+                    Recalled::Believed(stored) => found[at] = Some(stored),
+                    Recalled::Doubtful | Recalled::Unknown => changed.push(at),
+                }
+            }
+            if !changed.is_empty() {
+                let to_read: Vec<Wanted> = changed.iter().map(|at| wanted[*at].clone()).collect();
+                let nothing_else = BTreeSet::new();
+                let read = self.read_items(invocation, &to_read, nothing_else, consistency);
+                for (at, stored) in changed.into_iter().zip(read.await?) {
+                    found[at] = Some(stored);
+                }
+            }
+        }
+        Ok(found.into_iter().map(Option::flatten).collect())
+    }
+
+    /// Reads items, and beside them the generations of these scopes that were not read a moment ago; remembers all.
+    async fn read_items(
+        &self,
+        invocation: &Invocation,
+        wanted: &[Wanted],
+        scopes: BTreeSet<Scope>,
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Arc<Stored>>>, StoreError> {
+        let known = |scope: &Scope| self.memory.generation(invocation, scope);
+        let before: BTreeMap<Scope, SeenGeneration> = wanted
+            .iter()
+            .filter_map(|wanted| wanted.scope.as_ref())
+            .filter_map(|scope| Some((scope.clone(), known(scope)?)))
+            .collect();
+        let scopes: Vec<Scope> = scopes
+            .into_iter()
+            .filter(|scope| known(scope).is_none())
+            .collect();
+        let generations = scopes.iter().map(ItemKey::generation);
+        let items = wanted.iter().map(|wanted| wanted.key.clone());
+        let keys: Vec<ItemKey> = generations.chain(items).collect();
+        let mut loaded = self.records.load(&keys, consistency).await?.into_iter();
+
+        let mut beside: BTreeMap<Scope, Option<Generation>> = BTreeMap::new();
+        for scope in scopes {
+            let generation = match loaded.next().flatten().map(|stored| stored.item) {
+                Some(Item::Generation(generation)) => Some(generation),
+                None => None,
+                // A newer build's: nothing can be concluded from it.
+                Some(_) => continue,
+            };
+            let seen = generation
+                .as_ref()
+                .map(|generation| generation.change.clone());
+            self.memory
+                .remember_generation(invocation, scope.clone(), seen);
+            beside.insert(scope, generation);
+        }
+        let read_by = |scope: &Option<Scope>| match (consistency, scope) {
+            (Consistency::Strong, Some(scope)) => match (before.get(scope), beside.get(scope)) {
+                (Some(seen), _) => ReadBy::After(scope.clone(), seen.clone()),
+                (None, Some(generation)) => ReadBy::Beside(scope.clone(), generation.clone()),
+                (None, None) => ReadBy::Otherwise,
+            },
+            _ => ReadBy::Otherwise,
+        };
+        let remember = |(wanted, stored): (&Wanted, Option<Stored>)| {
+            let stored = stored.map(Arc::new);
+            let (key, read_by) = (wanted.key.clone(), read_by(&wanted.scope));
+            self.memory
+                .remember(invocation, key, stored.clone(), read_by);
+            stored
+        };
+        Ok(wanted.iter().zip(loaded).map(remember).collect())
+    }
+}

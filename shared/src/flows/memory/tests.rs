@@ -1,0 +1,187 @@
+use super::*;
+use crate::cache::{Applied, Change, Kind, Lane, ModuleKey, Policy, Revision, Seen, Token, apply};
+use crate::domain::{Cause, Missing, ModuleId};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// An invocation that begins so many seconds after the first one, by the wall clock.
+fn invocation(seconds: u64) -> Invocation {
+    Invocation::new(
+        "1".to_owned(),
+        Duration::from_secs(1_000_000 + seconds),
+        Duration::from_secs(9),
+        [1; 32],
+    )
+}
+
+fn memory() -> Memory {
+    Memory::new(1000, HOUR)
+}
+
+fn stored(item: Item) -> Option<Arc<Stored>> {
+    Some(Arc::new(Stored {
+        revision: Revision::from_random(1),
+        item,
+    }))
+}
+
+fn module() -> ModuleKey {
+    let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+    ModuleKey::uploads(Scope::Global, &id)
+}
+
+fn entry(changes: impl FnOnce(&Invocation) -> Vec<Change>) -> (ItemKey, Option<Arc<Stored>>) {
+    let (invocation, module) = (invocation(0), module());
+    let mut entry = Entry::new(module.clone(), Kind::SymCache, invocation.now());
+    for change in changes(&invocation) {
+        match apply(&entry, &change, invocation.now(), &Policy::default()) {
+            Ok(Applied::Changed(next)) => entry = next,
+            other => panic!("{other:?}"),
+        }
+    }
+    (module.entry(Kind::SymCache), stored(Item::Entry(entry)))
+}
+
+fn failed() -> (ItemKey, Option<Arc<Stored>>) {
+    entry(|invocation| {
+        let (token, missing) = (invocation.token(), Missing::new(Cause::NotFound, "no"));
+        vec![
+            take(invocation, &token),
+            Change::Fail {
+                token,
+                missing,
+                seen: Seen::default(),
+            },
+        ]
+    })
+}
+
+fn take(invocation: &Invocation, token: &Token) -> Change {
+    Change::TakeLease {
+        holder: "1".to_owned(),
+        token: token.clone(),
+        deadline: invocation.deadline(),
+    }
+}
+
+/// A generation that began so many seconds before the first invocation.
+fn generation(seconds: u64) -> Generation {
+    Generation {
+        scope: Scope::Global,
+        change: Token::from_random(7),
+        began_at: Timestamp::from_secs(1_000_000 - seconds),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_miss_for_which_no_generation_vouches_is_believed_for_two_seconds() {
+    for (key, item) in [failed(), (ItemKey::request("1"), None)] {
+        let memory = memory();
+        let invocation = invocation(0);
+        memory.remember(&invocation, key.clone(), item.clone(), ReadBy::Otherwise);
+        assert_eq!(memory.recall(&invocation, &key), Recalled::Believed(item));
+        tokio::time::advance(GENERATION_LIFETIME).await;
+        assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_miss_is_believed_as_long_as_the_generation_before_it_stands_and_for_an_hour_at_most() {
+    let (memory, invocation) = (memory(), invocation(0));
+    let (key, item) = failed();
+    let seen = Some(Token::from_random(7));
+    memory.remember_generation(&invocation, Scope::Global, seen.clone());
+    let read_by = ReadBy::After(Scope::Global, seen.clone());
+    memory.remember(&invocation, key.clone(), item.clone(), read_by);
+    let believed = Recalled::Believed(item);
+    assert_eq!(memory.recall(&invocation, &key), believed);
+    tokio::time::advance(GENERATION_LIFETIME).await;
+    assert_eq!(memory.recall(&invocation, &key), Recalled::Doubtful);
+    memory.remember_generation(&invocation, Scope::Global, seen.clone());
+    assert_eq!(memory.recall(&invocation, &key), believed);
+    memory.remember_generation(&invocation, Scope::Global, Some(Token::from_random(8)));
+    assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
+
+    tokio::time::advance(HOUR).await;
+    memory.remember_generation(&invocation, Scope::Global, seen);
+    assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old() {
+    let settled = SETTLED_AFTER.as_secs();
+    for (generation, vouches) in [
+        (None, true),
+        (Some(generation(settled)), true),
+        (Some(generation(settled - 1)), false),
+    ] {
+        let (memory, invocation) = (memory(), invocation(0));
+        let (key, item) = failed();
+        let seen = generation.as_ref().map(|known| known.change.clone());
+        memory.remember_generation(&invocation, Scope::Global, seen);
+        let read_by = ReadBy::Beside(Scope::Global, generation.clone());
+        memory.remember(&invocation, key.clone(), item, read_by);
+        tokio::time::advance(GENERATION_LIFETIME).await;
+        let recalled = memory.recall(&invocation, &key);
+        let expected = match vouches {
+            true => Recalled::Doubtful,
+            false => Recalled::Unknown,
+        };
+        assert_eq!(recalled, expected, "{generation:?}");
+    }
+}
+
+/// P1.
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_ends_by_either_clock() {
+    let (key, item) = failed();
+    // The sandbox was frozen for ten minutes, and its monotonic clock with it.
+    let memory = memory();
+    memory.remember(&invocation(0), key.clone(), item.clone(), ReadBy::Otherwise);
+    assert_eq!(memory.recall(&invocation(600), &key), Recalled::Unknown);
+    // An hour back, an hour forth: by the wall clock alone nothing is believed for longer.
+    memory.remember(&invocation(3600), key.clone(), item, ReadBy::Otherwise);
+    tokio::time::advance(GENERATION_LIFETIME).await;
+    assert_eq!(memory.recall(&invocation(0), &key), Recalled::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_about_to_change_is_not_remembered() {
+    let asked = entry(|invocation| {
+        vec![Change::Ask {
+            id: invocation.token(),
+            lane: Lane::Eager,
+        }]
+    });
+    let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);
+    for (key, item) in [asked, leased] {
+        let (memory, invocation) = (memory(), invocation(0));
+        memory.remember(&invocation, key.clone(), item, ReadBy::Otherwise);
+        assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forgotten_is_read_again() {
+    let (memory, invocation) = (memory(), invocation(0));
+    let key = ItemKey::request("1");
+    memory.remember(&invocation, key.clone(), None, ReadBy::Otherwise);
+    memory.forget(&key);
+    assert_eq!(memory.recall(&invocation, &key), Recalled::Unknown);
+}
+
+#[tokio::test]
+async fn a_cache_that_cannot_be_opened_is_not_remembered() {
+    let memory = memory();
+    let part = Part {
+        path: "path".to_owned(),
+        slice: None,
+    };
+    for attempt in 0..2 {
+        let opened = memory
+            .opened(&part, async { Err::<Opened, i32>(attempt) })
+            .await;
+        assert_eq!(opened.unwrap_err(), attempt, "each attempt reads it again");
+    }
+    assert_eq!(memory.bytes(), 0);
+}

@@ -1,0 +1,135 @@
+//! Where a module may be found: a place in each source, the nearest first.
+
+use std::borrow::Cow;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::asking::CALLS_IN_FLIGHT;
+use super::items::Wanted;
+use super::symbolicate::Symbolicator;
+use super::{Invocation, definitions};
+use crate::api::symbolicator::Selected;
+use crate::cache::{ItemKey, ModuleKey, Sought};
+use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
+use crate::ports::{Consistency, StoreError};
+
+/// A source that a request may use; with its definition where the request defines it.
+pub(super) type NamedSource = (SourceKey, Option<HttpSource>);
+
+impl Symbolicator {
+    /// Returns the keys of all sources, in the order in which they are searched.
+    pub(super) fn sources(&self) -> Vec<SourceKey> {
+        let servers = self.settings.sources.iter();
+        std::iter::once(SourceKey::uploads())
+            .chain(servers.map(|server| server.key().clone()))
+            .collect()
+    }
+
+    /// Returns the keys of the selected sources, and the definitions of those that the request defines, which are kept
+    /// for `derive`.
+    pub(super) async fn named(
+        &self,
+        invocation: &Invocation,
+        selected: Vec<Selected>,
+    ) -> Result<Vec<NamedSource>, StoreError> {
+        let secret = self.settings.request_sources.as_ref();
+        let named: Vec<NamedSource> = selected
+            .into_iter()
+            .filter_map(|source| match (source, secret) {
+                (Selected::Configured(key), _) => Some((key, None)),
+                (Selected::Defined(source), Some(secret)) => {
+                    Some((secret.key_of(&source), Some(*source)))
+                }
+                (Selected::Defined(_), None) => None,
+            })
+            .collect();
+        let defined = |(key, source)| -> Option<(&SourceKey, &HttpSource)> {
+            Some((key, Option::as_ref(source)?))
+        };
+        let defined: Vec<_> = named
+            .iter()
+            .filter_map(|(key, source)| defined((key, source)))
+            .collect();
+        let items = defined.iter().map(|(key, _)| ItemKey::source(key));
+        let wanted: Vec<Wanted> = items.map(Wanted::alone).collect();
+        let loaded = self.load(invocation, &wanted, Consistency::Strong).await?;
+        let is_kept = |item: &Option<std::sync::Arc<crate::cache::Stored>>| {
+            let item = item.as_deref();
+            item.is_some_and(|stored| definitions::is_kept(&stored.item, invocation.now()))
+        };
+        let unkept = defined.into_iter().zip(&loaded);
+        let unkept = unkept
+            .filter(|(_, item)| !is_kept(item))
+            .map(|(source, _)| source);
+        if let Some(secret) = secret {
+            let keeps = unkept.map(|(key, source)| async move {
+                definitions::keep(self.update(invocation), secret, key, source).await?;
+                self.memory.forget(&ItemKey::source(key));
+                Ok::<(), StoreError>(())
+            });
+            let keeps = stream::iter(keeps.collect::<Vec<_>>());
+            keeps
+                .buffer_unordered(CALLS_IN_FLIGHT)
+                .try_collect::<()>()
+                .await?;
+        }
+        Ok(named)
+    }
+
+    /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read.
+    /// `seek` says what it is sought for.
+    pub(super) fn places(
+        &self,
+        module: &ObjectId,
+        scope: &Scope,
+        sources: &[NamedSource],
+        seek: impl Fn(&ObjectId, Vec<(FileType, Location)>) -> Sought,
+    ) -> Vec<ModuleKey> {
+        let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
+        let mut places = Vec::new();
+        for (key, defined) in sources {
+            match defined.as_ref().or_else(|| self.settings.source(key)) {
+                Some(source) => {
+                    let (module, locations) = located(source, module);
+                    let sought = seek(&module, locations);
+                    let is_everybodys = source.is_public && defined.is_none();
+                    let scope = match is_everybodys {
+                        true => Scope::Global,
+                        false => scope.clone(),
+                    };
+                    let is_sought = !sought.locations.is_empty();
+                    places
+                        .extend(is_sought.then(|| ModuleKey::server(scope, key.clone(), &sought)));
+                }
+                None => {
+                    let readable = scope.readable().into_iter().zip(std::iter::repeat(&id));
+                    places.extend(
+                        readable.filter_map(|(scope, id)| {
+                            Some(ModuleKey::uploads(scope, id.as_ref()?))
+                        }),
+                    );
+                }
+            }
+        }
+        places
+    }
+}
+
+/// Returns where a server may have files of a module, and what of the module decides that: requests that differ in what
+/// decides nothing share their entries.
+fn located<'a>(
+    source: &HttpSource,
+    module: &'a ObjectId,
+) -> (Cow<'a, ObjectId>, Vec<(FileType, Location)>) {
+    let locations = source.locations(module);
+    if module.debug_id.is_some() && module.code_id.is_some() {
+        let without_code_id = ObjectId {
+            code_id: None,
+            ..module.clone()
+        };
+        if source.locations(&without_code_id) == locations {
+            return (Cow::Owned(without_code_id), locations);
+        }
+    }
+    (Cow::Borrowed(module), locations)
+}

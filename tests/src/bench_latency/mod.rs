@@ -1,0 +1,80 @@
+//! Requests and uploads while the stores are as far away as they are in AWS: time, calls, messages,
+//! runs of `derive`, dependent rounds, each held against its limit.
+//!
+//! A stack with the latency of AWS ([`Latency::AWS`]) is started on an empty folder, once without
+//! symbol servers, once with one and once with four ([`server`]). Each row of the table
+//! ([`requests`]) is measured several times, with modules that no earlier run has met ([`measure`]):
+//! of times the median counts, of calls, messages, runs and rounds the most of any run.
+//!
+//! Everything is printed as it is known, and as one table at the end.
+
+pub mod measure;
+pub mod requests;
+pub mod server;
+
+use std::path::PathBuf;
+
+use local_stack::latency::Latency;
+
+use crate::bench_real::report::{self, Report};
+use crate::bench_real::{BenchError, say};
+use crate::stack::{Binaries, LocalStack, Options};
+use measure::Modules;
+use requests::Bench;
+use server::SymbolServers;
+
+/// Measures requests and uploads with the latency of AWS between the functions and the stores.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// How often each row is measured.
+    #[arg(long, default_value_t = 7)]
+    pub runs: usize,
+    /// What the services take to answer, in milliseconds: aws, or like dynamodb=5,s3=15,sqs=8.
+    #[arg(long, default_value = "aws")]
+    pub latency: Latency,
+    /// Also writes the numbers to this file, as Markdown.
+    #[arg(long)]
+    pub markdown: Option<PathBuf>,
+}
+
+/// Takes all numbers.
+///
+/// # Errors
+/// A stack does not start or does not answer. A number that misses its limit is no error; it says so.
+pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
+    let binaries = Binaries::from_env()?;
+    let mut report = Report::default();
+    report.environment = report::environment();
+    let latency = format!("latency in ms: {}", arguments.latency);
+    report.environment.push(latency);
+    let modules = Modules::default();
+
+    for servers in [0, 1, 4] {
+        let folder = tempfile::tempdir().map_err(BenchError::file(std::env::temp_dir()))?;
+        let servers = SymbolServers::start(servers).await?;
+        let options = Options::new(binaries.clone(), folder.path()).latency(arguments.latency);
+        let stack = LocalStack::start(servers.sought_by(options)).await?;
+        let client = stack.client();
+        let how = format!("{} on an empty folder", client.addresses().gateway);
+        say(&format!("a stack with {servers}"), &how);
+        let mut bench = Bench {
+            client,
+            modules: &modules,
+            runs: arguments.runs.max(1),
+            report: &mut report,
+        };
+        match servers.urls().len() {
+            0 => {
+                bench.unknown_modules().await?;
+                bench.unknown_modules_that_are_remembered().await?;
+                bench.modules_that_are_ready().await?;
+                bench.many_unknown_modules_of_a_new_scope().await?;
+                bench.an_upload().await?;
+            }
+            1 => bench.unknown_modules_of_one_server(&servers).await?,
+            _ => bench.unknown_modules_of_many_servers(&servers).await?,
+        }
+        stack.stop().await?;
+    }
+    Ok(report)
+}

@@ -5,7 +5,9 @@ use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
 use symdepot::runtime;
 
-/// Sweeps; an event that says `"dry_run": true` has told what a sweep would do, and why.
+/// Sweeps, and reports what became of it, also where calls failed: then the invocation fails at its end.
+///
+/// An event that says `"dry_run": true` has told what a sweep would do, and why.
 pub(crate) async fn handle(
     pruner: &Pruner,
     invocation: Invocation,
@@ -17,7 +19,10 @@ pub(crate) async fn handle(
         runtime::emit_rollout(rollout);
     }
     tracing::info!(report = %serde_json::to_string(&report).unwrap_or_default(), "pruned");
-    Ok(report)
+    match report.failure() {
+        None => Ok(report),
+        Some(failure) => Err(failure),
+    }
 }
 
 /// A schedule's own input may say it at the top, or in its detail: as an object, or as the text of one.

@@ -18,8 +18,8 @@ use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifListing, DifPage, DifReader,
-    DifStat, LaneMessage, Lanes, Page, Received, ReconcileMessage, RecordStore, Removed, Replaced,
-    Segment, StoreError, StoreErrorKind,
+    DifStat, LaneMessage, Lanes, NotDeleted, Page, Received, ReconcileMessage, RecordStore,
+    Removed, Replaced, Segment, StoreError, StoreErrorKind,
 };
 
 /// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
@@ -57,6 +57,8 @@ pub enum Operation {
     CreateBlob,
     /// [`BlobStore::delete`].
     DeleteBlob,
+    /// [`BlobStore::delete_many`].
+    DeleteBlobs,
     /// [`BlobStore::list`].
     ListBlobs,
     /// [`BlobStore::presign`].
@@ -94,7 +96,7 @@ pub enum How {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Load,
         Self::Query,
         Self::Replace,
@@ -103,6 +105,7 @@ impl Operation {
         Self::GetBlob,
         Self::CreateBlob,
         Self::DeleteBlob,
+        Self::DeleteBlobs,
         Self::ListBlobs,
         Self::PresignBlob,
         Self::StatDif,
@@ -121,6 +124,7 @@ impl Operation {
                 | Self::Remove
                 | Self::CreateBlob
                 | Self::DeleteBlob
+                | Self::DeleteBlobs
                 | Self::Send
                 | Self::Reconcile
                 | Self::RetryLater
@@ -366,6 +370,12 @@ impl BlobStore for FaultyBlobs {
     async fn delete(&self, path: &str) -> Result<(), StoreError> {
         self.faults
             .call(Operation::DeleteBlob, || self.blobs.delete(path))
+            .await
+    }
+
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+        self.faults
+            .call(Operation::DeleteBlobs, || self.blobs.delete_many(paths))
             .await
     }
 

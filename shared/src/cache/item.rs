@@ -3,6 +3,8 @@
 //! An item carries its schema. One of a newer schema is neither trusted nor written nor swept: it belongs to a newer
 //! build that runs side by side with this one.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -444,9 +446,29 @@ pub struct SweepCursor {
     /// The last key of the uploads bucket that was compared; none at the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uploads_after: Option<Location>,
-    /// The last blob that was looked at; none at the beginning.
+    /// The last blob that was looked at; none where no walk over the blobs is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blobs_after: Option<String>,
+    /// When the last walk over the blobs began.
+    #[serde(default)]
+    pub blobs_began_at: Timestamp,
+    /// How many items each list of entries takes.
+    #[serde(default)]
+    pub lists: SweepLists,
+    /// Scopes with repaired [`Presence`] items whose [`Generation`] could not be written yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unannounced: BTreeSet<Scope>,
+}
+
+/// How many items the lists of entries take which the sweep keeps. Builds before this field wrote one item a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SweepLists {
+    /// The list of entries that the pass under way found behind so far.
+    pub gathering: usize,
+    /// The list of entries that the last whole pass found behind.
+    pub manifest: usize,
+    /// The list of entries that this pass asked for.
+    pub asked: usize,
 }
 
 /// How far a segment of the records is walked.

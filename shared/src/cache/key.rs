@@ -1,5 +1,7 @@
 //! Keys: readable text, hashed. The text is stored beside what it leads to.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -210,7 +212,7 @@ impl ItemKey {
     pub fn sweep(item: SweepItem) -> Self {
         Self {
             partition: hash("sweep\n"),
-            sort: item.as_str().to_owned(),
+            sort: item.to_string(),
         }
     }
 
@@ -293,24 +295,29 @@ impl ItemKey {
 pub enum SweepItem {
     /// Where it is.
     Cursor,
-    /// What the pass that is under way found behind so far.
-    Gathering,
-    /// What the last whole pass found behind.
-    Manifest,
-    /// What this pass asked the refresh lane for.
-    Asked,
+    /// What the pass that is under way found behind so far: the items of this list have numbers.
+    Gathering(usize),
+    /// What the last whole pass found behind: the items of this list have numbers.
+    Manifest(usize),
+    /// What this pass asked the refresh lane for: the items of this list have numbers.
+    Asked(usize),
     /// What the last whole pass counted.
     Rollout,
 }
 
-impl SweepItem {
-    const fn as_str(self) -> &'static str {
-        match self {
-            SweepItem::Cursor => "cursor",
-            SweepItem::Gathering => "gathering",
-            SweepItem::Manifest => "manifest",
-            SweepItem::Asked => "asked",
-            SweepItem::Rollout => "rollout",
+impl fmt::Display for SweepItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (list, number) = match self {
+            SweepItem::Cursor => return f.write_str("cursor"),
+            SweepItem::Rollout => return f.write_str("rollout"),
+            SweepItem::Gathering(number) => ("gathering", number),
+            SweepItem::Manifest(number) => ("manifest", number),
+            SweepItem::Asked(number) => ("asked", number),
+        };
+        // Builds before these lists had numbers read and write the first item alone.
+        match number {
+            0 => f.write_str(list),
+            number => write!(f, "{list}#{number:02}"),
         }
     }
 }
@@ -356,6 +363,14 @@ mod tests {
             module("global", "502fc0a5-1ec1-3e47-9998-684fa139dca7-1").partition()
         );
         assert_ne!(key.entry(Kind::SymCache), key.entry(Kind::CfiCache));
+    }
+
+    #[test]
+    fn the_first_item_of_a_list_of_the_sweep_is_the_one_that_older_builds_know() {
+        let sort = |item| ItemKey::sweep(item).sort;
+        assert_eq!(sort(SweepItem::Manifest(0)), "manifest");
+        assert_eq!(sort(SweepItem::Manifest(1)), "manifest#01");
+        assert_eq!(sort(SweepItem::Asked(15)), "asked#15");
     }
 
     #[test]

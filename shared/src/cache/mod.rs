@@ -37,8 +37,8 @@ pub use health::{NotAdmitted, SourceHealth, Visit, VisitOutcome};
 pub use invariants::violations;
 pub use item::{
     Alias, Dif, Generation, Item, NoRoom, ObjectChunk, ObjectSet, Overflow, Presence, Request,
-    RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition, Stored, SweepCursor, Upload,
-    UploadProgress, UploadState, UploadedObject, Wanted,
+    RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition, Stored, SweepCursor,
+    SweepLists, Upload, UploadProgress, UploadState, UploadedObject, Wanted,
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;

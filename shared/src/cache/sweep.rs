@@ -2,7 +2,10 @@
 //!
 //! A *pass* is one walk over all records. What a pass counts decides what the next one does:
 //!
-//! 1. The entries that are behind are gathered, the most recently used first; the next pass asks for them.
+//! 1. The entries that are behind are gathered, the most recently used first; the next pass asks for them. The list is
+//!    spread over several items, because a pass asks for more entries than one item has room for. Asking during the walk
+//!    would need no list; but the walk meets the entries in the order of hashes, and a rollout should reach the entries
+//!    first that clients use.
 //! 2. The bytes by the age of their last use give the byte budget its cut.
 //! 3. The asks of a pass that were answered when the next one begins are the rate at which the refresh lane drains.
 
@@ -17,13 +20,20 @@ use super::{
 };
 use crate::domain::{Cause, Timestamp};
 
-/// Entries that are asked for when nothing is known of the rate at which the lane drains.
-const FIRST_ASKS: usize = 16;
+/// Entries that are asked for when nothing is known of the rate at which the lane drains: an hour's work of five builders
+/// that take half a minute for each.
+const FIRST_ASKS: usize = 500;
 
-/// Entries that a manifest names at most.
+/// The most that a pass asks for, as a multiple of what the lane answered after the pass before.
+const MOST_GROWTH: u64 = 16;
+
+/// The items that a manifest is spread over at most.
+const MANIFEST_ITEMS: usize = 16;
+
+/// The entries that one item of a manifest names at most.
 const MANIFEST_ENTRIES: usize = 1500;
 
-/// Bytes that a manifest has room for; an item has 400 KB.
+/// The bytes that the entries of one item of a manifest take at most; DynamoDB allows 400 KB.
 const MANIFEST_BYTES: usize = 300 * 1024;
 
 /// What an entry of a manifest takes beside its texts, in bytes, rounded up.
@@ -94,7 +104,7 @@ pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
 /// What a pass counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// The entries of each kind, by the kind's text.
+    /// The entries of each kind, by the kind's text; all versions of Microsoft's SymCaches are one kind here.
     pub kinds: BTreeMap<String, KindTally>,
     /// Upload items that are not gone.
     pub uploads: u64,
@@ -137,7 +147,7 @@ impl Tally {
         if entry.module.source.is_defined() {
             return;
         }
-        let kind = self.kinds.entry(entry.kind.to_string()).or_default();
+        let kind = self.kinds.entry(counted_as(entry.kind)).or_default();
         match standing(entry, now) {
             Standing::Current => kind.current += 1,
             Standing::Behind => kind.behind += 1,
@@ -193,6 +203,16 @@ impl Tally {
     /// Returns how many entries are behind.
     pub fn behind(&self) -> u64 {
         self.kinds.values().map(|kind| kind.behind).sum()
+    }
+}
+
+/// Returns the text that a kind is counted under. Uploads can name any number of versions of Microsoft's SymCaches: these
+/// are counted together, so that no upload lets the tally outgrow its item.
+fn counted_as(kind: Kind) -> String {
+    if kind.is_opaque() {
+        "mssymcache".to_owned()
+    } else {
+        kind.to_string()
     }
 }
 
@@ -350,7 +370,8 @@ impl Behind {
     }
 }
 
-/// Entries in the order of their last use, the most recent first: so many as fit into one item.
+/// Entries in the order of their last use, the most recent first. What is stored is spread over several items, each a
+/// manifest of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// When it was written.
@@ -363,27 +384,60 @@ impl Manifest {
     /// Adds an entry; the least recently used ones go, now and then.
     pub fn add(&mut self, behind: Behind) {
         self.entries.push(behind);
-        if self.entries.len() >= 2 * MANIFEST_ENTRIES {
+        if self.entries.len() >= 2 * MANIFEST_ITEMS * MANIFEST_ENTRIES {
             self.trim();
         }
     }
 
-    /// Puts the entries in order, and drops those that there is no room for.
+    /// Puts the entries in order, and drops those that the items have no room for.
     pub fn trim(&mut self) {
         self.entries
+            .retain(|behind| behind.bytes() <= MANIFEST_BYTES);
+        self.entries
             .sort_by_key(|behind| std::cmp::Reverse(behind.last_used_at));
-        let mut bytes = 0;
-        let fits = |behind: &Behind| {
-            bytes += behind.bytes();
-            bytes <= MANIFEST_BYTES
+        let room = self.lengths().into_iter().sum();
+        self.entries.truncate(room);
+    }
+
+    /// Returns the items that it is stored in.
+    pub fn into_items(mut self) -> Vec<Self> {
+        self.trim();
+        let (at, lengths) = (self.at, self.lengths());
+        let mut entries = self.entries.into_iter();
+        let mut item = |length| Self {
+            at,
+            entries: entries.by_ref().take(length).collect(),
         };
-        let room = self
-            .entries
-            .iter()
-            .map(fits)
-            .take_while(|fits| *fits)
-            .count();
-        self.entries.truncate(room.min(MANIFEST_ENTRIES));
+        lengths.into_iter().map(&mut item).collect()
+    }
+
+    /// Returns what is stored in these items.
+    pub fn from_items(items: impl IntoIterator<Item = Self>) -> Self {
+        let mut items = items.into_iter();
+        let mut whole = items.next().unwrap_or_default();
+        whole.entries.extend(items.flat_map(|item| item.entries));
+        whole
+    }
+
+    /// Returns how many of the entries, in their order, each item has room for.
+    fn lengths(&self) -> Vec<usize> {
+        let mut lengths = Vec::new();
+        let mut bytes = 0;
+        for behind in &self.entries {
+            bytes += behind.bytes();
+            let items = lengths.len();
+            match lengths.last_mut() {
+                Some(length) if *length < MANIFEST_ENTRIES && bytes <= MANIFEST_BYTES => {
+                    *length += 1;
+                }
+                _ if items == MANIFEST_ITEMS => break,
+                _ => {
+                    lengths.push(1);
+                    bytes = behind.bytes();
+                }
+            }
+        }
+        lengths
     }
 }
 
@@ -396,6 +450,9 @@ pub struct Drained {
     pub standing: u64,
     /// The time in which they were answered, in seconds.
     pub seconds: u64,
+    /// The time after which the last cache was published that came of them, in seconds; none where no cache came of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<u64>,
 }
 
 impl Drained {
@@ -413,7 +470,14 @@ impl Drained {
         for (behind, entry) in asked.entries.iter().zip(entries) {
             let ask = entry.and_then(|entry| entry.ask.as_ref().map(|ask| (entry, ask)));
             match ask.filter(|(_, ask)| Some(&ask.id) == behind.ask.as_ref()) {
-                None => drained.answered += 1,
+                None => {
+                    drained.answered += 1;
+                    let ready = entry.and_then(|entry| entry.ready.as_ref());
+                    let published = ready.map(|ready| ready.derived_at);
+                    let published = published.filter(|published| *published >= asked.at);
+                    let after = published.map(|published| published.since(asked.at).as_secs());
+                    drained.busy = drained.busy.max(after);
+                }
                 Some((entry, _)) if entry.standing_ask(now).is_some() => drained.standing += 1,
                 // Its message is taken for lost.
                 Some(_) => {}
@@ -422,15 +486,19 @@ impl Drained {
         drained
     }
 
-    /// Returns how many entries to ask for now: as many as the lane answered, twice that where it answered all.
+    /// Returns how many entries to ask for now: as many as the lane answered, or, where it answered all of them, as many
+    /// as it would have answered had it been busy until now.
     pub fn quota(&self) -> usize {
         let to_count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let (answered, standing) = (to_count(self.answered), to_count(self.standing));
-        if standing == 0 {
-            answered.saturating_mul(2).max(FIRST_ASKS)
-        } else {
-            answered.saturating_sub(standing)
+        if standing > 0 {
+            return answered.saturating_sub(standing);
         }
+        let growth = match self.busy {
+            Some(busy) => (self.seconds / busy.max(1)).clamp(1, MOST_GROWTH),
+            None => 2,
+        };
+        answered.saturating_mul(to_count(growth)).max(FIRST_ASKS)
     }
 
     /// Estimates when so many entries that are behind will have been made anew.
@@ -444,7 +512,11 @@ impl Drained {
                 reason: format!("none of {standing} asks was answered since the last pass"),
             },
             (behind, answered, _) => {
-                let seconds = behind.saturating_mul(self.seconds.max(1)) / answered;
+                // The lane that answered all asks early is asked for more.
+                let most = MANIFEST_ITEMS * MANIFEST_ENTRIES;
+                let next = self.busy.map_or(0, |_| self.quota().min(most));
+                let rate = answered.max(u64::try_from(next).unwrap_or(answered));
+                let seconds = behind.saturating_mul(self.seconds.max(1)) / rate;
                 Estimate::At {
                     expected_at: now.plus(Duration::from_secs(seconds)),
                 }
@@ -628,19 +700,49 @@ mod tests {
 
     #[test]
     fn the_lane_is_asked_for_as_much_as_it_answers() {
-        let quota = |answered, standing| {
+        let quota = |answered, standing, busy| {
             let drained = Drained {
                 answered,
                 standing,
                 seconds: 3600,
+                busy,
             };
             drained.quota()
         };
-        assert_eq!(quota(0, 0), FIRST_ASKS);
-        assert_eq!(quota(100, 0), 200);
-        assert_eq!(quota(100, 30), 70);
-        assert_eq!(quota(10, 30), 0);
-        assert_eq!(quota(0, 1), 0);
+        assert_eq!(quota(0, 0, None), FIRST_ASKS);
+        assert_eq!(quota(2, 0, Some(1)), FIRST_ASKS);
+        assert_eq!(quota(1000, 100, None), 900);
+        assert_eq!(quota(1000, 100, Some(3500)), 900);
+        assert_eq!(quota(10, 30, None), 0);
+        assert_eq!(quota(0, 1, None), 0);
+        // All were answered: the lane had time left, or not.
+        assert_eq!(quota(1000, 0, None), 2000);
+        assert_eq!(quota(1000, 0, Some(900)), 4000);
+        assert_eq!(quota(1000, 0, Some(3599)), 1000);
+        assert_eq!(quota(1000, 0, Some(0)), 16_000);
+    }
+
+    /// P22.
+    #[test]
+    fn how_long_the_lane_was_busy_is_told_by_the_last_cache_that_came_of_an_ask() {
+        let asked = |entry: &Entry| Behind {
+            ask: Some(Token::from_random(1)),
+            ..Behind::of(entry)
+        };
+        let made_after = |seconds: u64| {
+            let at = BEGIN.plus(Duration::from_secs(seconds));
+            ready(|ready| ready.derived_at = at)
+        };
+        let entries = [made_after(30), made_after(200), entry()];
+        let asks = Manifest {
+            at: BEGIN,
+            entries: entries.iter().map(asked).collect(),
+        };
+        let now = BEGIN.plus(Duration::from_secs(3600));
+        let drained = Drained::of(&asks, entries.iter().map(Some), now);
+        assert_eq!((drained.answered, drained.busy), (3, Some(200)));
+        let never = Drained::of(&asks, entries.iter().map(|_| None), now);
+        assert_eq!((never.answered, never.busy), (3, None));
     }
 
     #[test]
@@ -649,6 +751,7 @@ mod tests {
             answered,
             standing,
             seconds: 3600,
+            busy: None,
         };
         let unknown = |estimate| matches!(estimate, Estimate::Unknown { .. });
         assert_eq!(drained(0, 0).estimate(0, at(0)), Estimate::Complete);
@@ -658,6 +761,17 @@ mod tests {
             drained(100, 0).estimate(250, at(1000)),
             Estimate::At {
                 expected_at: at(10_000)
+            }
+        );
+        // The lane was done after half of the time: twice as much is asked for.
+        let early = Drained {
+            busy: Some(1800),
+            ..drained(1000, 0)
+        };
+        assert_eq!(
+            early.estimate(20_000, at(1000)),
+            Estimate::At {
+                expected_at: at(37_000)
             }
         );
     }
@@ -670,23 +784,45 @@ mod tests {
             line.module.module = module;
             line
         };
-        let mut manifest = Manifest::default();
-        for number in 0..5000 {
+        let mut manifest = Manifest {
+            at: at(7),
+            entries: Vec::new(),
+        };
+        for number in 0..60_000 {
             manifest.add(behind(number, "debug_id".to_owned()));
         }
         manifest.trim();
-        assert_eq!(manifest.entries.len(), MANIFEST_ENTRIES);
-        assert_eq!(manifest.entries[0].last_used_at, at(4999));
-        for number in 5000..5100 {
+        assert_eq!(manifest.entries.len(), MANIFEST_ITEMS * MANIFEST_ENTRIES);
+        assert_eq!(manifest.entries[0].last_used_at, at(59_999));
+        for number in 60_000..60_100 {
             manifest.add(behind(number, "x".repeat(10_000)));
         }
+        manifest.add(behind(99_999, "x".repeat(MANIFEST_BYTES)));
         manifest.trim();
-        let json = serde_json::to_vec(&manifest).unwrap();
-        assert!(
-            (200 << 10..400 << 10).contains(&json.len()),
-            "{}",
-            json.len()
-        );
+        assert_eq!(manifest.entries[0].last_used_at, at(60_099));
+        let items = manifest.clone().into_items();
+        assert_eq!(items.len(), MANIFEST_ITEMS);
+        for item in &items {
+            let json = serde_json::to_vec(item).unwrap();
+            assert!(json.len() < 400 << 10, "{}", json.len());
+            assert!(item.entries.len() <= MANIFEST_ENTRIES && item.at == at(7));
+        }
+        assert_eq!(Manifest::from_items(items), manifest);
+        assert_eq!(Manifest::default().into_items(), []);
+    }
+
+    /// L6.
+    #[test]
+    fn uploads_that_name_five_thousand_versions_do_not_make_the_tally_larger() {
+        let mut tally = Tally::default();
+        for major in 3..5003 {
+            let mut entry = ready(|_| {});
+            entry.kind = Kind::MsSymCache(major);
+            tally.count(&entry, BEGIN);
+        }
+        assert_eq!(tally.kinds["mssymcache"].current, 5000);
+        let json = serde_json::to_vec(&tally).unwrap();
+        assert!(json.len() < 1000, "{}", json.len());
     }
 
     #[test]

@@ -30,6 +30,14 @@ pub enum Error {
         /// What is known of the end.
         reason: String,
     },
+    /// Some calls of a run failed; it went on with everything else, and a later run repeats what they were for.
+    #[error("{failed} calls failed, the first with: {first}")]
+    Incomplete {
+        /// How many.
+        failed: u64,
+        /// What the first one said.
+        first: String,
+    },
     /// The time was up before the work was done; what is stored is sound, and the work is asked for again.
     #[error("the time was up before {what} was done")]
     Deadline {
@@ -46,6 +54,7 @@ impl Error {
             Error::Store(_) => "Store",
             Error::Doubtful { .. } => "Doubtful",
             Error::Crashed { .. } => "Crashed",
+            Error::Incomplete { .. } => "Incomplete",
             Error::Deadline { .. } => "Deadline",
         }
     }
@@ -54,7 +63,10 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid { .. } => 422,
-            Error::Store(_) | Error::Doubtful { .. } | Error::Crashed { .. } => 500,
+            Error::Store(_)
+            | Error::Doubtful { .. }
+            | Error::Crashed { .. }
+            | Error::Incomplete { .. } => 500,
             Error::Deadline { .. } => 503,
         }
     }

@@ -100,8 +100,7 @@ pub(super) async fn forget_files(
 
 /// Returns the number of files that a partition holds, those of newer builds included.
 pub(super) fn files(partition: &[(ItemKey, Stored)]) -> usize {
-    let is_file = |(key, _): &&(ItemKey, Stored)| key.sort.starts_with(ItemKey::DIF_PREFIX);
-    partition.iter().filter(is_file).count()
+    partition.iter().filter(|(key, _)| is_file(key)).count()
 }
 
 fn has_files(partition: &[(ItemKey, Stored)]) -> bool {
@@ -132,6 +131,11 @@ async fn renew(update: Update<'_>, key: &ItemKey, item: Item) -> Result<(), Stor
             Replaced::Lost(current) => stored = current,
         }
     }
+}
+
+/// Tells whether the item with this key stands for a file of its module, also where only a newer build can read the item.
+pub(super) fn is_file(key: &ItemKey) -> bool {
+    key.sort.starts_with(ItemKey::DIF_PREFIX)
 }
 
 /// Notes that the uploads of a scope changed. Call it after everything else that the change writes.

@@ -10,6 +10,9 @@ use bytes::Bytes;
 use super::StoreError;
 use crate::domain::Timestamp;
 
+/// The most blobs that one call removes (S3 API reference, `DeleteObjects`).
+pub const MAX_DELETES: usize = 1000;
+
 /// Immutable bytes by path.
 #[async_trait]
 pub trait BlobStore: Debug + Send + Sync {
@@ -24,6 +27,12 @@ pub trait BlobStore: Debug + Send + Sync {
 
     /// Removes a blob; one that is not there counts as removed.
     async fn delete(&self, path: &str) -> Result<(), StoreError>;
+
+    /// Removes blobs, at most [`MAX_DELETES`] a call; those that are not there count as removed. Returns the blobs that
+    /// could not be removed.
+    ///
+    /// After an error some of them may have been removed.
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError>;
 
     /// Lists the blobs under a prefix in byte order, beginning behind `after`; at most 1,000.
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError>;
@@ -44,6 +53,15 @@ pub enum Created {
     New,
     /// There was one already, and it stands.
     AlreadyThere,
+}
+
+/// A blob that could not be removed.
+#[derive(Debug)]
+pub struct NotDeleted {
+    /// Its path.
+    pub path: String,
+    /// Why.
+    pub error: StoreError,
 }
 
 /// One page of a listing.

@@ -11,7 +11,7 @@ mod lanes;
 mod records;
 mod servers;
 
-pub use blobs::{BlobPage, BlobStore, BlobSummary, Created};
+pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
 pub use deriver::{Deriver, ParseError, Parser, Scratch};
 pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
 pub use error::{StoreError, StoreErrorKind};

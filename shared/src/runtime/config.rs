@@ -12,7 +12,11 @@ use serde_json::json;
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::Policy;
 use crate::domain::{FormatVersion, HttpSource};
+use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
+
+/// The bodies of pending requests expire a day after they were written: a lifecycle rule of the bucket, in the template.
+const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Where a variable is set that is not.
 const TEMPLATE: &str = "infra/template.yaml, Globals.Function.Environment";
@@ -115,6 +119,9 @@ impl Config {
         let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
         let source_secret = env.text("REQUEST_SOURCES_SECRET");
         let symbol_server = env.text("SYMBOL_SERVER");
+        let request_lifetime = env.seconds("REQUEST_LIFETIME");
+        let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
+        env.check_ages(request_lifetime, orphan_min_age);
         let paths = env.list("TRANSCODER_PATH");
         let versions = env.list("TRANSCODER_VERSION");
         let transcoders = env.transcoders(paths, versions);
@@ -147,8 +154,8 @@ impl Config {
                 dif_max_bytes: env.number("DIF_MAX_BYTES", "a number of bytes"),
                 scratch_bytes: env.number("SCRATCH_BYTES", "a number of bytes"),
                 parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
-                request_lifetime: env.seconds("REQUEST_LIFETIME"),
-                orphan_min_age: env.seconds("ORPHAN_MIN_AGE"),
+                request_lifetime,
+                orphan_min_age,
                 sources: env.sources("SOURCES", &symbol_server),
                 transcoded: transcoders.iter().map(|tool| tool.version).collect(),
                 request_sources: env.source_secret(allows_definitions, &source_secret),
@@ -224,6 +231,27 @@ impl Reader<'_> {
             self.problems.push(("REQUEST_SOURCES_SECRET", problem));
         }
         secret
+    }
+
+    /// Checks the ages at which something is removed that clients or builders may still use.
+    fn check_ages(&mut self, request_lifetime: Duration, orphan_min_age: Duration) {
+        if request_lifetime > MAX_REQUEST_LIFETIME {
+            let problem = format!(
+                "is {} s: the body of a request is removed after a day, so set at most {}",
+                request_lifetime.as_secs(),
+                MAX_REQUEST_LIFETIME.as_secs()
+            );
+            self.problems.push(("REQUEST_LIFETIME", problem));
+        }
+        if !orphan_min_age.is_zero() && orphan_min_age < UNNAMED_MIN_AGE {
+            let problem = format!(
+                "is {} s: plain SymCaches and parts of copies are in use for longer without a record that names them, so \
+                 set at least {}, or 0 to have derived caches alone removed at once",
+                orphan_min_age.as_secs(),
+                UNNAMED_MIN_AGE.as_secs()
+            );
+            self.problems.push(("ORPHAN_MIN_AGE", problem));
+        }
     }
 
     /// Returns the tools at these paths, of which each makes one of the versions.
@@ -331,6 +359,33 @@ mod tests {
             assert!(lines.iter().any(|line| line == problem), "{error}");
         }
         assert!(!error.contains("CACHE_TABLE"), "{error}");
+    }
+
+    /// L9.
+    #[test]
+    fn ages_at_which_something_is_removed_that_is_still_used_are_refused() {
+        let problem = |name: &str, value: &str| {
+            let env = RawEnv::from([(name, value)]);
+            let error = Config::from_env(&env).unwrap_err().to_string();
+            let mut lines = error.lines().map(str::trim_start);
+            let line = lines.find(|line| line.starts_with(name));
+            line.map(str::to_owned)
+        };
+        for (name, good) in [
+            ("REQUEST_LIFETIME", "86400"),
+            ("ORPHAN_MIN_AGE", "0"),
+            ("ORPHAN_MIN_AGE", "1500"),
+        ] {
+            assert_eq!(problem(name, good), None, "{name} {good}");
+        }
+        for (name, bad, says) in [
+            ("REQUEST_LIFETIME", "86401", "set at most 86400"),
+            ("ORPHAN_MIN_AGE", "1499", "set at least 1500, or 0"),
+            ("ORPHAN_MIN_AGE", "1", "is 1 s"),
+        ] {
+            let problem = problem(name, bad).unwrap();
+            assert!(problem.contains(says), "{problem}");
+        }
     }
 
     #[test]

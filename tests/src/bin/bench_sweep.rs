@@ -72,7 +72,9 @@ async fn measure(records: u64) -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let report = Box::pin(pruner.prune(&invocation, false)).await?;
     tell(&report, began.elapsed(), filled, peak_bytes()?);
-    if report.complete {
+    if let Some(failure) = report.failure() {
+        Err(failure.into())
+    } else if report.complete {
         Ok(())
     } else {
         Err("the sweep did not come to its end".into())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
-use symdepot::ports::{BlobPage, BlobStore, Created};
+use symdepot::ports::{BlobPage, BlobStore, Created, MAX_DELETES};
 use tokio::task::JoinSet;
 
 /// More bytes than one request should carry.
@@ -221,6 +221,38 @@ pub async fn a_removed_blob_is_gone(blobs: &Blobs) {
         blobs.get("gone/a", None).await.unwrap().as_deref(),
         Some(&b"new"[..])
     );
+}
+
+/// Many blobs are removed by one call: those that are there, and no other. Too many are refused.
+pub async fn many_blobs_are_removed_at_once(blobs: &Blobs) {
+    let paths: Vec<String> = (0..MAX_DELETES)
+        .map(|number| format!("many/{number:05} + & <>"))
+        .collect();
+    let writes = paths.iter().map(|path| blobs.create(path, Bytes::new()));
+    futures::stream::iter(writes)
+        .buffer_unordered(16)
+        .try_for_each(|_| async { Ok(()) })
+        .await
+        .unwrap();
+    blobs.create("many0", Bytes::new()).await.unwrap();
+    let not_deleted = blobs.delete_many(&[]).await.unwrap();
+    assert!(not_deleted.is_empty(), "{not_deleted:?}");
+    let (some, others) = paths.split_at(3);
+    // Blobs that are not there count as removed, and so do those that are removed twice.
+    for _ in 0..2 {
+        let not_deleted = blobs.delete_many(some).await.unwrap();
+        assert!(not_deleted.is_empty(), "{not_deleted:?}");
+        let page = blobs.list("many/", None).await.unwrap();
+        assert_eq!(self::paths(&page), others);
+    }
+    let not_deleted = blobs.delete_many(&paths).await.unwrap();
+    assert!(not_deleted.is_empty(), "{not_deleted:?}");
+    let page = blobs.list("many", None).await.unwrap();
+    assert_eq!(self::paths(&page), ["many0"]);
+    let too_many = [paths, vec!["many0".to_owned()]].concat();
+    blobs.delete_many(&too_many).await.unwrap_err();
+    let stands = blobs.get("many0", None).await.unwrap();
+    assert!(stands.is_some(), "a call that was refused removed a blob");
 }
 
 /// A listing holds what begins with the prefix, in byte order, from behind a path, with sizes and etags.

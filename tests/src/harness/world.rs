@@ -412,23 +412,27 @@ impl World {
 
     // A schedule removes what is no longer used.
 
-    /// Sweeps.
+    /// Sweeps; fails where a call failed on the way.
     pub async fn prune(&self) -> Result<Report, Error> {
-        self.sweep(false, DERIVE_TIME).await
+        let report = self.prune_despite_failures().await?;
+        report.failure().map_or(Ok(report), Err)
+    }
+
+    /// Sweeps; what failed on the way is in the report.
+    pub async fn prune_despite_failures(&self) -> Result<Report, Error> {
+        let invocation = self.invocation(DERIVE_TIME);
+        Box::pin(self.pruner().prune(&invocation, false)).await
     }
 
     /// Says what a sweep would do.
     pub async fn prune_dry(&self) -> Result<Report, Error> {
-        self.sweep(true, DERIVE_TIME).await
+        let invocation = self.invocation(DERIVE_TIME);
+        Box::pin(self.pruner().prune(&invocation, true)).await
     }
 
-    /// Sweeps for a time.
-    pub async fn prune_within(&self, time: Duration) -> Result<Report, Error> {
-        self.sweep(false, time).await
-    }
-
-    async fn sweep(&self, dry_run: bool, time: Duration) -> Result<Report, Error> {
-        let pruner = Pruner {
+    /// Returns what sweeps.
+    pub fn pruner(&self) -> Pruner {
+        Pruner {
             records: self.builder.records.clone(),
             caches: self.builder.caches.clone(),
             uploads: self.builder.uploads.clone(),
@@ -438,8 +442,7 @@ impl World {
             )),
             lanes: self.builder.lanes.clone(),
             settings: self.settings.clone(),
-        };
-        Box::pin(pruner.prune(&self.invocation(time), dry_run)).await
+        }
     }
 
     // What is stored.

@@ -75,6 +75,7 @@ promises!(
     of_racing_writers_one_wins,
     a_large_blob_is_written_once_too,
     a_removed_blob_is_gone,
+    many_blobs_are_removed_at_once,
     a_listing_is_in_byte_order,
     listings_continue_each_other,
 );

@@ -132,8 +132,8 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
                     world.settle().await;
                     assert_eq!(needed(&world.summary()), needed(&goal), "{what}");
                 }
-                // What was left over goes.
-                world.pass(2 * HOUR).await;
+                // What was left over goes: blobs are looked at once a day.
+                world.pass(DAY).await;
                 world.prune().await.unwrap();
                 world.check();
                 assert_eq!(world.orphans(), Vec::<String>::new(), "{what}");

@@ -20,6 +20,7 @@ mod requests;
 mod servers;
 mod slices;
 mod sweeping;
+mod tables;
 mod unwinding;
 mod updates;
 mod uploads;

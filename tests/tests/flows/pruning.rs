@@ -1,16 +1,19 @@
 //! The schedule: what it removes, and what it leaves alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{ItemKey, Kind, Revision, SweepItem, Token, UploadState};
 use symdepot::domain::Scope;
-use symdepot::flows::prune::Report;
-use symdepot::ports::BlobStore;
+use symdepot::flows::prune::{Pruner, Report};
+use symdepot::ports::{BlobStore, RecordStore, Removed};
 use symdepot_tests::harness::{World, function_names, sample_crash};
 
+use crate::tables::{MeteredRecords, SlowBlobs, keep_requests, put_entry};
 use crate::{CHECKSUM, CRASH};
 
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -96,6 +99,7 @@ async fn a_dry_run_says_what_a_run_does_and_changes_nothing() {
         Report {
             dry_run: false,
             blobs: done.blobs,
+            read_units: done.read_units,
             said: Vec::new(),
             ..said
         },
@@ -119,11 +123,68 @@ async fn an_orphan_is_removed_when_no_build_can_be_about_to_publish_it() {
         .await
         .unwrap();
     world.pass(HOUR - Duration::from_secs(1)).await;
-    assert_eq!(world.prune().await.unwrap().orphans, 0);
+    assert_eq!(world.prune_dry().await.unwrap().orphans, 0);
     world.pass(Duration::from_secs(1)).await;
     let report = world.prune().await.unwrap();
     assert_eq!((report.orphans, report.bytes_freed), (1, 6));
     assert_eq!(world.caches.paths(), ["requests/1"]);
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn what_an_eventually_consistent_read_does_not_show_yet_is_no_orphan() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.pass(2 * HOUR).await;
+    let mut records = MeteredRecords::new(world.records.clone(), Duration::ZERO);
+    records.is_behind = true;
+    let records = Arc::new(records);
+    let pruner = Pruner {
+        records: records.clone(),
+        ..world.pruner()
+    };
+    let report = pruner.prune(&world.invocation(15 * MINUTE), false).await;
+    let report = report.unwrap();
+    assert_eq!((report.blobs, report.orphans), (2, 0));
+    assert_eq!((records.reads().strong, world.caches.paths().len()), (2, 2));
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn blobs_are_walked_once_a_day() {
+    let world = World::new();
+    let orphans = async |hours| {
+        world.pass(hours * HOUR).await;
+        world.prune().await.unwrap().orphans
+    };
+    assert_eq!(orphans(0).await, 0);
+    let path = "derived/symcache/v1/nobody/symcache/1";
+    world.caches.create(path, "orphan".into()).await.unwrap();
+    assert_eq!(orphans(23).await, 0);
+    assert_eq!(orphans(1).await, 1);
+    // Without an age that protects them, orphans are sought in each run.
+    let world = world.deployed_with(|settings| settings.orphan_min_age = Duration::ZERO);
+    world.caches.create(path, "orphan".into()).await.unwrap();
+    assert_eq!(world.prune().await.unwrap().orphans, 1);
+}
+
+/// L9.
+#[tokio::test(start_paused = true)]
+async fn plain_symcaches_and_parts_of_copies_are_left_alone_while_they_are_used() {
+    let world = World::with(|settings| settings.orphan_min_age = Duration::ZERO);
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    let plain = "plain/nobody/symcache/1.7";
+    let part = "copies/v1/nobody/copy-1/1/00000";
+    let derived = "derived/symcache/v1/nobody/symcache/1";
+    for path in [plain, part, derived] {
+        world.caches.create(path, "bytes".into()).await.unwrap();
+    }
+    assert_eq!(world.prune().await.unwrap().orphans, 1);
+    assert_eq!(world.caches.paths(), [part, plain]);
+    world.pass(Duration::from_secs(25 * 60 - 1)).await;
+    assert_eq!(world.prune().await.unwrap().orphans, 0);
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!(world.prune().await.unwrap().orphans, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,16 +221,211 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_between_the_record_and_its_blob_leaves_an_orphan_that_the_next_run_removes() {
     let world = after_eight_days().await;
-    world.faults.fail(
-        Operation::DeleteBlob,
-        world.faults.calls(Operation::DeleteBlob) + 1,
-        How::Before,
-    );
-    assert!(world.prune().await.is_err());
+    world
+        .faults
+        .fail_always(Operation::DeleteBlobs, How::Before);
+    let report = world.prune_despite_failures().await.unwrap();
+    assert_eq!((report.retired, report.bytes_freed), (3, 0));
     world.check();
-    assert_eq!(world.orphans().len(), 1);
+    assert_eq!(world.orphans().len(), 3);
+    world.faults.heal();
+    world.pass(DAY).await;
     let report = world.prune().await.unwrap();
-    assert_eq!((report.orphans, world.orphans().len()), (1, 0));
+    assert_eq!((report.orphans, world.orphans().len()), (3, 0));
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_removed_harms_no_other() {
+    let world = World::new();
+    keep_requests(&world, 10).await;
+    world.pass(HOUR).await;
+    let third = world.faults.calls(Operation::Remove) + 3;
+    world.faults.fail(Operation::Remove, third, How::Throttled);
+    let report = world.prune_despite_failures().await.unwrap();
+    assert_eq!((report.expired, report.failed), (9, 1));
+    assert!(report.complete && report.rollout.is_some(), "{report:?}");
+    assert_eq!(
+        report.errors,
+        ["Remove on purpose failed for now: too many requests"]
+    );
+    let failure = report.failure().unwrap();
+    assert_eq!(failure.name(), "Incomplete");
+    assert_eq!(
+        failure.to_string(),
+        "1 calls failed, the first with: Remove on purpose failed for now: too many requests"
+    );
+    // What the run knew is kept, and the next one does the rest.
+    let next = world.prune().await.unwrap();
+    assert_eq!((next.pass, next.expired), (2, 1));
+    assert_eq!(stored(&world), 0);
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_cannot_be_read_ends_its_segment_and_no_other() {
+    let world = World::new();
+    keep_requests(&world, 1500).await;
+    // The first page of one segment, the second page of another.
+    let calls = world.faults.calls(Operation::Page);
+    for nth in [calls + 3, calls + 12] {
+        world.faults.fail(Operation::Page, nth, How::Throttled);
+    }
+    let first = world.prune_despite_failures().await.unwrap();
+    assert_eq!((first.failed, first.complete), (2, false));
+    assert!(first.rollout.is_none());
+    let met = first.items["request"];
+    assert!((1000..1400).contains(&met), "{met}");
+    // The next run goes on where these two segments stopped.
+    let second = world.prune().await.unwrap();
+    assert_eq!((second.pass, second.complete), (1, true));
+    assert_eq!(met + second.items["request"], 1500);
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_blob_that_cannot_be_removed_harms_no_other() {
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    for number in 0..5 {
+        let path = format!("derived/symcache/v1/nobody/symcache/{number}");
+        world.caches.create(&path, "orphan".into()).await.unwrap();
+    }
+    world.pass(2 * HOUR).await;
+    let held = "derived/symcache/v1/nobody/symcache/2".to_owned();
+    let pruner = Pruner {
+        caches: Arc::new(SlowBlobs {
+            inner: world.caches.clone(),
+            latency: Duration::ZERO,
+            held: vec![held.clone()],
+        }),
+        ..world.pruner()
+    };
+    let report = pruner.prune(&world.invocation(15 * MINUTE), false).await;
+    let report = report.unwrap();
+    assert_eq!((report.orphans, report.failed), (4, 1));
+    assert_eq!(report.bytes_freed, 4 * 6);
+    assert!(report.errors[0].contains("is held"), "{report:?}");
+    assert_eq!(world.caches.paths(), [held]);
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_listing_of_blobs_that_fails_goes_on_in_the_next_run() {
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    let path = "plain/nobody/symcache/1.7";
+    world.caches.create(path, "plain".into()).await.unwrap();
+    world.pass(2 * HOUR).await;
+    let third = world.faults.calls(Operation::ListBlobs) + 3;
+    world
+        .faults
+        .fail(Operation::ListBlobs, third, How::Throttled);
+    let report = world.prune_despite_failures().await.unwrap();
+    assert_eq!((report.failed, report.complete), (1, false));
+    let lists = world.faults.calls(Operation::ListBlobs);
+    let report = world.prune().await.unwrap();
+    assert_eq!((report.orphans, report.complete), (1, true));
+    // The two folders before are not walked again.
+    assert_eq!(world.faults.calls(Operation::ListBlobs), lists + 1);
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_run_over_slow_stores_keeps_its_cursor_with_time_left() {
+    let world = World::new();
+    keep_requests(&world, 1500).await;
+    for number in 0..2500 {
+        let path = format!("derived/symcache/v1/{number}/symcache/1");
+        world.caches.create(&path, "orphan".into()).await.unwrap();
+    }
+    world.pass(2 * HOUR).await;
+    let (mut expired, mut orphans) = (0, 0);
+    for run in 1.. {
+        assert!(run < 30, "it never comes to its end");
+        let invocation = world.invocation(2 * MINUTE);
+        let records = MeteredRecords::new(world.records.clone(), Duration::from_millis(700));
+        let pruner = Pruner {
+            records: Arc::new(records),
+            caches: Arc::new(SlowBlobs {
+                inner: world.caches.clone(),
+                latency: Duration::from_secs(4),
+                held: Vec::new(),
+            }),
+            ..world.pruner()
+        };
+        let report = pruner.prune(&invocation, false).await.unwrap();
+        assert!(
+            invocation.time_left() >= Duration::from_secs(1),
+            "run {run} had {:?} left",
+            invocation.time_left()
+        );
+        assert_eq!(report.failed, 0, "{report:?}");
+        expired += report.expired;
+        orphans += report.orphans;
+        if report.complete && stored(&world) == 0 {
+            assert!(run > 2, "{run} runs");
+            break;
+        }
+    }
+    assert_eq!((expired, orphans), (1500, 2500));
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_does_not_keep_the_cursor_from_being_written() {
+    for operation in [
+        Operation::Page,
+        Operation::ListDifs,
+        Operation::ListBlobs,
+        Operation::StatDif,
+    ] {
+        let world = World::new();
+        world.upload("global/note.txt", "hostile/text.txt").await;
+        world.pass(2 * HOUR).await;
+        // Each of them takes 70 s, and the run has one minute.
+        world.faults.fail_always(operation, How::Slow);
+        let invocation = world.invocation(MINUTE);
+        let report = world.pruner().prune(&invocation, false).await.unwrap();
+        assert_eq!(report.pass, 1);
+        let left = invocation.time_left();
+        assert!(left > Duration::from_secs(5), "{operation:?}: {left:?}");
+        world.faults.heal();
+        let next = world.prune().await.unwrap();
+        let is_under_way = operation == Operation::Page;
+        assert_eq!(next.pass == 1, is_under_way, "{operation:?}");
+        assert!(next.complete, "{operation:?}");
+    }
+}
+
+/// The sort key of an entry may carry a schema some day, so that two builds never fight over one item.
+#[tokio::test(start_paused = true)]
+async fn an_entry_is_retired_at_the_key_at_which_it_was_met() {
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    let old = put_entry(&world, 1, |_| {}).await;
+    let used_at = world.now().plus(7 * DAY).as_secs();
+    let young = put_entry(&world, 1, |entry| {
+        entry["last_used_at"] = used_at.into();
+        entry["ready"]["blob"]["path"] = "derived/symcache/v1/1/symcache/young".into();
+    });
+    let elsewhere = ItemKey {
+        sort: "symcache@2".to_owned(),
+        ..old.clone()
+    };
+    let stored = world.records.peek(&old).unwrap();
+    world
+        .records
+        .replace(&elsewhere, None, &stored)
+        .await
+        .unwrap();
+    let removed = world.records.remove(&old, &stored.revision).await;
+    assert_eq!(removed.unwrap(), Removed::Done);
+    assert_eq!(young.await, old);
+    world.pass(8 * DAY).await;
+    assert_eq!(world.prune().await.unwrap().retired, 1);
+    assert!(world.records.peek(&elsewhere).is_none());
+    assert!(world.records.peek(&old).is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,15 +433,8 @@ async fn expired_requests_and_tombstones_are_removed() {
     let world = World::new();
     world.upload("global/note.txt", "hostile/text.txt").await;
     world.remove("global/note.txt").await;
-    let invocation = world.invocation(Duration::from_secs(29));
     // More than one page of them.
-    for id in 0..150 {
-        world
-            .symbolicator()
-            .keep_request(&invocation, &id.to_string(), &Scope::Global, b"{}")
-            .await
-            .unwrap();
-    }
+    keep_requests(&world, 150).await;
     assert_eq!(world.prune().await.unwrap().expired, 0);
     world.pass(HOUR).await;
     let report = world.prune().await.unwrap();

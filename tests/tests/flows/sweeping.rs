@@ -1,13 +1,23 @@
 //! The sweep: what it goes on with, what it has made anew, which lost events it makes up for, and what it tells.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use symdepot::cache::{Converter, Estimate, Item, Kind, Lane, Revision, Stored, UploadState};
-use symdepot::domain::{ObjectId, Scope};
-use symdepot::flows::prune::Report;
+use serde_json::json;
+use symdepot::adapters::faulty::{How, Operation};
+use symdepot::cache::{
+    Converter, Estimate, Item, ItemKey, Kind, Lane, ModuleKey, Revision, Stored, SweepItem,
+    UploadState,
+};
+use symdepot::domain::{CodeId, Location, ModuleId, ObjectId, Scope};
+use symdepot::flows::prune::{Pruner, Report};
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot_tests::harness::{World, fixture, sample_crash};
 
+use crate::tables::{
+    MeteredRecords, Reads, entry_at, keep_requests, module, put, put_dif, put_entry,
+};
 use crate::{CHECKSUM, CRASH};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -96,46 +106,42 @@ async fn an_ask_that_stands_is_not_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_stops_early_goes_on_in_the_next() {
     let world = World::new();
-    let invocation = world.invocation(Duration::from_secs(29));
     // So many that each segment has more than a page of them.
-    for id in 0..1500 {
-        world
-            .symbolicator()
-            .keep_request(&invocation, &id.to_string(), &Scope::Global, b"{}")
-            .await
-            .unwrap();
+    for number in 0..1500 {
+        let key = format!("global/{number}");
+        let upload = json!({
+            "type": "upload", "key": key, "etag": "1", "sequencer": "1", "size": 1,
+            "state": "applied", "at": world.now(),
+        });
+        let item = ItemKey::upload(&Location::new(key.as_str()));
+        put(&world, &item, upload).await;
     }
-    let mut met = 0;
     for run in 0..10 {
-        let report = world.prune_within(Duration::from_secs(4)).await.unwrap();
-        met += report.items["request"];
-        assert!(
-            !report.complete,
-            "the uploads and the blobs were not looked at"
-        );
+        // Of 40 s the walk over the records has 24, and a page takes 10.
+        let records = MeteredRecords::new(world.records.clone(), Duration::from_secs(10));
+        let pruner = Pruner {
+            records: Arc::new(records),
+            ..world.pruner()
+        };
+        let invocation = world.invocation(Duration::from_secs(40));
+        let report = pruner.prune(&invocation, false).await.unwrap();
         assert_eq!(report.pass, 1);
-        if report.rollout.is_some() {
+        if let Some(rollout) = report.rollout {
             assert!(run > 0);
-            assert_eq!(met, 1500);
+            assert_eq!(rollout.uploads, 1500, "each is counted once");
             let whole = world.prune().await.unwrap();
             assert_eq!((whole.pass, whole.complete), (2, true));
             return;
         }
+        assert!(!report.complete);
     }
-    panic!("the pass never came to its end: {met} items were met");
+    panic!("the pass never came to its end");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_walk_keeps_to_its_rate() {
     let world = World::with(|settings| settings.sweep_read_units = 1);
-    let invocation = world.invocation(Duration::from_secs(29));
-    for id in 0..1500 {
-        world
-            .symbolicator()
-            .keep_request(&invocation, &id.to_string(), &Scope::Global, b"{}")
-            .await
-            .unwrap();
-    }
+    keep_requests(&world, 1500).await;
     let began = world.now();
     let report = world.prune().await.unwrap();
     let took = world.now().since(began).as_secs();
@@ -318,4 +324,392 @@ async fn the_rollout_is_told_by_the_last_whole_pass() {
     assert_eq!((told.pass, told.age_seconds), (Some(1), Some(3600)));
     assert_eq!(told.kinds["symcache"].tally.current, 1);
     assert_eq!(told.estimate, Estimate::Complete);
+}
+
+/// Sweeps on records that count what is asked of them.
+async fn metered(world: &World) -> (Report, Reads) {
+    let records = Arc::new(MeteredRecords::new(world.records.clone(), Duration::ZERO));
+    let pruner = Pruner {
+        records: records.clone(),
+        ..world.pruner()
+    };
+    let invocation = world.invocation(Duration::from_secs(900));
+    let report = pruner.prune(&invocation, false).await.unwrap();
+    assert_eq!(report.failed, 0, "{report:?}");
+    (report, records.reads())
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn in_a_day_the_record_of_each_named_blob_is_read_once_and_never_strongly() {
+    const BLOBS: u32 = 1200;
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    for number in 0..BLOBS {
+        put_entry(&world, number, |_| {}).await;
+    }
+    world.pass(2 * HOUR).await;
+    let (mut blobs, mut eventual) = (0, 0);
+    for _ in 0..24 {
+        let (report, reads) = metered(&world).await;
+        assert_eq!((reads.strong, reads.queries, reads.writes), (0, 0, 0));
+        assert_eq!(report.orphans, 0);
+        blobs += report.blobs;
+        eventual += reads.eventual;
+        world.pass(HOUR).await;
+    }
+    // Half a read unit each.
+    assert_eq!((blobs, eventual), (u64::from(BLOBS), BLOBS as usize));
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn the_walk_over_the_blobs_keeps_to_the_rate_and_goes_on_in_the_next_hour() {
+    const BLOBS: u32 = 2000;
+    let world = World::with(|settings| settings.sweep_read_units = 1);
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    for number in 0..BLOBS {
+        let path = format!("derived/symcache/v1/{number}/symcache/1");
+        world.caches.overwrite(&path, "orphan");
+    }
+    world.pass(2 * HOUR).await;
+    let mut runs = 0;
+    while !world.caches.paths().is_empty() {
+        let began = world.now();
+        let report = world.prune().await.unwrap();
+        let took = world.now().since(began).as_secs();
+        // A page of a hundred orphans, which are read twice, goes beyond the rate.
+        assert!(report.read_units <= took + 150, "{report:?} in {took} s");
+        world.pass(HOUR).await;
+        runs += 1;
+    }
+    assert!((3..6).contains(&runs), "{runs} runs");
+}
+
+/// P20.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_cannot_be_looked_at_harms_no_other() {
+    let world = World::new();
+    for number in 0..3 {
+        let key = format!("global/{number}.txt");
+        world.upload(&key, "hostile/text.txt").await;
+        world.take_away(&key);
+    }
+    world.pass(HOUR).await;
+    let second = world.faults.calls(Operation::StatDif) + 2;
+    world
+        .faults
+        .fail(Operation::StatDif, second, How::Throttled);
+    let report = world.prune_despite_failures().await.unwrap();
+    assert_eq!((report.reconciled, report.failed), (2, 1));
+    assert!(report.complete && report.rollout.is_some());
+}
+
+/// P22.
+#[tokio::test(start_paused = true)]
+async fn twenty_thousand_entries_are_made_again_in_a_few_passes_by_a_lane_that_drains_everything() {
+    const ENTRIES: u32 = 20_000;
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    for number in 0..ENTRIES {
+        let is_behind = |entry: &mut serde_json::Value| {
+            entry["ready"]["converter"] = 0.into();
+            entry["last_used_at"] = (world.now().as_secs() - u64::from(number)).into();
+        };
+        put_entry(&world, number, is_behind).await;
+    }
+    let mut asked = Vec::new();
+    for pass in 1.. {
+        assert!(pass <= 6, "asked for {asked:?}");
+        let report = world.prune().await.unwrap();
+        let rollout = report.rollout.as_ref().unwrap();
+        for item in sweep_items(&world) {
+            assert!(item < 400 << 10, "{item} bytes");
+        }
+        if behind(&report) == 0 {
+            assert_eq!(rollout.estimate, Estimate::Complete);
+            break;
+        }
+        asked.push(report.asked);
+        if pass == 2 {
+            // The most recently used first.
+            let first = module(0).entry(Kind::SymCache);
+            assert_eq!(entry_at(&world, &first)["ask"]["lane"], "refresh");
+        }
+        if pass == 3 {
+            let Estimate::At { expected_at } = rollout.estimate else {
+                panic!("{rollout:?}")
+            };
+            let left = expected_at.since(world.now());
+            assert!((HOUR..3 * HOUR).contains(&left), "{left:?}");
+        }
+        make_again(&world, Duration::from_secs(200)).await;
+        world.pass(HOUR).await;
+    }
+    assert_eq!(asked.iter().sum::<u64>(), u64::from(ENTRIES));
+}
+
+/// Answers everything that waits in the lanes, as a lane does that is busy for so long.
+async fn make_again(world: &World, busy: Duration) {
+    let made_at = world.now().plus(busy).as_secs();
+    for sent in world.lanes.drain() {
+        for kind in &sent.message.kinds {
+            let key = sent.message.module.entry(*kind);
+            let stored = world.records.peek(&key).unwrap();
+            let mut entry = entry_at(world, &key);
+            entry["ready"]["converter"] = json!(Converter::CURRENT);
+            entry["ready"]["derived_at"] = made_at.into();
+            entry.as_object_mut().unwrap().remove("ask");
+            let next = Stored {
+                revision: Revision::from_random(1),
+                item: serde_json::from_value(entry).unwrap(),
+            };
+            let replaced = world.records.replace(&key, Some(&stored.revision), &next);
+            assert_eq!(replaced.await.unwrap(), Replaced::Done);
+        }
+    }
+}
+
+/// Returns the sizes of the sweep's own items, in bytes.
+fn sweep_items(world: &World) -> Vec<usize> {
+    let own = ItemKey::sweep(SweepItem::Cursor).partition;
+    let items = world.records.items().into_iter();
+    items
+        .filter(|(key, _)| key.partition == own)
+        .map(|(_, stored)| serde_json::to_vec(&stored.item).unwrap().len())
+        .collect()
+}
+
+/// P22.
+#[tokio::test(start_paused = true)]
+async fn a_shorter_list_of_entries_leaves_no_items_of_the_longer_one() {
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    for number in 0..2000 {
+        put_entry(&world, number, |entry| {
+            entry["ready"]["converter"] = 0.into()
+        })
+        .await;
+    }
+    world.prune().await.unwrap();
+    let lists = || {
+        let items = world.records.items().into_iter();
+        let sorts = items.map(|(key, _)| key.sort);
+        let mut lists: Vec<String> = sorts.filter(|sort| sort.starts_with("manifest")).collect();
+        lists.sort();
+        lists
+    };
+    assert_eq!(lists(), ["manifest", "manifest#01"]);
+    world.pass(8 * DAY).await;
+    assert_eq!(world.prune().await.unwrap().retired, 2000);
+    assert_eq!(lists(), ["manifest"]);
+}
+
+/// P22.
+#[tokio::test(start_paused = true)]
+async fn an_ask_that_cannot_be_written_harms_no_other_and_is_made_in_the_next_pass() {
+    let world = World::new();
+    world.invocation(Duration::from_secs(1)); // sets the time of the store
+    for number in 0..30 {
+        put_entry(&world, number, |entry| {
+            entry["ready"]["converter"] = 0.into()
+        })
+        .await;
+    }
+    world.prune().await.unwrap();
+    world.pass(HOUR).await;
+    let fifth = world.faults.calls(Operation::Load) + 10;
+    world.faults.fail(Operation::Load, fifth, How::Throttled);
+    let report = world.prune_despite_failures().await.unwrap();
+    assert_eq!((report.asked, report.failed), (29, 1), "{report:?}");
+    assert!(report.rollout.is_some());
+    // 29 messages in three calls.
+    assert_eq!(world.lanes.sent().len(), 29);
+    assert_eq!(world.lanes.calls().of("send"), 3);
+    make_again(&world, Duration::from_secs(10)).await;
+    world.pass(HOUR).await;
+    assert_eq!(world.prune().await.unwrap().asked, 1);
+}
+
+/// P14.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_stays_pending_is_asked_for_ever_more_rarely() {
+    let world = World::new();
+    let key = ItemKey::upload(&Location::new("global/bad.zip"));
+    let upload = |reconciled: u32| {
+        json!({
+            "type": "upload", "key": "global/bad.zip", "etag": "1", "sequencer": "1", "size": 1,
+            "state": "pending", "at": world.now(), "reconciled": reconciled,
+        })
+    };
+    put(&world, &key, upload(0)).await;
+    let mut asked_at = Vec::new();
+    for hour in 1..=120 {
+        world.pass(HOUR).await;
+        if world.prune().await.unwrap().reconciled > 0 {
+            asked_at.push(hour);
+            // It is looked at, in vain.
+            let stored = world.records.peek(&key).unwrap();
+            let next = Stored {
+                revision: Revision::from_random(hour),
+                item: serde_json::from_value(upload(u32::try_from(asked_at.len()).unwrap()))
+                    .unwrap(),
+            };
+            let replaced = world.records.replace(&key, Some(&stored.revision), &next);
+            assert_eq!(replaced.await.unwrap(), Replaced::Done);
+        }
+    }
+    assert_eq!(asked_at, [1, 3, 7, 15, 31, 55, 79, 103]);
+}
+
+/// L6.
+#[tokio::test(start_paused = true)]
+async fn uploads_that_name_five_thousand_versions_do_not_stop_the_sweep() {
+    let world = World::new();
+    for major in 3..5003 {
+        let module = module(u32::from(major));
+        let entry = json!({
+            "type": "entry", "kind": format!("mssymcache{major}"), "last_used_at": world.now(),
+            "module": module,
+        });
+        put(&world, &module.entry(Kind::MsSymCache(major)), entry).await;
+    }
+    let report = world.prune().await.unwrap();
+    assert!(report.complete);
+    let largest = sweep_items(&world).into_iter().max().unwrap();
+    assert!(largest < 4 << 10, "{largest} bytes");
+}
+
+fn is_there(world: &World, key: &ItemKey) -> bool {
+    world.records.peek(key).is_some()
+}
+
+fn generation(world: &World) -> Option<Item> {
+    let key = ItemKey::generation(&Scope::Global);
+    world.records.peek(&key).map(|stored| stored.item)
+}
+
+/// Writes an alias that leads from a code id to a module; returns its key.
+async fn put_alias(world: &World, number: u32, target: &ModuleKey) -> ItemKey {
+    let id = ModuleId::of(None, Some(&CodeId::new(format!("{number:08x}")))).unwrap();
+    let key = ModuleKey::uploads(Scope::Global, &id).alias();
+    put(world, &key, json!({"type": "alias", "target": target})).await;
+    key
+}
+
+/// Readers conclude from the absence of a presence that no upload serves a module.
+#[tokio::test(start_paused = true)]
+async fn a_table_without_presences_gets_them_and_their_scope_a_new_generation_after_them() {
+    const MODULES: u32 = 300;
+    let world = World::new();
+    let tenant = ModuleKey {
+        scope: "acme".parse().unwrap(),
+        ..module(1)
+    };
+    for number in 0..MODULES {
+        for file in ["a", "b", "c"] {
+            let location = format!("global/{number}/{file}");
+            put_dif(&world, &module(number), &location).await;
+        }
+    }
+    put_dif(&world, &tenant, "acme/1/a").await;
+    let said = world.prune_dry().await.unwrap();
+    assert_eq!(said.presences_noted, u64::from(MODULES) + 1);
+    assert_eq!(generation(&world), None);
+    let (report, reads) = metered(&world).await;
+    assert_eq!(report.presences_noted, u64::from(MODULES) + 1);
+    for number in 0..MODULES {
+        assert!(is_there(&world, &module(number).presence()));
+    }
+    assert!(is_there(&world, &tenant.presence()));
+    // A write a module, and one a scope.
+    assert_eq!(reads.writes, MODULES as usize + 1 + 2);
+    assert!(is_there(&world, &ItemKey::generation(&tenant.scope)));
+    let written = generation(&world);
+    assert!(written.is_some());
+    // Nothing is left to do: a read where a page ends within a partition, and no other.
+    let (report, reads) = metered(&world).await;
+    assert_eq!(report.presences_noted, 0);
+    assert!(reads.eventual <= 20, "{reads:?}");
+    assert_eq!((reads.strong, reads.queries, reads.writes), (0, 0, 0));
+    assert_eq!(generation(&world), written);
+}
+
+/// A generation that cannot be written is written by the next run.
+#[tokio::test(start_paused = true)]
+async fn a_generation_that_could_not_be_written_is_written_by_the_next_run() {
+    let world = World::new();
+    put_dif(&world, &module(1), "global/1/a").await;
+    // The first write is the presence.
+    let second = world.faults.calls(Operation::Replace) + 2;
+    world
+        .faults
+        .fail(Operation::Replace, second, How::Throttled);
+    let report = world.prune_despite_failures().await.unwrap();
+    assert_eq!((report.presences_noted, report.failed), (1, 1));
+    assert_eq!(generation(&world), None);
+    assert_eq!(world.prune().await.unwrap().presences_noted, 0);
+    assert!(generation(&world).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_presence_of_a_module_without_files_goes() {
+    let world = uploaded().await;
+    let (kept, gone) = (world.module("global", CRASH).presence(), module(1));
+    assert!(is_there(&world, &kept));
+    let presence = json!({"type": "presence", "module": gone, "change": "1"});
+    put(&world, &gone.presence(), presence).await;
+    assert_eq!(world.prune_dry().await.unwrap().presences_forgotten, 1);
+    assert!(is_there(&world, &gone.presence()));
+    assert_eq!(world.prune().await.unwrap().presences_forgotten, 1);
+    assert!(is_there(&world, &kept) && !is_there(&world, &gone.presence()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alias_goes_whose_target_has_no_files_and_no_other() {
+    let world = World::new();
+    let (kept, gone) = (module(1), module(2));
+    // As an older build left it: its target has a file, and no presence says so.
+    put_dif(&world, &kept, "global/1/a").await;
+    let mut aliases = BTreeMap::new();
+    for number in 0..40 {
+        let target = if number % 2 == 0 { &kept } else { &gone };
+        aliases.insert(number, put_alias(&world, number, target).await);
+    }
+    assert_eq!(world.prune_dry().await.unwrap().aliases_removed, 20);
+    let mut removed = 0;
+    for _ in 0..24 {
+        let (report, reads) = metered(&world).await;
+        removed += report.aliases_removed;
+        // A few of them have their turn in a pass.
+        assert!(reads.eventual <= 10, "{reads:?}");
+        world.pass(HOUR).await;
+    }
+    assert_eq!(removed, 20);
+    for (number, alias) in &aliases {
+        assert_eq!(is_there(&world, alias), number % 2 == 0, "{number}");
+    }
+}
+
+/// A builder that finds the alias as it would write it does not write it again.
+#[tokio::test(start_paused = true)]
+async fn an_alias_whose_target_gets_a_file_at_the_same_moment_stays() {
+    let world = World::new();
+    let target = module(1);
+    let alias = put_alias(&world, 1, &target).await;
+    let (inner, file) = (world.clone(), target.clone());
+    let next = world.faults.calls(Operation::Remove) + 1;
+    world
+        .faults
+        .interrupt(Operation::Remove, next, move || async move {
+            put_dif(&inner, &file, "global/1/a").await;
+            let presence = json!({"type": "presence", "module": file, "change": "1"});
+            put(&inner, &file.presence(), presence).await;
+        });
+    for _ in 0..24 {
+        assert_eq!(world.prune().await.unwrap().aliases_removed, 0);
+        world.pass(HOUR).await;
+    }
+    assert!(is_there(&world, &alias));
+    assert!(world.faults.calls(Operation::Remove) >= next);
 }

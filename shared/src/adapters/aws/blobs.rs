@@ -10,16 +10,20 @@ use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart, EncodingType};
+use aws_sdk_s3::types::{
+    CompletedMultipartUpload, CompletedPart, Delete, EncodingType, ObjectIdentifier,
+};
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryStreamExt};
 use percent_encoding::percent_decode_str;
 
-use super::error::{status, store_error};
+use super::error::{refused_error, status, store_error};
 use super::get_object::{Got, get_object, unquoted};
 use crate::adapters::backoff::pause;
 use crate::domain::Timestamp;
-use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, StoreError, StoreErrorKind};
+use crate::ports::{
+    BlobPage, BlobStore, BlobSummary, Created, NotDeleted, StoreError, StoreErrorKind,
+};
 
 /// A larger blob is sent in parts, so that a failure costs a part and not the whole.
 const WHOLE_MAX_BYTES: usize = 64 << 20;
@@ -282,6 +286,48 @@ impl BlobStore for S3Blobs {
             Err(error) if error.code() == Some("NoSuchKey") => Ok(()),
             Err(error) => Err(store_error(self.context("DeleteObject", path), &error)),
         }
+    }
+
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+        let Some(first) = paths.first() else {
+            return Ok(Vec::new());
+        };
+        let context = || {
+            let count = paths.len();
+            self.context("DeleteObjects", &format!("{count} blobs from {first} on"))
+        };
+        let bug = |error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error);
+        let identifiers = paths
+            .iter()
+            .map(|path| ObjectIdentifier::builder().key(path).build());
+        let identifiers: Result<Vec<_>, _> = identifiers.collect();
+        let delete = Delete::builder()
+            .set_objects(Some(identifiers.map_err(bug)?))
+            // The answer names only the blobs that were not removed.
+            .quiet(true)
+            .build()
+            .map_err(bug)?;
+        let answer = self
+            .client
+            .delete_objects()
+            .bucket(&self.bucket)
+            .delete(delete)
+            .send()
+            .await
+            .map_err(|error| store_error(context(), &error))?;
+        let refused = answer.errors.unwrap_or_default().into_iter();
+        let refused = refused.filter(|refused| refused.code() != Some("NoSuchKey"));
+        Ok(refused
+            .map(|refused| {
+                let path = refused.key.unwrap_or_default();
+                let context = self.context("DeleteObjects", &path);
+                let (code, message) = (refused.code.as_deref(), refused.message.as_deref());
+                NotDeleted {
+                    error: refused_error(context, code, message),
+                    path,
+                }
+            })
+            .collect())
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {

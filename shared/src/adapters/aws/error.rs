@@ -15,6 +15,18 @@ where
     StoreError::new(kind(error), context).caused_by(describe(error))
 }
 
+/// Turns the refusal of one item of a batch, whose answer has no status of its own, into an error of the ports.
+pub(super) fn refused_error(
+    context: impl Into<String>,
+    code: Option<&str>,
+    message: Option<&str>,
+) -> StoreError {
+    let message = message.unwrap_or("no message");
+    let cause = format!("{}: {message}", code.unwrap_or("no code"));
+    // `200` says nothing of the item: its code alone decides.
+    StoreError::new(kind_of_answer(code, 200), context).caused_by(cause)
+}
+
 /// Returns the HTTP status of the answer, if there was one.
 pub(super) fn status<E>(error: &SdkError<E>) -> Option<u16> {
     error

@@ -12,7 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::Calls;
 use crate::domain::Timestamp;
-use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, StoreError};
+use crate::ports::{
+    BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted, StoreError, StoreErrorKind,
+};
 
 /// The most blobs of one listing.
 const PAGE_BLOBS: usize = 1000;
@@ -123,6 +125,21 @@ impl BlobStore for MemoryBlobs {
     async fn delete(&self, path: &str) -> Result<(), StoreError> {
         self.call("delete").blobs.remove(path);
         Ok(())
+    }
+
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut state = self.call("delete_many");
+        if paths.len() > MAX_DELETES {
+            let context = format!("removing {} blobs in one call", paths.len());
+            return Err(StoreError::new(StoreErrorKind::Bug, context));
+        }
+        for path in paths {
+            state.blobs.remove(path);
+        }
+        Ok(Vec::new())
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {

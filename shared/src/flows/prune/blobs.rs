@@ -1,99 +1,180 @@
 //! The walk over all blobs: removes those that no record names.
+//!
+//! Nearly every blob is named, so the records are read eventually consistent first, a batch at a time: a blob that its
+//! record names needs no second look. The others are looked at once more, strongly consistent, before they are removed.
+
+use std::time::Duration;
 
 use super::progress::Progress;
-use super::{RESERVE, Run};
+use super::{Doomed, Run};
 use crate::cache::{Change, Entry, Item, ItemKey};
-use crate::flows::{Error, Updated};
+use crate::domain::Timestamp;
+use crate::flows::Updated;
 use crate::ports::{BlobSummary, Consistency, StoreError};
 
 /// Where parts of copies, derived caches and plain SymCaches lie, in the order in which they are walked.
 const PREFIXES: [&str; 3] = ["copies/", "derived/", "plain/"];
 
+/// Where derived caches lie: a lease names a derived cache before it is created.
+const DERIVED: &str = "derived/";
+
+/// Blobs that no record names while they are used, or being made, are left alone for this long: a client is led to a plain
+/// SymCache for 10 minutes, by URLs that work for 15; the parts of a copy are made within 15.
+pub const UNNAMED_MIN_AGE: Duration = Duration::from_secs(25 * 60);
+
+/// A walk begins this long after the last one began: once a day, however late in its hour a run begins.
+const WALK_INTERVAL: Duration = Duration::from_secs(23 * 3600 + 1800);
+
+/// Blobs whose records are read together: as many as one `BatchGetItem` reads.
+const BLOBS_AT_ONCE: usize = 100;
+
 impl Run<'_> {
-    /// Walks the blobs from where the last run stopped; tells whether it came to their end.
-    pub(super) async fn sweep_blobs(&self, progress: &mut Progress) -> Result<bool, Error> {
-        let after = &mut progress.cursor.blobs_after;
-        let is_under = |prefix: &&str| {
+    /// Walks the blobs, once a day, from where the last run stopped; tells whether nothing is left to do.
+    pub(super) async fn sweep_blobs(&self, progress: &mut Progress) -> bool {
+        let cursor = &mut progress.cursor;
+        let now = self.invocation.now();
+        if cursor.blobs_after.is_none() {
+            // Where no blob is too young, an orphan is not left for a day either.
+            let is_daily = !self.pruner.settings.orphan_min_age.is_zero();
+            if is_daily && now.since(cursor.blobs_began_at) < WALK_INTERVAL {
+                return true;
+            }
+            cursor.blobs_began_at = now;
+        }
+        let walk = self.walk_blobs(&mut cursor.blobs_after);
+        self.in_time(walk).await.unwrap_or_default()
+    }
+
+    async fn walk_blobs(&self, after: &mut Option<String>) -> bool {
+        let is_in = |prefix: &str, after: &Option<String>| {
             let after = after.as_deref();
-            after.is_some_and(|after| after.starts_with(*prefix))
+            after.is_some_and(|after| after.starts_with(prefix))
         };
-        let begin = PREFIXES.iter().position(is_under).unwrap_or_default();
-        for prefix in &PREFIXES[begin..] {
-            if !self.sweep_prefix(prefix, after).await? {
-                return Ok(false);
+        let begin = PREFIXES.iter().position(|prefix| is_in(prefix, after));
+        for prefix in &PREFIXES[begin.unwrap_or_default()..] {
+            if !is_in(prefix, after) {
+                *after = Some((*prefix).to_owned());
+            }
+            if !self.sweep_prefix(prefix, after).await {
+                return false;
             }
         }
-        Ok(true)
+        *after = None;
+        true
     }
 
-    async fn sweep_prefix(&self, prefix: &str, after: &mut Option<String>) -> Result<bool, Error> {
+    async fn sweep_prefix(&self, prefix: &str, after: &mut Option<String>) -> bool {
+        let min_age = match self.pruner.settings.orphan_min_age {
+            min_age if prefix == DERIVED => min_age,
+            min_age => min_age.max(UNNAMED_MIN_AGE),
+        };
         loop {
-            if self.invocation.time_left() < RESERVE {
-                return Ok(false);
+            if self.is_time_up(0.0) {
+                return false;
             }
-            let page = self.pruner.caches.list(prefix, after.as_deref()).await?;
-            self.report().blobs += page.blobs.len() as u64;
-            let min_age = self.pruner.settings.orphan_min_age;
-            let now = self.invocation.now();
-            let old: Vec<&BlobSummary> = page
-                .blobs
-                .iter()
-                .filter(|blob| now.since(blob.modified_at) >= min_age)
-                .collect();
-            self.remove_orphans(&old).await?;
-            match page.blobs.last() {
-                Some(last) if page.more => *after = Some(last.path.clone()),
-                _ => {
-                    *after = None;
-                    return Ok(true);
+            let page = match self.pruner.caches.list(prefix, after.as_deref()).await {
+                Ok(page) => page,
+                Err(error) => {
+                    self.fail(&error);
+                    return false;
                 }
+            };
+            for blobs in page.blobs.chunks(BLOBS_AT_ONCE) {
+                if !self.may_read(0.0).await {
+                    return false;
+                }
+                match self.remove_orphans(blobs, min_age).await {
+                    Ok(true) => *after = blobs.last().map(|last| last.path.clone()),
+                    Ok(false) => return false,
+                    Err(error) => {
+                        self.fail(&error);
+                        return false;
+                    }
+                }
+                self.report().blobs += blobs.len() as u64;
+            }
+            if !page.more {
+                return true;
             }
         }
     }
 
-    /// Removes those of these blobs that no record names. The records are read strongly, after the listing: what a
-    /// build is writing now is younger than any blob here, or named by its lease.
-    async fn remove_orphans(&self, blobs: &[&BlobSummary]) -> Result<(), StoreError> {
-        let keyed: Vec<(&BlobSummary, ItemKey)> = blobs
+    /// Removes those of these blobs that are old enough and that no record names; tells whether it looked at all of them.
+    ///
+    /// The records of what is removed are read strongly, after the listing: what a build is writing now is younger than
+    /// any blob here, or named by its lease.
+    async fn remove_orphans(
+        &self,
+        blobs: &[BlobSummary],
+        min_age: Duration,
+    ) -> Result<bool, StoreError> {
+        let now = self.invocation.now();
+        let old = blobs
             .iter()
-            .filter_map(|blob| Some((*blob, ItemKey::of_blob(&blob.path)?)))
-            .collect();
-        let keys: Vec<ItemKey> = keyed.iter().map(|(_, key)| key.clone()).collect();
-        let records = &self.pruner.records;
-        let stored = records.load(&keys, Consistency::Strong).await?;
-        for ((blob, _), stored) in keyed.iter().zip(&stored) {
+            .filter(|blob| now.since(blob.modified_at) >= min_age);
+        let (old, keys): (Vec<&BlobSummary>, Vec<ItemKey>) = old
+            .filter_map(|blob| Some((blob, ItemKey::of_blob(&blob.path)?)))
+            .unzip();
+        let seen = self.load(&keys, Consistency::Eventual).await?;
+        let suspects = old.into_iter().zip(keys).zip(&seen);
+        let suspects = suspects.filter(|((blob, _), stored)| {
             let item = stored.as_ref().map(|stored| &stored.item);
-            if self.is_named(item, &blob.path).await? {
-                continue;
+            !item.is_some_and(|item| names(item, &blob.path, now))
+        });
+        let (suspects, keys): (Vec<&BlobSummary>, Vec<ItemKey>) =
+            suspects.map(|(suspect, _)| suspect).unzip();
+        let stored = self.load(&keys, Consistency::Strong).await?;
+        let (mut doomed, mut is_all) = (Vec::new(), true);
+        for ((blob, key), stored) in suspects.into_iter().zip(&keys).zip(stored) {
+            // A dead lease takes calls of its own.
+            is_all = !self.is_time_up(0.0);
+            if !is_all {
+                break;
             }
-            {
-                let mut report = self.report();
-                report.orphans += 1;
-                report.bytes_freed += blob.bytes;
-                report.say("remove", blob.path.as_str(), "no record names it");
-            }
-            if !self.is_dry() {
-                self.pruner.caches.delete(&blob.path).await?;
+            let item = stored.map(|stored| stored.item);
+            match self.is_named(key, item.as_ref(), &blob.path).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let path = blob.path.clone();
+                    self.report()
+                        .say("remove", path.as_str(), "no record names it");
+                    doomed.push(Doomed {
+                        path,
+                        bytes: blob.bytes,
+                    });
+                }
+                Err(error) => self.fail(&error),
             }
         }
-        Ok(())
+        let deleted = self.delete(doomed).await;
+        let mut report = self.report();
+        report.orphans += deleted.len() as u64;
+        report.bytes_freed += deleted.iter().map(|blob| blob.bytes).sum::<u64>();
+        Ok(is_all)
     }
 
     /// Tells whether a record names a blob. A dead lease that does is cleared first, by compare-and-swap: its holder may
     /// freeze just before it publishes, and finds then that the lease is gone.
-    async fn is_named(&self, item: Option<&Item>, path: &str) -> Result<bool, StoreError> {
-        let entry = match item {
-            None => return Ok(false),
-            Some(Item::Entry(entry)) => entry,
-            Some(Item::Copy(copy)) => return Ok(copy.names(path)),
-            Some(item) => return Ok(is_of_a_newer_build(item)),
+    async fn is_named(
+        &self,
+        key: &ItemKey,
+        item: Option<&Item>,
+        path: &str,
+    ) -> Result<bool, StoreError> {
+        let Some(item) = item else {
+            return Ok(false);
         };
-        let is_dead = entry.live_lease(self.invocation.now()).is_none();
-        if is_ready(entry, path) || !is_leased(entry, path) {
-            return Ok(is_ready(entry, path));
+        let entry = match item {
+            item if names(item, path, self.invocation.now()) => return Ok(true),
+            Item::Entry(entry) if is_leased(entry, path) => entry,
+            _ => return Ok(false),
+        };
+        // The lease is dead. An entry at a key of another schema is for the builds to clear that use this key.
+        if *key != entry.module().entry(entry.kind()) {
+            return Ok(true);
         }
-        if !is_dead || self.is_dry() {
-            return Ok(!is_dead);
+        if self.is_dry() {
+            return Ok(false);
         }
         let cleared = self
             .update()
@@ -108,6 +189,20 @@ impl Run<'_> {
     }
 }
 
+/// Tells whether an item names a blob: as a state of an entry, by a live lease, as a part of a copy, or in a way that only
+/// a newer build can read.
+fn names(item: &Item, path: &str, now: Timestamp) -> bool {
+    match item {
+        Item::Entry(entry) => {
+            let is_live = entry.live_lease(now).is_some();
+            is_ready(entry, path) || (is_live && is_leased(entry, path))
+        }
+        Item::Copy(copy) => copy.names(path),
+        Item::Newer { .. } => true,
+        _ => false,
+    }
+}
+
 /// Tells whether a blob is a state of an entry.
 fn is_ready(entry: &Entry, path: &str) -> bool {
     let mut states = entry.ready().into_iter().chain(entry.older());
@@ -119,11 +214,6 @@ fn is_leased(entry: &Entry, path: &str) -> bool {
     entry
         .lease()
         .is_some_and(|lease| path.ends_with(lease.token.as_str()))
-}
-
-/// A newer build may name a blob in a way that this one cannot read.
-fn is_of_a_newer_build(item: &Item) -> bool {
-    matches!(item, Item::Newer { .. })
 }
 
 #[cfg(test)]
@@ -147,9 +237,13 @@ mod tests {
         let Ok(Applied::Changed(leased)) = apply(&new, &take, now, &Policy::default()) else {
             panic!("not leased")
         };
-        assert!(!is_leased(&new, &path));
-        assert!(is_leased(&leased, &path));
-        assert!(!is_leased(&leased, "derived/symcache/v1/a/symcache/other"));
-        assert!(is_of_a_newer_build(&Item::Newer { schema: 99 }));
+        let names = |item: Item, path: &str, at| names(&item, path, Timestamp::from_secs(at));
+        assert!(!names(Item::Entry(new), &path, 1000));
+        let leased = Item::Entry(leased);
+        assert!(names(leased.clone(), &path, 1000));
+        let other = "derived/symcache/v1/a/symcache/other";
+        assert!(!names(leased.clone(), other, 1000));
+        assert!(!names(leased, &path, 2000), "the lease is over");
+        assert!(names(Item::Newer { schema: 99 }, &path, 1000));
     }
 }

@@ -1,13 +1,15 @@
 //! What the sweep keeps from one run to the next: where it is, what it found behind, what it asked for.
 
-use super::Run;
+use futures::stream::{self, StreamExt};
+
+use super::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
     Converter, Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored, SweepCursor,
-    SweepItem,
+    SweepItem, SweepLists,
 };
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
-use crate::ports::{Consistency, Replaced};
+use crate::ports::{Consistency, Replaced, StoreError};
 
 /// Parts of the table that are walked side by side.
 const SEGMENTS: usize = 8;
@@ -21,10 +23,11 @@ pub(super) struct Progress {
     pub(super) cursor: SweepCursor,
     /// What this pass found behind so far.
     pub(super) gathering: Manifest,
-    /// What the last whole pass found behind.
-    pub(super) manifest: Manifest,
-    /// What was asked for when this pass began; before, what the last one asked for.
-    pub(super) asked: Manifest,
+    /// What the last whole pass found behind, where a pass begins or has come to its end in this run.
+    pub(super) manifest: Option<Manifest>,
+    /// What was asked for when this pass began; before, what the last one asked for. Where no pass begins in this run, it
+    /// stays as it is stored.
+    pub(super) asked: Option<Manifest>,
     /// What the last whole pass counted.
     pub(super) rollout: Option<Rollout>,
 }
@@ -42,18 +45,10 @@ impl Progress {
 }
 
 impl Run<'_> {
-    /// Reads where the sweep is. A dry run begins anew, with what the last whole pass left.
+    /// Reads where the sweep is. A dry run begins from the start, with what the last whole pass left.
     pub(super) async fn progress(&self) -> Result<Progress, Error> {
-        let keys = [
-            SweepItem::Cursor,
-            SweepItem::Gathering,
-            SweepItem::Manifest,
-            SweepItem::Asked,
-            SweepItem::Rollout,
-        ]
-        .map(ItemKey::sweep);
-        let records = &self.pruner.records;
-        let mut loaded = records.load(&keys, Consistency::Strong).await?.into_iter();
+        let keys = [SweepItem::Cursor, SweepItem::Rollout].map(ItemKey::sweep);
+        let mut loaded = self.load(&keys, Consistency::Strong).await?.into_iter();
         let mut next = || loaded.next().flatten();
         let stored = next();
         let revision = stored.as_ref().map(|stored| stored.revision.clone());
@@ -61,21 +56,17 @@ impl Run<'_> {
             Some(Item::Sweep(cursor)) => cursor,
             _ => SweepCursor::default(),
         };
-        let mut manifest = || match next().map(|stored| stored.item) {
-            Some(Item::Manifest(manifest)) => manifest,
-            _ => Manifest::default(),
-        };
-        let (gathering, manifest, asked) = (manifest(), manifest(), manifest());
         let rollout = match next().map(|stored| stored.item) {
             Some(Item::Rollout(rollout)) => Some(rollout),
             _ => None,
         };
+        let lists = cursor.lists;
         let mut progress = Progress {
             revision,
             cursor,
-            gathering,
-            manifest,
-            asked,
+            gathering: Manifest::default(),
+            manifest: None,
+            asked: None,
             rollout,
         };
         if self.is_dry() {
@@ -84,12 +75,36 @@ impl Run<'_> {
                 ..SweepCursor::default()
             };
         }
+        if progress.begins_pass() {
+            progress.manifest = Some(self.list(SweepItem::Manifest, lists.manifest).await?);
+            progress.asked = Some(self.list(SweepItem::Asked, lists.asked).await?);
+        } else {
+            progress.gathering = self.list(SweepItem::Gathering, lists.gathering).await?;
+        }
         Ok(progress)
     }
 
+    /// Reads a list that is spread over so many items.
+    async fn list(
+        &self,
+        item: impl Fn(usize) -> SweepItem,
+        items: usize,
+    ) -> Result<Manifest, StoreError> {
+        let keys: Vec<ItemKey> = (0..items.max(1))
+            .map(|number| ItemKey::sweep(item(number)))
+            .collect();
+        let loaded = self.load(&keys, Consistency::Strong).await?;
+        let items = loaded.into_iter().filter_map(|stored| match stored?.item {
+            Item::Manifest(manifest) => Some(manifest),
+            _ => None,
+        });
+        Ok(Manifest::from_items(items))
+    }
+
     /// Begins a pass: asks for what is behind, and sets the byte budget's cut.
-    pub(super) async fn begin_pass(&self, progress: &mut Progress) -> Result<(), Error> {
-        let drained = self.refresh(progress).await?;
+    pub(super) async fn begin_pass(&self, progress: &mut Progress) {
+        let drained = self.in_time(self.refresh(progress)).await;
+        let drained = drained.unwrap_or_default();
         let settings = &self.pruner.settings;
         let last = progress.rollout.as_ref();
         let cut = last.and_then(|last| last.tally.ages.cut(settings.derived_budget_bytes, last.at));
@@ -104,11 +119,9 @@ impl Run<'_> {
             copies_cut,
             drained,
             tally: Default::default(),
-            uploads_after: progress.cursor.uploads_after.take(),
-            blobs_after: progress.cursor.blobs_after.take(),
+            ..std::mem::take(&mut progress.cursor)
         };
         self.report().pass = progress.cursor.pass;
-        Ok(())
     }
 
     /// Ends a pass if all records were walked: what it counted and found behind is what the next one begins with.
@@ -129,25 +142,41 @@ impl Run<'_> {
         cursor.segments.clear();
         self.report().rollout = Some(RolloutReport::of(&rollout, now));
         progress.rollout = Some(rollout);
-        progress.manifest = std::mem::take(&mut progress.gathering);
-        progress.manifest.at = now;
-        progress.manifest.trim();
+        progress.manifest = Some(Manifest {
+            at: now,
+            ..std::mem::take(&mut progress.gathering)
+        });
         true
     }
 
     /// Writes where the sweep is; the cursor last, and only if no other run did meanwhile.
-    pub(super) async fn keep(&self, mut progress: Progress) -> Result<(), Error> {
-        progress.gathering.trim();
-        let manifests = [
-            (SweepItem::Gathering, progress.gathering),
-            (SweepItem::Manifest, progress.manifest),
-            (SweepItem::Asked, progress.asked),
+    pub(super) async fn keep(&self, mut progress: Progress) {
+        let SweepLists {
+            gathering,
+            manifest,
+            asked,
+        } = &mut progress.cursor.lists;
+        let lists = [
+            (
+                SweepItem::Gathering as fn(_) -> _,
+                gathering,
+                Some(progress.gathering),
+            ),
+            (SweepItem::Manifest, manifest, progress.manifest),
+            (SweepItem::Asked, asked, progress.asked),
         ];
-        for (key, manifest) in manifests {
-            self.put(key, Item::Manifest(manifest)).await?;
+        for (item, items, list) in lists {
+            if let Some(list) = list {
+                *items = self.keep_list(item, list, *items).await;
+            }
         }
         if let Some(rollout) = progress.rollout {
-            self.put(SweepItem::Rollout, Item::Rollout(rollout)).await?;
+            let key = ItemKey::sweep(SweepItem::Rollout);
+            let update = self.update();
+            let written = update.put(&key, Item::Rollout(rollout), |_| false);
+            if let Err(error) = written.await {
+                self.fail(&error);
+            }
         }
         let cursor = Stored {
             revision: self.invocation.revision(),
@@ -155,19 +184,56 @@ impl Run<'_> {
         };
         let key = ItemKey::sweep(SweepItem::Cursor);
         let expected = progress.revision.as_ref();
-        match self.pruner.records.replace(&key, expected, &cursor).await? {
-            Replaced::Done => Ok(()),
+        match self.pruner.records.replace(&key, expected, &cursor).await {
+            Ok(Replaced::Done) => {}
             // It did the same work; nothing is lost but the time.
-            Replaced::Lost(_) => {
-                tracing::warn!("another sweep ran at the same time");
-                Ok(())
-            }
+            Ok(Replaced::Lost(_)) => tracing::warn!("another sweep ran at the same time"),
+            Err(error) => self.fail(&error),
         }
     }
 
-    async fn put(&self, key: SweepItem, item: Item) -> Result<(), Error> {
-        let key = ItemKey::sweep(key);
-        self.update().put(&key, item, |_| false).await?;
-        Ok(())
+    /// Writes a list, which took so many items before; returns how many it takes now. One item is there in any case: builds
+    /// that know of no other must not go by what they wrote long ago.
+    async fn keep_list(
+        &self,
+        item: impl Fn(usize) -> SweepItem,
+        list: Manifest,
+        before: usize,
+    ) -> usize {
+        let empty = Manifest {
+            at: list.at,
+            entries: Vec::new(),
+        };
+        let mut items = list.into_items();
+        if items.is_empty() {
+            items.push(empty);
+        }
+        let now = items.len();
+        let writes = items.into_iter().map(Some).chain(
+            // What is left over of a longer list.
+            (now..before).map(|_| None),
+        );
+        let writes = writes.enumerate().map(|(number, manifest)| {
+            let key = ItemKey::sweep(item(number));
+            async move {
+                let update = self.update();
+                let written = match manifest {
+                    Some(manifest) => {
+                        let put = update.put(&key, Item::Manifest(manifest), |_| false);
+                        put.await.map(drop)
+                    }
+                    None => update.remove(&key, |_| true).await,
+                };
+                if let Err(error) = written {
+                    self.fail(&error);
+                }
+            }
+        });
+        let writes: Vec<_> = writes.collect();
+        stream::iter(writes)
+            .buffer_unordered(CALLS_IN_PARALLEL)
+            .for_each(|()| std::future::ready(()))
+            .await;
+        now
     }
 }

@@ -1,131 +1,179 @@
 //! The walk over all records: retires, clears, drops and counts.
+//!
+//! What a page adds to the counts is kept when the whole page was walked, together with the place behind it. A page that a
+//! run breaks off is walked again by the next run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::join_all;
 
-use super::Run;
 use super::progress::Progress;
 use super::uploads::{ToCheck, Turn};
+use super::{Doomed, Run};
 use crate::cache::{
-    Behind, Change, Cut, DifCopy, Entry, Item, ItemKey, Manifest, ObjectChunk, Policy,
+    Applied, Behind, Change, Cut, DifCopy, Entry, Item, ItemKey, Manifest, ObjectChunk, Policy,
     SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes, standing,
 };
 use crate::domain::Location;
-use crate::flows::{Error, Update, Updated};
-use crate::ports::{Cursor, Removed, Segment, StoreError};
+use crate::flows::Updated;
+use crate::ports::{Cursor, MAX_DELETES, Removed, Segment, StoreError};
 
 /// What the walk leaves of the run to the others.
-const SHARE_LEFT: f64 = 0.4;
+pub(super) const SHARE_LEFT: f64 = 0.4;
+
+/// The longest that an upload is left pending before the sweep has it looked at again, where `RECONCILE_AFTER` is shorter.
+const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// What the walks over the segments count together.
 struct Counted {
+    segments: Vec<SegmentProgress>,
     tally: Tally,
     behind: Manifest,
-    cut: Option<Cut>,
-    copies_cut: Option<Cut>,
-    read_units: f64,
     to_check: ToCheck,
+}
+
+/// What one page adds to the counts, and the blobs of what was retired on it.
+#[derive(Default)]
+struct PageCount {
+    tally: Tally,
+    behind: Vec<Behind>,
+    to_check: ToCheck,
+    doomed: Vec<Doomed>,
+}
+
+/// What the byte budgets cost in this pass.
+struct Cuts {
+    derived: Option<Cut>,
+    copies: Option<Cut>,
 }
 
 /// One walk over the records.
 struct Walk<'a> {
     run: &'a Run<'a>,
     counted: Mutex<Counted>,
-    began: Duration,
+    cuts: Mutex<Cuts>,
     turn: Turn,
 }
 
 impl Run<'_> {
     /// Walks the records from where the last run stopped; tells whether the pass came to its end.
-    pub(super) async fn sweep_records(&self, progress: &mut Progress) -> Result<bool, Error> {
+    pub(super) async fn sweep_records(&self, progress: &mut Progress) -> bool {
         let cursor = &mut progress.cursor;
         self.report().pass = cursor.pass;
         let walk = Walk {
             run: self,
             counted: Mutex::new(Counted {
+                segments: cursor.segments.clone(),
                 tally: std::mem::take(&mut cursor.tally),
                 behind: std::mem::take(&mut progress.gathering),
-                cut: cursor.cut,
-                copies_cut: cursor.copies_cut,
-                read_units: 0.0,
                 to_check: ToCheck::default(),
             }),
-            began: self.invocation.elapsed(),
+            cuts: Mutex::new(Cuts {
+                derived: cursor.cut,
+                copies: cursor.copies_cut,
+            }),
             turn: Turn::of(cursor.pass, progress.rollout.as_ref()),
         };
         let of = u32::try_from(cursor.segments.len()).unwrap_or(u32::MAX);
-        let segments = (0..of).zip(&cursor.segments);
-        let walks = segments.map(|(index, from)| walk.segment(Segment { index, of }, from.clone()));
-        cursor.segments = try_join_all(walks).await?;
+        let segments = (0..of).map(|index| walk.segment(Segment { index, of }));
+        self.in_time(join_all(segments)).await;
         let counted = walk
             .counted
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
+        let cuts = walk.cuts.into_inner();
+        let cuts = cuts.unwrap_or_else(PoisonError::into_inner);
+        cursor.segments = counted.segments;
         cursor.tally = counted.tally;
-        cursor.cut = counted.cut;
-        cursor.copies_cut = counted.copies_cut;
+        cursor.cut = cuts.derived;
+        cursor.copies_cut = cuts.copies;
         progress.gathering = counted.behind;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a count that no table reaches the limits of"
-        )]
-        {
-            self.report().read_units = counted.read_units.ceil() as u64;
-        }
-        self.check(counted.to_check).await?;
-        Ok(self.end_pass(progress))
+        self.announce(&mut cursor.unannounced).await;
+        self.in_time(self.check(counted.to_check)).await;
+        self.end_pass(progress)
     }
 }
 
 impl Walk<'_> {
-    /// Walks a segment; returns how far.
-    async fn segment(
-        &self,
-        segment: Segment,
-        from: SegmentProgress,
-    ) -> Result<SegmentProgress, StoreError> {
-        let mut after = match from {
-            SegmentProgress::Begin => None,
-            SegmentProgress::After(key) => Some(Cursor(key)),
-            SegmentProgress::Done => return Ok(SegmentProgress::Done),
-        };
+    /// Walks a segment, as far as the time allows and its pages can be read.
+    async fn segment(&self, segment: Segment) {
+        let number = segment.index as usize;
+        let mut neighbour = None;
         loop {
-            let records = &self.run.pruner.records;
-            let page = records.page(segment, after.as_ref()).await?;
-            for (key, stored) in &page.items {
-                self.item(key, stored).await?;
-            }
-            let Some(next) = page.next else {
-                self.counted().read_units += page.read_units;
-                return Ok(SegmentProgress::Done);
+            let after = match self.counted().segments.get(number) {
+                Some(SegmentProgress::Begin) => None,
+                Some(SegmentProgress::After(key)) => Some(Cursor(key.clone())),
+                Some(SegmentProgress::Done) | None => return,
             };
-            self.pace(page.read_units).await;
-            if self.run.is_time_up(SHARE_LEFT) {
-                return Ok(SegmentProgress::After(next.0));
+            if !self.run.may_read(SHARE_LEFT).await {
+                return;
             }
-            after = Some(next);
-        }
-    }
-
-    /// Waits until what was read may have been: all segments share one rate.
-    async fn pace(&self, read_units: f64) {
-        let consumed = {
+            let records = &self.run.pruner.records;
+            let page = match records.page(segment, after.as_ref()).await {
+                Ok(page) => page,
+                Err(error) => {
+                    self.run.fail(&error);
+                    return;
+                }
+            };
+            self.run.spend(page.read_units);
+            let Some(count) = self.page(&page.items, &mut neighbour).await else {
+                return;
+            };
             let mut counted = self.counted();
-            counted.read_units += read_units;
-            counted.read_units
-        };
-        let rate = self.run.pruner.settings.sweep_read_units;
-        if rate > 0 {
-            let took = self.run.invocation.elapsed().saturating_sub(self.began);
-            let due = Duration::try_from_secs_f64(consumed / rate_of(rate)).unwrap_or_default();
-            tokio::time::sleep(due.saturating_sub(took)).await;
+            counted.tally.merge(&count.tally);
+            for behind in count.behind {
+                counted.behind.add(behind);
+            }
+            counted.to_check.extend(count.to_check);
+            counted.segments[number] = match page.next {
+                Some(Cursor(next)) => SegmentProgress::After(next),
+                None => SegmentProgress::Done,
+            };
         }
     }
 
-    async fn item(&self, key: &ItemKey, stored: &Stored) -> Result<(), StoreError> {
+    /// Walks a page; `None` where the time is up before its end.
+    async fn page(
+        &self,
+        items: &[(ItemKey, Stored)],
+        neighbour: &mut Option<String>,
+    ) -> Option<PageCount> {
+        let mut count = PageCount::default();
+        let mut is_whole = true;
+        for (key, stored) in items {
+            if self.run.is_time_up(SHARE_LEFT) {
+                is_whole = false;
+                break;
+            }
+            if let Err(error) = self.item(key, stored, &mut count).await {
+                self.run.fail(&error);
+            }
+            // An item adds two blobs, or the thousand parts of a copy.
+            if count.doomed.len() >= MAX_DELETES {
+                self.remove_blobs(&mut count.doomed).await;
+            }
+        }
+        self.remove_blobs(&mut count.doomed).await;
+        let is_healed = is_whole && self.run.mend_presences(items, neighbour).await;
+        is_healed.then_some(count)
+    }
+
+    async fn remove_blobs(&self, doomed: &mut Vec<Doomed>) {
+        if !doomed.is_empty() {
+            let deleted = self.run.delete(std::mem::take(doomed)).await;
+            let bytes: u64 = deleted.iter().map(|blob| blob.bytes).sum();
+            self.run.report().bytes_freed += bytes;
+        }
+    }
+
+    async fn item(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        count: &mut PageCount,
+    ) -> Result<(), StoreError> {
         let now = self.run.invocation.now();
         *self
             .run
@@ -134,21 +182,18 @@ impl Walk<'_> {
             .entry(name(&stored.item))
             .or_default() += 1;
         match &stored.item {
-            Item::Entry(entry) => self.entry(entry).await,
-            Item::Copy(copy) => self.copy(key, stored, copy).await,
+            Item::Entry(entry) => self.entry(key, stored, entry, count).await,
+            Item::Copy(copy) => self.copy(key, stored, copy, count).await,
             item if item.expires_at().is_some_and(|at| at <= now) => {
-                self.run.report().expired += 1;
                 if !self.run.is_dry() {
-                    self.run
-                        .pruner
-                        .records
-                        .remove(key, &stored.revision)
-                        .await?;
+                    let records = &self.run.pruner.records;
+                    records.remove(key, &stored.revision).await?;
                 }
+                self.run.report().expired += 1;
                 Ok(())
             }
             Item::Upload(upload) => {
-                self.upload(upload);
+                self.upload(upload, count);
                 Ok(())
             }
             Item::Objects(chunk) => self.objects(key, stored, chunk).await,
@@ -169,27 +214,42 @@ impl Walk<'_> {
         }
     }
 
-    fn upload(&self, upload: &Upload) {
+    fn upload(&self, upload: &Upload, count: &mut PageCount) {
         if upload.state == UploadState::Gone {
             return;
         }
         let age = self.run.invocation.now().since(upload.at);
-        let mut counted = self.counted();
-        counted.tally.uploads += 1;
-        if age < self.run.pruner.settings.reconcile_after {
-            return;
-        }
+        let patience = self.run.pruner.settings.reconcile_after;
+        count.tally.uploads += 1;
         let location = Location::new(upload.key.as_str());
         if upload.state == UploadState::Pending {
-            counted.to_check.pending.push(location);
-        } else if self.turn.is_due(&location) {
-            counted.to_check.settled.push(location);
+            if age >= patience_with_pending(patience, upload.reconciled) {
+                count.to_check.pending.push(location);
+            }
+        } else if age >= patience && self.turn.is_due(&location) {
+            count.to_check.settled.push(location);
         }
     }
 
-    async fn entry(&self, entry: &Entry) -> Result<(), StoreError> {
-        if self.retire(entry).await? {
+    async fn entry(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        entry: &Entry,
+        count: &mut PageCount,
+    ) -> Result<(), StoreError> {
+        if self.retire(key, stored, entry, &mut count.doomed).await? {
             return Ok(());
+        }
+        let now = self.run.invocation.now();
+        count.tally.count(entry, now);
+        if *key != entry.module().entry(entry.kind()) {
+            // Of a schema with keys of its own: whoever writes these looks after it.
+            return Ok(());
+        }
+        let is_behind = standing(entry, now) == Standing::Behind;
+        if is_behind && !entry.module().source.is_defined() {
+            count.behind.push(Behind::of(entry));
         }
         if self
             .change(entry, &Change::ClearLease, "clear the lease of")
@@ -203,23 +263,22 @@ impl Walk<'_> {
         {
             self.run.report().older_dropped += 1;
         }
-        let now = self.run.invocation.now();
-        let mut counted = self.counted();
-        counted.tally.count(entry, now);
-        let is_behind = standing(entry, now) == Standing::Behind;
-        if is_behind && !entry.module().source.is_defined() {
-            counted.behind.add(Behind::of(entry));
-        }
         Ok(())
     }
 
-    /// Retires an entry that is unused for too long, or over the byte budget.
-    async fn retire(&self, entry: &Entry) -> Result<bool, StoreError> {
+    /// Retires an entry that is unused for too long, or over the byte budget: the record at the key at which it was met.
+    async fn retire(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        entry: &Entry,
+        doomed: &mut Vec<Doomed>,
+    ) -> Result<bool, StoreError> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = self.would(entry, &Change::Retire, &settings.policy);
         let bytes = entry_bytes(entry);
-        let cut = self.counted().cut;
+        let cut = self.cuts().derived;
         let cut_at = cut.and_then(|cut| cut.applies(entry.last_used_at(), bytes));
         // A cut is a shorter patience: what was used meanwhile is in use, and what is at work stays.
         let policy = match cut_at {
@@ -232,26 +291,21 @@ impl Walk<'_> {
         if !by_age && (cut_at.is_none() || !self.would(entry, &Change::Retire, &policy)) {
             return Ok(false);
         }
-        let update = Update {
-            policy: &policy,
-            ..run.update()
-        };
-        if run.is_dry() {
+        let retired = if run.is_dry() {
             let unused = now.since(entry.last_used_at()).as_secs();
             let why = match by_age {
                 true => format!("unused for {unused} s"),
                 false => format!("over the byte budget, unused for {unused} s"),
             };
             run.report().say("retire", told(entry), why);
+            Some(entry.clone())
         } else {
-            let updated = update
-                .entry(entry.module(), entry.kind(), &Change::Retire)
-                .await?;
-            if !matches!(updated, Updated::Retired(_)) {
-                return Ok(false);
-            }
-        }
-        if let Some(cut) = &mut self.counted().cut {
+            self.remove_entry(key, stored, &policy).await?
+        };
+        let Some(retired) = retired else {
+            return Ok(false);
+        };
+        if let Some(cut) = &mut self.cuts().derived {
             cut.freed(entry.last_used_at(), bytes);
         }
         {
@@ -259,19 +313,59 @@ impl Walk<'_> {
             report.retired += 1;
             report.over_budget += u64::from(!by_age);
         }
-        run.remove_blobs(entry).await?;
+        let states = retired.ready().into_iter().chain(retired.older());
+        doomed.extend(states.map(|ready| Doomed {
+            path: ready.blob.path.clone(),
+            bytes: ready.blob.bytes,
+        }));
         Ok(true)
     }
 
+    /// Removes the record of an entry if it may still go; returns the entry as it was then.
+    ///
+    /// What the page says may be a second old: the removal names the revision, and whatever is stored instead is judged
+    /// again.
+    async fn remove_entry(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        policy: &Policy,
+    ) -> Result<Option<Entry>, StoreError> {
+        let mut stored = stored.clone();
+        loop {
+            let Item::Entry(entry) = &stored.item else {
+                return Ok(None);
+            };
+            let now = self.run.invocation.now();
+            if !matches!(
+                apply(entry, &Change::Retire, now, policy),
+                Ok(Applied::Retired)
+            ) {
+                return Ok(None);
+            }
+            let records = &self.run.pruner.records;
+            match records.remove(key, &stored.revision).await? {
+                Removed::Done => return Ok(Some(entry.clone())),
+                Removed::Lost(current) => stored = current,
+            }
+        }
+    }
+
     /// Retires a copy of a DIF that is unused for too long, or over its byte budget; else counts it.
-    async fn copy(&self, key: &ItemKey, stored: &Stored, copy: &DifCopy) -> Result<(), StoreError> {
+    async fn copy(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        copy: &DifCopy,
+        count: &mut PageCount,
+    ) -> Result<(), StoreError> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = copy.is_unused(now, settings.dif_max_unused);
-        let cut = self.counted().copies_cut;
+        let cut = self.cuts().copies;
         let is_cut = cut.is_some_and(|cut| cut.applies(copy.last_used_at, copy.bytes).is_some());
         if !by_age && !is_cut {
-            self.counted().tally.count_copy(copy, now);
+            count.tally.count_copy(copy, now);
             return Ok(());
         }
         let unused = now.since(copy.last_used_at).as_secs();
@@ -283,21 +377,22 @@ impl Walk<'_> {
         run.report()
             .say("retire", format!("the copy of {location}"), why);
         if !run.is_dry() {
-            // Whoever derived from it meanwhile has changed the record: then it stays.
+            // A build that derived from it meanwhile has changed the record: then it stays.
             let removed = run.pruner.records.remove(key, &stored.revision).await?;
             if removed != Removed::Done {
                 return Ok(());
             }
-            for (_, _, path) in copy.parts() {
-                run.pruner.caches.delete(&path).await?;
-            }
         }
-        if let Some(cut) = &mut self.counted().copies_cut {
+        // The item says how many bytes all parts have together: they count as freed with the first.
+        let parts = copy.parts().enumerate();
+        count.doomed.extend(parts.map(|(number, (_, _, path))| {
+            let bytes = if number == 0 { copy.bytes } else { 0 };
+            Doomed { path, bytes }
+        }));
+        if let Some(cut) = &mut self.cuts().copies {
             cut.freed(copy.last_used_at, copy.bytes);
         }
-        let mut report = run.report();
-        report.copies_retired += 1;
-        report.bytes_freed += copy.bytes;
+        run.report().copies_retired += 1;
         Ok(())
     }
 
@@ -360,22 +455,18 @@ impl Walk<'_> {
     fn counted(&self) -> MutexGuard<'_, Counted> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl Run<'_> {
-    async fn remove_blobs(&self, entry: &Entry) -> Result<(), StoreError> {
-        for ready in entry.ready().into_iter().chain(entry.older()) {
-            self.report().bytes_freed += ready.blob.bytes;
-            if !self.is_dry() {
-                self.pruner.caches.delete(&ready.blob.path).await?;
-            }
-        }
-        Ok(())
+    fn cuts(&self) -> MutexGuard<'_, Cuts> {
+        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn rate_of(read_units: u64) -> f64 {
-    f64::from(u32::try_from(read_units).unwrap_or(u32::MAX))
+/// How long an upload may be pending before the sweep has it looked at again: ever longer, up to a day, the more often
+/// that was in vain.
+fn patience_with_pending(patience: Duration, reconciled: u32) -> Duration {
+    patience
+        .saturating_mul(1 << reconciled.min(16))
+        .min(patience.max(MOST_PATIENCE))
 }
 
 /// Names an entry for a person.
@@ -402,5 +493,24 @@ fn name(item: &Item) -> &'static str {
         Item::Source(_) => "source",
         Item::Sweep(_) | Item::Manifest(_) | Item::Rollout(_) => "sweep",
         Item::Newer { .. } => "newer",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// P14.
+    #[test]
+    fn a_pending_upload_is_looked_at_again_after_an_hour_doubling_up_to_a_day() {
+        let hours = |reconciled| {
+            let patience = patience_with_pending(Duration::from_secs(3600), reconciled);
+            patience.as_secs() / 3600
+        };
+        let patience: Vec<u64> = (0..7).map(hours).collect();
+        assert_eq!(patience, [1, 2, 4, 8, 16, 24, 24]);
+        assert_eq!(hours(u32::MAX), 24);
+        let days = Duration::from_secs(2 * 24 * 3600);
+        assert_eq!(patience_with_pending(days, 3), days);
     }
 }

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
+
+/// Errors that a report tells; it counts all of them.
+const MOST_ERRORS: usize = 5;
 
 /// Things that a dry run tells one by one; it counts all of them.
 const MOST_SAID: usize = 100;
@@ -40,6 +44,17 @@ pub struct Report {
     pub reconciled: u64,
     /// Keys that seem gone, but too many at a time to be believed: is `UPLOADS_BUCKET` the right one?
     pub doubtful: u64,
+    /// Modules with uploaded files of which no item said so.
+    pub presences_noted: u64,
+    /// Modules of which an item said that they have files, and that have none.
+    pub presences_forgotten: u64,
+    /// Aliases that led to a module without files.
+    pub aliases_removed: u64,
+    /// Calls that failed, each of which harmed one item, one page or one write of the sweep's own.
+    pub failed: u64,
+    /// What the first of them said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
     /// Blobs that were looked at.
     pub blobs: u64,
     /// Blobs that no record names.
@@ -66,6 +81,25 @@ pub struct Said {
 }
 
 impl Report {
+    /// Returns the error with which a run ends in which calls failed, so that an alarm is raised.
+    pub fn failure(&self) -> Option<Error> {
+        let first = self.errors.first()?;
+        Some(Error::Incomplete {
+            failed: self.failed,
+            first: first.clone(),
+        })
+    }
+
+    /// Notes that a call failed, with everything that caused it.
+    pub(super) fn fail(&mut self, error: &(dyn std::error::Error + 'static)) {
+        self.failed += 1;
+        if self.errors.len() < MOST_ERRORS {
+            let causes = std::iter::successors(error.source(), |cause| cause.source());
+            let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+            self.errors.push(text);
+        }
+    }
+
     /// Notes what would be done, in a dry run.
     pub(super) fn say(
         &mut self,

@@ -4,13 +4,15 @@
 //! gone, by asking for the key of each when its turn comes. What differs goes into the uploads lane, where `derive`
 //! compares once more, so that a message too many does nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt};
+
 use super::progress::Progress;
-use super::{RESERVE, Run};
+use super::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
-use crate::flows::Error;
 use crate::ports::{Consistency, DifError, ListedDif, ReconcileMessage, StoreError};
 
 /// What the comparison leaves of the run to the walk over the blobs.
@@ -58,26 +60,32 @@ impl Turn {
     }
 }
 
+impl ToCheck {
+    /// Adds what another page met.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.pending.extend(other.pending);
+        self.settled.extend(other.settled);
+    }
+}
+
 impl Run<'_> {
-    /// Has the events made up for that were lost after their item was written.
-    pub(super) async fn check(&self, to_check: ToCheck) -> Result<(), Error> {
-        for location in to_check.pending {
-            self.reconcile(location, "its event is pending for too long")
-                .await?;
-        }
+    /// Makes up for events that were lost after their item was written.
+    pub(super) async fn check(&self, to_check: ToCheck) {
+        self.reconcile_all(to_check.pending, "its event is pending for too long")
+            .await;
+        let stats: Vec<_> = to_check
+            .settled
+            .into_iter()
+            .map(|location| self.is_gone(location))
+            .collect();
+        let mut stats = stream::iter(stats).buffer_unordered(CALLS_IN_PARALLEL);
         let (mut gone, mut checked) = (Vec::new(), 0);
-        for location in to_check.settled {
-            if self.is_time_up(SHARE_LEFT) {
-                break;
-            }
+        while let Some(checked_now) = stats.next().await {
+            let Some((location, is_gone)) = checked_now else {
+                continue;
+            };
             checked += 1;
-            match self.pruner.uploads.stat(&location).await {
-                Err(DifError::Missing(missing)) if missing.cause == Cause::NotFound => {
-                    gone.push(location);
-                }
-                Ok(_) | Err(DifError::Missing(_) | DifError::Changed) => {}
-                Err(DifError::Store(error)) => return Err(error.into()),
-            }
+            gone.extend(is_gone.then_some(location));
         }
         // The wrong bucket must not take everything out of every answer.
         if gone.len() > GONE_WITHOUT_DOUBT && gone.len() * 2 > checked {
@@ -87,35 +95,66 @@ impl Run<'_> {
                 "is this the right bucket of uploads?"
             );
             self.report().doubtful = gone.len() as u64;
-            return Ok(());
+            return;
         }
-        for location in gone {
-            self.reconcile(location, "its key is gone").await?;
+        self.reconcile_all(gone, "its key is gone").await;
+    }
+
+    /// Tells whether there is nothing at a key; `None` where it was not asked for, or the store did not say.
+    async fn is_gone(&self, location: Location) -> Option<(Location, bool)> {
+        if self.is_time_up(SHARE_LEFT) {
+            return None;
         }
-        Ok(())
+        match self.pruner.uploads.stat(&location).await {
+            Err(DifError::Missing(missing)) => Some((location, missing.cause == Cause::NotFound)),
+            Ok(_) | Err(DifError::Changed) => Some((location, false)),
+            Err(DifError::Store(error)) => {
+                self.fail(&error);
+                None
+            }
+        }
     }
 
     /// Lists the bucket from where the last run stopped, and has those keys looked at that no event told of; tells whether
     /// the listing came to its end.
-    pub(super) async fn compare_uploads(&self, progress: &mut Progress) -> Result<bool, Error> {
-        let after = &mut progress.cursor.uploads_after;
+    pub(super) async fn compare_uploads(&self, progress: &mut Progress) -> bool {
+        let walk = self.walk_uploads(&mut progress.cursor.uploads_after);
+        self.in_time(walk).await.unwrap_or_default()
+    }
+
+    async fn walk_uploads(&self, after: &mut Option<Location>) -> bool {
         loop {
-            if self.is_time_up(SHARE_LEFT) || self.report().reconciled >= KEYS_PER_RUN {
-                return Ok(false);
+            let is_full = self.report().reconciled >= KEYS_PER_RUN;
+            if is_full || !self.may_read(SHARE_LEFT).await {
+                return false;
             }
-            let page = self.pruner.listing.list(after.as_ref()).await?;
-            self.compare(&page.difs).await?;
+            let page = match self.pruner.listing.list(after.as_ref()).await {
+                Ok(page) => page,
+                Err(error) => {
+                    self.fail(&error);
+                    return false;
+                }
+            };
+            match self.compare(&page.difs).await {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(error) => {
+                    self.fail(&error);
+                    return false;
+                }
+            }
             match page.difs.last() {
                 Some(last) if page.more => *after = Some(last.location.clone()),
                 _ => {
                     *after = None;
-                    return Ok(true);
+                    return true;
                 }
             }
         }
     }
 
-    async fn compare(&self, difs: &[ListedDif]) -> Result<(), Error> {
+    /// Compares a page of the listing with the upload items; tells whether it had the time for all of it.
+    async fn compare(&self, difs: &[ListedDif]) -> Result<bool, StoreError> {
         let now = self.invocation.now();
         let patience = self.pruner.settings.reconcile_after;
         let old: Vec<&ListedDif> = difs
@@ -127,36 +166,52 @@ impl Run<'_> {
             .map(|dif| ItemKey::upload(&dif.location))
             .collect();
         // Only a hint: who serves the message reads strongly.
-        let known = self
-            .pruner
-            .records
-            .load(&keys, Consistency::Eventual)
-            .await?;
+        let known = self.load(&keys, Consistency::Eventual).await?;
+        let mut lost: BTreeMap<&str, Vec<Location>> = BTreeMap::new();
         for (dif, known) in old.into_iter().zip(known) {
             if let Some(why) = differs(dif, known.as_ref()) {
-                self.reconcile(dif.location.clone(), why).await?;
+                lost.entry(why).or_default().push(dif.location.clone());
             }
         }
-        Ok(())
+        let mut is_all = true;
+        for (why, locations) in lost {
+            is_all &= self.reconcile_all(locations, why).await;
+        }
+        Ok(is_all)
     }
 
-    async fn reconcile(&self, location: Location, why: &'static str) -> Result<(), StoreError> {
-        if self.invocation.time_left() < RESERVE {
-            return Ok(());
+    /// Has keys looked at; tells whether there was time for all of them.
+    async fn reconcile_all(&self, locations: Vec<Location>, why: &str) -> bool {
+        let sends: Vec<_> = locations
+            .into_iter()
+            .map(|location| self.reconcile(location, why))
+            .collect();
+        stream::iter(sends)
+            .buffer_unordered(CALLS_IN_PARALLEL)
+            .fold(true, |all, this| std::future::ready(all && this))
+            .await
+    }
+
+    async fn reconcile(&self, location: Location, why: &str) -> bool {
+        if self.is_time_up(SHARE_LEFT) {
+            return false;
         }
-        {
+        if self.is_dry() {
             let mut report = self.report();
             report.reconciled += 1;
             report.say("reconcile", location.as_str(), why);
-        }
-        if self.is_dry() {
-            return Ok(());
+            return true;
         }
         let message = ReconcileMessage {
             reconcile: location,
             hops: 0,
         };
-        self.pruner.lanes.reconcile(&message, Duration::ZERO).await
+        match self.pruner.lanes.reconcile(&message, Duration::ZERO).await {
+            Ok(()) => self.report().reconciled += 1,
+            // The next pass, or the next listing, meets the key again.
+            Err(error) => self.fail(&error),
+        }
+        true
     }
 }
 

@@ -1,0 +1,148 @@
+//! The budget of read units that all walks of a run share.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Run;
+use crate::cache::{ItemKey, Stored};
+use crate::ports::{Consistency, StoreError};
+
+/// Bytes that half a read unit pays for in an eventually consistent read, and a whole one in a strongly consistent read
+/// (DynamoDB developer guide, "Read capacity units").
+const UNIT_BYTES: u64 = 4096;
+
+/// What was read, and when more may be.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Read units a second; 0: any number.
+    rate: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    read_units: f64,
+    /// The time since the run began from which on more may be read.
+    due: Duration,
+}
+
+impl Pace {
+    pub(super) fn new(rate: u64) -> Self {
+        Self {
+            rate,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns what was read so far, in whole read units.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count that no table reaches the limits of"
+    )]
+    pub(super) fn read_units(&self) -> u64 {
+        self.state().read_units.ceil() as u64
+    }
+
+    /// Notes what was read. Time in which a walk read less than it might have is not made up for.
+    fn spend(&self, read_units: f64, elapsed: Duration) {
+        let mut state = self.state();
+        state.read_units += read_units;
+        if self.rate > 0 {
+            let rate = f64::from(u32::try_from(self.rate).unwrap_or(u32::MAX));
+            let takes = Duration::try_from_secs_f64(read_units / rate).unwrap_or_default();
+            state.due = state.due.max(elapsed) + takes;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Run<'_> {
+    /// Waits until more may be read; `false` where the time of the walk, which must leave this share of the run to the
+    /// others, is up before.
+    pub(super) async fn may_read(&self, share_left: f64) -> bool {
+        let due = self.pace.state().due;
+        let wait = due.saturating_sub(self.invocation.elapsed());
+        if wait >= self.time_left(share_left) {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+        !self.is_time_up(share_left)
+    }
+
+    /// Notes what was read.
+    pub(super) fn spend(&self, read_units: f64) {
+        self.pace.spend(read_units, self.invocation.elapsed());
+    }
+
+    /// Loads items, and notes what that consumed, about.
+    pub(super) async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let loaded = self.pruner.records.load(keys, consistency).await?;
+        let mut met = BTreeSet::new();
+        let different = keys.iter().zip(&loaded).filter(|(key, _)| met.insert(*key));
+        let units: u64 = different.map(|(_, stored)| units_of(stored.as_ref())).sum();
+        let units = f64::from(u32::try_from(units).unwrap_or(u32::MAX));
+        self.spend(match consistency {
+            Consistency::Strong => units,
+            Consistency::Eventual => units / 2.0,
+        });
+        Ok(loaded)
+    }
+}
+
+/// Returns the read units that a strongly consistent read of an item consumes, by the size of its JSON.
+fn units_of(stored: Option<&Stored>) -> u64 {
+    let bytes = stored.map_or(0, |stored| {
+        let mut bytes = Bytes(0);
+        // The item of a newer build has no JSON: it counts as a small one.
+        let _ = serde_json::to_writer(&mut bytes, &stored.item);
+        bytes.0
+    });
+    bytes.div_ceil(UNIT_BYTES).max(1)
+}
+
+/// Counts the bytes that are written to it.
+struct Bytes(u64);
+
+impl Write for Bytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_may_be_read_again_at_the_rate_and_no_time_is_made_up_for() {
+        let pace = Pace::new(10);
+        let seconds = Duration::from_secs;
+        pace.spend(20.0, seconds(0));
+        assert_eq!(pace.state().due, seconds(2));
+        pace.spend(10.5, seconds(1));
+        assert_eq!(pace.state().due, Duration::from_millis(3050));
+        pace.spend(10.0, seconds(100));
+        assert_eq!((pace.state().due, pace.read_units()), (seconds(101), 41));
+        let any = Pace::new(0);
+        any.spend(1e6, seconds(0));
+        assert_eq!(any.state().due, seconds(0));
+    }
+}

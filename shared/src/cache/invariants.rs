@@ -343,11 +343,17 @@ mod tests {
                 Step::ConfirmLoss => {
                     if let Some(ready) = &before.ready {
                         let id = token(self.draw());
-                        self.try_apply(&Change::ConfirmLoss {
+                        let confirmed = self.try_apply(&Change::ConfirmLoss {
                             blob: ready.blob.path.clone(),
                             id,
-                        })
-                        .unwrap();
+                        });
+                        // Once an hour at most, however much is lost.
+                        let is_too_soon = |at| self.now.since(at) < Policy::CONFIRM_LOSS_INTERVAL;
+                        let expected = match before.lost_at.is_some_and(is_too_soon) {
+                            true => Err(Refused::TooSoon),
+                            false => Ok(()),
+                        };
+                        assert_eq!(confirmed, expected);
                     }
                 }
                 Step::ClearLease => {

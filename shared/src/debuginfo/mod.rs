@@ -41,4 +41,5 @@ pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use part::{open_part, seal_part};
 pub use slices::{
     Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, cut, index_of,
+    is_sound,
 };

@@ -118,12 +118,16 @@ impl Builder {
             );
             return Ok(());
         };
-        let due = at.since(invocation.now()) + Duration::from_secs(1);
+        let due = at.since(invocation.now());
+        // Where it is known when something can be done, there is no use in guessing.
+        let delay = match due.is_zero() {
+            true => delay,
+            false => DELAYS.0.max(due + Duration::from_secs(1)).min(MAX_DELAY),
+        };
         let again = LaneMessage {
             hops: message.hops + 1,
             ..message.clone()
         };
-        let delay = delay.max(due).min(MAX_DELAY);
         Ok(self.lanes.send(&[again], delay).await?)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::api::symbolicator::{Candidate, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Lane};
-use symdepot::domain::{Cause, Scope};
+use symdepot::domain::{Location, Scope};
 use symdepot::flows::symbolicate::Answer;
 use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
@@ -283,8 +283,51 @@ async fn a_blob_with_other_bytes_than_were_published_is_never_used_and_built_aga
         let answer = world.another_instance().symbolicate(&sample_crash()).await;
         assert_eq!(function_names(&answer).len(), FRAMES);
         assert_ne!(sym_cache(&world).ready().unwrap().blob.path, path);
+        // Once an hour at most.
+        world.pass(HOUR).await;
     }
     world.check();
+}
+
+/// P5. Also P5's first interleaving: a bad blob that cannot be built again is no reason to wait.
+#[tokio::test(start_paused = true)]
+async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let path = sym_cache(&world).ready().unwrap().blob.path.clone();
+    world.caches.overwrite(&path, b"not a cache".to_vec());
+    // Nobody announces it.
+    world.uploads.remove(&Location::new("global/crash.debug"));
+    for _ in 0..3 {
+        let began = world.now();
+        let answer = world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
+        assert!(world.now().since(began) < Duration::from_secs(10));
+    }
+    assert!(world.lanes.calls().of("send") <= 2, "{}", world.lanes);
+}
+
+/// P5. A blob about whose bytes reader and builder disagree is replaced once an hour, not once a look.
+#[tokio::test(start_paused = true)]
+async fn bytes_that_are_bad_again_and_again_are_replaced_once_an_hour() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let derived = world.derivations.derived();
+    for _ in 0..10 {
+        let path = sym_cache(&world).ready().unwrap().blob.path.clone();
+        world.caches.overwrite(&path, b"not a cache".to_vec());
+        let instance = world.another_instance();
+        let _ = instance
+            .with_derive_at_work(instance.answer(
+                &sample_crash(),
+                &Scope::Global,
+                Duration::from_secs(25),
+            ))
+            .await;
+        world.pass(Duration::from_secs(120)).await;
+    }
+    assert_eq!(world.derivations.derived() - derived, 1);
+    assert!(sym_cache(&world).missing().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,26 +348,93 @@ async fn a_store_that_fails_is_no_property_of_the_module() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_absence_of_a_file_is_remembered_for_an_hour() {
+async fn what_nobody_uploaded_is_missing_at_once_and_costs_no_write_and_no_message() {
     let world = World::new();
-    let request = unknown_module();
-    let sends = || world.lanes.calls().of("send");
-    let answer = world.symbolicate(&request).await;
-    assert_eq!(
-        (answer.modules[0].debug_status, sends()),
-        (ModuleStatus::Missing, 1)
+    let (loads, writes) = (
+        || world.records.calls().of("load"),
+        || world.records.calls().of("replace"),
     );
-    assert_eq!(
-        world.entries()[0].missing().unwrap().missing.cause,
-        Cause::NotFound
-    );
-    world.pass(HOUR - Duration::from_secs(60)).await;
-    world.symbolicate(&request).await;
-    assert_eq!(sends(), 1);
-    // An hour, and a tenth of it at most.
-    world.pass(Duration::from_secs(60 + 360)).await;
-    world.symbolicate(&request).await;
-    assert_eq!(sends(), 2);
+    for scope in ["global", "acme", "made-up"] {
+        let scope: Scope = scope.parse().unwrap();
+        let before = loads();
+        let answer = world
+            .another_instance()
+            .answer(&unknown_module(), &scope, Duration::ZERO)
+            .await;
+        let Ok(Answer::Completed(completed, _)) = answer else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(completed.modules[0].debug_status, ModuleStatus::Missing);
+        assert_eq!(loads() - before, 1, "one round of reads");
+    }
+    assert_eq!((writes(), world.lanes.calls().total()), (0, 0));
+    assert_eq!(world.records.items().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_seen_within_two_seconds()
+ {
+    let world = World::new();
+    world.upload("global/other", "elf/checksum").await;
+    world.pass(HOUR).await;
+    let loads = || world.records.calls().of("load");
+    let reader = world.another_instance();
+    let answer = async || {
+        let crash = sample_crash();
+        let answer = reader.answer(&crash, &Scope::Global, Duration::ZERO).await;
+        match answer {
+            Ok(Answer::Completed(completed, _)) => function_names(&completed).len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let missing = answer().await;
+    assert!(missing < 13);
+    let before = loads();
+    assert_eq!(answer().await, missing);
+    assert_eq!(loads() - before, 0, "nothing within two seconds");
+    for _ in 0..20 {
+        world.pass(Duration::from_secs(3)).await;
+        let (before, keys) = (loads(), world.records.keys_loaded());
+        assert_eq!(answer().await, missing);
+        assert_eq!(loads() - before, 1);
+        assert_eq!(
+            world.records.keys_loaded() - keys,
+            1,
+            "one item for the scope"
+        );
+    }
+    // Somebody uploads to another scope: nothing changes here.
+    world.upload("acme/crash.debug", "elf/crash.debug").await;
+    world.pass(Duration::from_secs(3)).await;
+    let keys = world.records.keys_loaded();
+    assert_eq!(answer().await, missing);
+    assert_eq!(world.records.keys_loaded() - keys, 1);
+
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.pass(Duration::from_secs(2)).await;
+    assert_eq!(answer().await, 13);
+    world.remove("global/crash.debug").await;
+    world.pass(Duration::from_secs(58)).await;
+    assert_eq!(answer().await, missing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_ready_is_renewed_by_the_generation_of_its_scope() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.pass(HOUR / 4).await;
+    let reader = world.another_instance();
+    let keys = || world.records.keys_loaded();
+    reader.symbolicate(&sample_crash()).await;
+    for _ in 0..10 {
+        world.pass(Duration::from_secs(46)).await;
+        let before = keys();
+        assert_eq!(
+            function_names(&reader.symbolicate(&sample_crash()).await).len(),
+            13
+        );
+        assert_eq!(keys() - before, 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

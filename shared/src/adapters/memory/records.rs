@@ -30,6 +30,7 @@ pub struct MemoryRecords {
 struct State {
     items: BTreeMap<ItemKey, Stored>,
     calls: Calls,
+    keys_loaded: u64,
 }
 
 impl MemoryRecords {
@@ -70,6 +71,11 @@ impl MemoryRecords {
         self.lock().calls.clone()
     }
 
+    /// Returns how many keys were loaded, in all calls.
+    pub fn keys_loaded(&self) -> u64 {
+        self.lock().keys_loaded
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +94,8 @@ impl RecordStore for MemoryRecords {
         keys: &[ItemKey],
         _: Consistency,
     ) -> Result<Vec<Option<Stored>>, StoreError> {
-        let state = self.call("load");
+        let mut state = self.call("load");
+        state.keys_loaded += keys.len() as u64;
         Ok(keys
             .iter()
             .map(|key| state.items.get(key).cloned())

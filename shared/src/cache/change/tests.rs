@@ -55,6 +55,13 @@ fn confirm_loss(entry: &Entry, id: u128) -> Change {
     }
 }
 
+fn dispute(entry: &Entry, id: u128) -> Change {
+    Change::Dispute {
+        blob: path(entry.ready()).unwrap().to_owned(),
+        id: token(id),
+    }
+}
+
 fn retire(entry: &Entry, seconds: u64) -> Result<Applied, Refused> {
     apply(entry, &Change::Retire, after(seconds), &Policy::default())
 }
@@ -775,11 +782,11 @@ fn a_loss_that_is_confirmed_takes_the_state_away_and_asks() {
 }
 
 #[test]
-fn a_blob_lost_twice_within_an_hour_is_a_passing_failure_and_not_asked_for() {
-    let lose_again = |seconds: u64| {
+fn a_blob_is_taken_away_or_disputed_once_an_hour_at_most() {
+    let again = || {
         let ready = built(1, Offer::Debug, &dif("a"));
         let leased = then(&then(&ready, &confirm_loss(&ready, 6), 10), &take(2), 10);
-        let again = then(
+        then(
             &leased,
             &publish(
                 2,
@@ -787,14 +794,109 @@ fn a_blob_lost_twice_within_an_hour_is_a_passing_failure_and_not_asked_for() {
                 &[dif("a")],
             ),
             11,
-        );
-        then(&again, &confirm_loss(&again, 7), seconds)
+        )
     };
-    let soon = lose_again(10 + HOUR - 1);
-    assert_eq!((soon.ready(), soon.ask()), (None, None));
-    assert_eq!(soon.missing().unwrap().missing.cause, Cause::DownloadFailed);
-    let later = lose_again(10 + HOUR);
-    assert!(later.ask().is_some() && later.missing().is_none());
+    let suspected = then(&again(), &suspect(&again(), 5), 12);
+    for change in [confirm_loss(&again(), 7), dispute(&again(), 7)] {
+        let soon = applied(&suspected, &change, 10 + HOUR - 1);
+        assert_eq!(soon, Err(Refused::TooSoon), "{change:?}");
+        let later = then(&suspected, &change, 10 + HOUR);
+        assert_eq!(
+            applied(&later, &dispute(&again(), 8), 10 + HOUR + 1).is_err(),
+            true,
+            "{change:?}"
+        );
+    }
+    let disputed = then(&suspected, &dispute(&again(), 7), 10 + HOUR);
+    assert!(disputed.ready().is_some() && disputed.suspect().is_some());
+    let taken = then(&suspected, &confirm_loss(&again(), 7), 10 + HOUR);
+    assert_eq!((taken.ready(), taken.suspect()), (None, None));
+    assert!(taken.ask().is_some() && taken.missing().is_none());
+}
+
+/// P4.
+#[test]
+fn why_the_better_file_failed_stands_beside_what_was_made_of_a_lesser_one() {
+    let leased = then(&entry(), &take(1), 0);
+    let made = state(&leased, 1, 1, Offer::Symbols, &dif("b"));
+    let mut published = publish(1, made, &[dif("a"), dif("b")]);
+    if let Change::Publish { seen, .. } = &mut published {
+        seen.better_failed = Some(Missing::malformed("bits flipped"));
+    }
+    let lesser = then(&leased, &published, 1);
+    assert_eq!(path(lesser.ready()), path(lesser.ready()));
+    assert!(lesser.ready().is_some() && lesser.ask().is_none());
+    assert_eq!(
+        lesser.missing().unwrap().missing,
+        Missing::malformed("bits flipped")
+    );
+    // The next upload takes the reason away.
+    let marked = then(&lesser, &invalidate("c", 9), 2);
+    assert_eq!(marked.missing(), None);
+}
+
+/// P4.
+#[test]
+fn a_state_that_is_refused_because_it_is_worse_leaves_a_reason() {
+    let ready = built(1, Offer::Debug, &dif("a"));
+    let leased = then(&ready, &take(2), 10);
+    let worse = state(&leased, 2, 2, Offer::Symbols, &dif("b"));
+    let refused = then(&leased, &publish(2, worse, &[dif("a"), dif("b")]), 11);
+    assert_eq!(path(refused.ready()), path(ready.ready()));
+    assert_eq!(refused.missing().unwrap().missing.cause, Cause::Malformed);
+}
+
+/// P16.
+#[test]
+fn a_dif_that_was_absent_when_it_was_considered_is_looked_at_when_it_returns() {
+    let failed = |cause| {
+        then(
+            &then(&entry(), &take(1), 0),
+            &fail(1, cause, &[dif("a")]),
+            0,
+        )
+    };
+    let returned = invalidate("a", 9);
+    assert!(then(&failed(Cause::NotFound), &returned, 1).ask().is_some());
+    assert_eq!(
+        applied(&failed(Cause::Malformed), &returned, 1),
+        Err(Refused::Considered)
+    );
+}
+
+/// L1.
+#[test]
+fn giving_up_is_known_by_its_effect() {
+    let mut entry = entry();
+    for build in 1..=3 {
+        entry = then(&entry, &take(build), u64::from(build as u32) * 100);
+    }
+    let given_up = then(&entry, &take(4), 1000);
+    assert_eq!(given_up.missing().unwrap().missing.cause, Cause::Crashed);
+    assert!(take(4).has_effect(&given_up) && !take(5).has_effect(&given_up));
+}
+
+/// L4.
+#[test]
+fn a_state_that_only_an_older_build_reads_is_in_use() {
+    let ready = built(1, Offer::Debug, &dif("a"));
+    let leased = then(&ready, &take(2), 10);
+    let newer = state(&leased, 2, 2, Offer::Debug, &dif("b"));
+    let both = then(&leased, &publish(2, newer, &[dif("b")]), 11);
+    let older = then(&both, &revoke("b", 7), 12);
+    assert!(older.ready().is_none() && older.older().is_some());
+    let used = then(&older, &Change::Touch, 2 * HOUR);
+    assert_eq!(used.last_used_at(), after(2 * HOUR));
+    assert_eq!(retire(&used, 2 * DAY), Err(Refused::InUse));
+}
+
+#[test]
+fn a_lease_that_is_handed_over_can_be_taken_at_once() {
+    let leased = then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 0);
+    let handed_over = then(&leased, &Change::HandOver { token: token(1) }, 1);
+    assert_eq!((handed_over.lease(), handed_over.attempts()), (None, 0));
+    assert!(handed_over.ask().is_some());
+    assert!(then(&handed_over, &take(2), 1).lease().is_some());
 }
 
 #[test]

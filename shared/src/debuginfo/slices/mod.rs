@@ -299,6 +299,31 @@ pub fn checksum_of_all(blob: &[u8]) -> u64 {
     xxh3_64(blob)
 }
 
+/// Tells whether all bytes of a blob are what its record says.
+pub fn is_sound(kind: Kind, ready: &Ready, blob: &[u8]) -> bool {
+    if blob.len() as u64 != ready.blob.bytes {
+        return false;
+    }
+    let Some(at) = ready.blob.index else {
+        return checksum_of_all(blob) == ready.blob.checksum;
+    };
+    let part = |range: Range<u64>| {
+        let (from, to) = (
+            usize::try_from(range.start).ok()?,
+            usize::try_from(range.end).ok()?,
+        );
+        blob.get(from..to)
+    };
+    let index = part(at.offset..ready.blob.bytes).map(|index| SliceIndex::open(kind, ready, index));
+    let Some(Ok(index)) = index else {
+        return false;
+    };
+    index
+        .slices
+        .iter()
+        .all(|slice| part(slice.range()).is_some_and(|frame| xxh3_64(frame) == slice.hash))
+}
+
 /// The index of a sliced blob. Cheap to clone.
 #[derive(Clone)]
 pub struct SliceIndex {

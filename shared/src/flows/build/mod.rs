@@ -45,9 +45,6 @@ const RESERVE: Duration = Duration::from_secs(5);
 /// Builds of one module in a row: what arrives during the last is left to a message.
 const MAX_ROUNDS: u32 = 3;
 
-/// Somebody else at work is looked at again after this.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-
 /// Builds derived caches.
 #[derive(Clone, Debug)]
 pub struct Builder {
@@ -106,11 +103,10 @@ enum NotTaken {
 }
 
 impl NotTaken {
-    /// Returns when to look again, if at all: a holder may be done long before its lease ends.
-    fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+    /// Returns when to look again, if at all: a holder that lives settles the ask itself.
+    fn look_again(&self) -> Option<Timestamp> {
         match self {
-            Self::Leased { until } => Some(now.plus(LOOK_AGAIN).min(*until)),
-            Self::Resting { until } => Some(*until),
+            Self::Leased { until } | Self::Resting { until } => Some(*until),
             Self::NotOurs => None,
         }
     }
@@ -321,17 +317,16 @@ impl Builder {
                 Ok(Err(leased @ NotTaken::Leased { .. })) if held.is_empty() => {
                     let is_asked_for =
                         |entry: &Entry| kinds.contains(&entry.kind()) && entry.ask().is_some();
-                    let at = leased.look_again(now);
+                    let at = leased.look_again();
                     let at = at.filter(|_| entries.iter().any(is_asked_for));
                     return Ok(at.map_or(Outcome::Settled, Outcome::Later));
                 }
                 Ok(Err(not_taken)) if kinds.contains(&kind) => {
-                    later = later.max(not_taken.look_again(now));
+                    later = later.max(not_taken.look_again());
                 }
                 Ok(Err(_)) => {}
                 Err(error) => {
-                    // What cannot be given back now runs out by itself.
-                    let _ = self.give_back(invocation, module, &held).await;
+                    self.hand_over(invocation, module, &held).await;
                     return Err(error.into());
                 }
             }
@@ -363,9 +358,7 @@ impl Builder {
             {
                 Outcome::Later(until)
             }
-            NotAdmitted::Busy if asked.any(|entry| entry.ask().is_some()) => {
-                Outcome::Later(now.plus(LOOK_AGAIN))
-            }
+            NotAdmitted::Busy if asked.any(|entry| entry.ask().is_some()) => Outcome::Later(now),
             NotAdmitted::Resting { .. } | NotAdmitted::Busy => Outcome::Settled,
         }))
     }
@@ -536,6 +529,16 @@ impl Builder {
                 Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
             },
         )
+    }
+
+    /// Gives the leases back before any work was done under them.
+    async fn hand_over(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
+        for Held { kind, token } in held {
+            let token = token.clone();
+            let change = Change::HandOver { token };
+            // What cannot be given back now runs out by itself.
+            let _ = self.update(invocation).entry(module, *kind, &change).await;
+        }
     }
 
     /// Gives the leases back undone; returns when to come back.
@@ -828,7 +831,7 @@ impl Builder {
             return Ok(Judged::Build(None));
         };
         let blob = self.caches.get(path, None).await?;
-        let is_sound = blob.is_some_and(|blob| debuginfo::checksum(&blob) == state.blob.checksum);
+        let is_sound = blob.is_some_and(|blob| debuginfo::is_sound(entry.kind(), state, &blob));
         if !is_sound && !self.may_be_lost(invocation).await? {
             return Err(NotMade::Doubtful { blob: path.clone() });
         }

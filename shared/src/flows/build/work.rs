@@ -7,7 +7,7 @@ use super::super::find::{self, Ranked};
 use super::search::Search;
 use super::{Held, Made, MadeOf};
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
-use crate::domain::{Candidate, Cause, DifRef, Missing};
+use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
 
 /// One kind on its way: the DIFs that are left to try, and what came of those before.
 pub(super) struct Work<'a> {
@@ -16,6 +16,8 @@ pub(super) struct Work<'a> {
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
+    /// The version that the first failure was to make, and its rank.
+    failed_at: Option<(u32, Rank)>,
     candidates: Vec<Candidate>,
     /// DIFs that were not there: if they return, nobody considered them.
     absent: Vec<DifRef>,
@@ -58,6 +60,7 @@ impl<'a> Work<'a> {
             left: left.into_iter(),
             outcome: None,
             failure,
+            failed_at: None,
             candidates: Vec::new(),
             absent: Vec::new(),
             awaits_event: false,
@@ -107,7 +110,7 @@ impl<'a> Work<'a> {
         answer: Result<Ready, Missing>,
         took: Option<Duration>,
     ) {
-        self.left.next();
+        let tried = self.left.next();
         self.candidates
             .push(find::candidate(dif, answer.as_ref().err(), took));
         if matches!(&answer, Err(missing) if missing.cause == Cause::NotFound) {
@@ -116,7 +119,11 @@ impl<'a> Work<'a> {
         match answer {
             Ok(ready) => self.outcome = Some(ready),
             // The best DIF's failure says more than that of a lesser one.
-            Err(missing) => self.failure = self.failure.take().or(Some(missing)),
+            Err(missing) => {
+                let at = tried.map(|ranked| (ranked.version, ranked.rank));
+                self.failed_at = self.failed_at.or(at);
+                self.failure = self.failure.take().or(Some(missing));
+            }
         }
     }
 
@@ -131,6 +138,11 @@ impl<'a> Work<'a> {
             Some(missing) if difs.is_empty() => Some(missing.clone()),
             _ => self.failure,
         };
+        // A file that would have served no better is no loss.
+        let failed_at = self.failed_at;
+        let is_lesser = |ready: &Ready| {
+            failed_at.is_some_and(|(version, rank)| ready.version < version || rank < ready.rank)
+        };
         let is_below = |ready: &Ready| self.made_version.is_some_and(|made| ready.version < made);
         let better_failed = match &self.outcome {
             None => None,
@@ -138,7 +150,7 @@ impl<'a> Work<'a> {
             Some(ready) if is_below(ready) => {
                 failure.clone().or_else(|| Some(Missing::not_found()))
             }
-            Some(_) => failure.clone(),
+            Some(ready) => failure.clone().filter(|_| is_lesser(ready)),
         };
         let mut considered = find::considered(difs);
         considered.retain(|dif| !self.absent.contains(dif));

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symdepot::cache::{Change, Converter, Decision, Kind, Lane, current_version, decide};
-use symdepot::domain::{Cause, Location};
-use symdepot::flows::Update;
+use symdepot::cache::{Converter, Decision, Kind, Lane, current_version, decide};
+use symdepot::domain::{Cause, Location, Scope};
+use symdepot::flows::symbolicate::Answer;
 use symdepot::ports::LaneMessage;
 use symdepot_tests::harness::{Crash, World, function_names, in_module, sample_crash};
 
-use super::{DAY, FRAMES, HOUR, asked, entry, made_from, rewrite};
+use super::{DAY, FRAMES, HOUR, ask_for, asked, entry, made_from, rewrite};
 use crate::requests::cold;
 use crate::{CRASH, CRASH_ARM64};
 
@@ -54,17 +54,18 @@ async fn r14_in_a_canary_the_older_build_replaces_nothing_that_the_newer_one_mad
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_what_the_newer_build_failed_to_convert_is_not_tried_by_the_older_one() {
+async fn r14_what_the_newer_build_failed_to_convert_is_tried_by_the_older_one_in_its_time() {
     let (world, crash) = with_a_malformed_file().await;
     rewrite(&world, CRASH_ARM64, missing_by(NEWER)).await;
     let derived = world.derivations.derived();
-    world.pass(2 * DAY).await;
-    let answer = world.another_instance().symbolicate(&crash).await;
-    assert!(function_names(&answer).iter().all(|name| name == "?"));
-    assert_eq!(
-        (world.derivations.derived(), world.lanes.calls().total()),
-        (derived, 0)
-    );
+    for (passed, tries) in [(HOUR, 0), (2 * DAY, 1)] {
+        world.pass(passed).await;
+        let answer = world.another_instance().symbolicate(&crash).await;
+        assert!(function_names(&answer).iter().all(|name| name == "?"));
+        assert_eq!(world.lanes.calls().of("send"), tries, "{passed:?}");
+    }
+    // P11. After a rollback the older build need not wait for a release.
+    assert_eq!(world.derivations.derived(), derived + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,19 +108,8 @@ async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_
     .await;
     // Nobody announces it.
     world.uploads.remove(&Location::new("global/crash.debug"));
-    let invocation = world.invocation(Duration::from_secs(29));
-    let (module, id) = (world.module("global", CRASH), invocation.token());
-    let update = Update {
-        records: &*world.records,
-        policy: &world.settings.policy,
-        invocation: &invocation,
-    };
-    let ask = Change::Ask {
-        id: id.clone(),
-        lane: Lane::Refresh,
-    };
-    update.entry(&module, Kind::SymCache, &ask).await.unwrap();
-    let message = LaneMessage::new(Lane::Refresh, module, vec![Kind::SymCache], id);
+    let module = world.module("global", CRASH);
+    let message = ask_for(&world, module, Lane::Refresh).await;
     world.serve(&message).await.unwrap();
     world.settle().await;
     let kept = entry(&world, Kind::SymCache);
@@ -150,6 +140,13 @@ async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_
     })
     .await;
     let derived = world.derivations.derived();
+    // P9. Just after the newer build published, this one waits: they must not build in turn.
+    let pending = world
+        .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
+        .await;
+    assert!(matches!(pending, Ok(Answer::Pending)), "{pending:?}");
+    assert_eq!(world.lanes.calls().total(), 0);
+    world.pass(Duration::from_secs(60)).await;
     for _ in 0..3 {
         let answer = world.another_instance().symbolicate(&sample_crash()).await;
         assert_eq!(function_names(&answer).len(), FRAMES);

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use symdepot::adapters::faulty::Operation;
-use symdepot::cache::{Entry, Kind, Revision, Stored};
+use symdepot::cache::{Change, Entry, Kind, Lane, ModuleKey, Revision, Stored};
 use symdepot::domain::Scope;
+use symdepot::flows::Update;
 use symdepot::flows::symbolicate::{Answer, Kept};
 use symdepot::ports::{LaneMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
@@ -47,6 +48,23 @@ async fn asked(world: &World) -> LaneMessage {
         .unwrap();
     assert!(matches!(answer, Answer::Pending));
     world.lanes.drain().remove(0).message
+}
+
+/// Asks for the build of an entry as a reader does; returns the message that asks for it.
+async fn ask_for(world: &World, module: ModuleKey, lane: Lane) -> LaneMessage {
+    let invocation = world.invocation(Duration::from_secs(29));
+    let id = invocation.token();
+    let update = Update {
+        records: &*world.records,
+        policy: &world.settings.policy,
+        invocation: &invocation,
+    };
+    let ask = Change::Ask {
+        id: id.clone(),
+        lane,
+    };
+    update.entry(&module, Kind::SymCache, &ask).await.unwrap();
+    LaneMessage::new(lane, module, vec![Kind::SymCache], id)
 }
 
 /// Does something just before the next call of an operation but `skipped`.

@@ -15,8 +15,8 @@ use symdepot_tests::harness::{
 };
 use tokio::sync::Notify;
 
-use super::{DAY, HOUR, asked, before_next, entry, made_from};
-use crate::{CRASH_ARM64, CRASH_PE};
+use super::{DAY, HOUR, ask_for, asked, before_next, entry, made_from};
+use crate::{CRASH, CRASH_ARM64, CRASH_PE};
 
 #[tokio::test(start_paused = true)]
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish_is_built_next() {
@@ -41,7 +41,8 @@ async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish
 #[tokio::test(start_paused = true)]
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_fail_is_built_next() {
     let world = World::new();
-    let message = asked(&world).await;
+    let module = world.module("global", CRASH);
+    let message = ask_for(&world, module, Lane::Eager).await;
     // The first write takes the lease, the second would note the failure.
     before_next(&world, Operation::Replace, 1, |world| async move {
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));

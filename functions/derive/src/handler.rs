@@ -8,7 +8,8 @@ use symdepot::runtime;
 
 use crate::events::{self, Unreadable, Work};
 
-/// The number of deliveries of a message so far, this one included (SQS API reference, `ReceiveMessage`).
+/// The number of deliveries of a message so far, this one included (SQS API reference,
+/// `ReceiveMessage`).
 const RECEIVE_COUNT: &str = "ApproximateReceiveCount";
 
 /// Why a message was not served.
@@ -30,7 +31,8 @@ enum Failure {
     },
 }
 
-/// Does what each message asks for. Those that could not be served are retried; the others are deleted.
+/// Does what each message asks for. Those that could not be served are retried; the others are
+/// deleted.
 pub(crate) async fn handle(
     builder: &Builder,
     invocation: Invocation,
@@ -78,7 +80,8 @@ async fn serve(
     Ok(())
 }
 
-/// Has a message retried. If that fails, its queue does so all the same, when the visibility timeout is over.
+/// Has a message retried. If that fails, its queue does so all the same, when the visibility
+/// timeout is over.
 async fn retry_later(builder: &Builder, message: &SqsMessage) {
     let (Some(queue), Some(receipt)) = (&message.event_source_arn, &message.receipt_handle) else {
         return;

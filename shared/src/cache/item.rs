@@ -72,12 +72,13 @@ pub enum Item {
     },
 }
 
-/// The newest schema that this build reads and writes. Each item is written with the least that can read it:
-/// [`Item::schema`].
+/// The newest schema that this build reads and writes. Each item is written with the least that can
+/// read it: [`Item::schema`].
 ///
 /// History:
 /// - 1: everything else.
-/// - 2: [`Presence`], [`Generation`], [`ObjectChunk`], [`Overflow`]; an [`Upload`] whose objects are in chunks.
+/// - 2: [`Presence`], [`Generation`], [`ObjectChunk`], [`Overflow`]; an [`Upload`] whose objects
+///   are in chunks.
 pub const SCHEMA: u32 = 2;
 
 /// That a module has, or had a moment ago, files among the uploads of a scope.
@@ -109,9 +110,9 @@ pub struct Generation {
 
 /// Where the second id of an object (its code id) leads to. Never leased, owns no blob.
 ///
-/// It stands as long as its target has files: the [`Presence`] of the target names it, and the builder that removes the
-/// target's last file removes both. Two modules with one code id share one alias, which leads to the module that was
-/// filed last.
+/// It stands as long as its target has files: the [`Presence`] of the target names it, and the
+/// builder that removes the target's last file removes both. Two modules with one code id share one
+/// alias, which leads to the module that was filed last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alias {
     /// The module that the object is filed under.
@@ -144,10 +145,12 @@ pub struct Upload {
     /// Modules that it does not serve, because they had as many files as they may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_room: Option<NoRoom>,
-    /// Attempts to read these bytes that began and did not end well. Each is counted before it begins.
+    /// Attempts to read these bytes that began and did not end well. Each is counted before it
+    /// begins.
     #[serde(default)]
     pub crashes: u32,
-    /// How often the sweep asked for it since its last event, in vain: the sweep asks ever more rarely.
+    /// How often the sweep asked for it since its last event, in vain: the sweep asks ever more
+    /// rarely.
     #[serde(default)]
     pub reconciled: u32,
     /// When it was last written: the last attempt, or what became of it.
@@ -220,7 +223,8 @@ pub enum UploadProgress {
     Begun,
     /// The bytes that the item names are out of every answer. What replaces them is left to build.
     Revoked,
-    /// The modules that the item names know of the file, and their entries are marked. They are left to build.
+    /// The modules that the item names know of the file, and their entries are marked. They are
+    /// left to build.
     Filed,
 }
 
@@ -243,9 +247,9 @@ pub struct ObjectSet {
 
 /// Some of the objects of an upload: it has too many for its own item.
 ///
-/// The chunks of a reading are written before the upload item names them, and removed after it names them no more. A
-/// builder that is killed in between leaves them to the sweep: chunks that no upload item names a day after they were
-/// written ([`ObjectChunk::MAX_UNNAMED`]) are left over.
+/// The chunks of a reading are written before the upload item names them, and removed after it
+/// names them no more. A builder that is killed in between leaves them to the sweep: chunks that no
+/// upload item names a day after they were written ([`ObjectChunk::MAX_UNNAMED`]) are left over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectChunk {
     /// The upload's key in the uploads bucket.
@@ -261,7 +265,8 @@ pub struct ObjectChunk {
 }
 
 impl ObjectChunk {
-    /// A chunk that no upload item names for longer than this is left over: no invocation takes as long.
+    /// A chunk that no upload item names for longer than this is left over: no invocation takes as
+    /// long.
     pub const MAX_UNNAMED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
     /// Tells whether an upload item names the chunk.
@@ -287,7 +292,8 @@ impl NoRoom {
     pub const MAX_NAMED: usize = 20;
 }
 
-/// Uploads that a module has no room for: each gets its turn when one of the module's files is removed.
+/// Uploads that a module has no room for: each gets its turn when one of the module's files is
+/// removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overflow {
     /// The module.
@@ -507,7 +513,8 @@ impl Item {
     pub fn schema(&self) -> u32 {
         match self {
             Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
-            // A build that does not know of the chunks would take the upload for one without objects.
+            // A build that does not know of the chunks would take the upload for one without
+            // objects.
             Item::Upload(upload) if upload.object_set.is_some() => 2,
             Item::Newer { schema } => *schema,
             Item::Entry(_)

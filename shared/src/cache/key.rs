@@ -140,8 +140,8 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of the list of the uploads that this module has no room for. Only those who remove or add files
-    /// read it: it has a partition of its own.
+    /// Returns the key of the list of the uploads that this module has no room for. Only those who
+    /// remove or add files read it: it has a partition of its own.
     pub fn overflow(&self) -> ItemKey {
         ItemKey {
             partition: hash(&format!("overflow of\n{}", self.text())),
@@ -179,7 +179,8 @@ impl ItemKey {
         }
     }
 
-    /// Returns the key of some of the objects of an upload, beside the item that tells what became of it.
+    /// Returns the key of some of the objects of an upload, beside the item that tells what became
+    /// of it.
     pub fn objects(location: &Location, token: &Token, number: u32) -> Self {
         Self {
             sort: format!("objects#{token}#{number:05}"),

@@ -26,16 +26,11 @@ pub struct ExplainedUpload {
     #[serde(flatten)]
     pub upload: Upload,
     /// How many objects it has beside these.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub further_objects: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub further_objects: Option<usize>,
     /// What is unusual about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 /// Says that an upload that is applied does not serve all of its modules.
@@ -183,7 +178,9 @@ impl Symbolicator {
         };
         objects.truncate(MAX_OBJECTS);
         Ok(Some(ExplainedUpload {
-            further_objects: all - objects.len(),
+            further_objects: all
+                .checked_sub(objects.len())
+                .filter(|further| *further > 0),
             note: note(&upload),
             upload: Upload {
                 objects,

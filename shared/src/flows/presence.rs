@@ -1,18 +1,22 @@
 //! What readers may conclude from the absence of an upload.
 //!
-//! Uploads announce themselves, so a module of which no event told has no file. Two items make that knowledge:
+//! Uploads announce themselves, so a module of which no event told has no file. Two items make that
+//! knowledge:
 //!
-//! - [`Presence`], in the partition of a module: the module has files in a scope. Builders write it after each `dif` item,
-//!   and remove it after a strongly consistent query that found no `dif` item, if nobody wrote it since. A reader that
-//!   finds neither it nor a ready cache answers at once: it writes nothing, asks nobody and waits for nothing.
-//!   It names the code ids of these files. Each has an [`Alias`] that leads to the module, and all of them are removed
-//!   with it, by the same rule: builders write them again, with new revisions, after each `dif` item.
-//! - [`Generation`], one for each scope: the last change to its uploads. Builders write a new one after everything else
-//!   that a change writes, and before its message is deleted. What a reader read of the scope's uploads *after* it read
-//!   the generation stands as long as the generation does.
+//! - [`Presence`], in the partition of a module: the module has files in a scope. Builders write it
+//!   after each `dif` item, and remove it after a strongly consistent query that found no `dif`
+//!   item, if nobody wrote it since. A reader that finds neither it nor a ready cache answers at
+//!   once: it writes nothing, asks nobody and waits for nothing. It names the code ids of these
+//!   files. Each has an [`Alias`] that leads to the module, and all of them are removed with it, by
+//!   the same rule: builders write them again, with new revisions, after each `dif` item.
+//! - [`Generation`], one for each scope: the last change to its uploads. Builders write a new one
+//!   after everything else that a change writes, and before its message is deleted. What a reader
+//!   read of the scope's uploads *after* it read the generation stands as long as the generation
+//!   does.
 //!
-//! A write whose answer is lost is no harm: the message comes back and everything is written again. Of builders that
-//! write at the same moment one is enough, because all of them write after their changes.
+//! A write whose answer is lost is no harm: the message comes back and everything is written again.
+//! Of builders that write at the same moment one is enough, because all of them write after their
+//! changes.
 //!
 //! The reasons and the interleavings: `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
 
@@ -21,15 +25,16 @@ use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored
 use crate::domain::{CodeId, ModuleId, Scope};
 use crate::ports::{Consistency, Removed, Replaced, StoreError};
 
-/// Notes that a module has a file, and that these code ids lead to it. Call it after the `dif` item is written.
+/// Notes that a module has a file, and that these code ids lead to it. Call it after the `dif` item
+/// is written.
 pub(super) async fn note_file(
     update: Update<'_>,
     module: &ModuleKey,
     code_ids: &[CodeId],
 ) -> Result<(), StoreError> {
     let change = update.invocation.token();
-    // A write that another builder's came before is not needed, unless it lacks a code id: that one, too, came after
-    // our `dif` item.
+    // A write that another builder's came before is not needed, unless it lacks a code id: that
+    // one, too, came after our `dif` item.
     let mut is_first = true;
     let noted = |present: Option<&Item>| {
         let mut noted = match present {
@@ -59,8 +64,8 @@ pub(super) async fn note_file(
     Ok(())
 }
 
-/// Forgets that a module has files, and the code ids that lead to it, if it has none any more. Returns what is in its
-/// partition, read after the caller's removals.
+/// Forgets that a module has files, and the code ids that lead to it, if it has none any more.
+/// Returns what is in its partition, read after the caller's removals.
 pub(super) async fn forget_files(
     update: Update<'_>,
     module: &ModuleKey,
@@ -112,8 +117,9 @@ fn alias(module: &ModuleKey, code_id: &CodeId) -> ItemKey {
     ModuleKey::uploads(module.scope.clone(), &ModuleId::Code(code_id.clone())).alias()
 }
 
-/// Writes an item with a new revision, whatever is stored, even if it is the same: who is about to remove what they read
-/// before then loses. Leaves alone what a newer build wrote, and the same item written by others meanwhile.
+/// Writes an item with a new revision, whatever is stored, even if it is the same: who is about to
+/// remove what they read before then loses. Leaves alone what a newer build wrote, and the same
+/// item written by others meanwhile.
 async fn renew(update: Update<'_>, key: &ItemKey, item: Item) -> Result<(), StoreError> {
     let mut stored = update.load(key).await?;
     loop {

@@ -6,15 +6,16 @@ use super::build::Builder;
 pub use crate::ports::Received;
 use crate::ports::StoreError;
 
-/// A message that failed for the first time is retried after this; the delay doubles with each further failure.
+/// A message that failed for the first time is retried after this; the delay doubles with each
+/// further failure.
 const FIRST_RETRY: Duration = Duration::from_secs(30);
 
 /// The longest delay.
 const LAST_RETRY: Duration = Duration::from_secs(900);
 
 impl Builder {
-    /// Has a message retried that was received so many times and failed: sooner than at the end of the visibility
-    /// timeout of its queue, which is as long as the function may run.
+    /// Has a message retried that was received so many times and failed: sooner than at the end of
+    /// the visibility timeout of its queue, which is as long as the function may run.
     pub async fn retry_later(&self, received: &Received, receives: u32) -> Result<(), StoreError> {
         self.lanes.retry_later(received, delay(receives)).await
     }

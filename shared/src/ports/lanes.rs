@@ -26,8 +26,8 @@ pub trait Lanes: Debug + Send + Sync {
         delay: Duration,
     ) -> Result<(), StoreError>;
 
-    /// Lets a message that could not be served be seen again after `delay`, instead of after the whole time that its
-    /// queue keeps a message invisible.
+    /// Lets a message that could not be served be seen again after `delay`, instead of after the
+    /// whole time that its queue keeps a message invisible.
     async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError>;
 }
 
@@ -47,8 +47,8 @@ impl Received {
     }
 }
 
-/// Asks to compare what is known of a key of the uploads bucket with what is there, as its lost event would have; or to
-/// go on with an upload for which one invocation was too short.
+/// Asks to compare what is known of a key of the uploads bucket with what is there, as its lost
+/// event would have; or to go on with an upload for which one invocation was too short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileMessage {
     /// The key, as it is: not encoded as those of S3's events are.
@@ -95,7 +95,8 @@ pub struct LaneMessage {
     pub further: Vec<AskedModule>,
 }
 
-/// What a build must be able to do to serve a [`LaneMessage`]. Messages of every schema say so, in this form.
+/// What a build must be able to do to serve a [`LaneMessage`]. Messages of every schema say so, in
+/// this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Needs {
     /// The schema of the message.

@@ -51,8 +51,8 @@ fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> Store
     }
 }
 
-/// Tells whether DynamoDB refuses an item because of its size. Of its code alone that cannot be told (DynamoDB API
-/// reference, `PutItem`: "Item size has exceeded the maximum allowed size").
+/// Tells whether DynamoDB refuses an item because of its size. Of its code alone that cannot be
+/// told (DynamoDB API reference, `PutItem`: "Item size has exceeded the maximum allowed size").
 fn is_too_large(error: &impl ProvideErrorMetadata) -> bool {
     let says = |message: &str| message.to_ascii_lowercase().contains("size has exceeded");
     error.code() == Some("ValidationException") && error.message().is_some_and(says)

@@ -164,8 +164,8 @@ impl Lanes for SqsLanes {
 }
 
 impl LaneUrls {
-    /// Returns the URL of the queue with a name: that is the last segment of its URL (SQS developer guide, "Queue and
-    /// message identifiers").
+    /// Returns the URL of the queue with a name: that is the last segment of its URL (SQS developer
+    /// guide, "Queue and message identifiers").
     fn of_queue(&self, name: &str) -> Option<&str> {
         let Self {
             eager,

@@ -396,8 +396,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Removes objects of an upload that no upload item names: a builder was killed before it named them, or before it
-    /// removed them.
+    /// Removes objects of an upload that no upload item names: a builder was killed before it named
+    /// them, or before it removed them.
     async fn objects(
         &self,
         key: &ItemKey,

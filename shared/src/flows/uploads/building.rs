@@ -1,8 +1,9 @@
 //! Building what an event of the uploads bucket asks for, over several invocations if need be.
 //!
-//! Modules whose files must be fetched are built one after the other: neighbours are often in one archive, which stays
-//! open. When half of the invocation is over, one message goes on with the rest ([`ReconcileMessage`]); it finds the
-//! upload pending, and the entries that are built already without an ask.
+//! Modules whose files must be fetched are built one after the other: neighbours are often in one
+//! archive, which stays open. When half of the invocation is over, one message goes on with the
+//! rest ([`ReconcileMessage`]); it finds the upload pending, and the entries that are built already
+//! without an ask.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::cache::{Entry, Lane, Token, UploadState};
 use crate::domain::Timestamp;
 use crate::ports::{LaneMessage, ReconcileMessage, StoreError};
 
-/// Messages for one event that follow one another. What is left then is left to the sweep and to readers.
+/// Messages for one event that follow one another. What is left then is left to the sweep and to
+/// readers.
 const MAX_HOPS: u32 = 30;
 
 /// The first of these messages is delayed by this; the delay doubles with each further one.
@@ -23,7 +25,8 @@ const FIRST_DELAY: Duration = Duration::from_secs(5);
 /// The longest delay.
 const LAST_DELAY: Duration = Duration::from_secs(60);
 
-/// Modules that get a message each because others are at work on them. With more of them, one message looks at all.
+/// Modules that get a message each because others are at work on them. With more of them, one
+/// message looks at all.
 const MAX_MESSAGES: usize = 10;
 
 /// Modules without files that are looked at before the time is.
@@ -38,7 +41,8 @@ pub(super) struct ToBuild {
 }
 
 impl Builder {
-    /// Builds modules. Returns `false` if the time did not suffice: then a message was sent that goes on.
+    /// Builds modules. Returns `false` if the time did not suffice: then a message was sent that
+    /// goes on.
     ///
     /// Each invocation builds at least one.
     pub(super) async fn build_all(
@@ -96,7 +100,8 @@ impl Builder {
         Ok(true)
     }
 
-    /// Returns those of the modules for which an ask stands: what an earlier invocation left to build.
+    /// Returns those of the modules for which an ask stands: what an earlier invocation left to
+    /// build.
     pub(super) async fn left_to_build(
         &self,
         modules: Vec<FiledModule>,
@@ -122,7 +127,8 @@ impl Builder {
         Ok(left.await?.into_iter().flatten().collect())
     }
 
-    /// Sends the message that goes on with an upload. Reading it did not fail: no attempt is counted.
+    /// Sends the message that goes on with an upload. Reading it did not fail: no attempt is
+    /// counted.
     async fn go_on(&self, invocation: &Invocation, arrived: &Arrived<'_>) -> Result<(), Error> {
         let Arrived { key, hops, .. } = *arrived;
         self.give_attempt_back(invocation, arrived).await?;

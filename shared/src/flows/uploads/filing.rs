@@ -87,8 +87,8 @@ pub(super) fn scope_of(key: &str) -> Option<Scope> {
 }
 
 impl FiledModule {
-    /// Adds what others had transcoded of the PDBs of the module, as its partition has it: that is made for those who
-    /// ask for it, and every PDB of the module concerns it.
+    /// Adds what others had transcoded of the PDBs of the module, as its partition has it: that is
+    /// made for those who ask for it, and every PDB of the module concerns it.
     pub(super) fn add_opaque_kinds(&mut self, partition: &[(ItemKey, Stored)]) {
         if self.has_pdb {
             let entries = partition
@@ -103,8 +103,8 @@ impl FiledModule {
 }
 
 impl Builder {
-    /// Makes a file known to a module, and to those who know the module by another id. Tells whether the module had
-    /// room for it.
+    /// Makes a file known to a module, and to those who know the module by another id. Tells
+    /// whether the module had room for it.
     pub(super) async fn add_dif(
         &self,
         invocation: &Invocation,
@@ -145,8 +145,8 @@ impl Builder {
         Ok(true)
     }
 
-    /// Removes from a module the item about a location, if it is meant. Returns what is in the partition of the module
-    /// since.
+    /// Removes from a module the item about a location, if it is meant. Returns what is in the
+    /// partition of the module since.
     pub(super) async fn take_out(
         &self,
         invocation: &Invocation,

@@ -2,20 +2,24 @@
 //!
 //! A creation, each step of which may be repeated:
 //!
-//! 1. The upload item becomes *pending*, and an attempt to read the file is counted. Events of a key are ordered by
-//!    their sequencer; an event that is older than the item ends here.
+//! 1. The upload item becomes *pending*, and an attempt to read the file is counted. Events of a
+//!    key are ordered by their sequencer; an event that is older than the item ends here.
 //! 2. Are other bytes filed under this key, they are taken back: see below.
-//! 3. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*, with the reason.
+//! 3. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*,
+//!    with the reason.
 //! 4. The upload item names the objects in the file (`objects`).
-//! 5. Each module gets a `dif` item, and an alias for its other id (`filing`). A module that is full gets none (`room`).
-//! 6. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items are removed.
-//! 7. The entries of the modules are marked: what was missing is asked for, what is being built is built again. The
-//!    scope gets a new generation.
-//! 8. The caches are built from the file that is still open (`building`), in as many invocations as that takes. The
-//!    scope gets a new generation, and the upload item becomes *applied*.
+//! 5. Each module gets a `dif` item, and an alias for its other id (`filing`). A module that is
+//!    full gets none (`room`).
+//! 6. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items
+//!    are removed.
+//! 7. The entries of the modules are marked: what was missing is asked for, what is being built is
+//!    built again. The scope gets a new generation.
+//! 8. The caches are built from the file that is still open (`building`), in as many invocations as
+//!    that takes. The scope gets a new generation, and the upload item becomes *applied*.
 //!
-//! To take back what is filed under a key: the `dif` items are removed and the entries of all modules revoked, side by
-//! side; the scope gets a new generation. From then on no reader uses the bytes. Then what replaces them is built.
+//! To take back what is filed under a key: the `dif` items are removed and the entries of all
+//! modules revoked, side by side; the scope gets a new generation. From then on no reader uses the
+//! bytes. Then what replaces them is built.
 //!
 //! A removal takes back what is filed under the key, and the upload item becomes *gone*.
 //!
@@ -50,7 +54,8 @@ use reading::{Found, Reading};
 /// A tombstone stands this long: no event is older.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
 
-/// The part of what is left of an invocation that reading a file may take. The rest is for what follows.
+/// The part of what is left of an invocation that reading a file may take. The rest is for what
+/// follows.
 const READING_SHARE: f64 = 0.75;
 
 /// Modules that are worked on side by side.
@@ -101,10 +106,11 @@ impl Builder {
         self.apply_event(invocation, event, 0).await
     }
 
-    /// Does what the lost event of a key would have done: compares what is known of it with what is there. Goes on with
-    /// an upload that is pending.
+    /// Does what the lost event of a key would have done: compares what is known of it with what is
+    /// there. Goes on with an upload that is pending.
     ///
-    /// It counts as a repetition of the last event that was seen, so that one processed meanwhile wins.
+    /// It counts as a repetition of the last event that was seen, so that one processed meanwhile
+    /// wins.
     pub async fn reconcile(
         &self,
         invocation: &Invocation,
@@ -183,8 +189,8 @@ impl Builder {
             Err(DifError::Store(error)) => return Err(error.into()),
         };
         if event.etag.as_ref().is_some_and(|etag| *etag != stat.etag) {
-            // Overwritten already: the event of the bytes that are there now follows. Two deliveries of one event never
-            // read different bytes.
+            // Overwritten already: the event of the bytes that are there now follows. Two
+            // deliveries of one event never read different bytes.
             return Ok(());
         }
         let upload = Upload {
@@ -285,7 +291,8 @@ impl Builder {
         })
     }
 
-    /// Notes that an upload serves nothing. `former` is what is left to build of the bytes that were there before.
+    /// Notes that an upload serves nothing. `former` is what is left to build of the bytes that
+    /// were there before.
     async fn ignore(
         &self,
         invocation: &Invocation,
@@ -297,7 +304,8 @@ impl Builder {
     ) -> Result<(), Error> {
         if announced.names_objects() {
             if announced.etag == upload.etag {
-                // The same bytes could be read before. The item names nothing from now on: nothing may stay.
+                // The same bytes could be read before. The item names nothing from now on: nothing
+                // may stay.
                 former = self.take_back(invocation, arrived, announced).await?;
             }
             if !self
@@ -385,8 +393,8 @@ impl Builder {
         self.end(invocation, &upload).await
     }
 
-    /// Files an upload under its modules and marks their entries. Returns what is to be built; `None` if the file was
-    /// removed or overwritten meanwhile, and nothing is left of it.
+    /// Files an upload under its modules and marks their entries. Returns what is to be built;
+    /// `None` if the file was removed or overwritten meanwhile, and nothing is left of it.
     async fn file(
         &self,
         invocation: &Invocation,
@@ -566,7 +574,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes the bytes that an upload item names out of every answer; returns what is left to build instead of them.
+    /// Takes the bytes that an upload item names out of every answer; returns what is left to build
+    /// instead of them.
     ///
     /// All of it is out of every answer before anything is built.
     async fn take_back(
@@ -649,7 +658,8 @@ impl Builder {
     ) -> Result<ToBuild, StoreError> {
         let mut module = module.clone();
         if module.has_pdb {
-            // Looked for since the `dif` item is there: who creates such an entry from now on builds with it.
+            // Looked for since the `dif` item is there: who creates such an entry from now on
+            // builds with it.
             let partition = self.records.query(&module.key.partition()).await?;
             module.add_opaque_kinds(&partition);
         }
@@ -670,8 +680,9 @@ impl Builder {
         })
     }
 
-    /// Ends an event that asks for an item which the store does not take: however often it is tried, it takes none that
-    /// is as large. What is filed already stays filed, and is named: its removal removes it.
+    /// Ends an event that asks for an item which the store does not take: however often it is
+    /// tried, it takes none that is as large. What is filed already stays filed, and is named: its
+    /// removal removes it.
     async fn refuse(
         &self,
         invocation: &Invocation,
@@ -739,8 +750,8 @@ impl Builder {
         Ok(announced.filter(|_| is_written))
     }
 
-    /// Writes an upload item unless a later event of its key was here; tells whether it did. Chunks of objects that the
-    /// item named before go.
+    /// Writes an upload item unless a later event of its key was here; tells whether it did. Chunks
+    /// of objects that the item named before go.
     async fn put_upload(
         &self,
         invocation: &Invocation,
@@ -785,16 +796,16 @@ impl Builder {
         Ok(())
     }
 
-    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have read different bytes: the
-    /// item names those of the later one.
+    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have
+    /// read different bytes: the item names those of the later one.
     async fn is_current(&self, upload: &Upload) -> Result<bool, StoreError> {
         let known = self.known_upload(&upload.key).await?;
         Ok(known.is_some_and(|known| is_same(&known, upload) && known.state != UploadState::Gone))
     }
 }
 
-/// Returns the item that announces the reading of a file. Until they are out of every answer, it names the bytes that
-/// were here before: an event that comes again takes them back.
+/// Returns the item that announces the reading of a file. Until they are out of every answer, it
+/// names the bytes that were here before: an event that comes again takes them back.
 fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
     let again = known.filter(|known| known.sequencer == upload.sequencer);
     let mut announced = Upload {
@@ -861,8 +872,8 @@ fn is_about(known: &Upload, stat: &DifStat) -> bool {
     is_done && known.etag == stat.etag && known.no_room.is_none()
 }
 
-/// Does work for each of some things, side by side; returns what came of each, in their order. After an error nothing
-/// further is begun.
+/// Does work for each of some things, side by side; returns what came of each, in their order.
+/// After an error nothing further is begun.
 fn side_by_side<'a, T, R, E, Work>(
     of: &'a [T],
     work: impl FnMut(&'a T) -> Work,
@@ -872,7 +883,8 @@ where
     R: Send + 'a,
     E: Send + 'a,
 {
-    // Behind boxes: else the compiler cannot tell that what borrows so much may be sent to other threads.
+    // Behind boxes: else the compiler cannot tell that what borrows so much may be sent to other
+    // threads.
     let work: Vec<BoxFuture<'a, Result<R, E>>> =
         of.iter().map(work).map(FutureExt::boxed).collect();
     stream::iter(work)

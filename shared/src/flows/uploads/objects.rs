@@ -1,8 +1,9 @@
 //! Where the objects of an upload are stored: in its item if they fit there, else in chunks.
 //!
-//! The chunks of each reading have a token of their own. They are written before the upload item names the token and
-//! removed after it names it no more, so an upload item always names chunks that are all there. A builder that is killed
-//! in between leaves chunks that no item names: the sweep removes them ([`ObjectChunk::MAX_UNNAMED`]).
+//! The chunks of each reading have a token of their own. They are written before the upload item
+//! names the token and removed after it names it no more, so an upload item always names chunks
+//! that are all there. A builder that is killed in between leaves chunks that no item names: the
+//! sweep removes them ([`ObjectChunk::MAX_UNNAMED`]).
 
 use super::super::Invocation;
 use super::super::build::Builder;
@@ -11,7 +12,8 @@ use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject
 use crate::domain::Location;
 use crate::ports::{Consistency, RecordStore, Removed, StoreError, StoreErrorKind};
 
-/// The most objects of an upload item, and of a chunk; and their most bytes, far below the 400 KB of an item.
+/// The most objects of an upload item, and of a chunk; and their most bytes, far below the 400 KB
+/// of an item.
 const MAX_INLINE: Size = Size {
     objects: 500,
     bytes: 100_000,
@@ -31,7 +33,8 @@ struct Size {
 }
 
 impl Builder {
-    /// Stores the objects of an upload where they fit: names them in `upload`, or writes chunks that it names.
+    /// Stores the objects of an upload where they fit: names them in `upload`, or writes chunks
+    /// that it names.
     pub(super) async fn with_objects(
         &self,
         invocation: &Invocation,
@@ -122,7 +125,8 @@ pub(crate) async fn objects_of(
         {
             match stored.map(|stored| stored.item) {
                 Some(Item::Objects(chunk)) => objects.extend(chunk.objects),
-                // Since the upload item was read, it names others: whoever reads it again finds them.
+                // Since the upload item was read, it names others: whoever reads it again finds
+                // them.
                 _ => {
                     let context = format!("reading objects of {location} at {}", key.sort);
                     let error = StoreError::new(StoreErrorKind::Transient, context);
@@ -139,7 +143,8 @@ fn chunk_keys(location: &Location, set: &ObjectSet) -> Vec<ItemKey> {
     (0..set.chunks).map(key).collect()
 }
 
-/// Divides objects, in their order, into runs that are not larger than a size, unless a single object is.
+/// Divides objects, in their order, into runs that are not larger than a size, unless a single
+/// object is.
 fn divided(objects: Vec<UploadedObject>, most: Size) -> Vec<Vec<UploadedObject>> {
     let mut runs: Vec<Vec<UploadedObject>> = Vec::new();
     let mut bytes = 0;

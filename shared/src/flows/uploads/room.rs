@@ -1,11 +1,12 @@
 //! Files that a module has no room for, and how they get their turn.
 //!
-//! A module keeps [`MAX_DIFS`] files. An upload that comes when there are as many is noted in the [`Overflow`] of the
-//! module and, if no other module has room for it, becomes *ignored*. The builder that removes a file of the module asks
-//! to reconcile as many of the noted uploads as there is room for now.
+//! A module keeps [`MAX_DIFS`] files. An upload that comes when there are as many is noted in the
+//! [`Overflow`] of the module and, if no other module has room for it, becomes *ignored*. The
+//! builder that removes a file of the module asks to reconcile as many of the noted uploads as
+//! there is room for now.
 //!
-//! Neither side misses the other: the upload is noted before it looks a second time whether there is room, the file is
-//! removed before its builder looks who was noted.
+//! Neither side misses the other: the upload is noted before it looks a second time whether there
+//! is room, the file is removed before its builder looks who was noted.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::cache::{Item, ItemKey, ModuleKey, Overflow, Stored};
 use crate::domain::Location;
 use crate::ports::{ReconcileMessage, StoreError};
 
-/// Files that a module keeps. Their `dif` items, of 1 KB each, are read with every build of the module.
+/// Files that a module keeps. Their `dif` items, of 1 KB each, are read with every build of the
+/// module.
 pub(super) const MAX_DIFS: usize = 256;
 
 impl Builder {
@@ -31,7 +33,8 @@ impl Builder {
         Ok(presence::files(&partition) < MAX_DIFS)
     }
 
-    /// Notes that a module has no room for a file; those beyond [`Overflow::MAX_LOCATIONS`] are not noted.
+    /// Notes that a module has no room for a file; those beyond [`Overflow::MAX_LOCATIONS`] are not
+    /// noted.
     pub(super) async fn note_overflow(
         &self,
         invocation: &Invocation,
@@ -83,7 +86,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Asks for the uploads that a module has room for now. `partition` is what it holds since a file was removed.
+    /// Asks for the uploads that a module has room for now. `partition` is what it holds since a
+    /// file was removed.
     pub(super) async fn call_overflow(
         &self,
         invocation: &Invocation,
@@ -101,8 +105,8 @@ impl Builder {
             let message = ReconcileMessage::new(location.clone());
             self.lanes.reconcile(&message, Duration::ZERO).await?;
         }
-        // One that found no room in the meantime noted itself again: then nothing is forgotten, and all of them are
-        // called again when the next file is removed.
+        // One that found no room in the meantime noted itself again: then nothing is forgotten, and
+        // all of them are called again when the next file is removed.
         let is_as_called = |present: &Overflow| {
             stored.as_ref().is_some_and(
                 |stored| matches!(&stored.item, Item::Overflow(read) if read.change == present.change),

@@ -284,6 +284,9 @@ enum Mistake {
     RetiresPresence,
     /// An upload is applied before its generation is written.
     AppliesBeforeGeneration,
+    /// A file that serves nothing takes the place of another one: its event revokes what was made
+    /// from that, and writes no generation.
+    RevokesWithoutGeneration,
 }
 
 /// What happens to a builder that is frozen for longer than [`SETTLED_AFTER`] between drawing its
@@ -423,6 +426,7 @@ impl Absences {
             (_, Mistake::AnnouncesFirst) => &[Dif, Generation, Presence, Mark, Finish],
             (true, Mistake::NotesBeforeFiling) => &[Presence, Dif, Mark, Generation, Finish],
             (true, Mistake::AppliesBeforeGeneration) => &[Dif, Presence, Mark, Finish, Generation],
+            (false, Mistake::RevokesWithoutGeneration) => &[Dif, Presence, Mark, Finish],
             _ => &[Dif, Presence, Mark, Generation, Finish],
         }
     }
@@ -1146,6 +1150,12 @@ fn a_presence_that_is_retired_with_its_entry_is_found() {
 #[test]
 fn an_upload_that_is_applied_before_its_generation_is_found() {
     let model = of_memory(Bounds::Small, Mistake::AppliesBeforeGeneration);
+    finds(model, &["b."]);
+}
+
+#[test]
+fn a_file_that_is_replaced_by_a_useless_one_without_a_generation_is_found() {
+    let model = of_memory(Bounds::Small, Mistake::RevokesWithoutGeneration);
     finds(model, &["b."]);
 }
 

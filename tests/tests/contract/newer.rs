@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use symdepot::adapters::aws::DynamoRecords;
 use symdepot::adapters::memory::MemoryRecords;
-use symdepot::cache::{ItemKey, Revision};
+use symdepot::cache::{ItemKey, Revision, SCHEMA};
 use symdepot_tests::contract::records::{Records, what_a_newer_build_wrote_is_left_alone};
 
 use crate::backends::Aws;
@@ -48,7 +48,7 @@ async fn check(aws: Aws) {
         .item("sort", text("symcache"))
         .item("revision", text("0000000000000005"));
     let put = put
-        .item("schema", AttributeValue::N("2".to_owned()))
+        .item("schema", AttributeValue::N((SCHEMA + 1).to_string()))
         .item("type", text("wish"))
         .item("kind", text("?"));
     put.send().await.unwrap();

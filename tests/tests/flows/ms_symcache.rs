@@ -465,3 +465,23 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
     let answer = ask(&world, "3.1.0", None).await;
     assert!(matches!(answer, Answer::Pending(_)), "{answer:?}");
 }
+
+/// P7. A client that has the newest file there is is told so, also where a newer one could be made of a PDB that nobody has.
+#[tokio::test(start_paused = true)]
+async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_could_be_made() {
+    let world = World::with(transcodes(&["3.1.0"]));
+    upload(&world, "3.0.0").await;
+    let sent = world.lanes.calls().of("send");
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        answers.push(ask(&world, "3.1.0", Some("3.0.0")).await);
+        world.settle().await;
+        world.pass(Duration::from_secs(1)).await;
+    }
+    assert_eq!(answers.last(), Some(&Answer::NotModified));
+    let waited = answers
+        .iter()
+        .filter(|answer| **answer != Answer::NotModified);
+    assert!(waited.count() <= 2, "{answers:?}");
+    assert!(world.lanes.calls().of("send") - sent <= 1);
+}

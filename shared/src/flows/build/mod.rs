@@ -28,7 +28,8 @@ use crate::cache::{
 };
 use crate::debuginfo;
 use crate::domain::{
-    Cause, DifRef, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank, Timestamp,
+    Cause, DebugId, DifRef, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank,
+    Timestamp,
 };
 use crate::ports::{
     BlobStore, Deriver, DifError, DifReader, LaneMessage, Lanes, Parser, RecordStore, StoreError,
@@ -996,9 +997,13 @@ fn comes_of(difs: &[Dif], kind: Kind) -> bool {
 /// Returns the objects of a module in a DIF.
 fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
     let sought = module.sought();
-    let is_filed_here = |object: &&ObjectMeta| match &sought {
-        Some(sought) => search::is_sought(object, sought),
-        None => ModuleId::of(object.debug_id, object.code_id.as_ref())
+    // An archive may have ten thousand objects: ids are compared, and written out only where that does not tell.
+    let debug_id = module.module.strip_prefix("debug_id:");
+    let debug_id: Option<DebugId> = debug_id.and_then(|text| text.parse().ok());
+    let is_filed_here = |object: &&ObjectMeta| match (&sought, debug_id) {
+        (Some(sought), _) => search::is_sought(object, sought),
+        (None, Some(debug_id)) => object.debug_id == Some(debug_id),
+        (None, None) => ModuleId::of(object.debug_id, object.code_id.as_ref())
             .is_some_and(|id| id.to_string() == module.module),
     };
     inspection

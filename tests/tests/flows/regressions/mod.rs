@@ -1,6 +1,7 @@
 //! Interleavings that broke the first form of the protocol. Each has the number that it has in the design.
 
 mod builds;
+mod findings;
 mod generations;
 mod sweeps;
 mod uploads;

@@ -1,0 +1,215 @@
+//! Faults that a review of the protocol found around messages, servers and waiting. Each test names its finding.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symdepot::adapters::faulty::{How, Operation};
+use symdepot::api::symbolicator::{ModuleStatus, parse_request};
+use symdepot::cache::{Converter, Kind, Lane, Token};
+use symdepot::domain::{Cause, HttpSource, Location, Scope};
+use symdepot::flows::symbolicate::Answer;
+use symdepot::ports::LaneMessage;
+use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
+
+use super::{FRAMES, ask_for, asked, entry, made_from};
+use crate::CRASH;
+use crate::requests::cold;
+
+/// A crash with a frame in each of so many modules that nobody has.
+fn crash_in(modules: u64) -> Crash {
+    let image = |at: u64| format!("{:#x}", 0x1_0000_0000 * (at + 1));
+    let module = |at: u64| {
+        json!({
+            "type": "elf", "debug_id": format!("decade00-0000-4000-8000-{at:012x}"),
+            "debug_file": format!("module-{at}"), "image_addr": image(at), "image_size": 4096,
+        })
+    };
+    let frame = |at: u64| json!({"instruction_addr": image(at)});
+    let body = json!({
+        "modules": (0..modules).map(module).collect::<Vec<Value>>(),
+        "stacktraces": [{"frames": (0..modules).map(frame).collect::<Vec<Value>>()}],
+    });
+    parse_request(body.to_string().as_bytes()).unwrap()
+}
+
+fn source(id: &str) -> HttpSource {
+    let definition = json!({"type": "http", "id": id, "url": format!("http://{id}.test/")});
+    serde_json::from_value(definition).unwrap()
+}
+
+/// P8, P12. A message whose ask is over does nothing, whatever it would have waited for.
+#[tokio::test(start_paused = true)]
+async fn a_message_dies_with_its_ask() {
+    let world = cold().await;
+    let message = asked(&world).await;
+    let stale = LaneMessage {
+        ask: Token::from_random(7),
+        ..message.clone()
+    };
+    let newer = LaneMessage {
+        min_converter: Converter(Converter::CURRENT.0 + 1),
+        ..stale.clone()
+    };
+    let derived = world.derivations.derived();
+    for dead in [stale, newer] {
+        world.serve(&dead).await.unwrap();
+    }
+    assert_eq!(world.lanes.sent(), []);
+    assert_eq!(world.derivations.derived(), derived);
+    world.serve(&message).await.unwrap();
+    assert_eq!(made_from(&world), "global/crash.debug");
+    // It is answered: the same message again is over, too.
+    world.serve(&message).await.unwrap();
+    assert_eq!(
+        (world.lanes.sent(), entry(&world, Kind::SymCache).attempts()),
+        (Vec::new(), 0)
+    );
+}
+
+/// Item 5 of the plan for messages: a chain of them ends.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_served_is_sent_again_ever_later_and_a_bounded_number_of_times() {
+    let world = cold().await;
+    let mut message = LaneMessage {
+        lane: Lane::Refresh,
+        min_converter: Converter(Converter::CURRENT.0 + 1),
+        ..ask_for(&world, world.module("global", CRASH), Lane::Refresh).await
+    };
+    let mut delays = Vec::new();
+    for _ in 0..100 {
+        world.serve(&message).await.unwrap();
+        let Some(sent) = world.lanes.drain().pop() else {
+            break;
+        };
+        delays.push(sent.delay.as_secs());
+        message = sent.message;
+    }
+    assert_eq!(delays[..5], [5, 10, 20, 40, 60]);
+    assert_eq!(delays.len(), 32);
+}
+
+/// P9. An older reader does not have a newer builder build what is built.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_behind_does_not_make_the_builder_spin() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let module = world.module("global", CRASH);
+    let message = LaneMessage {
+        min_converter: Converter(Converter::CURRENT.0 - 1),
+        ..ask_for(&world, module, Lane::Eager).await
+    };
+    let derived = world.derivations.derived();
+    world.serve(&message).await.unwrap();
+    assert_eq!(world.derivations.derived(), derived);
+    // The ask stands: who asks waits for it instead of asking again.
+    assert!(
+        entry(&world, Kind::SymCache)
+            .standing_ask(world.now())
+            .is_some()
+    );
+}
+
+/// P17. A file that changed makes room for the next best.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_changed_without_an_event_makes_room_for_the_next_best() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.upload("global/z.debug", "elf/crash.zlib.debug").await;
+    world.pass(Duration::from_secs(8 * 24 * 3600)).await;
+    world.prune().await.unwrap();
+    assert_eq!(world.entries(), []);
+    // Nobody announces it.
+    world.uploads.put(
+        &Location::new("global/crash.debug"),
+        fixture("elf/checksum"),
+    );
+    let answer = world.symbolicate(&sample_crash()).await;
+    assert_eq!(function_names(&answer).len(), FRAMES);
+    assert_eq!(made_from(&world), "global/z.debug");
+    assert_eq!(entry(&world, Kind::SymCache).ask(), None);
+}
+
+/// P18. A table that is overloaded while a request waits is no failure of the request.
+#[tokio::test(start_paused = true)]
+async fn a_table_that_is_overloaded_for_a_moment_leaves_a_waiting_request_pending() {
+    let world = cold().await;
+    let answer = async {
+        let wait = Duration::from_secs(5);
+        world.answer(&sample_crash(), &Scope::Global, wait).await
+    };
+    let overload = async {
+        world.wait(Duration::from_millis(50)).await;
+        world.faults.fail_always(Operation::Load, How::Throttled);
+    };
+    let (answer, ()) = tokio::join!(answer, overload);
+    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+}
+
+/// P19. Forty modules that a server does not have: four messages, one visit each, three writes a module.
+#[tokio::test(start_paused = true)]
+async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes() {
+    const MODULES: u64 = 40;
+    let world = World::with(|settings| settings.sources = vec![source("company").into()]);
+    let answer = world.symbolicate(&crash_in(MODULES)).await;
+    let mut modules = answer.modules.iter();
+    assert!(modules.all(|module| module.debug_status == ModuleStatus::Missing));
+    let calls = world.records.calls();
+    // Four messages travel in one call.
+    assert_eq!(world.lanes.calls().of("send"), 1);
+    let visits = 4;
+    assert_eq!(calls.of("replace"), 3 * MODULES + 2 * visits, "{calls}");
+    assert!(calls.of("load") + calls.of("query") <= 40, "{calls}");
+    assert!(
+        world
+            .entries()
+            .iter()
+            .all(|entry| entry.lease().is_none() && entry.ask().is_none())
+    );
+    // What is known is not asked for again.
+    world
+        .another_instance()
+        .symbolicate(&crash_in(MODULES))
+        .await;
+    assert_eq!(world.lanes.calls().of("send"), 1);
+}
+
+/// Bad input: as many unknown modules as a request may have cost a bounded number of asks.
+#[tokio::test(start_paused = true)]
+async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_time() {
+    let world = World::with(|settings| settings.sources = vec![source("company").into()]);
+    let crash = crash_in(3000);
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert_eq!(world.entries().len(), 256);
+    assert_eq!(world.lanes.sent().len(), 26);
+    // Whoever continues it asks for the next ones.
+    world.settle().await;
+    let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(again, Ok(Answer::Pending)), "{again:?}");
+    assert_eq!(world.entries().len(), 512);
+}
+
+/// A server that has some of the modules: those are built, and what it does not have holds up nobody.
+#[tokio::test(start_paused = true)]
+async fn what_a_visit_finds_is_built_and_what_it_does_not_find_is_missing() {
+    let world = World::with(|settings| settings.sources = vec![source("company").into()]);
+    let id = "DECADE00000040008000000000000003";
+    let file = format!("MODULE Linux x86_64 {id}0 module-3\nFUNC 0 10 0 third\n");
+    let at = format!("http://company.test/module-3/{id}0/module-3.sym");
+    world.servers.put(&Location::new(at), file);
+    let answer = world.symbolicate(&crash_in(20)).await;
+    let found = |status| {
+        let modules = answer.modules.iter();
+        modules
+            .filter(|module| module.debug_status == status)
+            .count()
+    };
+    assert_eq!(
+        (found(ModuleStatus::Found), found(ModuleStatus::Missing)),
+        (1, 19)
+    );
+    assert!(function_names(&answer).contains(&"third".to_owned()));
+    let causes = world.entries();
+    let mut causes = causes.iter().filter_map(|entry| entry.missing());
+    assert!(causes.all(|placeholder| placeholder.missing.cause == Cause::NotFound));
+}

@@ -11,10 +11,17 @@ use symdepot::ports::LaneMessage;
 pub(crate) enum Work {
     /// Something was uploaded or removed.
     Upload(UploadEvent),
-    /// The event of a key may have been lost.
-    Reconcile(String),
+    /// The event of a key may have been lost, or there is more to do for it.
+    Reconcile(ReconcileMessage),
     /// A build is asked for.
     Build(LaneMessage),
+    /// A newer build asks for something that this one cannot read.
+    Newer {
+        /// The schema of the message.
+        schema: u32,
+        /// The least converter that may serve it.
+        min_converter: u32,
+    },
 }
 
 /// Why a message cannot be read.
@@ -68,10 +75,15 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
         return Ok(Vec::new());
     }
     if value.get("reconcile").is_some() {
-        let message: ReconcileMessage = serde_json::from_value(value)?;
-        return Ok(vec![Work::Reconcile(message.reconcile.as_str().to_owned())]);
+        return Ok(vec![Work::Reconcile(serde_json::from_value(value)?)]);
     }
-    Ok(vec![Work::Build(serde_json::from_value(value)?)])
+    Ok(vec![match LaneMessage::read(value)? {
+        Ok(message) => Work::Build(message),
+        Err(needs) => Work::Newer {
+            schema: needs.schema,
+            min_converter: needs.min_converter.0,
+        },
+    }])
 }
 
 /// Reads one record. Its version is not looked at: later ones only add fields.
@@ -96,6 +108,8 @@ fn upload(record: S3Record) -> Option<UploadEvent> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// Returns the body of the message in one of the sample events.
@@ -157,8 +171,48 @@ mod tests {
     #[test]
     fn a_key_to_reconcile_is_not_encoded() {
         let body = r#"{"reconcile": "global/a+b%20.debug"}"#;
-        let expected = Work::Reconcile("global/a+b%20.debug".to_owned());
-        assert_eq!(read(body).unwrap(), [expected]);
+        assert_eq!(reconciled(body), ("global/a+b%20.debug".to_owned(), 0));
+    }
+
+    fn reconciled(body: &str) -> (String, u32) {
+        match &read(body).unwrap()[..] {
+            [Work::Reconcile(message)] => (message.reconcile.to_string(), message.hops),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_key_that_was_sent_on_says_how_often() {
+        let body = r#"{"reconcile": "global/a", "hops": 7}"#;
+        assert_eq!(reconciled(body), ("global/a".to_owned(), 7));
+    }
+
+    /// L7.
+    #[test]
+    fn a_message_of_a_newer_build_is_told_from_one_that_is_broken() {
+        let sample: Value =
+            serde_json::from_str(&sample(include_str!("../../../infra/events/lane.json"))).unwrap();
+        let read_with = |fields: Value| {
+            let mut message = sample.clone();
+            let fields = fields.as_object().unwrap().clone();
+            message.as_object_mut().unwrap().extend(fields);
+            read(&message.to_string())
+        };
+        let of_tomorrow = json!(["symcache_of_tomorrow"]);
+        for (schema, min_converter) in [(9, 1), (1, 1000)] {
+            // What this build can read it takes for a build: the flow tells what it is to wait for.
+            let readable = json!({"schema": schema, "min_converter": min_converter});
+            let read = read_with(readable).unwrap();
+            assert!(matches!(read[..], [Work::Build(_)]), "{read:?}");
+            let unreadable =
+                json!({"schema": schema, "min_converter": min_converter, "kinds": of_tomorrow});
+            let expected = Work::Newer {
+                schema,
+                min_converter,
+            };
+            assert_eq!(read_with(unreadable).unwrap(), [expected]);
+        }
+        assert!(read_with(json!({"kinds": of_tomorrow})).is_err());
     }
 
     #[test]

@@ -2,12 +2,37 @@
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent, SqsMessage};
 use symdepot::flows::build::Builder;
+use symdepot::flows::retries::Received;
 use symdepot::flows::{Error, Invocation};
 use symdepot::runtime;
 
-use crate::events::{self, Work};
+use crate::events::{self, Unreadable, Work};
 
-/// Does what each message asks for. Those that could not be done come back; the others are done with.
+/// The number of deliveries of a message so far, this one included (SQS API reference,
+/// `ReceiveMessage`).
+const RECEIVE_COUNT: &str = "ApproximateReceiveCount";
+
+/// Why a message was not served.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// A flow failed.
+    #[error(transparent)]
+    Flow(#[from] Error),
+    /// It cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// Only a newer build can read it.
+    #[error("it waits for a build that knows schema {schema} and has converter {min_converter}")]
+    Newer {
+        /// The schema of the message.
+        schema: u32,
+        /// The least converter that may serve it.
+        min_converter: u32,
+    },
+}
+
+/// Does what each message asks for. Those that could not be served are retried; the others are
+/// deleted.
 pub(crate) async fn handle(
     builder: &Builder,
     invocation: Invocation,
@@ -15,12 +40,14 @@ pub(crate) async fn handle(
 ) -> Result<SqsBatchResponse, Error> {
     let mut response = SqsBatchResponse::default();
     for message in &event.records {
-        if let Err(error) = serve(builder, &invocation, message).await {
-            if matches!(error.downcast_ref(), Some(Error::Doubtful { .. })) {
+        if let Err(failure) = serve(builder, &invocation, message).await {
+            if matches!(failure, Failure::Flow(Error::Doubtful { .. })) {
                 runtime::emit_doubtful_loss(invocation.now());
             }
             let id = message.message_id.clone().unwrap_or_default();
-            tracing::error!(message = id, error = &*error, "a message comes back");
+            let error = runtime::chain(&failure);
+            tracing::error!(message = id, error, "message will be retried");
+            retry_later(builder, message).await;
             let mut failure = BatchItemFailure::default();
             failure.item_identifier = id;
             response.batch_item_failures.push(failure);
@@ -33,13 +60,40 @@ async fn serve(
     builder: &Builder,
     invocation: &Invocation,
     message: &SqsMessage,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), Failure> {
     for work in events::read(message.body.as_deref().unwrap_or_default())? {
         match work {
             Work::Upload(event) => builder.upload(invocation, &event).await?,
-            Work::Reconcile(key) => builder.reconcile(invocation, &key).await?,
+            Work::Reconcile(message) => builder.reconcile(invocation, &message).await?,
             Work::Build(message) => builder.serve(invocation, &message).await?,
+            Work::Newer {
+                schema,
+                min_converter,
+            } => {
+                return Err(Failure::Newer {
+                    schema,
+                    min_converter,
+                });
+            }
         }
     }
     Ok(())
+}
+
+/// Has a message retried. If that fails, its queue does so all the same, when the visibility
+/// timeout is over.
+async fn retry_later(builder: &Builder, message: &SqsMessage) {
+    let (Some(queue), Some(receipt)) = (&message.event_source_arn, &message.receipt_handle) else {
+        return;
+    };
+    let received = Received {
+        queue: queue.clone(),
+        receipt: receipt.clone(),
+    };
+    let receives = message.attributes.get(RECEIVE_COUNT);
+    let receives = receives.and_then(|count| count.parse().ok()).unwrap_or(1);
+    if let Err(error) = builder.retry_later(&received, receives).await {
+        let error = runtime::chain(&error);
+        tracing::warn!(error, "a message is retried after its visibility timeout");
+    }
 }

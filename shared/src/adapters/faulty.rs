@@ -18,8 +18,8 @@ use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifListing, DifPage, DifReader,
-    DifStat, LaneMessage, Lanes, NotDeleted, Page, ReconcileMessage, RecordStore, Removed,
-    Replaced, Segment, StoreError, StoreErrorKind,
+    DifStat, LaneMessage, Lanes, NotDeleted, Page, Received, ReconcileMessage, RecordStore,
+    Removed, Replaced, Segment, StoreError, StoreErrorKind,
 };
 
 /// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
@@ -73,6 +73,8 @@ pub enum Operation {
     Send,
     /// [`Lanes::reconcile`].
     Reconcile,
+    /// [`Lanes::retry_later`].
+    RetryLater,
 }
 
 /// How a call fails.
@@ -94,7 +96,7 @@ pub enum How {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Load,
         Self::Query,
         Self::Replace,
@@ -111,6 +113,7 @@ impl Operation {
         Self::ListDifs,
         Self::Send,
         Self::Reconcile,
+        Self::RetryLater,
     ];
 
     /// Tells whether it changes anything; else it makes no difference whether it fails before or after.
@@ -124,6 +127,7 @@ impl Operation {
                 | Self::DeleteBlobs
                 | Self::Send
                 | Self::Reconcile
+                | Self::RetryLater
         )
     }
 
@@ -484,6 +488,14 @@ impl Lanes for FaultyLanes {
         self.faults
             .call(Operation::Reconcile, || {
                 self.lanes.reconcile(message, delay)
+            })
+            .await
+    }
+
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
+        self.faults
+            .call(Operation::RetryLater, || {
+                self.lanes.retry_later(received, delay)
             })
             .await
     }

@@ -42,6 +42,10 @@ pub enum Item {
     Presence(Presence),
     /// The last change to the uploads of a scope.
     Generation(Generation),
+    /// Some of the objects of an upload that has too many for its own item.
+    Objects(ObjectChunk),
+    /// Uploads that a module has no room for.
+    Overflow(Overflow),
     /// Our copy of a DIF that a symbol server had.
     Copy(DifCopy),
     /// A request that was answered `pending`.
@@ -68,12 +72,13 @@ pub enum Item {
     },
 }
 
-/// The newest schema that this build reads and writes. Each item is written with the least that can read it:
-/// [`Item::schema`].
+/// The newest schema that this build reads and writes. Each item is written with the least that can
+/// read it: [`Item::schema`].
 ///
 /// History:
 /// - 1: everything else.
-/// - 2: [`Presence`], [`Generation`].
+/// - 2: [`Presence`], [`Generation`], [`ObjectChunk`], [`Overflow`]; an [`Upload`] whose objects
+///   are in chunks.
 pub const SCHEMA: u32 = 2;
 
 /// That a module has, or had a moment ago, files among the uploads of a scope.
@@ -87,6 +92,9 @@ pub struct Presence {
     pub module: ModuleKey,
     /// The write that brought it, new with every file.
     pub change: Token,
+    /// Code ids of its files. Each has an [`Alias`], which is removed together with this item.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub code_ids: Vec<CodeId>,
 }
 
 /// The last change to the uploads of a scope: as long as it stands, what was read of them after it stands.
@@ -101,6 +109,10 @@ pub struct Generation {
 }
 
 /// Where the second id of an object (its code id) leads to. Never leased, owns no blob.
+///
+/// It stands as long as its target has files: the [`Presence`] of the target names it, and the
+/// builder that removes the target's last file removes both. Two modules with one code id share one
+/// alias, which leads to the module that was filed last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alias {
     /// The module that the object is filed under.
@@ -118,19 +130,30 @@ pub struct Upload {
     pub sequencer: String,
     /// Its size in bytes.
     pub size: u64,
-    /// The objects in it.
+    /// The objects in it, if they fit here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<UploadedObject>,
+    /// Where the objects are, if they do not fit here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_set: Option<ObjectSet>,
     /// What became of it.
     #[serde(flatten)]
     pub state: UploadState,
-    /// Readings of this state that ended without a word.
+    /// How far a pending upload is.
+    #[serde(default, skip_serializing_if = "UploadProgress::is_begun")]
+    pub progress: UploadProgress,
+    /// Modules that it does not serve, because they had as many files as they may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_room: Option<NoRoom>,
+    /// Attempts to read these bytes that began and did not end well. Each is counted before it
+    /// begins.
     #[serde(default)]
     pub crashes: u32,
-    /// How often the sweep had it looked at again.
+    /// How often the sweep asked for it since its last event, in vain: the sweep asks ever more
+    /// rarely.
     #[serde(default)]
     pub reconciled: u32,
-    /// When that became of it.
+    /// When it was last written: the last attempt, or what became of it.
     pub at: Timestamp,
     /// From when on it may be forgotten: tombstones only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +175,138 @@ pub enum UploadState {
     },
     /// It was removed.
     Gone,
+}
+
+impl Upload {
+    /// Returns an upload that is pending, of which nothing else is known.
+    pub fn pending(key: impl Into<String>, at: Timestamp) -> Self {
+        Self {
+            key: key.into(),
+            etag: String::new(),
+            sequencer: String::new(),
+            size: 0,
+            objects: Vec::new(),
+            object_set: None,
+            state: UploadState::Pending,
+            progress: UploadProgress::Begun,
+            no_room: None,
+            crashes: 0,
+            reconciled: 0,
+            at,
+            expires_at: None,
+        }
+    }
+
+    /// Returns where it is in the uploads bucket.
+    pub fn location(&self) -> Location {
+        Location::new(self.key.as_str())
+    }
+
+    /// Tells whether it names objects: modules may know of its file.
+    pub fn names_objects(&self) -> bool {
+        !self.objects.is_empty() || self.object_set.is_some()
+    }
+
+    /// Tells whether no module had room for it.
+    pub fn is_left_out(&self) -> bool {
+        let is_whole = |no_room: &NoRoom| no_room.modules == no_room.of;
+        self.no_room.as_ref().is_some_and(is_whole)
+    }
+}
+
+/// How far a pending upload is: what is done need not be done again when its message comes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UploadProgress {
+    /// Anything may be left to do.
+    #[default]
+    Begun,
+    /// The bytes that the item names are out of every answer. What replaces them is left to build.
+    Revoked,
+    /// The modules that the item names know of the file, and their entries are marked. They are
+    /// left to build.
+    Filed,
+}
+
+impl UploadProgress {
+    fn is_begun(&self) -> bool {
+        *self == Self::Begun
+    }
+}
+
+/// The objects of an upload that are in [`ObjectChunk`]s.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectSet {
+    /// What tells these chunks from those of every other reading.
+    pub token: Token,
+    /// How many objects there are.
+    pub objects: u32,
+    /// How many chunks there are.
+    pub chunks: u32,
+}
+
+/// Some of the objects of an upload: it has too many for its own item.
+///
+/// The chunks of a reading are written before the upload item names them, and removed after it
+/// names them no more. A builder that is killed in between leaves them to the sweep: chunks that no
+/// upload item names a day after they were written ([`ObjectChunk::MAX_UNNAMED`]) are left over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectChunk {
+    /// The upload's key in the uploads bucket.
+    pub key: String,
+    /// The reading, as [`ObjectSet::token`] has it.
+    pub token: Token,
+    /// The place of this chunk among those of the reading, from zero.
+    pub number: u32,
+    /// The objects.
+    pub objects: Vec<UploadedObject>,
+    /// When it was written.
+    pub at: Timestamp,
+}
+
+impl ObjectChunk {
+    /// A chunk that no upload item names for longer than this is left over: no invocation takes as
+    /// long.
+    pub const MAX_UNNAMED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+    /// Tells whether an upload item names the chunk.
+    pub fn is_named_by(&self, upload: &Upload) -> bool {
+        let set = upload.object_set.as_ref();
+        set.is_some_and(|set| set.token == self.token && self.number < set.chunks)
+    }
+}
+
+/// Modules that an upload does not serve, because they had as many files as they may.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoRoom {
+    /// How many they are.
+    pub modules: u32,
+    /// Of how many modules that the upload has.
+    pub of: u32,
+    /// The first [`NoRoom::MAX_NAMED`] of them, as [`ModuleKey::module`] has them.
+    pub named: Vec<String>,
+}
+
+impl NoRoom {
+    /// Modules that are named.
+    pub const MAX_NAMED: usize = 20;
+}
+
+/// Uploads that a module has no room for: each gets its turn when one of the module's files is
+/// removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overflow {
+    /// The module.
+    pub module: ModuleKey,
+    /// Where they are, in the order in which they came.
+    pub locations: Vec<Location>,
+    /// The write that noted one of them, new with each.
+    pub change: Token,
+}
+
+impl Overflow {
+    /// Uploads that wait at most. Those that come after them have to be uploaded again.
+    pub const MAX_LOCATIONS: usize = 200;
 }
 
 /// One object in an upload.
@@ -357,7 +512,10 @@ impl Item {
     /// leaves the item alone.
     pub fn schema(&self) -> u32 {
         match self {
-            Item::Presence(_) | Item::Generation(_) => 2,
+            Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
+            // A build that does not know of the chunks would take the upload for one without
+            // objects.
+            Item::Upload(upload) if upload.object_set.is_some() => 2,
             Item::Newer { schema } => *schema,
             Item::Entry(_)
             | Item::Alias(_)
@@ -396,6 +554,8 @@ impl Item {
             | Item::Dif(_)
             | Item::Presence(_)
             | Item::Generation(_)
+            | Item::Objects(_)
+            | Item::Overflow(_)
             | Item::Copy(_)
             | Item::Losses(_)
             | Item::Sweep(_)
@@ -412,9 +572,12 @@ impl Item {
             Item::Dif(dif) => Some(dif.module.dif(&dif.dif.location)),
             Item::Presence(presence) => Some(presence.module.presence()),
             Item::Generation(generation) => Some(ItemKey::generation(&generation.scope)),
-            Item::Upload(upload) => Some(ItemKey::upload(&crate::domain::Location::new(
-                upload.key.as_str(),
-            ))),
+            Item::Objects(chunk) => {
+                let location = Location::new(chunk.key.as_str());
+                Some(ItemKey::objects(&location, &chunk.token, chunk.number))
+            }
+            Item::Overflow(overflow) => Some(overflow.module.overflow()),
+            Item::Upload(upload) => Some(ItemKey::upload(&upload.location())),
             Item::Request(request) => Some(ItemKey::request(&request.id)),
             Item::Source(source) => Some(ItemKey::source(&source.key)),
             Item::Copy(copy) => Some(copy.key()),

@@ -140,6 +140,15 @@ impl ModuleKey {
         }
     }
 
+    /// Returns the key of the list of the uploads that this module has no room for. Only those who
+    /// remove or add files read it: it has a partition of its own.
+    pub fn overflow(&self) -> ItemKey {
+        ItemKey {
+            partition: hash(&format!("overflow of\n{}", self.text())),
+            sort: "overflow".to_owned(),
+        }
+    }
+
     /// Returns the key of our copy of a DIF of this module, which a symbol server had.
     pub fn copy(&self, location: &Location) -> ItemKey {
         ItemKey {
@@ -167,6 +176,15 @@ impl ItemKey {
         Self {
             partition: hash(&format!("upload: {location}\n")),
             sort: "upload".to_owned(),
+        }
+    }
+
+    /// Returns the key of some of the objects of an upload, beside the item that tells what became
+    /// of it.
+    pub fn objects(location: &Location, token: &Token, number: u32) -> Self {
+        Self {
+            sort: format!("objects#{token}#{number:05}"),
+            ..Self::upload(location)
         }
     }
 

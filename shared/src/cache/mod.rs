@@ -36,8 +36,9 @@ pub use derived::{DeriveJob, Derived, Transcoding};
 pub use health::{NotAdmitted, SourceHealth, Visit, VisitOutcome};
 pub use invariants::violations;
 pub use item::{
-    Alias, Dif, Generation, Item, Presence, Request, RequestBody, Rollout, SCHEMA, SegmentProgress,
-    SourceDefinition, Stored, SweepCursor, SweepLists, Upload, UploadState, UploadedObject, Wanted,
+    Alias, Dif, Generation, Item, NoRoom, ObjectChunk, ObjectSet, Overflow, Presence, Request,
+    RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition, Stored, SweepCursor,
+    SweepLists, Upload, UploadProgress, UploadState, UploadedObject, Wanted,
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;

@@ -5,16 +5,46 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::symbolicate::Symbolicator;
-use super::{Error, Invocation, visits};
+use super::{Error, Invocation, uploads, visits};
 use crate::cache::{
-    Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader,
-    Ready, Sought, Upload, decide,
+    Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, NoRoom, Placeholder,
+    Reader, Ready, Sought, Upload, decide,
 };
 use crate::domain::{
     Candidate, Cause, DifRef, FileType, FormatVersion, Location, ModuleId, ObjectId, Quality,
     Scope, SourceKey, Timestamp,
 };
 use crate::ports::{Consistency, StoreError};
+
+/// Objects of an upload that are told of.
+const MAX_OBJECTS: usize = 1000;
+
+/// What became of an upload, for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedUpload {
+    /// What its item says. Of its objects the first thousand are told of.
+    #[serde(flatten)]
+    pub upload: Upload,
+    /// How many objects it has beside these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub further_objects: Option<usize>,
+    /// What is unusual about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Says that an upload that is applied does not serve all of its modules.
+fn note(upload: &Upload) -> Option<String> {
+    let NoRoom { modules, of, named } = upload.no_room.as_ref()?;
+    let further = match (*modules as usize).saturating_sub(named.len()) {
+        0 => String::new(),
+        further => format!(" and {further} more"),
+    };
+    let named = named.join(", ");
+    Some(format!(
+        "{modules} of its {of} modules have as many other files as they may, and are served by those: {named}{further}"
+    ))
+}
 
 /// A record that a request for a module would read, whether it is there or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -128,16 +158,36 @@ pub struct ExplainedAsk {
 
 impl Symbolicator {
     /// Tells what became of an upload; `None` where no event of this key was seen. Changes nothing.
-    pub async fn explain_upload(&self, key: &str) -> Result<Option<Upload>, Error> {
+    pub async fn explain_upload(&self, key: &str) -> Result<Option<ExplainedUpload>, Error> {
         let key = ItemKey::upload(&Location::new(key));
         let loaded = self.records.load(&[key], Consistency::Strong).await?;
-        Ok(loaded
+        let upload = loaded
             .into_iter()
             .flatten()
             .find_map(|stored| match stored.item {
                 Item::Upload(upload) => Some(upload),
                 _ => None,
-            }))
+            });
+        let Some(upload) = upload else {
+            return Ok(None);
+        };
+        let mut objects = uploads::objects_of(&*self.records, &upload, MAX_OBJECTS).await?;
+        let all = match &upload.object_set {
+            Some(set) => set.objects as usize,
+            None => objects.len(),
+        };
+        objects.truncate(MAX_OBJECTS);
+        Ok(Some(ExplainedUpload {
+            further_objects: all
+                .checked_sub(objects.len())
+                .filter(|further| *further > 0),
+            note: note(&upload),
+            upload: Upload {
+                objects,
+                object_set: None,
+                ..upload
+            },
+        }))
     }
 
     /// Tells of every record that a request in this scope would read for a module. Changes nothing.

@@ -27,6 +27,7 @@ pub mod plain;
 mod presence;
 pub mod prune;
 pub mod requests;
+pub mod retries;
 pub mod rollout;
 mod settings;
 pub mod symbolicate;

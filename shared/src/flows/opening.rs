@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::sync::Semaphore;
 
 use super::memory::{Memory, Opened, Part};
 use crate::cache::{Kind, Ready};
@@ -21,6 +22,9 @@ use crate::unwind::ModuleCfi;
 
 /// Slices of one blob that are read at a time.
 const SLICES_IN_FLIGHT: usize = 16;
+
+/// Slices of all blobs of a request that are read and decompressed at a time: what they take beside what is held.
+const ALL_SLICES_IN_FLIGHT: usize = 64;
 
 /// Blobs up to this size, in bytes, are read at once: a second read would take longer than the bytes.
 const SMALL_BLOB: u64 = 256 << 10;
@@ -60,6 +64,7 @@ pub(super) struct Opening<'a> {
     bytes: AtomicU64,
     remembered: AtomicU64,
     held: AtomicUsize,
+    in_flight: Semaphore,
 }
 
 impl<'a> Opening<'a> {
@@ -71,6 +76,7 @@ impl<'a> Opening<'a> {
             bytes: AtomicU64::new(0),
             remembered: AtomicU64::new(0),
             held: AtomicUsize::new(0),
+            in_flight: Semaphore::new(ALL_SLICES_IN_FLIGHT),
         }
     }
 
@@ -169,6 +175,8 @@ impl<'a> Opening<'a> {
             slice: Some(number),
         };
         let open = async {
+            // It is never closed.
+            let _permit = self.in_flight.acquire().await.ok();
             let range = index.range(number).unwrap_or_default();
             let frame = match whole {
                 Some(blob) => part_of(blob, range),

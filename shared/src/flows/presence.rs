@@ -1,60 +1,141 @@
 //! What readers may conclude from the absence of an upload.
 //!
-//! Uploads announce themselves, so a module of which no event told has no file. Two items make that knowledge:
+//! Uploads announce themselves, so a module of which no event told has no file. Two items make that
+//! knowledge:
 //!
-//! - [`Presence`], in the partition of a module: the module has files in a scope. Builders write it after each `dif` item,
-//!   and remove it after a strongly consistent query that found no `dif` item, if nobody wrote it since. A reader that
-//!   finds neither it nor a ready cache answers at once: it writes nothing, asks nobody and waits for nothing.
-//! - [`Generation`], one for each scope: the last change to its uploads. Builders write a new one after everything else
-//!   that a change writes, and before its message is deleted. What a reader read of the scope's uploads *after* it read
-//!   the generation stands as long as the generation does.
+//! - [`Presence`], in the partition of a module: the module has files in a scope. Builders write it
+//!   after each `dif` item, and remove it after a strongly consistent query that found no `dif`
+//!   item, if nobody wrote it since. A reader that finds neither it nor a ready cache answers at
+//!   once: it writes nothing, asks nobody and waits for nothing. It names the code ids of these
+//!   files. Each has an [`Alias`] that leads to the module, and all of them are removed with it, by
+//!   the same rule: builders write them again, with new revisions, after each `dif` item.
+//! - [`Generation`], one for each scope: the last change to its uploads. Builders write a new one
+//!   after everything else that a change writes, and before its message is deleted. What a reader
+//!   read of the scope's uploads *after* it read the generation stands as long as the generation
+//!   does.
 //!
-//! A write whose answer is lost is no harm: the message comes back and everything is written again. Of builders that
-//! write at the same moment one is enough, because all of them write after their changes.
+//! A write whose answer is lost is no harm: the message comes back and everything is written again.
+//! Of builders that write at the same moment one is enough, because all of them write after their
+//! changes.
 //!
 //! The reasons and the interleavings: `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
 
 use super::Update;
-use crate::cache::{Generation, Item, ItemKey, ModuleKey, Presence};
-use crate::domain::Scope;
-use crate::ports::{Removed, StoreError};
+use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored};
+use crate::domain::{CodeId, ModuleId, Scope};
+use crate::ports::{Consistency, Removed, Replaced, StoreError};
 
-/// Notes that a module has a file. Call it after the `dif` item is written.
-pub(super) async fn note_file(update: Update<'_>, module: &ModuleKey) -> Result<(), StoreError> {
-    let presence = Item::Presence(Presence {
-        module: module.clone(),
-        change: update.invocation.token(),
-    });
-    // A write that another builder's came before is not needed: that one, too, came after our `dif` item.
+/// Notes that a module has a file, and that these code ids lead to it. Call it after the `dif` item
+/// is written.
+pub(super) async fn note_file(
+    update: Update<'_>,
+    module: &ModuleKey,
+    code_ids: &[CodeId],
+) -> Result<(), StoreError> {
+    let change = update.invocation.token();
+    // A write that another builder's came before is not needed, unless it lacks a code id: that
+    // one, too, came after our `dif` item.
     let mut is_first = true;
     let noted = |present: Option<&Item>| {
-        let is_needed = std::mem::take(&mut is_first) || present.is_none();
-        is_needed.then(|| presence.clone())
+        let mut noted = match present {
+            Some(Item::Presence(present)) => present.code_ids.clone(),
+            _ => Vec::new(),
+        };
+        let known = noted.len();
+        for code_id in code_ids {
+            if !noted.contains(code_id) {
+                noted.push(code_id.clone());
+            }
+        }
+        let is_needed = std::mem::take(&mut is_first) || present.is_none() || noted.len() > known;
+        is_needed.then(|| {
+            Item::Presence(Presence {
+                module: module.clone(),
+                change: change.clone(),
+                code_ids: noted,
+            })
+        })
     };
     update.make(&module.presence(), noted).await?;
+    for alias in code_ids.iter().map(|id| alias(module, id)) {
+        let target = module.clone();
+        renew(update, &alias, Item::Alias(Alias { target })).await?;
+    }
     Ok(())
 }
 
-/// Forgets that a module has files, if it has none any more; tells whether it did.
+/// Forgets that a module has files, and the code ids that lead to it, if it has none any more.
+/// Returns what is in its partition, read after the caller's removals.
 pub(super) async fn forget_files(
     update: Update<'_>,
     module: &ModuleKey,
-) -> Result<bool, StoreError> {
-    let key = module.presence();
-    let Some(present) = update.load(&key).await? else {
-        return Ok(false);
-    };
-    if !matches!(present.item, Item::Presence(_)) {
-        return Ok(false);
-    }
+) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    let presence = update.load(&module.presence()).await?;
     let partition = update.records.query(&module.partition()).await?;
-    if partition.iter().any(|(key, _)| is_file(key)) {
-        return Ok(false);
+    let Some(Stored {
+        item: Item::Presence(present),
+        revision,
+    }) = presence.filter(|_| !has_files(&partition))
+    else {
+        return Ok(partition);
+    };
+    // Of the aliases, too, only those go that no file has brought again since a query found none.
+    let aliases: Vec<ItemKey> = present
+        .code_ids
+        .iter()
+        .map(|id| alias(module, id))
+        .collect();
+    let stored = update.records.load(&aliases, Consistency::Strong).await?;
+    if !aliases.is_empty() && has_files(&update.records.query(&module.partition()).await?) {
+        return Ok(partition);
     }
-    match update.records.remove(&key, &present.revision).await? {
-        Removed::Done => Ok(true),
-        // A file came meanwhile.
-        Removed::Lost(_) => Ok(false),
+    // The presence names the aliases: it goes last.
+    for (key, alias) in aliases.iter().zip(stored) {
+        let is_ours =
+            |stored: &Stored| matches!(&stored.item, Item::Alias(alias) if alias.target == *module);
+        if let Some(alias) = alias.filter(is_ours) {
+            update.records.remove(key, &alias.revision).await?;
+        }
+    }
+    match update.records.remove(&module.presence(), &revision).await? {
+        // Lost: a file came meanwhile.
+        Removed::Done | Removed::Lost(_) => Ok(partition),
+    }
+}
+
+/// Returns the number of files that a partition holds, those of newer builds included.
+pub(super) fn files(partition: &[(ItemKey, Stored)]) -> usize {
+    partition.iter().filter(|(key, _)| is_file(key)).count()
+}
+
+fn has_files(partition: &[(ItemKey, Stored)]) -> bool {
+    files(partition) > 0
+}
+
+/// Returns the key of the alias that leads from a code id to a module.
+fn alias(module: &ModuleKey, code_id: &CodeId) -> ItemKey {
+    ModuleKey::uploads(module.scope.clone(), &ModuleId::Code(code_id.clone())).alias()
+}
+
+/// Writes an item with a new revision, whatever is stored, even if it is the same: who is about to
+/// remove what they read before then loses. Leaves alone what a newer build wrote, and the same
+/// item written by others meanwhile.
+async fn renew(update: Update<'_>, key: &ItemKey, item: Item) -> Result<(), StoreError> {
+    let mut stored = update.load(key).await?;
+    loop {
+        if matches!(&stored, Some(stored) if matches!(stored.item, Item::Newer { .. })) {
+            return Ok(());
+        }
+        let written = Stored {
+            revision: update.invocation.revision(),
+            item: item.clone(),
+        };
+        let revision = stored.as_ref().map(|stored| &stored.revision);
+        match update.records.replace(key, revision, &written).await? {
+            Replaced::Done => return Ok(()),
+            Replaced::Lost(Some(current)) if current.item == item => return Ok(()),
+            Replaced::Lost(current) => stored = current,
+        }
     }
 }
 

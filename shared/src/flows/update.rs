@@ -42,7 +42,7 @@ impl Update<'_> {
         change: &Change,
     ) -> Result<Updated, StoreError> {
         let stored = self.load(&module.entry(kind)).await?;
-        let (updated, _) = self.entry_from(module, kind, change, stored).await?;
+        let (updated, _) = self.apply_to(module, kind, change, stored, true).await?;
         Ok(updated)
     }
 
@@ -53,12 +53,30 @@ impl Update<'_> {
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
+        stored: Option<Stored>,
+    ) -> Result<(Updated, Option<Stored>), StoreError> {
+        self.apply_to(module, kind, change, stored, false).await
+    }
+
+    /// Applies a change to what is `stored`; `is_fresh` says that it was read just now. A refusal is believed of nothing
+    /// else: somebody may have changed the record since.
+    async fn apply_to(
+        &self,
+        module: &ModuleKey,
+        kind: Kind,
+        change: &Change,
         mut stored: Option<Stored>,
+        mut is_fresh: bool,
     ) -> Result<(Updated, Option<Stored>), StoreError> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
         loop {
             let (entry, revision) = match &stored {
+                None if !creates(change) && !is_fresh => {
+                    stored = self.load(&key).await?;
+                    is_fresh = true;
+                    continue;
+                }
                 None if !creates(change) => {
                     return Ok((Updated::Refused(Refused::Nothing, None), None));
                 }
@@ -93,6 +111,11 @@ impl Update<'_> {
                         }
                     },
                 },
+                Err(_) if !is_fresh => {
+                    stored = self.load(&key).await?;
+                    is_fresh = true;
+                    continue;
+                }
                 Err(refused) => {
                     let present = revision.is_some().then_some(entry);
                     return Ok((Updated::Refused(refused, present), stored));
@@ -102,6 +125,7 @@ impl Update<'_> {
                 revision: self.invocation.revision(),
                 item: Item::Entry(next.clone()),
             };
+            is_fresh = true;
             stored = match self.records.replace(&key, revision, &written).await {
                 Ok(Replaced::Done) => return Ok((Updated::Done(next), Some(written))),
                 Ok(Replaced::Lost(current)) => current,

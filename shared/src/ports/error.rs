@@ -20,6 +20,8 @@ pub enum StoreErrorKind {
     Denied,
     /// Have what is stored removed and made again.
     Corrupt,
+    /// Store less in one item: the store takes none that is as large.
+    TooLarge,
     /// Have us mend it.
     Bug,
 }
@@ -53,6 +55,7 @@ impl fmt::Display for StoreError {
             StoreErrorKind::Transient => "failed for now",
             StoreErrorKind::Denied => "was denied",
             StoreErrorKind::Corrupt => "met corrupt data",
+            StoreErrorKind::TooLarge => "was refused as too large",
             StoreErrorKind::Bug => "failed",
         };
         write!(f, "{} {kind}", self.context)

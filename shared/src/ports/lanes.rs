@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::StoreError;
 use crate::cache::{Converter, Kind, Lane, ModuleKey, Token};
@@ -24,9 +25,30 @@ pub trait Lanes: Debug + Send + Sync {
         message: &ReconcileMessage,
         delay: Duration,
     ) -> Result<(), StoreError>;
+
+    /// Lets a message that could not be served be seen again after `delay`, instead of after the
+    /// whole time that its queue keeps a message invisible.
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError>;
 }
 
-/// Asks to compare what is known of a key of the uploads bucket with what is there, as its lost event would have.
+/// A message that a function received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The ARN of the queue that it came from.
+    pub queue: String,
+    /// What names this delivery of it to the queue.
+    pub receipt: String,
+}
+
+impl Received {
+    /// Returns the name of the queue.
+    pub fn queue_name(&self) -> &str {
+        self.queue.rsplit(':').next().unwrap_or_default()
+    }
+}
+
+/// Asks to compare what is known of a key of the uploads bucket with what is there, as its lost
+/// event would have; or to go on with an upload for which one invocation was too short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileMessage {
     /// The key, as it is: not encoded as those of S3's events are.
@@ -34,6 +56,16 @@ pub struct ReconcileMessage {
     /// How often it was sent again.
     #[serde(default)]
     pub hops: u32,
+}
+
+impl ReconcileMessage {
+    /// Returns a message that begins.
+    pub fn new(key: Location) -> Self {
+        Self {
+            reconcile: key,
+            hops: 0,
+        }
+    }
 }
 
 /// Asks for the derived caches of modules. The newest build decides which version to make.
@@ -61,6 +93,22 @@ pub struct LaneMessage {
     /// Further modules, of the same scope and source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<AskedModule>,
+}
+
+/// What a build must be able to do to serve a [`LaneMessage`]. Messages of every schema say so, in
+/// this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Needs {
+    /// The schema of the message.
+    pub schema: u32,
+    /// The least converter that may serve it.
+    pub min_converter: Converter,
+}
+
+impl Needs {
+    fn exceed_this_build(self) -> bool {
+        self.schema > LaneMessage::SCHEMA || self.min_converter > Converter::CURRENT
+    }
 }
 
 /// A module whose derived caches are asked for.
@@ -92,6 +140,21 @@ impl LaneMessage {
             min_converter: Converter::CURRENT,
             hops: 0,
             further: Vec::new(),
+        }
+    }
+
+    /// Reads a message; returns what it needs where this build can neither serve nor read it.
+    ///
+    /// # Errors
+    ///
+    /// JSON that is no message of any build that this one is to know.
+    pub fn read(json: Value) -> Result<Result<Self, Needs>, serde_json::Error> {
+        let needs = Needs::deserialize(&json)?;
+        match serde_json::from_value(json) {
+            Ok(message) => Ok(Ok(message)),
+            // It may have a kind, a lane or a form that only a newer build knows.
+            Err(_) if needs.exceed_this_build() => Ok(Err(needs)),
+            Err(error) => Err(error),
         }
     }
 

@@ -15,6 +15,6 @@ pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDelet
 pub use deriver::{Deriver, ParseError, Parser, Scratch};
 pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
 pub use error::{StoreError, StoreErrorKind};
-pub use lanes::{AskedModule, LaneMessage, Lanes, ReconcileMessage};
+pub use lanes::{AskedModule, LaneMessage, Lanes, Needs, Received, ReconcileMessage};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
 pub use servers::{Download, ServerFailure, SymbolServers};

@@ -11,4 +11,4 @@ pub mod transcoder;
 pub use app::App;
 pub use config::{Config, ConfigError, RawEnv};
 pub use metrics::{emit_doubtful_loss, emit_rollout};
-pub use run::{diagnostic, invocation, run};
+pub use run::{chain, diagnostic, invocation, run};

@@ -67,8 +67,8 @@ pub fn diagnostic(error: &Error) -> Diagnostic {
     }
 }
 
-/// Returns an error with everything that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Returns an error with everything that caused it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -117,7 +117,7 @@ pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records)
         .replace(&key, Some(&large.revision), &sized(2, 500_000))
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Bug, "{error}");
+    assert_eq!(error.kind(), StoreErrorKind::TooLarge, "{error}");
     assert_eq!(load(records, &key).await, Some(large));
 }
 

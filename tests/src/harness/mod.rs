@@ -3,6 +3,7 @@
 //! Time is tokio's paused clock: it moves when everybody waits, or when the test says so. Chance is a seed that counts
 //! up. Every port can be broken through [`World::faults`]; what a port holds is looked at directly.
 
+mod archive;
 mod deriver;
 mod distant;
 mod fixtures;
@@ -10,6 +11,7 @@ mod requests;
 mod summary;
 mod world;
 
+pub use archive::{archive, archive_of, breakpad, breakpad_id};
 pub use deriver::Derivations;
 pub use fixtures::{
     Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,

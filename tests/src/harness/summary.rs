@@ -12,6 +12,8 @@ pub(super) fn of(world: &World) -> String {
         .records
         .items()
         .into_iter()
+        // What an upload item names is there, or the flows fail; what none names goes with a sweep.
+        .filter(|(_, stored)| !matches!(stored.item, Item::Objects(_)))
         .map(|(key, stored)| match stored.item {
             Item::Entry(entry) => line_of(&entry),
             Item::Alias(alias) => {
@@ -47,6 +49,14 @@ pub(super) fn of(world: &World) -> String {
                 format!("files of {} in {}", module.module, module.scope)
             }
             Item::Generation(generation) => format!("generation of {}", generation.scope),
+            Item::Objects(chunk) => format!("objects of {}", chunk.key),
+            Item::Overflow(overflow) => {
+                let (module, locations) = (&overflow.module, &overflow.locations);
+                format!(
+                    "no room in {} in {} for {locations:?}",
+                    module.module, module.scope
+                )
+            }
             Item::Request(request) => format!("request in {}", request.scope),
             Item::Source(source) => format!("source {}", source.key),
             Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),

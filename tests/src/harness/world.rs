@@ -11,7 +11,7 @@ use symdepot::adapters::faulty::{
     Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyListing, FaultyRecords,
 };
 use symdepot::adapters::memory::{
-    MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, MemoryServers, SentMessage,
+    MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, MemoryServers, SentMessage, SentReconcile,
 };
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
@@ -21,7 +21,7 @@ use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
-use symdepot::flows::uploads::{UploadChange, UploadEvent};
+use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
 use symdepot::ports::LaneMessage;
 use tokio::time::Instant;
@@ -294,8 +294,13 @@ impl World {
 
     /// Delivers a message that asks to reconcile a key, once.
     pub async fn reconcile(&self, key: &str) -> Delivery {
+        self.go_on(&ReconcileMessage::new(Location::new(key))).await
+    }
+
+    /// Delivers a message that asks to reconcile a key, or to go on with it, once.
+    pub async fn go_on(&self, message: &ReconcileMessage) -> Delivery {
         let invocation = self.invocation(DERIVE_TIME);
-        Box::pin(self.builder.reconcile(&invocation, key)).await
+        Box::pin(self.builder.reconcile(&invocation, message)).await
     }
 
     /// Delivers a message of a lane, once.
@@ -312,11 +317,12 @@ impl World {
     /// Delivers everything that waits in the lanes, each at its time, until nothing does.
     pub async fn settle(&self) {
         for _ in 0..MOST_MESSAGES {
-            let reconciled = self.lanes.drain_reconciled();
-            for location in &reconciled {
-                self.reconcile(location.as_str())
+            let reconciled = self.lanes.drain_reconcile_messages();
+            for SentReconcile { message, delay } in &reconciled {
+                self.pass(*delay).await;
+                self.go_on(message)
                     .await
-                    .unwrap_or_else(|error| panic!("{location}: {error}"));
+                    .unwrap_or_else(|error| panic!("{message:?}: {error}"));
             }
             let mut waiting = self.lanes.drain();
             if waiting.is_empty() && reconciled.is_empty() {

@@ -130,17 +130,26 @@ async fn requests_for_one_missing_entry_make_one_derivation() {
 }
 
 #[tokio::test]
-async fn requests_for_what_nobody_has_ask_for_one_build() {
+async fn requests_for_what_nobody_has_write_nothing_and_ask_nobody() {
     let running = Running::start().await;
     let client = running.client();
     let request = crash::sample();
     for answer in join_all((0..6).map(|_| client.completed("", &request))).await {
         crash::assert_nothing_found(&answer.unwrap(), "missing");
     }
-    running.idle().await;
+    // A scope is the caller's to invent.
+    for scope in ["acme", "made-up"] {
+        let answer = client.completed(&format!("scope={scope}"), &request).await;
+        crash::assert_nothing_found(&answer.unwrap(), "missing");
+    }
     let stats = client.stats().await.unwrap();
-    assert_one_build(&stats);
-    assert_eq!(stats.calls("s3", "PutObject"), 0, "{stats:#?}");
+    assert_eq!(stats.function("derive").invocations, 0, "{stats:#?}");
+    assert_eq!(
+        stats.aws_calls(),
+        stats.calls("dynamodb", "BatchGetItem"),
+        "{stats:#?}"
+    );
+    assert!(stats.aws_calls() <= 8, "{stats:#?}");
 }
 
 #[tokio::test]
@@ -195,7 +204,7 @@ async fn of_200_requests_to_8_instances_one_fetches_the_file_and_one_derives_fro
         (REQUESTS as u64, INSTANCES as u64, 0),
         "{stats:#?}"
     );
-    assert_eq!(stats.calls("sqs", "SendMessage"), 1, "{stats:#?}");
+    assert_eq!(stats.calls("sqs", "SendMessageBatch"), 1, "{stats:#?}");
     assert_one_derivation(&running, &stats, size).await;
 }
 

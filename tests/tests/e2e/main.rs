@@ -94,7 +94,7 @@ impl Running {
 fn assert_one_build(stats: &Stats) {
     assert_eq!(
         (
-            stats.calls("sqs", "SendMessage"),
+            stats.calls("sqs", "SendMessageBatch"),
             stats.function("derive").invocations
         ),
         (1, 1),

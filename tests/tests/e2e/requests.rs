@@ -6,9 +6,21 @@ use serde_json::{Value, json};
 use crate::crash;
 use crate::{Running, bytes_of};
 
+/// A stack to which the sample's debug file was uploaded, of which nothing is derived any more.
+async fn with_a_retired_upload() -> Running {
+    let running = Running::start_with(|options| options.variable("DERIVED_MAX_UNUSED", 0)).await;
+    running
+        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
+        .await;
+    let report = running.client().prune(false).await.unwrap();
+    assert!(report["retired"].as_u64() >= Some(1), "{report:#}");
+    running.client().end_functions().await.unwrap();
+    running
+}
+
 #[tokio::test]
 async fn a_request_that_does_not_wait_is_continued_by_its_id() {
-    let running = Running::start().await;
+    let running = with_a_retired_upload().await;
     let client = running.client();
     let pending = client
         .symbolicate("timeout=0", &crash::sample())
@@ -19,9 +31,6 @@ async fn a_request_that_does_not_wait_is_continued_by_its_id() {
     assert_eq!(pending.body["status"], "pending", "{}", pending.text);
     let id = pending.body["request_id"].as_str().unwrap();
     running.idle().await;
-    running
-        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
-        .await;
     // Any instance can continue it.
     client.end_functions().await.unwrap();
     let continued = client
@@ -36,7 +45,7 @@ async fn a_request_that_does_not_wait_is_continued_by_its_id() {
 
 #[tokio::test]
 async fn a_long_request_that_does_not_wait_is_continued_too() {
-    let running = Running::start().await;
+    let running = with_a_retired_upload().await;
     let client = running.client();
     // What is kept beside the records, for it does not fit into one.
     let mut request = crash::sample();
@@ -57,9 +66,6 @@ async fn a_long_request_that_does_not_wait_is_continued_too() {
         .as_str()
         .unwrap_or_else(|| panic!("{}", pending.text));
     running.idle().await;
-    running
-        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
-        .await;
     client.end_functions().await.unwrap();
     let continued = client
         .send(

@@ -558,7 +558,7 @@ async fn what_became_of_an_upload_can_be_asked() {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(explained, world.upload_item("global/note.txt"));
+    assert_eq!(explained.upload, world.upload_item("global/note.txt"));
     assert_eq!(
         world
             .symbolicator()

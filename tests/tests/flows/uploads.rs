@@ -2,7 +2,10 @@
 
 use symdepot::cache::{Item, Kind, UploadState};
 use symdepot::domain::{Cause, Quality};
-use symdepot_tests::harness::{World, fixture, function_names, in_module, manifest, sample_crash};
+use symdepot_tests::harness::{
+    World, archive, archive_of, breakpad, breakpad_id, fixture, function_names, in_module,
+    manifest, sample_crash,
+};
 
 use crate::{CHECKSUM, CRASH, CRASH_ARM64, CRASH_PE};
 
@@ -454,29 +457,136 @@ async fn every_fixture_is_filed_under_the_ids_that_other_tools_read() {
     }
 }
 
+/// P2.
 #[tokio::test(start_paused = true)]
-async fn only_so_many_files_are_kept_for_one_module() {
+async fn uploads_that_a_module_has_no_room_for_say_so_and_get_their_turn_when_others_are_removed() {
+    const ROOM: usize = 256;
+    const UPLOADS: usize = 300;
     let world = World::new();
-    for number in 0..18 {
-        world
-            .upload(&format!("global/{number:02}"), "elf/checksum")
-            .await;
+    let key = |number: usize| format!("global/release-{number:03}/checksum");
+    for number in 0..UPLOADS {
+        let upload = world.upload(&key(number), "elf/checksum").await;
+        let is_ignored = matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("256 other files"));
+        let expected = match number < ROOM {
+            true => upload.state == UploadState::Applied,
+            false => is_ignored,
+        };
+        assert!(expected, "{number}: {upload:?}");
     }
-    let difs = world
-        .records
-        .items()
-        .into_iter()
-        .filter(|(_, stored)| matches!(stored.item, Item::Dif(_)))
-        .count();
-    assert_eq!(difs, 16);
-    assert!(
-        world
-            .entry("global", CHECKSUM, Kind::SymCache)
-            .unwrap()
-            .ready()
-            .is_some()
-    );
+    let difs = || {
+        let items = world.records.items().into_iter();
+        let difs = items.filter(|(_, stored)| matches!(stored.item, Item::Dif(_)));
+        difs.count()
+    };
+    assert_eq!(difs(), ROOM);
+    // Retention: the oldest go first.
+    for number in 0..ROOM {
+        world.remove(&key(number)).await;
+    }
+    assert_eq!(difs(), UPLOADS - ROOM);
+    for number in ROOM..UPLOADS {
+        let upload = world.upload_item(&key(number));
+        assert_eq!(
+            (upload.state, upload.no_room),
+            (UploadState::Applied, None),
+            "{number}"
+        );
+    }
+    let ready = world.entry("global", CHECKSUM, Kind::SymCache).unwrap();
+    let made_from = &ready.ready().unwrap().made_from[0];
+    assert_eq!(made_from.location.as_str(), key(ROOM));
+    let is_overflow = |item: &Item| matches!(item, Item::Overflow(_));
+    let items = world.records.items();
+    assert!(!items.iter().any(|(_, stored)| is_overflow(&stored.item)));
     world.check();
+}
+
+/// P2.
+#[tokio::test(start_paused = true)]
+async fn an_archive_serves_the_modules_that_have_room_and_says_which_have_none() {
+    let world = World::new();
+    let full = breakpad(1);
+    for number in 0..256 {
+        let event = world.put(&format!("global/{number:03}.sym"), full.clone());
+        world.deliver(&event).await.unwrap();
+    }
+    let archive = archive(&[
+        ("a.sym".to_owned(), full),
+        ("b.sym".to_owned(), breakpad(2)),
+    ]);
+    let event = world.put("global/symbols.zip", archive);
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let explain = || async {
+        let explained = world.symbolicator();
+        let explained = explained.explain_upload("global/symbols.zip").await;
+        explained.unwrap().unwrap()
+    };
+    let explained = explain().await;
+    assert_eq!(explained.upload.state, UploadState::Applied);
+    let note = explained.note.unwrap();
+    assert!(note.contains("1 of its 2 modules"), "{note}");
+    assert!(note.contains(&breakpad_id(1)), "{note}");
+    let other = world.entry("global", &breakpad_id(2), Kind::SymCache);
+    assert!(other.unwrap().ready().is_some());
+    // When there is room, it serves the other module, too.
+    world.remove("global/000.sym").await;
+    assert_eq!(explain().await.note, None);
+    world.check();
+}
+
+/// P3.
+#[tokio::test(start_paused = true)]
+async fn an_archive_of_thousands_of_objects_is_served_and_can_be_removed() {
+    const OBJECTS: usize = 2200;
+    let world = World::new();
+    let event = world.put("global/symbols.zip", archive_of(0..OBJECTS));
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let upload = world.upload_item("global/symbols.zip");
+    assert_eq!(upload.state, UploadState::Applied);
+    for number in [0, 999, 1000, OBJECTS - 1] {
+        let entry = world.entry("global", &breakpad_id(number), Kind::SymCache);
+        assert!(entry.unwrap().ready().is_some(), "{number}");
+    }
+    let explained = world.symbolicator();
+    let explained = explained.explain_upload("global/symbols.zip").await;
+    let explained = explained.unwrap().unwrap();
+    assert_eq!(
+        (explained.upload.objects.len(), explained.further_objects),
+        (1000, Some(OBJECTS - 1000))
+    );
+    world.remove("global/symbols.zip").await;
+    world.check();
+    assert_eq!(
+        world.upload_item("global/symbols.zip").state,
+        UploadState::Gone
+    );
+    let served = world
+        .entries()
+        .into_iter()
+        .filter(|entry| entry.ready().is_some());
+    assert_eq!(served.count(), 0);
+    let is_left = |item: &Item| {
+        matches!(
+            item,
+            Item::Objects(_) | Item::Dif(_) | Item::Presence(_) | Item::Alias(_)
+        )
+    };
+    let items = world.records.items();
+    let left = items.iter().filter(|(_, stored)| is_left(&stored.item));
+    assert_eq!(left.count(), 0);
+}
+
+/// P3.
+#[tokio::test(start_paused = true)]
+async fn an_archive_with_more_files_than_any_may_have_is_ignored_and_says_why() {
+    let world = World::new();
+    let event = world.put("global/symbols.zip", archive_of(0..10_001));
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/symbols.zip");
+    let reason = "the archive has 10001 files, more than the limit of 10000".to_owned();
+    assert_eq!(upload.state, UploadState::Ignored { reason });
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! The protocol of the cache, exhaustively within bounds: every order of the steps of several builders, readers, events
 //! and sweeps, over the crate's own [`symdepot::cache::apply`] and [`symdepot::cache::decide`].
 //!
-//! Three small models rather than a large one. Whoever is at work may crash or be frozen before every step; the answer to
+//! Four small models rather than a large one. Whoever is at work may crash or be frozen before every step; the answer to
 //! a write may be lost, or the client may repeat what had landed; messages come several times and in any order; the
 //! clocks of two machines differ by up to a minute. How often, and in which model, is what the bounds say. The number of a property is that of the sentence in
 //! `docs/protocol.md`, "What always holds".
@@ -14,6 +14,7 @@
     reason = "what a model cannot do without is there, or the test fails"
 )]
 
+mod absence;
 mod lease;
 mod record;
 mod sweep;

@@ -29,7 +29,16 @@ struct Item {
     etag: u8,
     /// Whether it names the objects in the file.
     has_objects: bool,
+    progress: Progress,
     state: ItemState,
+}
+
+/// How far a pending item is: what is done is not done again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Progress {
+    Begun,
+    Revoked,
+    Filed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,21 +82,28 @@ enum At {
         stale: Option<Item>,
         etag: u8,
     },
-    /// Reads the file.
-    Read {
-        former: Option<u8>,
-        etag: u8,
-    },
     RemoveFormer {
         former: u8,
         etag: u8,
     },
     RevokeFormer {
         update: Update,
+        former: u8,
         etag: u8,
+    },
+    /// Notes that what the item names is out of every answer.
+    NoteRevoked {
+        former: u8,
+        etag: u8,
+    },
+    /// Reads the file.
+    Read {
+        etag: u8,
+        is_filed: bool,
     },
     NameObjects {
         etag: u8,
+        is_filed: bool,
     },
     File {
         etag: u8,
@@ -102,14 +118,24 @@ enum At {
         update: Update,
         etag: u8,
     },
+    /// Notes that the modules know of the file, and are marked.
+    NoteFiled {
+        etag: u8,
+    },
     Apply {
         etag: u8,
     },
     /// Of a removal: removes the `dif` item of these bytes.
     RemoveFiled {
-        former: Option<u8>,
+        former: u8,
     },
-    Revoke(Update),
+    Revoke {
+        update: Update,
+        former: u8,
+    },
+    NoteGone {
+        former: u8,
+    },
     Bury,
 }
 
@@ -216,7 +242,7 @@ impl State {
                     at:
                         At::RevokeFormer { update, .. }
                         | At::Invalidate { update, .. }
-                        | At::Revoke(update),
+                        | At::Revoke { update, .. },
                     ..
                 }
                 | Worker::Building {
@@ -225,6 +251,15 @@ impl State {
                 } => update.go_stale(),
                 _ => {}
             }
+        }
+    }
+
+    /// Changes the item of an event's key, if it is about the same event and bytes.
+    fn amend(&mut self, event: Event, etag: u8, change: impl FnOnce(&mut Item)) {
+        if let Some(present) = &mut self.items[usize::from(event.key)]
+            && (present.sequencer, present.etag) == (event.sequencer, etag)
+        {
+            change(present);
         }
     }
 
@@ -243,7 +278,7 @@ impl State {
         self.workers.iter().any(|worker| match worker {
             Worker::Applying {
                 event,
-                at: At::Invalidate { etag, .. } | At::Apply { etag },
+                at: At::Invalidate { etag, .. } | At::NoteFiled { etag } | At::Apply { etag },
                 ..
             } => usize::from(event.key) == key && Some(*etag) == of,
             _ => false,
@@ -320,10 +355,11 @@ impl Uploads {
     ) -> Option<At> {
         let key = usize::from(event.key);
         let now = clock(state.now, 0);
-        let item = |etag, has_objects, item_state| Item {
+        let item = |etag, has_objects, progress, item_state| Item {
             sequencer: event.sequencer,
             etag,
             has_objects,
+            progress,
             state: item_state,
         };
         match at {
@@ -347,36 +383,69 @@ impl Uploads {
                 if !state.stands(event) {
                     return None;
                 }
-                let former = known.filter(|known| known.has_objects);
-                let etag_now = former.map_or(etag, |former| former.etag);
-                state.put(event, item(etag_now, former.is_some(), ItemState::Pending));
-                let former = former.map(|former| former.etag);
-                Some(match event.is_creation {
-                    true => At::Read { former, etag },
-                    false => At::RemoveFiled { former },
-                })
-            }
-            At::Read { former, etag } => {
-                let is_there = state.bucket[key] == Some(etag);
-                is_there.then(|| match former.filter(|former| *former != etag) {
-                    Some(former) => At::RemoveFormer { former, etag },
-                    None => At::NameObjects { etag },
+                let named = known.filter(|known| known.has_objects);
+                let former = named
+                    .map(|named| named.etag)
+                    .filter(|former| !event.is_creation || *former != etag);
+                let is_again = named.is_some_and(|named| named.sequencer == event.sequencer);
+                let progress = match named.map(|named| named.progress) {
+                    Some(Progress::Revoked) if former.is_some() => Progress::Revoked,
+                    Some(Progress::Filed) if former.is_none() && is_again => Progress::Filed,
+                    _ => Progress::Begun,
+                };
+                let etag_now = named.map_or(etag, |named| named.etag);
+                let announced = item(etag_now, named.is_some(), progress, ItemState::Pending);
+                state.put(event, announced);
+                let former = former.filter(|_| progress != Progress::Revoked);
+                let is_filed = progress == Progress::Filed;
+                Some(match (event.is_creation, former) {
+                    (true, Some(former)) => At::RemoveFormer { former, etag },
+                    (true, None) => At::Read { etag, is_filed },
+                    (false, Some(former)) => At::RemoveFiled { former },
+                    (false, None) => At::Bury,
                 })
             }
             At::RemoveFormer { former, etag } => {
                 state.filed[key].take_if(|filed| filed.etag == former);
                 let update = revoke(event, delivery, former);
-                Some(At::RevokeFormer { update, etag })
+                Some(At::RevokeFormer {
+                    update,
+                    former,
+                    etag,
+                })
             }
-            At::RevokeFormer { mut update, etag } => {
-                match self.update(state, &mut update, now, answer) {
-                    None => Some(At::RevokeFormer { update, etag }),
-                    Some(_) => Some(At::NameObjects { etag }),
-                }
+            At::RevokeFormer {
+                mut update,
+                former,
+                etag,
+            } => match self.update(state, &mut update, now, answer) {
+                None => Some(At::RevokeFormer {
+                    update,
+                    former,
+                    etag,
+                }),
+                Some(_) => Some(At::NoteRevoked { former, etag }),
+            },
+            At::NoteRevoked { former, etag } => {
+                state.amend(event, former, |item| item.progress = Progress::Revoked);
+                Some(At::Read {
+                    etag,
+                    is_filed: false,
+                })
             }
-            At::NameObjects { etag } => state
-                .put(event, item(etag, true, ItemState::Pending))
-                .then_some(At::File { etag }),
+            At::Read { etag, is_filed } => {
+                let is_there = state.bucket[key] == Some(etag);
+                is_there.then_some(At::NameObjects { etag, is_filed })
+            }
+            At::NameObjects { etag, is_filed } => {
+                let (progress, next) = match is_filed {
+                    true => (Progress::Filed, At::Apply { etag }),
+                    false => (Progress::Begun, At::File { etag }),
+                };
+                state
+                    .put(event, item(etag, true, progress, ItemState::Pending))
+                    .then_some(next)
+            }
             At::File { etag } => {
                 let sequencer = event.sequencer;
                 let present = &mut state.filed[key];
@@ -407,26 +476,39 @@ impl Uploads {
             At::Invalidate { mut update, etag } => {
                 match self.update(state, &mut update, now, answer) {
                     None => Some(At::Invalidate { update, etag }),
-                    Some(_) => Some(At::Apply { etag }),
+                    Some(_) => Some(At::NoteFiled { etag }),
                 }
             }
+            At::NoteFiled { etag } => {
+                state.amend(event, etag, |item| item.progress = Progress::Filed);
+                Some(At::Apply { etag })
+            }
             At::Apply { etag } => {
-                state.put(event, item(etag, true, ItemState::Applied));
+                state.amend(event, etag, |item| {
+                    if item.state == ItemState::Pending {
+                        (item.progress, item.state) = (Progress::Begun, ItemState::Applied);
+                    }
+                });
                 None
             }
-            At::RemoveFiled { former: None } => Some(At::Bury),
-            At::RemoveFiled {
-                former: Some(former),
-            } => {
+            At::RemoveFiled { former } => {
                 state.filed[key].take_if(|filed| filed.etag == former);
-                Some(At::Revoke(revoke(event, delivery, former)))
+                let update = revoke(event, delivery, former);
+                Some(At::Revoke { update, former })
             }
-            At::Revoke(mut update) => match self.update(state, &mut update, now, answer) {
-                None => Some(At::Revoke(update)),
-                Some(_) => Some(At::Bury),
-            },
+            At::Revoke { mut update, former } => {
+                match self.update(state, &mut update, now, answer) {
+                    None => Some(At::Revoke { update, former }),
+                    Some(_) => Some(At::NoteGone { former }),
+                }
+            }
+            At::NoteGone { former } => {
+                state.amend(event, former, |item| item.progress = Progress::Revoked);
+                Some(At::Bury)
+            }
             At::Bury => {
-                state.put(event, item(0, false, ItemState::Gone));
+                let gone = item(0, false, Progress::Begun, ItemState::Gone);
+                state.put(event, gone);
                 None
             }
         }
@@ -567,7 +649,7 @@ impl Model for Uploads {
                     at:
                         At::RevokeFormer { update, .. }
                         | At::Invalidate { update, .. }
-                        | At::Revoke(update),
+                        | At::Revoke { update, .. },
                     ..
                 }
                 | Worker::Building {

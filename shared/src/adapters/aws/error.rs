@@ -36,6 +36,7 @@ pub(super) fn status<E>(error: &SdkError<E>) -> Option<u16> {
 
 fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> StoreErrorKind {
     match error {
+        SdkError::ServiceError(refused) if is_too_large(refused.err()) => StoreErrorKind::TooLarge,
         SdkError::ServiceError(refused) => {
             kind_of_answer(refused.err().code(), refused.raw().status().as_u16())
         }
@@ -48,6 +49,13 @@ fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> Store
         SdkError::DispatchFailure(_) => StoreErrorKind::Transient,
         _ => StoreErrorKind::Bug,
     }
+}
+
+/// Tells whether DynamoDB refuses an item because of its size. Of its code alone that cannot be
+/// told (DynamoDB API reference, `PutItem`: "Item size has exceeded the maximum allowed size").
+fn is_too_large(error: &impl ProvideErrorMetadata) -> bool {
+    let says = |message: &str| message.to_ascii_lowercase().contains("size has exceeded");
+    error.code() == Some("ValidationException") && error.message().is_some_and(says)
 }
 
 /// Judges an answer that is an error, by its code where that says more than the status.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::error::store_error;
 use crate::cache::Lane;
 use crate::domain::SourceKey;
-use crate::ports::{LaneMessage, Lanes, ReconcileMessage, StoreError, StoreErrorKind};
+use crate::ports::{LaneMessage, Lanes, Received, ReconcileMessage, StoreError, StoreErrorKind};
 
 /// The longest delay of a message (SQS API reference, `SendMessage`, `DelaySeconds`).
 const MAX_DELAY_SECONDS: u64 = 900;
@@ -144,6 +144,38 @@ impl Lanes for SqsLanes {
         self.send_bodies(&self.urls.uploads, vec![body], delay)
             .await
     }
+
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
+        let context = || format!("SQS ChangeMessageVisibility in {}", received.queue);
+        let url = self.urls.of_queue(received.queue_name()).ok_or_else(|| {
+            let cause = "no lane has a queue of this name: are EAGER_LANE_URL, UPLOADS_LANE_URL and REFRESH_LANE_URL right?";
+            StoreError::new(StoreErrorKind::Bug, context()).caused_by(cause)
+        })?;
+        self.client
+            .change_message_visibility()
+            .queue_url(url)
+            .receipt_handle(&received.receipt)
+            .visibility_timeout(delay_seconds(delay))
+            .send()
+            .await
+            .map_err(|error| store_error(context(), &error))?;
+        Ok(())
+    }
+}
+
+impl LaneUrls {
+    /// Returns the URL of the queue with a name: that is the last segment of its URL (SQS developer
+    /// guide, "Queue and message identifiers").
+    fn of_queue(&self, name: &str) -> Option<&str> {
+        let Self {
+            eager,
+            uploads,
+            refresh,
+        } = self;
+        let urls = [eager, uploads, refresh].map(String::as_str);
+        let is_named = |url: &&str| url.rsplit('/').next() == Some(name);
+        urls.into_iter().find(is_named)
+    }
 }
 
 /// A message as it is sent.
@@ -263,6 +295,27 @@ mod tests {
         assert_eq!(delay_seconds(Duration::from_millis(1)), 1);
         assert_eq!(delay_seconds(Duration::from_secs(30)), 30);
         assert_eq!(delay_seconds(Duration::MAX), 900);
+    }
+
+    #[test]
+    fn the_arn_of_a_queue_names_its_lane() {
+        let url =
+            |name: &str| format!("https://sqs.eu-central-1.amazonaws.com/123456789012/{name}");
+        let urls = LaneUrls {
+            eager: url("symdepot-eager"),
+            uploads: url("symdepot-uploads"),
+            refresh: url("symdepot-refresh"),
+        };
+        let received = |name: &str| Received {
+            queue: format!("arn:aws:sqs:eu-central-1:123456789012:{name}"),
+            receipt: String::new(),
+        };
+        let of = |name: &str| {
+            urls.of_queue(received(name).queue_name())
+                .map(str::to_owned)
+        };
+        assert_eq!(of("symdepot-uploads"), Some(url("symdepot-uploads")));
+        assert_eq!(of("uploads"), None);
     }
 
     #[test]

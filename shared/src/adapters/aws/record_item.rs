@@ -480,7 +480,30 @@ mod tests {
         );
         let losses = number()
             .prop_map(|number| json!({"type": "losses", "since": number, "confirmed": number}));
-        let json = prop_oneof![entry(), upload(), alias, dif, request, copy, health, losses];
+        let presence = (module(), text()).prop_map(|(module, change)| {
+            json!({"type": "presence", "module": module, "change": change, "code_ids": ["f1c3bcc0"]})
+        });
+        let objects = (upload(), text(), any::<u32>()).prop_map(|(upload, token, number)| {
+            json!({
+                "type": "objects", "key": upload["key"], "token": token, "number": number,
+                "objects": upload["objects"], "at": 1,
+            })
+        });
+        let large = (upload(), text(), any::<u32>()).prop_map(|(mut upload, token, number)| {
+            upload["objects"] = json!([]);
+            upload["object_set"] = json!({"token": token, "objects": number, "chunks": 3});
+            upload["progress"] = json!("filed");
+            upload["no_room"] = json!({"modules": 1, "of": number, "named": [token]});
+            upload["reconciled"] = json!(number);
+            upload
+        });
+        let overflow = (module(), collection::vec(text(), 0..3), text()).prop_map(
+            |(module, locations, change)| {
+                json!({"type": "overflow", "module": module, "locations": locations, "change": change})
+            },
+        );
+        let small = prop_oneof![entry(), upload(), alias, dif, request, copy, health, losses];
+        let json = prop_oneof![2 => small, 1 => prop_oneof![presence, objects, large, overflow]];
         json.prop_map(|json| serde_json::from_value(json).unwrap())
             .boxed()
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::Calls;
 use crate::domain::Location;
-use crate::ports::{LaneMessage, Lanes, ReconcileMessage, StoreError};
+use crate::ports::{LaneMessage, Lanes, Received, ReconcileMessage, StoreError};
 
 /// Messages of one call.
 const BATCH_MESSAGES: usize = 10;
@@ -22,8 +22,18 @@ pub struct MemoryLanes {
 #[derive(Debug, Default)]
 struct State {
     sent: Vec<SentMessage>,
-    reconciled: Vec<Location>,
+    reconciled: Vec<SentReconcile>,
+    retried: Vec<(Received, Duration)>,
     calls: Calls,
+}
+
+/// A message that asks to reconcile a key, and waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentReconcile {
+    /// The message.
+    pub message: ReconcileMessage,
+    /// How long it is not to be seen.
+    pub delay: Duration,
 }
 
 /// A message that waits.
@@ -53,7 +63,18 @@ impl MemoryLanes {
 
     /// Takes every key that was asked to be reconciled, in the order in which it was.
     pub fn drain_reconciled(&self) -> Vec<Location> {
+        let messages = self.drain_reconcile_messages().into_iter();
+        messages.map(|sent| sent.message.reconcile).collect()
+    }
+
+    /// Takes every message that asks to reconcile a key, in the order in which it was sent.
+    pub fn drain_reconcile_messages(&self) -> Vec<SentReconcile> {
         std::mem::take(&mut self.lock().reconciled)
+    }
+
+    /// Takes every message that is to be seen again later, in the order in which that was asked for.
+    pub fn drain_retried(&self) -> Vec<(Received, Duration)> {
+        std::mem::take(&mut self.lock().retried)
     }
 
     /// Returns what waits as readable text.
@@ -88,11 +109,19 @@ impl Lanes for MemoryLanes {
     async fn reconcile(
         &self,
         message: &ReconcileMessage,
-        _delay: Duration,
+        delay: Duration,
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.calls.count("reconcile");
-        state.reconciled.push(message.reconcile.clone());
+        let message = message.clone();
+        state.reconciled.push(SentReconcile { message, delay });
+        Ok(())
+    }
+
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.calls.count("retry_later");
+        state.retried.push((received.clone(), delay));
         Ok(())
     }
 }
@@ -100,8 +129,8 @@ impl Lanes for MemoryLanes {
 impl fmt::Display for MemoryLanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
-        for location in &state.reconciled {
-            writeln!(f, "Uploads: reconcile {location}")?;
+        for SentReconcile { message, .. } in &state.reconciled {
+            writeln!(f, "Uploads: reconcile {}", message.reconcile)?;
         }
         state
             .sent

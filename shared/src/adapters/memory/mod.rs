@@ -14,6 +14,6 @@ mod text;
 pub use blobs::MemoryBlobs;
 pub use calls::Calls;
 pub use difs::MemoryDifs;
-pub use lanes::{MemoryLanes, SentMessage};
+pub use lanes::{MemoryLanes, SentMessage, SentReconcile};
 pub use records::MemoryRecords;
 pub use servers::MemoryServers;

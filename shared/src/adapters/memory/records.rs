@@ -105,11 +105,13 @@ impl RecordStore for MemoryRecords {
 
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
         let state = self.call("query");
-        let items = state
-            .items
-            .iter()
-            .filter(|(key, _)| key.partition == partition);
+        let first = ItemKey {
+            partition: partition.to_owned(),
+            sort: String::new(),
+        };
+        let items = state.items.range(first..);
         Ok(items
+            .take_while(|(key, _)| key.partition == partition)
             .map(|(key, stored)| (key.clone(), stored.clone()))
             .collect())
     }
@@ -187,18 +189,18 @@ fn may_replace(present: &Stored, expected: &Revision) -> bool {
 }
 
 fn check(key: &ItemKey, item: &Item) -> Result<(), StoreError> {
-    let bug = |cause: String| {
+    let refuse = |kind, cause: String| {
         let context = format!("writing item {} {}", key.partition, key.sort);
-        Err(StoreError::new(StoreErrorKind::Bug, context).caused_by(cause))
+        Err(StoreError::new(kind, context).caused_by(cause))
     };
     match serde_json::to_vec(item) {
         Ok(json) if json.len() <= MAX_ITEM_BYTES => Ok(()),
-        Ok(json) => bug(format!(
-            "it has {} bytes, {MAX_ITEM_BYTES} are allowed",
-            json.len()
-        )),
+        Ok(json) => refuse(
+            StoreErrorKind::TooLarge,
+            format!("it has {} bytes, {MAX_ITEM_BYTES} are allowed", json.len()),
+        ),
         // What a newer build wrote cannot be written again.
-        Err(error) => bug(error.to_string()),
+        Err(error) => refuse(StoreErrorKind::Bug, error.to_string()),
     }
 }
 

@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::join_all;
+
 use super::{Error, Invocation, Settings, Update, Updated, fetch, presence, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
@@ -90,6 +93,8 @@ pub enum Outcome {
 struct Held {
     kind: Kind,
     token: Token,
+    /// The record with the lease, as it was written: what ends the lease need not read it again.
+    stored: Option<Stored>,
 }
 
 /// Why there is no lease.
@@ -177,6 +182,8 @@ impl From<DifError> for NotMade {
 #[derive(Default)]
 struct Known {
     entries: Vec<Entry>,
+    /// The same, as they are stored.
+    stored: Vec<(Kind, Stored)>,
     difs: Vec<Dif>,
     copies: Vec<DifCopy>,
 }
@@ -270,6 +277,7 @@ impl Builder {
         let kinds = demand.kinds;
         let Known {
             entries,
+            stored,
             difs,
             copies,
         } = self.look(module).await?;
@@ -308,7 +316,11 @@ impl Builder {
             let is_due = self.is_due(entry, kinds.contains(&kind), now);
             let taken = match entry.and_then(|entry| entry.live_lease(now)) {
                 Some(lease) => Ok(Err(NotTaken::Leased { until: lease.until })),
-                None if is_due => self.take_lease(invocation, module, kind).await,
+                None if is_due => {
+                    let known = stored.iter().find(|(of, _)| *of == kind);
+                    let known = known.map(|(_, stored)| stored.clone());
+                    self.take_lease_from(invocation, module, kind, known).await
+                }
                 None => continue,
             };
             match taken {
@@ -371,28 +383,14 @@ impl Builder {
         }
     }
 
-    /// Takes the lease of a kind; else says what is in the way.
-    async fn take_lease(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        kind: Kind,
-    ) -> Result<Result<Held, NotTaken>, StoreError> {
-        let stored = self.update(invocation).load(&module.entry(kind)).await?;
-        let (taken, _) = self
-            .take_lease_from(invocation, module, kind, stored)
-            .await?;
-        Ok(taken)
-    }
-
-    /// Takes the lease of a kind whose record was read; returns also what is stored now, if it is known.
+    /// Takes the lease of a kind whose record was read; else says what is in the way.
     async fn take_lease_from(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
         kind: Kind,
         stored: Option<Stored>,
-    ) -> Result<(Result<Held, NotTaken>, Option<Stored>), StoreError> {
+    ) -> Result<Result<Held, NotTaken>, StoreError> {
         let token = invocation.token();
         let change = Change::TakeLease {
             holder: invocation.request_id().to_owned(),
@@ -401,9 +399,13 @@ impl Builder {
         };
         let update = self.update(invocation);
         let (updated, stored) = update.entry_from(module, kind, &change, stored).await?;
-        let taken = match updated {
+        Ok(match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
-                Ok(Held { kind, token })
+                Ok(Held {
+                    kind,
+                    token,
+                    stored,
+                })
             }
             Updated::Refused(Refused::Leased, Some(entry)) => Err(match entry.lease() {
                 Some(lease) => NotTaken::Leased { until: lease.until },
@@ -411,8 +413,7 @@ impl Builder {
             }),
             Updated::Refused(Refused::Resting { until }, _) => Err(NotTaken::Resting { until }),
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(NotTaken::NotOurs),
-        };
-        Ok((taken, stored))
+        })
     }
 
     /// Does the work under the leases, and ends them: published, failed, or given back.
@@ -443,16 +444,23 @@ impl Builder {
         match made {
             Ok(made) => {
                 let (mut later, mut failed) = (None, None);
-                for (lease, made) in held.iter().zip(made) {
-                    match self.finish(invocation, module, lease, made).await {
-                        Ok(at) => later = later.max(at),
-                        Err(error) => {
+                let finishing = held.iter().zip(made).map(|(lease, made)| {
+                    async move {
+                        let finished = self.finish(invocation, module, lease, made).await;
+                        if finished.is_err() {
                             // One that cannot be published keeps no other from it.
                             let _ = self
                                 .give_back(invocation, module, std::slice::from_ref(lease))
                                 .await;
-                            failed = Some(error);
                         }
+                        finished
+                    }
+                    .boxed()
+                });
+                for finished in join_all(finishing.collect::<Vec<_>>()).await {
+                    match finished {
+                        Ok(at) => later = later.max(at),
+                        Err(error) => failed = Some(error),
                     }
                 }
                 failed.map_or(Ok(later), |error| Err(error.into()))
@@ -470,7 +478,7 @@ impl Builder {
     }
 
     async fn extend(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
-        for Held { kind, token } in held {
+        for Held { kind, token, .. } in held {
             self.extend_one(invocation, module, *kind, token).await;
         }
     }
@@ -497,7 +505,11 @@ impl Builder {
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
-        Held { kind, token }: &Held,
+        Held {
+            kind,
+            token,
+            stored,
+        }: &Held,
         Made { outcome, seen }: Made,
     ) -> Result<Option<Timestamp>, StoreError> {
         let token = token.clone();
@@ -515,25 +527,20 @@ impl Builder {
             MadeOf::Later => Change::Release { token },
         };
         let now = invocation.now();
-        Ok(
-            match self
-                .update(invocation)
-                .entry(module, *kind, &change)
-                .await?
-            {
-                Updated::Done(entry) | Updated::Refused(_, Some(entry))
-                    if entry.ask().is_some() =>
-                {
-                    Some(entry.not_before().unwrap_or(now).max(now))
-                }
-                Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
-            },
-        )
+        let update = self.update(invocation);
+        let ended = update.entry_from(module, *kind, &change, stored.clone());
+        let (ended, _) = ended.await?;
+        Ok(match ended {
+            Updated::Done(entry) | Updated::Refused(_, Some(entry)) if entry.ask().is_some() => {
+                Some(entry.not_before().unwrap_or(now).max(now))
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,
+        })
     }
 
     /// Gives the leases back before any work was done under them.
     async fn hand_over(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
-        for Held { kind, token } in held {
+        for Held { kind, token, .. } in held {
             let token = token.clone();
             let change = Change::HandOver { token };
             // What cannot be given back now runs out by itself.
@@ -549,7 +556,7 @@ impl Builder {
         held: &[Held],
     ) -> Result<Option<Timestamp>, Error> {
         let mut later = None;
-        for Held { kind, token } in held {
+        for Held { kind, token, .. } in held {
             let change = Change::Release {
                 token: token.clone(),
             };
@@ -577,6 +584,7 @@ impl Builder {
             mut entries,
             mut difs,
             mut copies,
+            ..
         } = self.look(module).await?;
         let mut given_up: Vec<(Kind, Missing)> = Vec::new();
         for entry in &mut entries {
@@ -904,6 +912,9 @@ impl Builder {
     async fn look(&self, module: &ModuleKey) -> Result<Known, StoreError> {
         let mut known = Known::default();
         for (_, stored) in self.records.query(&module.partition()).await? {
+            if let Item::Entry(entry) = &stored.item {
+                known.stored.push((entry.kind(), stored.clone()));
+            }
             match stored.item {
                 Item::Entry(entry) => known.entries.push(entry),
                 Item::Dif(dif) => known.difs.push(dif),
@@ -911,6 +922,8 @@ impl Builder {
                 Item::Alias(_)
                 | Item::Presence(_)
                 | Item::Generation(_)
+                | Item::Objects(_)
+                | Item::Overflow(_)
                 | Item::Upload(_)
                 | Item::Request(_)
                 | Item::Source(_)

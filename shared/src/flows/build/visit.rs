@@ -33,7 +33,7 @@ const IN_FLIGHT: usize = 16;
 struct Visited {
     message: LaneMessage,
     sought: Sought,
-    /// Its entries of the kinds that are asked for, as they were read or written last.
+    /// Its entries of the kinds that are asked for, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
     held: Vec<Held>,
 }
@@ -161,11 +161,11 @@ impl Builder {
                         .take_lease_from(invocation, module, *kind, known.take())
                         .await;
                     match taken {
-                        Ok((Ok(held), stored)) => {
-                            visited.held.push(held);
-                            *known = stored;
-                        }
-                        Ok((Err(NotTaken::Leased { .. } | NotTaken::Resting { .. } | NotTaken::NotOurs), _)) => {}
+                        Ok(Ok(held)) => visited.held.push(held),
+                        // Whoever holds it settles the ask.
+                        Ok(Err(
+                            NotTaken::Leased { .. } | NotTaken::Resting { .. } | NotTaken::NotOurs,
+                        )) => {}
                         Err(error) => {
                             // Its ask stands: whoever waits asks again.
                             tracing::warn!(%kind, module = module.module, %error, "could not take a lease");
@@ -270,7 +270,12 @@ impl Builder {
                 },
             },
         };
-        for Held { kind, token } in visited.held.drain(..) {
+        for Held {
+            kind,
+            token,
+            stored,
+        } in visited.held.drain(..)
+        {
             let token = token.clone();
             let change = match &said {
                 Said::Has => Change::HandOver { token },
@@ -289,11 +294,8 @@ impl Builder {
                     }
                 }
             };
-            let mut entries = visited.entries.iter_mut();
-            let known = entries.find(|(of, _)| *of == kind);
-            let known = known.and_then(|(_, stored)| stored.take());
             let update = self.update(invocation);
-            update.entry_from(&module, kind, &change, known).await?;
+            update.entry_from(&module, kind, &change, stored).await?;
         }
         Ok(answered)
     }

@@ -136,7 +136,7 @@ impl Run<'_> {
 
     async fn note_again(&self, module: &ModuleKey) -> Result<(), StoreError> {
         if !self.is_dry() {
-            presence::note_file(self.update(), module).await?;
+            presence::note_file(self.update(), module, &[]).await?;
             self.changed_scopes().insert(module.scope.clone());
         }
         let mut report = self.report();
@@ -156,8 +156,11 @@ impl Run<'_> {
             if partition.iter().any(|(key, _)| presence::is_file(key)) {
                 return Ok(());
             }
-        } else if !presence::forget_files(self.update(), module).await? {
-            return Ok(());
+        } else {
+            let partition = presence::forget_files(self.update(), module).await?;
+            if presence::files(&partition) > 0 {
+                return Ok(());
+            }
         }
         let mut report = self.report();
         report.presences_forgotten += 1;

@@ -12,8 +12,8 @@ use super::progress::Progress;
 use super::uploads::{ToCheck, Turn};
 use super::{Doomed, Run};
 use crate::cache::{
-    Applied, Behind, Change, Cut, DifCopy, Entry, Item, ItemKey, Manifest, Policy, SegmentProgress,
-    Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes, standing,
+    Applied, Behind, Change, Cut, DifCopy, Entry, Item, ItemKey, Manifest, ObjectChunk, Policy,
+    SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes, standing,
 };
 use crate::domain::Location;
 use crate::flows::Updated;
@@ -196,10 +196,12 @@ impl Walk<'_> {
                 self.upload(upload, count);
                 Ok(())
             }
+            Item::Objects(chunk) => self.objects(key, stored, chunk).await,
             Item::Alias(_)
             | Item::Dif(_)
             | Item::Presence(_)
             | Item::Generation(_)
+            | Item::Overflow(_)
             | Item::Request(_)
             | Item::Source(_)
             | Item::Health(_)
@@ -394,6 +396,33 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Removes objects of an upload that no upload item names: a builder was killed before it named
+    /// them, or before it removed them.
+    async fn objects(
+        &self,
+        key: &ItemKey,
+        stored: &Stored,
+        chunk: &ObjectChunk,
+    ) -> Result<(), StoreError> {
+        let run = self.run;
+        if run.invocation.now().since(chunk.at) < ObjectChunk::MAX_UNNAMED {
+            return Ok(());
+        }
+        let upload = ItemKey::upload(&Location::new(chunk.key.as_str()));
+        let is_left_over = match run.update().load(&upload).await?.map(|stored| stored.item) {
+            None => true,
+            Some(Item::Upload(upload)) => !chunk.is_named_by(&upload),
+            Some(_) => false,
+        };
+        if is_left_over {
+            run.report().expired += 1;
+            if !run.is_dry() {
+                run.pruner.records.remove(key, &stored.revision).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells whether a change seems to apply. What was read may be a second old: it is only a hint, [`apply`] judges what
     /// is stored.
     fn would(&self, entry: &Entry, change: &Change, policy: &Policy) -> bool {
@@ -454,6 +483,8 @@ fn name(item: &Item) -> &'static str {
         Item::Dif(_) => "dif",
         Item::Presence(_) => "presence",
         Item::Generation(_) => "generation",
+        Item::Objects(_) => "objects",
+        Item::Overflow(_) => "overflow",
         Item::Copy(_) => "copy",
         Item::Health(_) => "health",
         Item::Losses(_) => "losses",

@@ -1,27 +1,29 @@
 //! Filing an upload under its modules: which they are, and the items that lead from each to the file.
 
+use std::collections::HashMap;
+
 use super::super::build::Builder;
-use super::super::{Error, Invocation, presence};
+use super::super::{Invocation, presence};
 use super::order;
-use crate::cache::{Alias, Dif, Entry, Item, Kind, ModuleKey, Upload, UploadedObject};
+use super::room::MAX_DIFS;
+use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
 use crate::domain::{
-    DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName, Purpose, Rank, Scope,
+    CodeId, DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName, Purpose, Rank,
+    Scope,
 };
 use crate::ports::StoreError;
 
-/// DIFs that are kept for one module: whoever uploads more has given them the same id by mistake.
-const MAX_DIFS: usize = 16;
-
 /// A module that an upload serves: all its objects with one id.
+#[derive(Clone)]
 pub(super) struct FiledModule {
     /// Its key.
     pub(super) key: ModuleKey,
-    /// The other ids that lead to it.
-    pub(super) aliases: Vec<ModuleKey>,
+    /// The code ids that lead to it.
+    pub(super) code_ids: Vec<CodeId>,
     /// What can be derived for it.
     pub(super) kinds: Vec<Kind>,
     /// Whether one of its objects is a PDB.
-    has_pdb: bool,
+    pub(super) has_pdb: bool,
     /// The type of the object that serves best, for naming and ties.
     pub(super) file_type: FileType,
     /// What its objects offer together.
@@ -35,13 +37,13 @@ pub(super) fn modules(
     location: &Location,
 ) -> Vec<FiledModule> {
     let mut modules: Vec<FiledModule> = Vec::new();
+    let mut places: HashMap<&ModuleId, usize> = HashMap::new();
     for object in objects {
-        let key = ModuleKey::uploads(scope.clone(), &object.module);
-        let module = match modules.iter_mut().position(|module| module.key == key) {
-            Some(known) => &mut modules[known],
+        let module = match places.get(&object.module) {
+            Some(known) => &mut modules[*known],
             None => modules.push_mut(FiledModule {
-                key,
-                aliases: Vec::new(),
+                key: ModuleKey::uploads(scope.clone(), &object.module),
+                code_ids: Vec::new(),
                 kinds: Vec::new(),
                 has_pdb: false,
                 file_type: object.file_type,
@@ -62,13 +64,14 @@ pub(super) fn modules(
         module.has_pdb |= object.file_type == FileType::Pdb;
         module.kinds.sort_unstable();
         module.kinds.dedup();
-        if let (ModuleId::Debug(_), Some(alias)) =
+        if let (ModuleId::Debug(_), Some(ModuleId::Code(code_id))) =
             (&object.module, ModuleId::of(None, object.code_id.as_ref()))
+            && !module.code_ids.contains(&code_id)
         {
-            module
-                .aliases
-                .push(ModuleKey::uploads(scope.clone(), &alias));
+            module.code_ids.push(code_id);
         }
+        let last = modules.len() - 1;
+        places.entry(&object.module).or_insert(last);
     }
     modules
 }
@@ -83,27 +86,25 @@ pub(super) fn scope_of(key: &str) -> Option<Scope> {
     }
 }
 
-impl Builder {
-    /// Returns the modules of these objects of a file, with what others had transcoded of them: that is made for those who ask, and
-    /// concerns whoever did.
-    pub(super) async fn filed(
-        &self,
-        scope: &Scope,
-        objects: &[UploadedObject],
-        location: &Location,
-    ) -> Result<Vec<FiledModule>, StoreError> {
-        let mut modules = modules(scope, objects, location);
-        for module in modules.iter_mut().filter(|module| module.has_pdb) {
-            for (_, stored) in self.records.query(&module.key.partition()).await? {
-                let kind = stored.item.entry().map(Entry::kind);
-                module.kinds.extend(kind.filter(|kind| kind.is_opaque()));
-            }
-            module.kinds.sort_unstable();
+impl FiledModule {
+    /// Adds what others had transcoded of the PDBs of the module, as its partition has it: that is
+    /// made for those who ask for it, and every PDB of the module concerns it.
+    pub(super) fn add_opaque_kinds(&mut self, partition: &[(ItemKey, Stored)]) {
+        if self.has_pdb {
+            let entries = partition
+                .iter()
+                .filter_map(|(_, stored)| stored.item.entry());
+            let kinds = entries.map(Entry::kind).filter(|kind| kind.is_opaque());
+            self.kinds.extend(kinds);
+            self.kinds.sort_unstable();
+            self.kinds.dedup();
         }
-        Ok(modules)
     }
+}
 
-    /// Makes a file known to a module, and to those who know the module by another id.
+impl Builder {
+    /// Makes a file known to a module, and to those who know the module by another id. Tells
+    /// whether the module had room for it.
     pub(super) async fn add_dif(
         &self,
         invocation: &Invocation,
@@ -111,15 +112,20 @@ impl Builder {
         upload: &Upload,
         dif: &DifRef,
         refused: Option<Missing>,
-    ) -> Result<(), Error> {
-        let key = module.key.dif(&dif.location);
-        let partition = self.records.query(&module.key.partition()).await?;
-        let others = partition
-            .iter()
-            .filter(|(other, stored)| *other != key && matches!(stored.item, Item::Dif(_)));
-        if others.count() >= MAX_DIFS {
-            tracing::warn!(module = module.key.module, location = %dif.location, "has {MAX_DIFS} files already");
-            return Ok(());
+    ) -> Result<bool, StoreError> {
+        let location = &dif.location;
+        if !self.has_room(&module.key, location).await? {
+            self.note_overflow(invocation, &module.key, location)
+                .await?;
+            // A file that was removed before this was noted told nobody.
+            if !self.has_room(&module.key, location).await? {
+                let (module, most) = (&module.key.module, MAX_DIFS);
+                tracing::warn!(module, %location, most, "a module has no room for another file");
+                return Ok(false);
+            }
+            let gone = std::slice::from_ref(location);
+            self.forget_overflow(invocation, &module.key, gone, |_| true)
+                .await?;
         }
         let item = Item::Dif(Dif {
             module: module.key.clone(),
@@ -131,35 +137,27 @@ impl Builder {
             refused,
         });
         let is_later = |present: &Item| matches!(present, Item::Dif(present) if order(&upload.sequencer, &present.sequencer).is_lt());
-        self.update(invocation).put(&key, item, is_later).await?;
-        presence::note_file(self.update(invocation), &module.key).await?;
-        for alias in &module.aliases {
-            let item = Item::Alias(Alias {
-                target: module.key.clone(),
-            });
-            self.update(invocation)
-                .put(&alias.alias(), item, |_| false)
-                .await?;
-        }
-        Ok(())
+        let update = self.update(invocation);
+        update
+            .put(&module.key.dif(location), item, is_later)
+            .await?;
+        presence::note_file(update, &module.key, &module.code_ids).await?;
+        Ok(true)
     }
 
-    /// Removes from modules those of the items about a location that are meant.
-    pub(super) async fn remove_difs(
+    /// Removes from a module the item about a location, if it is meant. Returns what is in the
+    /// partition of the module since.
+    pub(super) async fn take_out(
         &self,
         invocation: &Invocation,
-        modules: &[FiledModule],
+        module: &FiledModule,
         location: &Location,
         is_meant: impl Fn(&Dif) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
         let is_meant = |item: &Item| matches!(item, Item::Dif(present) if is_meant(present));
-        for module in modules {
-            self.update(invocation)
-                .remove(&module.key.dif(location), is_meant)
-                .await?;
-            presence::forget_files(self.update(invocation), &module.key).await?;
-        }
-        Ok(())
+        let update = self.update(invocation);
+        update.remove(&module.key.dif(location), is_meant).await?;
+        presence::forget_files(update, &module.key).await
     }
 }
 
@@ -213,14 +211,8 @@ mod tests {
             (FileType::Pdb, [Kind::CfiCache, Kind::SymCache].as_slice())
         );
         assert!(module.features.has_debug_info && module.features.has_unwind_info);
-        assert_eq!(
-            module
-                .aliases
-                .iter()
-                .map(|alias| alias.module.as_str())
-                .collect::<Vec<_>>(),
-            ["code_id:f1c3bcc0"]
-        );
+        let code_ids: Vec<&str> = module.code_ids.iter().map(CodeId::as_str).collect();
+        assert_eq!(code_ids, ["f1c3bcc0"]);
     }
 
     #[test]

@@ -2,34 +2,64 @@
 //!
 //! A creation, each step of which may be repeated:
 //!
-//! 1. The upload item becomes *pending*. Events of a key are ordered by their sequencer; an old one is done with.
-//! 2. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*, with the reason.
-//! 3. Each module gets a `dif` item, and an alias for its other id. DIFs of the same key that were there before go.
-//! 4. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items go too.
-//! 5. The module's entries are marked: what was missing is asked for, what is being built is looked at again.
-//! 6. The caches are built from the file that is still open, and the upload item becomes *applied*.
+//! 1. The upload item becomes *pending*, and an attempt to read the file is counted. Events of a
+//!    key are ordered by their sequencer; an event that is older than the item ends here.
+//! 2. Are other bytes filed under this key, they are taken back: see below.
+//! 3. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*,
+//!    with the reason.
+//! 4. The upload item names the objects in the file (`objects`).
+//! 5. Each module gets a `dif` item, and an alias for its other id (`filing`). A module that is
+//!    full gets none (`room`).
+//! 6. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items
+//!    are removed.
+//! 7. The entries of the modules are marked: what was missing is asked for, what is being built is
+//!    built again. The scope gets a new generation.
+//! 8. The caches are built from the file that is still open (`building`), in as many invocations as
+//!    that takes. The scope gets a new generation, and the upload item becomes *applied*.
+//!
+//! To take back what is filed under a key: the `dif` items are removed and the entries of all
+//! modules revoked, side by side; the scope gets a new generation. From then on no reader uses the
+//! bytes. Then what replaces them is built.
+//!
+//! A removal takes back what is filed under the key, and the upload item becomes *gone*.
 //!
 //! An event that was lost is made up for by the sweep, which asks to *reconcile* the key.
-//!
-//! A removal makes the upload item *gone*, removes the `dif` items, and revokes what was made from it.
 
+mod building;
 mod filing;
+mod objects;
 mod reading;
+mod room;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::build::{Builder, OpenDif, Outcome};
-use super::{Error, Invocation, presence};
-use crate::cache::{Change, Dif, Item, ItemKey, Lane, Token, Upload, UploadState, UploadedObject};
-use crate::domain::{Cause, DifRef, FileType, Location, Scope};
-pub use crate::ports::ReconcileMessage;
-use crate::ports::{Consistency, DifError, DifStat, LaneMessage, StoreError};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 
+use super::build::Builder;
+use super::{Error, Invocation, presence};
+use crate::cache::{
+    Change, Dif, Item, ItemKey, NoRoom, Token, Upload, UploadProgress, UploadState,
+};
+use crate::domain::{Cause, DebugId, DifRef, FileType, Location, Missing, Scope};
+pub use crate::ports::ReconcileMessage;
+use crate::ports::{Consistency, DifError, DifStat, StoreError, StoreErrorKind};
+
+use building::ToBuild;
 use filing::{FiledModule, scope_of};
+pub(super) use objects::objects_of;
 use reading::{Found, Reading};
 
 /// A tombstone stands this long: no event is older.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
+
+/// The part of what is left of an invocation that reading a file may take. The rest is for what
+/// follows.
+const READING_SHARE: f64 = 0.75;
+
+/// Modules that are worked on side by side.
+const SIDE_BY_SIDE: usize = 16;
 
 /// An event of the uploads bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +83,17 @@ pub enum UploadChange {
     Removed,
 }
 
+/// An event that is being applied.
+struct Arrived<'a> {
+    key: &'a str,
+    sequencer: &'a str,
+    scope: &'a Scope,
+    /// The bytes that are at the key now; of a removal, those that were.
+    dif: DifRef,
+    /// How many messages went on with it so far.
+    hops: u32,
+}
+
 const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
 
 impl Builder {
@@ -62,18 +103,22 @@ impl Builder {
         if known.is_some_and(|known| is_done_with(event, &known)) {
             return Ok(());
         }
-        match event.change {
-            UploadChange::Created => self.created(invocation, event).await,
-            UploadChange::Removed => self.removed(invocation, event).await,
-        }
+        self.apply_event(invocation, event, 0).await
     }
 
-    /// Does what the lost event of a key would have done: compares what is known of it with what is there.
+    /// Does what the lost event of a key would have done: compares what is known of it with what is
+    /// there. Goes on with an upload that is pending.
     ///
-    /// It counts as a repetition of the last event that was seen, so that one processed meanwhile wins.
-    pub async fn reconcile(&self, invocation: &Invocation, key: &str) -> Result<(), Error> {
+    /// It counts as a repetition of the last event that was seen, so that one processed meanwhile
+    /// wins.
+    pub async fn reconcile(
+        &self,
+        invocation: &Invocation,
+        message: &ReconcileMessage,
+    ) -> Result<(), Error> {
+        let key = message.reconcile.as_str();
         let known = self.known_upload(key).await?;
-        let change = match self.uploads.stat(&Location::new(key)).await {
+        let change = match self.uploads.stat(&message.reconcile).await {
             Ok(stat) if known.as_ref().is_some_and(|known| is_about(known, &stat)) => return Ok(()),
             Ok(_) | Err(DifError::Changed) => UploadChange::Created,
             Err(DifError::Missing(missing)) if missing.cause == Cause::NotFound => {
@@ -89,15 +134,16 @@ impl Builder {
         };
         // Pending again, as if its last event had come a second time; unless something happens to it at this moment.
         if let Some(known) = &known {
-            let again = |present: Option<&Item>| {
-                let is_known = present == Some(&Item::Upload(known.clone()));
-                let pending = Upload {
-                    state: UploadState::Pending,
-                    ..known.clone()
-                };
-                is_known.then_some(Item::Upload(pending))
+            let by_the_sweep = u32::from(message.hops == 0);
+            let pending = Upload {
+                state: UploadState::Pending,
+                reconciled: known.reconciled.saturating_add(by_the_sweep),
+                ..known.clone()
             };
-            let item = ItemKey::upload(&Location::new(key));
+            let is_known = |present: Option<&Item>| present == Some(&Item::Upload(known.clone()));
+            let again =
+                |present: Option<&Item>| is_known(present).then(|| Item::Upload(pending.clone()));
+            let item = ItemKey::upload(&message.reconcile);
             if !self.update(invocation).make(&item, again).await? {
                 return Ok(());
             }
@@ -108,13 +154,33 @@ impl Builder {
             change,
             etag: None,
         };
-        match change {
-            UploadChange::Created => self.created(invocation, &event).await,
-            UploadChange::Removed => self.removed(invocation, &event).await,
+        self.apply_event(invocation, &event, message.hops).await
+    }
+
+    async fn apply_event(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        hops: u32,
+    ) -> Result<(), Error> {
+        let applied = match event.change {
+            UploadChange::Created => Box::pin(self.created(invocation, event, hops)).await,
+            UploadChange::Removed => Box::pin(self.removed(invocation, event, hops)).await,
+        };
+        match applied {
+            Err(Error::Store(error)) if error.kind() == StoreErrorKind::TooLarge => {
+                self.refuse(invocation, event, &error).await
+            }
+            applied => applied,
         }
     }
 
-    async fn created(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
+    async fn created(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        hops: u32,
+    ) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
         let stat = match self.uploads.stat(&location).await {
             Ok(stat) => stat,
@@ -123,226 +189,464 @@ impl Builder {
             Err(DifError::Store(error)) => return Err(error.into()),
         };
         if event.etag.as_ref().is_some_and(|etag| *etag != stat.etag) {
-            // Overwritten already: the event of the bytes that are there now follows. Two deliveries of one event never read
-            // different bytes.
+            // Overwritten already: the event of the bytes that are there now follows. Two
+            // deliveries of one event never read different bytes.
             return Ok(());
         }
-        let dif = DifRef {
-            location,
-            etag: stat.etag.clone(),
-        };
         let upload = Upload {
-            key: event.key.clone(),
             etag: stat.etag.clone(),
             sequencer: event.sequencer.clone(),
             size: stat.size,
-            objects: Vec::new(),
-            state: UploadState::Pending,
-            crashes: 0,
-            reconciled: 0,
-            at: invocation.now(),
-            expires_at: None,
+            ..Upload::pending(event.key.as_str(), invocation.now())
         };
         let Some(scope) = scope_of(&event.key) else {
-            self.put_upload(invocation, ignored(&upload, NO_SCOPE.to_owned()))
+            let reason = NO_SCOPE.to_owned();
+            self.put_upload(invocation, ignored(&upload, reason))
                 .await?;
             return Ok(());
         };
-        // Until it is out of every answer, the item names what was here before: an event that comes again undoes it.
-        let announced = |known: Option<&Upload>| {
-            let former = known.filter(|known| !known.objects.is_empty());
-            let again = known.filter(|known| known.sequencer == event.sequencer);
-            Upload {
-                etag: former.map_or_else(|| stat.etag.clone(), |former| former.etag.clone()),
-                objects: former.map_or_else(Vec::new, |former| former.objects.clone()),
-                crashes: again.map_or(0, |again| again.crashes),
-                ..upload.clone()
-            }
-        };
+        let announced = |known: Option<&Upload>| announced(&upload, known, hops);
         let Some(announced) = self.announce(invocation, event, announced).await? else {
             return Ok(());
         };
-        let crashes = announced.crashes;
-        let former = (!announced.objects.is_empty()).then(|| announced.clone());
-        let upload = Upload { crashes, ..upload };
-        match self.read(invocation, &dif, &stat).await? {
-            Reading::Overtaken => Ok(()),
-            Reading::Crashed(reason) if crashes + 1 < self.settings.policy.max_attempts => {
-                let crashed = Upload {
-                    crashes: crashes + 1,
-                    ..announced
-                };
-                self.put_upload(invocation, crashed).await?;
-                // The message comes back, and with it another attempt.
-                Err(Error::Crashed {
-                    what: format!("reading {}", event.key),
-                    reason,
-                })
+        let arrived = Arrived {
+            key: &event.key,
+            sequencer: &event.sequencer,
+            scope: &scope,
+            dif: DifRef {
+                location,
+                etag: stat.etag.clone(),
+            },
+            hops,
+        };
+        let taken_in = Box::pin(self.take_in(invocation, &arrived, upload, announced, &stat)).await;
+        if let Err(Error::Store(_)) = &taken_in
+            && let Err(error) = self.give_attempt_back(invocation, &arrived).await
+        {
+            tracing::warn!(key = event.key, %error, "an attempt that failed for our own reasons stays counted");
+        }
+        taken_in
+    }
+
+    /// Reads a file that was announced, and applies it.
+    async fn take_in(
+        &self,
+        invocation: &Invocation,
+        arrived: &Arrived<'_>,
+        upload: Upload,
+        announced: Upload,
+        stat: &DifStat,
+    ) -> Result<(), Error> {
+        // Whatever the file is: the bytes that were here before must not be served any more.
+        let former = match announced.names_objects() && announced.etag != upload.etag {
+            true => self.take_back(invocation, arrived, &announced).await?,
+            false => Vec::new(),
+        };
+        let (attempts, most) = (announced.crashes, self.settings.policy.max_attempts);
+        let reading = match attempts > most {
+            true => Reading::Ignored(given_up(most, "all of them ended without a word")),
+            false => {
+                self.read_in_time(invocation, &arrived.dif, stat, attempts)
+                    .await?
             }
-            Reading::Crashed(reason) | Reading::Ignored(reason) => {
-                self.replace_former(invocation, &scope, former.as_ref(), &dif)
-                    .await?;
-                self.put_upload(invocation, ignored(&upload, reason))
-                    .await?;
-                Ok(())
+        };
+        match reading {
+            Reading::Overtaken => Ok(()),
+            // The message comes back, and with it another attempt.
+            Reading::Crashed(reason) if attempts < most => Err(Error::Crashed {
+                what: format!("reading {}", arrived.key),
+                reason,
+            }),
+            Reading::Crashed(reason) => {
+                let reason = given_up(attempts, &reason);
+                self.ignore(invocation, arrived, &announced, former, upload, reason)
+                    .await
+            }
+            Reading::Ignored(reason) => {
+                self.ignore(invocation, arrived, &announced, former, upload, reason)
+                    .await
             }
             Reading::Found(found) => {
-                self.replace_former(invocation, &scope, former.as_ref(), &dif)
-                    .await?;
-                self.apply_upload(invocation, &scope, upload, &dif, found)
+                self.apply_upload(invocation, arrived, &announced, former, upload, found)
                     .await
             }
         }
+    }
+
+    /// Reads a file, as long as the invocation can spare the time.
+    async fn read_in_time(
+        &self,
+        invocation: &Invocation,
+        dif: &DifRef,
+        stat: &DifStat,
+        attempt: u32,
+    ) -> Result<Reading, Error> {
+        let most = invocation.time_left().mul_f64(READING_SHARE);
+        let read = Box::pin(self.read(invocation, dif, stat));
+        tokio::time::timeout(most, read).await.unwrap_or_else(|_| {
+            let seconds = most.as_secs();
+            tracing::warn!(%dif.location, attempt, seconds, "reading an upload did not end in time");
+            let reason = format!("fetching and reading it did not end within {seconds} s");
+            Ok(Reading::Crashed(reason))
+        })
+    }
+
+    /// Notes that an upload serves nothing. `former` is what is left to build of the bytes that
+    /// were there before.
+    async fn ignore(
+        &self,
+        invocation: &Invocation,
+        arrived: &Arrived<'_>,
+        announced: &Upload,
+        mut former: Vec<ToBuild>,
+        upload: Upload,
+        reason: String,
+    ) -> Result<(), Error> {
+        if announced.names_objects() {
+            if announced.etag == upload.etag {
+                // The same bytes could be read before. The item names nothing from now on: nothing
+                // may stay.
+                former = self.take_back(invocation, arrived, announced).await?;
+            }
+            if !self
+                .build_all(invocation, arrived, former, &mut Vec::new())
+                .await?
+            {
+                return Ok(());
+            }
+            presence::note_change(self.update(invocation), arrived.scope).await?;
+        }
+        self.put_upload(invocation, ignored(&upload, reason))
+            .await?;
+        Ok(())
     }
 
     /// Makes a file known to its modules, and builds what it serves.
     async fn apply_upload(
         &self,
         invocation: &Invocation,
-        scope: &Scope,
+        arrived: &Arrived<'_>,
+        announced: &Upload,
+        former: Vec<ToBuild>,
         upload: Upload,
-        dif: &DifRef,
         Found {
             objects,
             refused,
             mut open,
         }: Found,
     ) -> Result<(), Error> {
-        let modules = self.filed(scope, &objects, &dif.location).await?;
-        // The item names the objects before there is anything to undo, so that a removal finds what to undo.
-        let upload = Upload { objects, ..upload };
-        if !self.put_upload(invocation, upload.clone()).await? {
+        let (scope, dif) = (arrived.scope, &arrived.dif);
+        let modules = filing::modules(scope, &objects, &dif.location);
+        let keys: HashSet<_> = modules.iter().map(|module| module.key.clone()).collect();
+        let mut is_named = false;
+        let mut former = former;
+        if announced.names_objects() && announced.etag == upload.etag {
+            let named = objects_of(&*self.records, announced, usize::MAX).await?;
+            is_named = named == objects;
+            // Another build of ours may have read other ids in the same bytes.
+            let mut dropped = filing::modules(scope, &named, &dif.location);
+            dropped.retain(|module| !keys.contains(&module.key));
+            let dropped = side_by_side(&dropped, |module| {
+                self.revoke(invocation, module, dif, announced)
+            });
+            former.extend(dropped.await?.into_iter().flatten());
+        }
+        // Before the item forgets them. What the file serves, too, is built from it below.
+        former.retain(|former| !keys.contains(&former.module.key));
+        if !self
+            .build_all(invocation, arrived, former, &mut Vec::new())
+            .await?
+        {
             return Ok(());
         }
-        for module in &modules {
-            self.add_dif(invocation, module, &upload, dif, refused.clone())
-                .await?;
-        }
-        if !self.is_current(&upload).await? {
-            let is_ours = |present: &Dif| {
-                present.sequencer == upload.sequencer && present.dif.etag == dif.etag
-            };
-            return self
-                .remove_difs(invocation, &modules, &dif.location, is_ours)
-                .await;
-        }
-        for object in upload
-            .objects
-            .iter()
-            .filter(|object| object.file_type == FileType::MsSymCache)
-        {
-            if let Some(debug_id) = object.debug_id {
-                let wanted = ItemKey::wanted(scope, debug_id);
-                self.update(invocation).remove(&wanted, |_| true).await?;
+        // The item names the objects before there is anything to undo, so that a removal finds what to undo.
+        let mut upload = match is_named {
+            true => Upload {
+                crashes: 0,
+                ..announced.clone()
+            },
+            false => self.with_objects(invocation, upload, objects).await?,
+        };
+        if !self.put_upload(invocation, upload.clone()).await? {
+            if let Some(set) = upload.object_set.filter(|_| !is_named) {
+                self.remove_objects(&dif.location, &set).await?;
             }
+            return Ok(());
         }
-        let mut marks = Vec::with_capacity(modules.len());
-        for module in &modules {
-            marks.push(self.invalidate(invocation, module, dif).await?);
-        }
-        for (module, mark) in modules.iter().zip(marks) {
-            self.build_or_ask(invocation, module, mark, &mut open)
-                .await?;
+        let to_build = match upload.progress {
+            UploadProgress::Filed => self.left_to_build(modules).await?,
+            UploadProgress::Begun | UploadProgress::Revoked => {
+                let filed = self
+                    .file(invocation, arrived, &mut upload, modules, refused)
+                    .await?;
+                let Some(marked) = filed else { return Ok(()) };
+                marked
+            }
+        };
+        if !self
+            .build_all(invocation, arrived, to_build, &mut open)
+            .await?
+        {
+            return Ok(());
         }
         presence::note_change(self.update(invocation), scope).await?;
-        let applied = Upload {
-            state: UploadState::Applied,
-            at: invocation.now(),
-            ..upload
+        self.end(invocation, &upload).await
+    }
+
+    /// Files an upload under its modules and marks their entries. Returns what is to be built;
+    /// `None` if the file was removed or overwritten meanwhile, and nothing is left of it.
+    async fn file(
+        &self,
+        invocation: &Invocation,
+        arrived: &Arrived<'_>,
+        upload: &mut Upload,
+        modules: Vec<FiledModule>,
+        refused: Option<Missing>,
+    ) -> Result<Option<Vec<ToBuild>>, Error> {
+        let (scope, dif) = (arrived.scope, &arrived.dif);
+        let rooms = {
+            let upload = &*upload;
+            let refused = &refused;
+            side_by_side(&modules, |module| {
+                self.add_dif(invocation, module, upload, dif, refused.clone())
+            })
+            .await?
         };
-        self.put_upload(invocation, applied).await?;
+        if !self.is_current(upload).await? {
+            self.undo(invocation, arrived, upload, &modules).await?;
+            return Ok(None);
+        }
+        self.satisfy(invocation, scope, upload).await?;
+        let (mut with_room, mut without) = (Vec::new(), Vec::new());
+        for (module, has_room) in modules.into_iter().zip(rooms) {
+            match has_room {
+                true => with_room.push(module),
+                false => without.push(module),
+            }
+        }
+        let marked = side_by_side(&with_room, |module| {
+            self.invalidate(invocation, module, dif)
+        })
+        .await?;
+        presence::note_change(self.update(invocation), scope).await?;
+        upload.no_room = no_room(&without, with_room.len());
+        upload.progress = UploadProgress::Filed;
+        let filed = &*upload;
+        self.amend(invocation, arrived.key, |present| {
+            is_same(present, filed).then(|| {
+                present.progress = filed.progress;
+                present.no_room.clone_from(&filed.no_room);
+            })
+        })
+        .await?;
+        Ok(Some(marked))
+    }
+
+    /// Undoes the filing of an upload that is not what its key holds any more.
+    async fn undo(
+        &self,
+        invocation: &Invocation,
+        arrived: &Arrived<'_>,
+        upload: &Upload,
+        modules: &[FiledModule],
+    ) -> Result<(), Error> {
+        let dif = &arrived.dif;
+        let is_ours =
+            |present: &Dif| present.sequencer == upload.sequencer && present.dif.etag == dif.etag;
+        side_by_side(modules, |module| async move {
+            let partition = self
+                .take_out(invocation, module, &dif.location, is_ours)
+                .await?;
+            self.call_overflow(invocation, &module.key, &partition)
+                .await
+        })
+        .await?;
+        presence::note_change(self.update(invocation), arrived.scope).await?;
         Ok(())
     }
 
-    async fn removed(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
-        let location = Location::new(event.key.as_str());
-        let nothing = Upload {
-            key: event.key.clone(),
-            etag: String::new(),
-            sequencer: String::new(),
-            size: 0,
-            objects: Vec::new(),
-            state: UploadState::Gone,
-            crashes: 0,
-            reconciled: 0,
-            at: invocation.now(),
-            expires_at: None,
-        };
-        let tombstone = |known: Option<&Upload>| Upload {
-            sequencer: event.sequencer.clone(),
-            state: UploadState::Pending,
-            at: invocation.now(),
-            ..known.unwrap_or(&nothing).clone()
+    /// Forgets that SymCaches of Microsoft's are wanted that were uploaded.
+    async fn satisfy(
+        &self,
+        invocation: &Invocation,
+        scope: &Scope,
+        upload: &Upload,
+    ) -> Result<(), StoreError> {
+        // An upload with chunks is an archive, and these are never in one.
+        let ready_made = upload
+            .objects
+            .iter()
+            .filter(|object| object.file_type == FileType::MsSymCache);
+        let pdbs: Vec<DebugId> = ready_made.filter_map(|object| object.debug_id).collect();
+        for pdb in pdbs {
+            let wanted = ItemKey::wanted(scope, pdb);
+            self.update(invocation).remove(&wanted, |_| true).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a creation: the upload is applied, or ignored if no module had room for it.
+    async fn end(&self, invocation: &Invocation, upload: &Upload) -> Result<(), Error> {
+        let now = invocation.now();
+        self.amend(invocation, &upload.key, |present| {
+            let is_pending = present.state == UploadState::Pending;
+            let state = match upload.is_left_out() {
+                // Another delivery may have found room since.
+                true if !is_pending || present.no_room != upload.no_room => return None,
+                true => {
+                    let most = room::MAX_DIFS;
+                    let reason = format!(
+                        "what it serves has {most} other files already: it gets its turn when one of them is removed"
+                    );
+                    UploadState::Ignored { reason }
+                }
+                false if is_pending || present.is_left_out() => UploadState::Applied,
+                false => return None,
+            };
+            is_same(present, upload).then(|| {
+                present.state = state;
+                present.progress = UploadProgress::Begun;
+                present.no_room.clone_from(&upload.no_room);
+                (present.crashes, present.reconciled) = (0, 0);
+                present.at = now;
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
+    async fn removed(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        hops: u32,
+    ) -> Result<(), Error> {
+        let nothing = Upload::pending(event.key.as_str(), invocation.now());
+        let tombstone = |known: Option<&Upload>| {
+            let again = known.filter(|known| known.sequencer == event.sequencer);
+            let known = known.unwrap_or(&nothing);
+            Upload {
+                sequencer: event.sequencer.clone(),
+                state: UploadState::Pending,
+                progress: match known.progress {
+                    UploadProgress::Revoked => UploadProgress::Revoked,
+                    UploadProgress::Begun | UploadProgress::Filed => UploadProgress::Begun,
+                },
+                crashes: 0,
+                reconciled: again.map_or(0, |again| again.reconciled),
+                at: invocation.now(),
+                expires_at: None,
+                ..known.clone()
+            }
         };
         let Some(tombstone) = self.announce(invocation, event, tombstone).await? else {
             return Ok(());
         };
-        if let Some(scope) = scope_of(&event.key) {
-            let dif = DifRef {
-                location,
-                etag: tombstone.etag.clone(),
+        if let Some(scope) = scope_of(&event.key).filter(|_| tombstone.names_objects()) {
+            let arrived = Arrived {
+                key: &event.key,
+                sequencer: &event.sequencer,
+                scope: &scope,
+                dif: DifRef {
+                    location: tombstone.location(),
+                    etag: tombstone.etag.clone(),
+                },
+                hops,
             };
-            self.revoke(invocation, &scope, &tombstone.objects, &dif)
-                .await?;
+            let left = self.take_back(invocation, &arrived, &tombstone).await?;
+            if !self
+                .build_all(invocation, &arrived, left, &mut Vec::new())
+                .await?
+            {
+                return Ok(());
+            }
             presence::note_change(self.update(invocation), &scope).await?;
         }
         let gone = Upload {
+            etag: tombstone.etag,
+            sequencer: tombstone.sequencer,
+            size: tombstone.size,
             state: UploadState::Gone,
-            objects: Vec::new(),
             expires_at: Some(invocation.now().plus(TOMBSTONE_LIFETIME)),
-            ..tombstone
+            ..nothing
         };
         self.put_upload(invocation, gone).await?;
         Ok(())
     }
 
-    /// What was made from the bytes that were at this key before may not be served any more.
-    async fn replace_former(
+    /// Takes the bytes that an upload item names out of every answer; returns what is left to build
+    /// instead of them.
+    ///
+    /// All of it is out of every answer before anything is built.
+    async fn take_back(
         &self,
         invocation: &Invocation,
-        scope: &Scope,
-        former: Option<&Upload>,
-        dif: &DifRef,
-    ) -> Result<(), Error> {
-        if let Some(former) = former.filter(|former| former.etag != dif.etag) {
-            let former_dif = DifRef {
-                location: dif.location.clone(),
-                etag: former.etag.clone(),
-            };
-            self.revoke(invocation, scope, &former.objects, &former_dif)
-                .await?;
+        arrived: &Arrived<'_>,
+        named: &Upload,
+    ) -> Result<Vec<ToBuild>, Error> {
+        let location = &arrived.dif.location;
+        let objects = objects_of(&*self.records, named, usize::MAX).await?;
+        let modules = filing::modules(arrived.scope, &objects, location);
+        if named.progress == UploadProgress::Revoked {
+            return Ok(self.left_to_build(modules).await?);
         }
-        Ok(())
+        let dif = DifRef {
+            location: location.clone(),
+            etag: named.etag.clone(),
+        };
+        let dif = &dif;
+        let revoked = side_by_side(&modules, |module| {
+            self.revoke(invocation, module, dif, named)
+        })
+        .await?;
+        presence::note_change(self.update(invocation), arrived.scope).await?;
+        self.amend(invocation, arrived.key, |present| {
+            is_same(present, named).then(|| present.progress = UploadProgress::Revoked)
+        })
+        .await?;
+        Ok(revoked.into_iter().flatten().collect())
     }
 
-    /// Removes a DIF from its modules, with all that was made from it; what else they have is built instead.
+    /// Removes a DIF from a module, with all that was made from it.
     async fn revoke(
         &self,
         invocation: &Invocation,
-        scope: &Scope,
-        objects: &[UploadedObject],
+        module: &FiledModule,
         dif: &DifRef,
-    ) -> Result<(), Error> {
-        let modules = self.filed(scope, objects, &dif.location).await?;
-        self.remove_difs(invocation, &modules, &dif.location, |present| {
-            present.dif == *dif
-        })
-        .await?;
-        for module in &modules {
-            let mark = invocation.token();
-            for kind in &module.kinds {
-                let change = Change::Revoke {
-                    dif: dif.clone(),
-                    mark: mark.clone(),
-                };
-                self.update(invocation)
-                    .entry(&module.key, *kind, &change)
-                    .await?;
-            }
-            self.build_or_ask(invocation, module, mark, &mut Vec::new())
+        named: &Upload,
+    ) -> Result<Option<ToBuild>, Error> {
+        if named.no_room.is_some() {
+            let gone = std::slice::from_ref(&dif.location);
+            self.forget_overflow(invocation, &module.key, gone, |_| true)
                 .await?;
         }
-        Ok(())
+        if named.is_left_out() {
+            return Ok(None);
+        }
+        let partition = self
+            .take_out(invocation, module, &dif.location, |present| {
+                present.dif == *dif
+            })
+            .await?;
+        let mut module = module.clone();
+        module.add_opaque_kinds(&partition);
+        let mark = invocation.token();
+        for kind in &module.kinds {
+            let change = Change::Revoke {
+                dif: dif.clone(),
+                mark: mark.clone(),
+            };
+            self.update(invocation)
+                .entry(&module.key, *kind, &change)
+                .await?;
+        }
+        self.call_overflow(invocation, &module.key, &partition)
+            .await?;
+        Ok(Some(ToBuild {
+            module,
+            ask: mark,
+            has_files: presence::files(&partition) > 0,
+        }))
     }
 
     /// Marks the entries that this DIF may serve. The mark is the ask's id, too.
@@ -351,8 +655,15 @@ impl Builder {
         invocation: &Invocation,
         module: &FiledModule,
         dif: &DifRef,
-    ) -> Result<Token, Error> {
-        let mark = invocation.token();
+    ) -> Result<ToBuild, StoreError> {
+        let mut module = module.clone();
+        if module.has_pdb {
+            // Looked for since the `dif` item is there: who creates such an entry from now on
+            // builds with it.
+            let partition = self.records.query(&module.key.partition()).await?;
+            module.add_opaque_kinds(&partition);
+        }
+        let mark: Token = invocation.token();
         for kind in &module.kinds {
             let change = Change::Invalidate {
                 dif: dif.clone(),
@@ -362,31 +673,44 @@ impl Builder {
                 .entry(&module.key, *kind, &change)
                 .await?;
         }
-        Ok(mark)
+        Ok(ToBuild {
+            module,
+            ask: mark,
+            has_files: true,
+        })
     }
 
-    /// Builds a module's caches while there is time; else has them built by a message of their own.
-    async fn build_or_ask(
+    /// Ends an event that asks for an item which the store does not take: however often it is
+    /// tried, it takes none that is as large. What is filed already stays filed, and is named: its
+    /// removal removes it.
+    async fn refuse(
         &self,
         invocation: &Invocation,
-        module: &FiledModule,
-        ask: Token,
-        open: &mut Vec<OpenDif>,
+        event: &UploadEvent,
+        error: &StoreError,
     ) -> Result<(), Error> {
-        let (key, kinds) = (module.key.clone(), module.kinds.clone());
-        let message = LaneMessage::new(Lane::Uploads, key, kinds, ask);
-        if invocation.time_left() < invocation.elapsed() {
-            return self
-                .send_again(invocation, &message, invocation.now())
-                .await;
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+        let reason = format!(
+            "{error}{}; divide it into several files",
+            cause.unwrap_or_default()
+        );
+        tracing::error!(key = event.key, reason, "an upload is refused");
+        let now = invocation.now();
+        let refused = self.amend(invocation, &event.key, |present| {
+            let is_ours =
+                present.sequencer == event.sequencer && present.state == UploadState::Pending;
+            is_ours.then(|| {
+                let reason = reason.clone();
+                present.state = UploadState::Ignored { reason };
+                present.progress = UploadProgress::Begun;
+                present.at = now;
+            })
+        });
+        refused.await?;
+        if let Some(scope) = scope_of(&event.key) {
+            presence::note_change(self.update(invocation), &scope).await?;
         }
-        match self
-            .build(invocation, &module.key, &module.kinds, open)
-            .await?
-        {
-            Outcome::Settled => Ok(()),
-            Outcome::Later(at) => self.send_again(invocation, &message, at).await,
-        }
+        Ok(())
     }
 
     async fn known_upload(&self, key: &str) -> Result<Option<Upload>, StoreError> {
@@ -426,30 +750,84 @@ impl Builder {
         Ok(announced.filter(|_| is_written))
     }
 
-    /// Writes an upload item unless a later event of its key was here; tells whether it did.
+    /// Writes an upload item unless a later event of its key was here; tells whether it did. Chunks
+    /// of objects that the item named before go.
     async fn put_upload(
         &self,
         invocation: &Invocation,
         upload: Upload,
     ) -> Result<bool, StoreError> {
-        let key = ItemKey::upload(&Location::new(upload.key.as_str()));
-        let sequencer = upload.sequencer.clone();
-        let is_later = |present: &Item| matches!(present, Item::Upload(present) if order(&sequencer, &present.sequencer).is_lt());
-        self.update(invocation)
-            .put(&key, Item::Upload(upload), is_later)
-            .await
+        let location = upload.location();
+        let mut former = None;
+        let next = |present: Option<&Item>| {
+            if let Some(Item::Upload(present)) = present {
+                if order(&upload.sequencer, &present.sequencer).is_lt() {
+                    return None;
+                }
+                former.clone_from(&present.object_set);
+            }
+            Some(Item::Upload(upload.clone()))
+        };
+        let key = ItemKey::upload(&location);
+        let is_written = self.update(invocation).make(&key, next).await?;
+        let superseded = former.filter(|former| Some(former) != upload.object_set.as_ref());
+        if let Some(superseded) = superseded.filter(|_| is_written) {
+            self.remove_objects(&location, &superseded).await?;
+        }
+        Ok(is_written)
     }
 
-    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have read different bytes: the item
-    /// names those of the later one.
+    /// Changes the upload item of a key as it is stored, if `change` says that it applies.
+    async fn amend(
+        &self,
+        invocation: &Invocation,
+        key: &str,
+        mut change: impl FnMut(&mut Upload) -> Option<()>,
+    ) -> Result<(), StoreError> {
+        let next = |present: Option<&Item>| match present {
+            Some(Item::Upload(present)) => {
+                let mut next = present.clone();
+                change(&mut next).map(|()| Item::Upload(next))
+            }
+            _ => None,
+        };
+        let key = ItemKey::upload(&Location::new(key));
+        self.update(invocation).make(&key, next).await?;
+        Ok(())
+    }
+
+    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have
+    /// read different bytes: the item names those of the later one.
     async fn is_current(&self, upload: &Upload) -> Result<bool, StoreError> {
         let known = self.known_upload(&upload.key).await?;
-        Ok(known.is_some_and(|known| {
-            known.sequencer == upload.sequencer
-                && known.etag == upload.etag
-                && known.state != UploadState::Gone
-        }))
+        Ok(known.is_some_and(|known| is_same(&known, upload) && known.state != UploadState::Gone))
     }
+}
+
+/// Returns the item that announces the reading of a file. Until they are out of every answer, it
+/// names the bytes that were here before: an event that comes again takes them back.
+fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
+    let again = known.filter(|known| known.sequencer == upload.sequencer);
+    let mut announced = Upload {
+        crashes: again.map_or(0, |again| again.crashes).saturating_add(1),
+        reconciled: again.map_or(0, |again| again.reconciled),
+        ..upload.clone()
+    };
+    if let Some(named) = known.filter(|known| known.names_objects()) {
+        let is_the_same = named.etag == upload.etag;
+        // The bytes of a module that had no room are filed again, unless this only goes on.
+        let is_filed = is_the_same && again.is_some() && (hops > 0 || named.no_room.is_none());
+        announced.progress = match named.progress {
+            UploadProgress::Filed if is_filed => UploadProgress::Filed,
+            UploadProgress::Revoked if !is_the_same => UploadProgress::Revoked,
+            _ => UploadProgress::Begun,
+        };
+        announced.etag.clone_from(&named.etag);
+        announced.objects.clone_from(&named.objects);
+        announced.object_set.clone_from(&named.object_set);
+        announced.no_room.clone_from(&named.no_room);
+    }
+    announced
 }
 
 fn ignored(upload: &Upload, reason: String) -> Upload {
@@ -457,6 +835,26 @@ fn ignored(upload: &Upload, reason: String) -> Upload {
         state: UploadState::Ignored { reason },
         ..upload.clone()
     }
+}
+
+/// Says why an upload is not read any more, and what to do.
+fn given_up(attempts: u32, reason: &str) -> String {
+    format!("after {attempts} attempts to read it: {reason}; upload it again to have it read again")
+}
+
+/// Returns the modules of an upload that have no room for it.
+fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoom> {
+    let names = without.iter().map(|module| module.key.module.clone());
+    (!without.is_empty()).then(|| NoRoom {
+        modules: objects::count(without.len()),
+        of: objects::count(without.len() + with_room),
+        named: names.take(NoRoom::MAX_NAMED).collect(),
+    })
+}
+
+/// Tells whether an item is about the same event and bytes.
+fn is_same(known: &Upload, upload: &Upload) -> bool {
+    known.sequencer == upload.sequencer && known.etag == upload.etag
 }
 
 /// Tells whether an event came before, and was applied, or came behind a later one of its key.
@@ -471,7 +869,28 @@ fn is_about(known: &Upload, stat: &DifStat) -> bool {
         known.state,
         UploadState::Applied | UploadState::Ignored { .. }
     );
-    is_done && known.etag == stat.etag
+    is_done && known.etag == stat.etag && known.no_room.is_none()
+}
+
+/// Does work for each of some things, side by side; returns what came of each, in their order.
+/// After an error nothing further is begun.
+fn side_by_side<'a, T, R, E, Work>(
+    of: &'a [T],
+    work: impl FnMut(&'a T) -> Work,
+) -> BoxFuture<'a, Result<Vec<R>, E>>
+where
+    Work: Future<Output = Result<R, E>> + Send + 'a,
+    R: Send + 'a,
+    E: Send + 'a,
+{
+    // Behind boxes: else the compiler cannot tell that what borrows so much may be sent to other
+    // threads.
+    let work: Vec<BoxFuture<'a, Result<R, E>>> =
+        of.iter().map(work).map(FutureExt::boxed).collect();
+    stream::iter(work)
+        .buffered(SIDE_BY_SIDE)
+        .try_collect()
+        .boxed()
 }
 
 /// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.

@@ -3,15 +3,20 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use std::future::pending;
+
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::cache::{Kind, Lane, UploadState};
-use symdepot::domain::{Cause, Location};
+use symdepot::cache::{Change, Item, ItemKey, Kind, Lane, ObjectChunk, Seen, UploadState};
+use symdepot::domain::{Cause, Location, Missing, Scope};
+use symdepot::flows::Update;
 use symdepot::ports::DifReader;
-use symdepot_tests::harness::{World, fixture, function_names, sample_crash};
+use symdepot_tests::harness::{
+    World, archive, archive_of, breakpad, breakpad_id, fixture, function_names, sample_crash,
+};
 use tokio::sync::Notify;
 
-use super::{DAY, ask_for, asked, before_next, entry, made_from};
-use crate::{CRASH, CRASH_ARM64};
+use super::{DAY, HOUR, ask_for, asked, before_next, entry, made_from};
+use crate::{CRASH, CRASH_ARM64, CRASH_PE};
 
 #[tokio::test(start_paused = true)]
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish_is_built_next() {
@@ -352,4 +357,467 @@ async fn of_two_deliveries_the_one_that_read_the_old_bytes_is_not_served_behind_
         world.check();
     }
     assert!(met > 10, "{met}");
+}
+
+fn chunks(world: &World) -> usize {
+    let items = world.records.items().into_iter();
+    let chunks = items.filter(|(_, stored)| matches!(stored.item, Item::Objects(_)));
+    chunks.count()
+}
+
+fn generation(world: &World) -> Option<Item> {
+    let key = ItemKey::generation(&Scope::Global);
+    world.records.peek(&key).map(|stored| stored.item)
+}
+
+/// P3.
+#[tokio::test(start_paused = true)]
+async fn an_archive_whose_objects_are_in_chunks_survives_a_kill_at_any_of_its_first_and_last_writes()
+ {
+    const OBJECTS: usize = 501;
+    let sound = World::new();
+    let event = sound.put("global/symbols.zip", archive_of(0..OBJECTS));
+    sound.deliver(&event).await.unwrap();
+    let writes = sound.faults.calls(Operation::Replace);
+    let goal = sound.summary();
+    // All that differ in kind: those before the modules', some of these, and those behind them.
+    let of_modules = [40, 700, 2000];
+    let interesting = (0..4).chain(of_modules).chain(writes - 3..writes);
+    for nth in interesting {
+        let world = World::new();
+        let event = world.put("global/symbols.zip", archive_of(0..OBJECTS));
+        before_next(&world, Operation::Replace, nth, |_| pending());
+        let killed = tokio::time::timeout(Duration::from_secs(1), world.deliver(&event)).await;
+        assert!(killed.is_err(), "{nth}");
+        world.pass(Duration::from_secs(960)).await;
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.summary(), goal, "{nth}");
+        // What was left of the first delivery goes with a sweep, what is in use stays.
+        world.pass(ObjectChunk::MAX_UNNAMED).await;
+        world.prune().await.unwrap();
+        assert_eq!(chunks(&world), chunks(&sound), "{nth}");
+        world.check();
+    }
+}
+
+/// P3.
+#[tokio::test(start_paused = true)]
+async fn an_archive_overwritten_by_another_leaves_nothing_of_the_first() {
+    let world = World::new();
+    for numbers in [0..600, 300..1200] {
+        let event = world.put("global/symbols.zip", archive_of(numbers));
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+    }
+    let is_ready = |number| {
+        let entry = world.entry("global", &breakpad_id(number), Kind::SymCache);
+        entry.is_some_and(|entry| entry.ready().is_some())
+    };
+    for (number, expected) in [(0, false), (299, false), (300, true), (1199, true)] {
+        assert_eq!(is_ready(number), expected, "{number}");
+    }
+    let upload = world.upload_item("global/symbols.zip");
+    let set = upload.object_set.unwrap();
+    assert_eq!((set.objects, set.chunks as usize), (900, chunks(&world)));
+    world.check();
+}
+
+/// P14.
+#[tokio::test(start_paused = true)]
+async fn attempts_to_read_an_upload_that_end_without_a_word_are_counted_and_given_up() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    for attempt in 1..=3 {
+        before_next(&world, Operation::ReadDif, 0, |_| pending());
+        // The function is killed.
+        let killed = tokio::time::timeout(Duration::from_secs(1), world.deliver(&event)).await;
+        assert!(killed.is_err());
+        let upload = world.upload_item("global/crash.debug");
+        assert_eq!(
+            (upload.state, upload.crashes),
+            (UploadState::Pending, attempt)
+        );
+    }
+    let reads = world.faults.calls(Operation::ReadDif);
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/crash.debug");
+    assert!(
+        matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("upload it again")),
+        "{upload:?}"
+    );
+    assert_eq!(world.faults.calls(Operation::ReadDif), reads);
+    let upload = world.upload("global/crash.debug", "elf/crash.debug").await;
+    assert_eq!((upload.state, upload.crashes), (UploadState::Applied, 0));
+}
+
+/// P14.
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_does_not_end_is_counted_and_given_up() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    for _ in 0..2 {
+        before_next(&world, Operation::ReadDif, 0, |_| pending());
+        assert!(world.deliver(&event).await.is_err());
+    }
+    before_next(&world, Operation::ReadDif, 0, |_| pending());
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/crash.debug");
+    assert!(
+        matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("did not end within")),
+        "{upload:?}"
+    );
+}
+
+/// P14.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_a_store_of_ours_ended_is_not_counted() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    for _ in 0..5 {
+        let next = world.faults.calls(Operation::ReadDif) + 1;
+        world.faults.fail(Operation::ReadDif, next, How::Throttled);
+        world.deliver(&event).await.unwrap_err();
+        let upload = world.upload_item("global/crash.debug");
+        assert_eq!((upload.state, upload.crashes), (UploadState::Pending, 0));
+    }
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/crash.debug");
+    assert_eq!(upload.state, UploadState::Applied);
+}
+
+/// P14.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_no_item_is_large_enough_for_is_ignored_with_the_reason() {
+    let world = World::new();
+    // A code id of half a megabyte: each item of the module would have it.
+    let id = "AB".repeat(250_000);
+    let symbols = format!(
+        "MODULE Linux x86_64 000000000000000000000000000000000 a.so\nINFO CODE_ID {id}\nFUNC 1000 10 0 f\n"
+    );
+    let event = world.put("global/a.sym", symbols);
+    world.deliver(&event).await.unwrap();
+    let upload = world.upload_item("global/a.sym");
+    assert!(
+        matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("too large")),
+        "{:?}",
+        upload.state
+    );
+}
+
+/// P14.
+#[tokio::test(start_paused = true)]
+async fn a_pending_upload_says_how_often_it_was_reconciled() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    world.faults.fail_always(Operation::ReadDif, How::Throttled);
+    world.deliver(&event).await.unwrap_err();
+    for reconciled in 1..=3 {
+        world.pass(HOUR).await;
+        world.reconcile("global/crash.debug").await.unwrap_err();
+        let upload = world.upload_item("global/crash.debug");
+        assert_eq!((upload.reconciled, upload.at), (reconciled, world.now()));
+    }
+    world.faults.heal();
+    world.reconcile("global/crash.debug").await.unwrap();
+    let upload = world.upload_item("global/crash.debug");
+    assert_eq!((upload.state, upload.reconciled), (UploadState::Applied, 0));
+}
+
+/// P15.
+#[tokio::test(start_paused = true)]
+async fn a_removed_archive_is_out_of_every_answer_before_anything_is_built_instead() {
+    const MODULES: usize = 40;
+    let world = World::new();
+    for key in ["global/a.zip", "global/b.zip"] {
+        let event = world.put(key, archive_of(0..MODULES));
+        world.deliver(&event).await.unwrap();
+    }
+    let before = generation(&world);
+    let removed = world.take_away("global/a.zip");
+    let seen = Arc::new(Mutex::new(None));
+    let by_then = seen.clone();
+    // The first fetch of what replaces it.
+    before_next(&world, Operation::ReadDif, 0, |world| async move {
+        let ready = world.entries().into_iter();
+        let ready = ready.filter(|entry| entry.ready().is_some()).count();
+        *by_then.lock().unwrap() = Some((ready, generation(&world)));
+    });
+    world.deliver(&removed).await.unwrap();
+    let (ready, since) = seen.lock().unwrap().take().unwrap();
+    assert_eq!(ready, 0);
+    assert_ne!(since, before);
+    assert_ne!(generation(&world), since);
+    // One archive, one download.
+    assert_eq!(world.uploads.calls().of("read"), 3);
+    for number in 0..MODULES {
+        let entry = world.entry("global", &breakpad_id(number), Kind::SymCache);
+        let made_from = entry.unwrap().ready().unwrap().made_from[0].clone();
+        assert_eq!(made_from.location.as_str(), "global/b.zip");
+    }
+    world.check();
+}
+
+/// P15.
+#[tokio::test(start_paused = true)]
+async fn overwritten_bytes_are_out_of_every_answer_before_the_new_ones_are_fetched() {
+    let world = World::new();
+    world.upload("global/file", "elf/crash.debug").await;
+    let before = generation(&world);
+    let event = world.put("global/file", fixture("elf/crash-arm64.debug"));
+    before_next(&world, Operation::ReadDif, 0, |_| pending());
+    let killed = tokio::time::timeout(Duration::from_secs(1), world.deliver(&event)).await;
+    assert!(killed.is_err());
+    assert!(world.entries().iter().all(|entry| entry.ready().is_none()));
+    assert_ne!(generation(&world), before);
+    world.pass(Duration::from_secs(960)).await;
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    assert!(
+        world
+            .entry("global", CRASH_ARM64, Kind::SymCache)
+            .unwrap()
+            .ready()
+            .is_some()
+    );
+    assert!(entry(&world, Kind::SymCache).missing().is_some());
+    world.check();
+}
+
+/// P15: bytes that cannot be read any more are taken back all the same.
+#[tokio::test(start_paused = true)]
+async fn a_generation_begins_after_a_file_was_replaced_by_one_that_is_ignored() {
+    let world = World::new();
+    world.upload("global/file", "elf/crash.debug").await;
+    let before = generation(&world);
+    world.upload("global/file", "hostile/text.txt").await;
+    assert_ne!(generation(&world), before);
+    // Nothing is served of the one that is ignored: its removal changes nothing.
+    let before = generation(&world);
+    world.remove("global/file").await;
+    assert_eq!(generation(&world), before);
+}
+
+/// P21.
+#[tokio::test(start_paused = true)]
+async fn an_archive_for_which_the_time_does_not_suffice_is_gone_on_with_by_one_message_at_a_time() {
+    const MODULES: usize = 12;
+    let world = World::new();
+    // Of 900 s: four modules in the first half.
+    world.derivations.take(Duration::from_secs(110));
+    let event = world.put("global/symbols.zip", archive_of(0..MODULES));
+    world.deliver(&event).await.unwrap();
+    let mut invocations = 1;
+    loop {
+        assert_eq!(world.lanes.sent(), [], "no module has a message of its own");
+        let mut messages = world.lanes.drain_reconcile_messages();
+        let Some(sent) = messages.pop() else { break };
+        assert_eq!((sent.message.hops, messages.len()), (invocations, 0));
+        assert_eq!(
+            world.upload_item("global/symbols.zip").state,
+            UploadState::Pending
+        );
+        world.pass(sent.delay).await;
+        world.go_on(&sent.message).await.unwrap();
+        invocations += 1;
+    }
+    assert!((2..6).contains(&invocations), "{invocations}");
+    let upload = world.upload_item("global/symbols.zip");
+    assert_eq!((upload.state, upload.crashes), (UploadState::Applied, 0));
+    // Each was derived once, of one download in each invocation.
+    assert_eq!(world.derivations.opened(), u64::from(invocations));
+    assert_eq!(world.derivations.derived(), 2 * MODULES as u64);
+    for number in 0..MODULES {
+        let entry = world.entry("global", &breakpad_id(number), Kind::SymCache);
+        assert!(entry.unwrap().ready().is_some(), "{number}");
+    }
+    world.check();
+}
+
+/// P21.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_never_done_is_left_to_the_sweep_after_thirty_messages() {
+    const MODULES: usize = 80;
+    let world = World::new();
+    // One module in each half of an invocation.
+    world.derivations.take(Duration::from_secs(500));
+    let event = world.put("global/symbols.zip", archive_of(0..MODULES));
+    world.deliver(&event).await.unwrap();
+    let mut delays = Vec::new();
+    while let Some(sent) = world.lanes.drain_reconcile_messages().pop() {
+        delays.push(sent.delay.as_secs());
+        world.pass(sent.delay).await;
+        world.go_on(&sent.message).await.unwrap();
+    }
+    assert_eq!(delays[..5], [5, 10, 20, 40, 60]);
+    assert_eq!(delays.len(), 30);
+    let upload = world.upload_item("global/symbols.zip");
+    assert_eq!((upload.state, upload.crashes), (UploadState::Pending, 0));
+    world.derivations.take(Duration::ZERO);
+    world.reconcile("global/symbols.zip").await.unwrap();
+    let upload = world.upload_item("global/symbols.zip");
+    assert_eq!(upload.state, UploadState::Applied);
+}
+
+/// L2.
+#[tokio::test(start_paused = true)]
+async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
+    let kind = Kind::MsSymCache(3);
+    // Before each write of the event.
+    for nth in 0..8 {
+        let world = World::with(|settings| settings.transcoded = vec!["3.1.0".parse().unwrap()]);
+        let event = world.put("global/crash.pdb", fixture("pe/x64/crash.pdb"));
+        before_next(&world, Operation::Replace, nth, move |world| async move {
+            let invocation = world.invocation(Duration::from_secs(900));
+            let update = Update {
+                records: &*world.records,
+                policy: &world.settings.policy,
+                invocation: &invocation,
+            };
+            let module = world.module("global", CRASH_PE);
+            let (id, token) = (invocation.token(), invocation.token());
+            let lane = Lane::Eager;
+            let is_filed = world.records.peek(&module.presence()).is_some();
+            let ask = Change::Ask { id, lane };
+            update.entry(&module, kind, &ask).await.unwrap();
+            if is_filed {
+                // Who builds now finds it.
+                return;
+            }
+            let take = Change::TakeLease {
+                holder: "another builder".to_owned(),
+                token: token.clone(),
+                deadline: invocation.deadline(),
+            };
+            let fail = Change::Fail {
+                token,
+                missing: Missing::not_found(),
+                seen: Seen::default(),
+            };
+            for change in [take, fail] {
+                update.entry(&module, kind, &change).await.unwrap();
+            }
+        });
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+        let entry = world.entry("global", CRASH_PE, kind).unwrap();
+        assert_eq!(entry.missing(), None, "{nth}: {entry:?}");
+        assert!(
+            entry.ready().is_some() || entry.ask().is_some(),
+            "{nth}: {entry:?}"
+        );
+    }
+}
+
+/// L5.
+#[tokio::test(start_paused = true)]
+async fn an_alias_is_removed_with_the_last_file_of_its_module() {
+    let world = World::new();
+    let aliases = || {
+        let items = world.records.items().into_iter();
+        items
+            .filter(|(_, stored)| matches!(stored.item, Item::Alias(_)))
+            .count()
+    };
+    // The first has a code id, the second has none: it is found by that of the first.
+    world.upload("global/crash.exe", "pe/x64/crash.exe").await;
+    world.upload("global/crash.pdb", "pe/x64/crash.pdb").await;
+    assert_eq!(aliases(), 1);
+    world.remove("global/crash.exe").await;
+    assert_eq!(aliases(), 1);
+    world.remove("global/crash.pdb").await;
+    assert_eq!(aliases(), 0);
+    let presence = world.module("global", CRASH_PE).presence();
+    assert_eq!(world.records.peek(&presence), None);
+}
+
+/// L5.
+#[tokio::test(start_paused = true)]
+async fn an_alias_stays_for_a_file_that_comes_while_the_last_one_is_removed() {
+    let operations = [
+        (Operation::Load, 8),
+        (Operation::Query, 3),
+        (Operation::Remove, 4),
+    ];
+    for (operation, calls) in operations {
+        for nth in 0..calls {
+            let world = World::new();
+            let event = world.put("global/a.sym", breakpad(1));
+            world.deliver(&event).await.unwrap();
+            let removed = world.take_away("global/a.sym");
+            before_next(&world, operation, nth, |world| async move {
+                let event = world.put("global/b.sym", breakpad(1));
+                world.deliver(&event).await.unwrap();
+            });
+            world.deliver(&removed).await.unwrap();
+            world.settle().await;
+            world.check();
+            let items = world.records.items();
+            let module = world.module("global", &breakpad_id(1));
+            let is_alias =
+                |item: &Item| matches!(item, Item::Alias(alias) if alias.target == module);
+            let has_alias = items.iter().any(|(_, stored)| is_alias(&stored.item));
+            let has_presence = world.records.peek(&module.presence()).is_some();
+            let came = world
+                .records
+                .peek(&ItemKey::upload(&Location::new("global/b.sym")));
+            if came.is_some() {
+                assert!(has_alias && has_presence, "{operation:?} {nth}");
+            }
+        }
+    }
+}
+
+/// P2: an upload that finds no room at the very moment at which room is made.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_finds_no_room_while_a_file_is_removed_gets_its_turn() {
+    let mut met = 0;
+    for nth in 0..6 {
+        let world = World::new();
+        for number in 0..256 {
+            let event = world.put(&format!("global/{number:03}.sym"), breakpad(1));
+            world.deliver(&event).await.unwrap();
+        }
+        let event = world.put("global/late.sym", breakpad(1));
+        let happened = Arc::new(Mutex::new(false));
+        let happens = happened.clone();
+        before_next(&world, Operation::Query, nth, move |world| async move {
+            *happens.lock().unwrap() = true;
+            let removed = world.take_away("global/000.sym");
+            world.deliver(&removed).await.unwrap();
+        });
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+        if *happened.lock().unwrap() {
+            met += 1;
+            let upload = world.upload_item("global/late.sym");
+            assert_eq!(upload.state, UploadState::Applied, "{nth}");
+        }
+        world.check();
+    }
+    assert!(met >= 2, "{met}");
+}
+
+/// Two uploads of an archive with one module each: the second is removed while the first is read.
+#[tokio::test(start_paused = true)]
+async fn an_undone_filing_begins_a_generation() {
+    let world = World::new();
+    let event = world.put(
+        "global/a.zip",
+        archive(&[("a.sym".to_owned(), breakpad(1))]),
+    );
+    let module = world.module("global", &breakpad_id(1));
+    let before = Arc::new(Mutex::new(None));
+    let at_removal = before.clone();
+    // Announced, named; before the `dif` item is written.
+    before_next(&world, Operation::Replace, 2, move |world| async move {
+        let removed = world.take_away("global/a.zip");
+        world.deliver(&removed).await.unwrap();
+        *at_removal.lock().unwrap() = generation(&world);
+    });
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.records.peek(&module.presence()), None);
+    assert_ne!(generation(&world), *before.lock().unwrap());
+    world.check();
 }

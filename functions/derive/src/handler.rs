@@ -65,7 +65,7 @@ async fn serve(
         match work {
             Work::Upload(event) => builder.upload(invocation, &event).await?,
             Work::Reconcile(message) => builder.reconcile(invocation, &message).await?,
-            Work::Build(message) => builder.serve(invocation, &message).await?,
+            Work::Build(message) => Box::pin(builder.serve(invocation, &message)).await?,
             Work::Newer {
                 schema,
                 min_converter,

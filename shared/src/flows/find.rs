@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::cache::{Dif, Kind, Reader};
 use crate::domain::{Candidate, Cause, DifRef, Download, FileType, Missing, Rank};
 
+/// The most DIFs of a module that a build tries, and notes in the record: the best.
+pub const MAX_RANKED: usize = 32;
+
 /// A DIF that may serve a kind, and how well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
@@ -55,6 +58,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Mi
         };
         key(a).cmp(&key(b))
     });
+    ranked.truncate(MAX_RANKED);
     Ok(ranked)
 }
 

@@ -34,8 +34,9 @@ use crate::ports::{Consistency, StoreError};
 /// How many major versions are looked for, the newest that a client reads first.
 const MAX_MAJORS: usize = 8;
 
-/// How long a URL leads to a file: what its owner removes is out of every answer in a minute.
-const URL_LIFETIME: Duration = Duration::from_secs(60);
+/// How long a URL leads to a file. With the 45 s for which an instance believes a record, what its owner removes is out of
+/// every answer in a minute.
+const URL_LIFETIME: Duration = Duration::from_secs(15);
 
 /// When a client that is put off is to ask again: a build takes seconds.
 const ASK_AGAIN: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use crate::ports::{Consistency, StoreError, StoreErrorKind};
 /// The largest SymCache that is joined, in bytes of its slices: as many again are in memory once it is.
 pub const MAX_PLAIN_BYTES: u64 = 256 << 20;
 
-/// How long a URL leads to a SymCache.
-const URL_LIFETIME: Duration = Duration::from_secs(15 * 60);
+/// How long a URL leads to a SymCache: what its owner removes is out of every answer in a minute.
+const URL_LIFETIME: Duration = Duration::from_secs(60);
 
 /// For so long whoever asks is led to the same one: together with the lifetime of a URL less than the sweep leaves an orphan.
 const KEPT: Duration = Duration::from_secs(10 * 60);
@@ -25,7 +25,7 @@ const KEPT: Duration = Duration::from_secs(10 * 60);
 /// What there is of a SymCache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// Where it can be had for a quarter of an hour.
+    /// Where it can be had for a minute.
     At(String),
     /// It is not ready: what the records say instead.
     Nowhere(Vec<Explained>),

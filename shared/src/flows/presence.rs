@@ -20,10 +20,15 @@
 //!
 //! The reasons and the interleavings: `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
 
+use std::time::Duration;
+
 use super::Update;
 use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored};
 use crate::domain::{CodeId, ModuleId, Scope};
 use crate::ports::{Consistency, Removed, Replaced, StoreError};
+
+/// The clocks of two builders differ by no more. Readers allow for five times as much, see `memory`.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// Notes that a module has a file, and that these code ids lead to it. Call it after the `dif` item
 /// is written.
@@ -146,10 +151,17 @@ pub(super) fn is_file(key: &ItemKey) -> bool {
 
 /// Notes that the uploads of a scope changed. Call it after everything else that the change writes.
 pub(super) async fn note_change(update: Update<'_>, scope: &Scope) -> Result<(), StoreError> {
+    let looked_at = update.invocation.now();
     let mut is_first = true;
-    let noted = |_: Option<&Item>| {
-        // A generation that another builder began since we looked began after our writes, too.
-        std::mem::take(&mut is_first).then(|| {
+    let noted = |present: Option<&Item>| {
+        // A generation that another builder began since we looked began after our writes, too. One that is dated earlier
+        // was written by a builder that was frozen: readers would take it for older than our writes.
+        let is_enough = match present {
+            Some(Item::Generation(other)) => other.began_at.plus(CLOCK_SKEW) >= looked_at,
+            _ => false,
+        };
+        let is_needed = std::mem::take(&mut is_first) || !is_enough;
+        is_needed.then(|| {
             Item::Generation(Generation {
                 scope: scope.clone(),
                 change: update.invocation.token(),

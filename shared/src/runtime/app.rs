@@ -61,7 +61,10 @@ impl App {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
-            servers: Arc::new(HttpServers::new(self.config.allow_private_sources)),
+            servers: Arc::new(
+                HttpServers::new(self.config.allow_private_sources)
+                    .with_wall_clock(super::run::since_epoch),
+            ),
             lanes: Arc::new(self.lanes()),
             deriver: Arc::new(
                 ProcessDeriver::new(executable, limits, scratch).with_transcoders(transcoders),

@@ -38,15 +38,20 @@ where
     .await
 }
 
-/// Begins an invocation: the one place that reads the clock and draws chance.
+/// Returns the time since 1970: the one place that reads the wall clock.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the clock"
 )]
-pub fn invocation(context: &Context) -> Invocation {
-    let now = SystemTime::now()
+pub(super) fn since_epoch() -> Duration {
+    SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+        .unwrap_or_default()
+}
+
+/// Begins an invocation: the one place that draws chance.
+pub fn invocation(context: &Context) -> Invocation {
+    let now = since_epoch();
     let time_left = Duration::from_millis(context.deadline).saturating_sub(now);
     let mut seed = [0; 32];
     if rand::rngs::SysRng.try_fill_bytes(&mut seed).is_err() {

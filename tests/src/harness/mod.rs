@@ -13,6 +13,7 @@ mod world;
 
 pub use archive::{archive, archive_of, breakpad, breakpad_id};
 pub use deriver::Derivations;
+pub use distant::travel;
 pub use fixtures::{
     Fixture, Oracle, OracleFrame, fixture, fixture_text, hostile_files, manifest, oracle,
 };

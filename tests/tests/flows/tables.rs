@@ -16,6 +16,7 @@ use symdepot::ports::{
     Replaced, Segment, StoreError, StoreErrorKind,
 };
 use symdepot_tests::harness::World;
+use symdepot_tests::harness::travel;
 
 /// Keeps so many requests.
 pub(crate) async fn keep_requests(world: &World, requests: u32) {
@@ -132,9 +133,7 @@ impl MeteredRecords {
 
     async fn count(&self, count: impl FnOnce(&mut Reads)) {
         count(&mut self.reads.lock().unwrap());
-        if !self.latency.is_zero() {
-            tokio::time::sleep(self.latency).await;
-        }
+        travel(self.latency).await;
     }
 }
 
@@ -201,9 +200,7 @@ pub(crate) struct SlowBlobs {
 
 impl SlowBlobs {
     async fn travel(&self) {
-        if !self.latency.is_zero() {
-            tokio::time::sleep(self.latency).await;
-        }
+        travel(self.latency).await;
     }
 }
 

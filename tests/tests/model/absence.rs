@@ -1027,7 +1027,7 @@ impl Model for Absences {
 fn of_presence(bounds: Bounds, mistake: Mistake) -> Absences {
     Absences {
         mistake,
-        frozen: Frozen::Never,
+        frozen: Frozen::Replaced,
         is_elsewhere: false,
         begins: &[false, true],
         left: Left {
@@ -1046,7 +1046,7 @@ fn of_presence(bounds: Bounds, mistake: Mistake) -> Absences {
 fn of_memory(bounds: Bounds, mistake: Mistake) -> Absences {
     Absences {
         mistake,
-        frozen: Frozen::Never,
+        frozen: Frozen::Replaced,
         is_elsewhere: true,
         begins: &[false, true],
         left: Left {
@@ -1065,7 +1065,7 @@ fn of_memory(bounds: Bounds, mistake: Mistake) -> Absences {
 fn of_retirement(bounds: Bounds, mistake: Mistake) -> Absences {
     Absences {
         mistake,
-        frozen: Frozen::Never,
+        frozen: Frozen::Replaced,
         is_elsewhere: false,
         begins: bounds.choose(&[true], &[false, true]),
         left: Left {

@@ -67,6 +67,15 @@ impl HttpServers {
         }
     }
 
+    /// Has what is remembered of servers end by the wall clock, too, which returns the time since 1970.
+    #[must_use]
+    pub fn with_wall_clock(self, wall_clock: fn() -> Duration) -> Self {
+        Self {
+            tiers: Tiers::by_wall_clock(wall_clock),
+            ..self
+        }
+    }
+
     fn client(&self) -> Result<&reqwest::Client, Refusal> {
         if let Some(client) = self.client.get() {
             return Ok(client);

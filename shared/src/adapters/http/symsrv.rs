@@ -25,10 +25,20 @@ pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
 /// Which servers have two tiers of folders, as far as they were asked.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
-    known: Mutex<HashMap<Url, (bool, Instant)>>,
+    known: Mutex<HashMap<Url, (bool, Instant, Duration)>>,
+    /// The wall clock, where there is one: the monotonic one may stand still while the sandbox is frozen.
+    wall_clock: Option<fn() -> Duration>,
 }
 
 impl Tiers {
+    /// Returns what knows nothing yet, and forgets by this clock, too.
+    pub(super) fn by_wall_clock(wall_clock: fn() -> Duration) -> Self {
+        Self {
+            wall_clock: Some(wall_clock),
+            ..Self::default()
+        }
+    }
+
     /// Tells whether a server has two tiers; asks it by `ask` where that is not known. One asks, and the others wait for it.
     pub(super) async fn has_two<E>(
         &self,
@@ -36,13 +46,14 @@ impl Tiers {
         ask: impl Future<Output = Result<bool, E>>,
     ) -> Result<bool, E> {
         let mut known = self.known.lock().await;
-        if let Some((has_two, at)) = known.get(&source.url)
-            && at.elapsed() < BELIEVED
+        let since_epoch = self.wall_clock.map_or(Duration::ZERO, |clock| clock());
+        if let Some((has_two, at, then)) = known.get(&source.url)
+            && at.elapsed().max(since_epoch.saturating_sub(*then)) < BELIEVED
         {
             return Ok(*has_two);
         }
         let has_two = ask.await?;
-        known.insert(source.url.clone(), (has_two, Instant::now()));
+        known.insert(source.url.clone(), (has_two, Instant::now(), since_epoch));
         Ok(has_two)
     }
 }

@@ -20,9 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::join_all;
-
 use super::{Error, Invocation, Settings, Update, Updated, fetch, presence, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
@@ -444,23 +441,16 @@ impl Builder {
         match made {
             Ok(made) => {
                 let (mut later, mut failed) = (None, None);
-                let finishing = held.iter().zip(made).map(|(lease, made)| {
-                    async move {
-                        let finished = self.finish(invocation, module, lease, made).await;
-                        if finished.is_err() {
+                for (lease, made) in held.iter().zip(made) {
+                    match self.finish(invocation, module, lease, made).await {
+                        Ok(at) => later = later.max(at),
+                        Err(error) => {
                             // One that cannot be published keeps no other from it.
                             let _ = self
                                 .give_back(invocation, module, std::slice::from_ref(lease))
                                 .await;
+                            failed = Some(error);
                         }
-                        finished
-                    }
-                    .boxed()
-                });
-                for finished in join_all(finishing.collect::<Vec<_>>()).await {
-                    match finished {
-                        Ok(at) => later = later.max(at),
-                        Err(error) => failed = Some(error),
                     }
                 }
                 failed.map_or(Ok(later), |error| Err(error.into()))

@@ -19,6 +19,8 @@ pub(super) struct Work<'a> {
     /// The version that the first failure was to make, and its rank.
     failed_at: Option<(u32, Rank)>,
     candidates: Vec<Candidate>,
+    /// DIFs that were tried, in that order.
+    tried: Vec<DifRef>,
     /// DIFs that were not there: if they return, nobody considered them.
     absent: Vec<DifRef>,
     /// Whether a DIF is being replaced: without an outcome, it is to be built later.
@@ -62,6 +64,7 @@ impl<'a> Work<'a> {
             failure,
             failed_at: None,
             candidates: Vec::new(),
+            tried: Vec::new(),
             absent: Vec::new(),
             awaits_event: false,
             made_version: settings.reader().made_version(lease.kind),
@@ -111,6 +114,7 @@ impl<'a> Work<'a> {
         took: Option<Duration>,
     ) {
         let tried = self.left.next();
+        self.tried.push(dif.dif.clone());
         self.candidates
             .push(find::candidate(dif, answer.as_ref().err(), took));
         if matches!(&answer, Err(missing) if missing.cause == Cause::NotFound) {
@@ -129,6 +133,17 @@ impl<'a> Work<'a> {
 
     /// Returns what came of it.
     pub(super) fn end(mut self, difs: &[Dif], search: &Search) -> Made {
+        let left = self.left.as_slice().iter();
+        let mut considered = self.tried;
+        considered.extend(left.map(|ranked| ranked.dif.dif.clone()));
+        for dif in find::considered(difs) {
+            if !considered.contains(&dif) {
+                considered.push(dif);
+            }
+        }
+        // A record has room for so many; a DIF beyond them is looked at again when it is announced again.
+        considered.truncate(find::MAX_RANKED);
+        considered.retain(|dif| !self.absent.contains(dif));
         let untried = self
             .left
             .map(|ranked| find::candidate(&ranked.dif, ranked.dif.refused.as_ref(), None));
@@ -152,8 +167,6 @@ impl<'a> Work<'a> {
             }
             Some(ready) => failure.clone().filter(|_| is_lesser(ready)),
         };
-        let mut considered = find::considered(difs);
-        considered.retain(|dif| !self.absent.contains(dif));
         Made {
             outcome: match self.outcome {
                 Some(ready) => MadeOf::Ready(Box::new(ready)),

@@ -1,3 +1,5 @@
+//! What a warm instance believes, and for how long.
+
 use super::*;
 use crate::cache::{Applied, Change, Kind, Lane, ModuleKey, Policy, Revision, Seen, Token, apply};
 use crate::domain::{Cause, Missing, ModuleId};

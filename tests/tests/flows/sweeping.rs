@@ -117,13 +117,13 @@ async fn a_run_that_stops_early_goes_on_in_the_next() {
         put(&world, &item, upload).await;
     }
     for run in 0..10 {
-        // Of 40 s the walk over the records has 24, and a page takes 10.
+        // Of 70 s the walk over the records has 42, and each call takes 10: where the sweep is takes 20 or 30 to read.
         let records = MeteredRecords::new(world.records.clone(), Duration::from_secs(10));
         let pruner = Pruner {
             records: Arc::new(records),
             ..world.pruner()
         };
-        let invocation = world.invocation(Duration::from_secs(40));
+        let invocation = world.invocation(Duration::from_secs(70));
         let report = pruner.prune(&invocation, false).await.unwrap();
         assert_eq!(report.pass, 1);
         if let Some(rollout) = report.rollout {
@@ -379,7 +379,7 @@ async fn the_walk_over_the_blobs_keeps_to_the_rate_and_goes_on_in_the_next_hour(
         let report = world.prune().await.unwrap();
         let took = world.now().since(began).as_secs();
         // A page of a hundred orphans, which are read twice, goes beyond the rate.
-        assert!(report.read_units <= took + 150, "{report:?} in {took} s");
+        assert!(report.read_units <= took + 160, "{report:?} in {took} s");
         world.pass(HOUR).await;
         runs += 1;
     }
@@ -591,7 +591,7 @@ fn generation(world: &World) -> Option<Item> {
 
 /// Writes an alias that leads from a code id to a module; returns its key.
 async fn put_alias(world: &World, number: u32, target: &ModuleKey) -> ItemKey {
-    let id = ModuleId::of(None, Some(&CodeId::new(format!("{number:08x}")))).unwrap();
+    let id = ModuleId::of(None, Some(&CodeId::new(format!("{:08x}", number + 1)))).unwrap();
     let key = ModuleKey::uploads(Scope::Global, &id).alias();
     put(world, &key, json!({"type": "alias", "target": target})).await;
     key

@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use symdepot::cache::{Converter, Item, ItemKey, Kind, ModuleKey, Revision, Stored, Token};
+use symdepot::cache::{
+    Converter, Item, ItemKey, Kind, ModuleKey, Revision, Stored, Token, current_version,
+};
 use symdepot::domain::{ModuleId, Scope};
 use symdepot::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, NotDeleted, Page, RecordStore, Removed,
@@ -52,7 +54,9 @@ pub(crate) async fn put_entry(
 ) -> ItemKey {
     let module = module(number);
     let key = module.entry(Kind::SymCache);
-    let path = key.blob(Kind::SymCache, 1, &Token::from_random(u128::from(number)));
+    let version = current_version(Kind::SymCache);
+    let token = Token::from_random(u128::from(number));
+    let path = key.blob(Kind::SymCache, version, &token);
     let now = world.now().as_secs();
     let features = json!({
         "has_debug_info": true, "has_unwind_info": true, "has_symbols": true, "has_sources": false,
@@ -62,7 +66,7 @@ pub(crate) async fn put_entry(
     let mut entry = json!({
         "type": "entry", "kind": "symcache", "last_used_at": now, "module": module,
         "ready": {
-            "version": 1, "quality": "preferred", "rank": 0, "features": features,
+            "version": version, "quality": "preferred", "rank": 0, "features": features,
             "arch": "x86_64", "file_type": "elf_debug",
             "blob": {"path": path, "bytes": 4, "checksum": number}, "made_from": [dif],
             "derived_at": now, "converter": Converter::CURRENT,

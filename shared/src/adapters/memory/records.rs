@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -149,14 +150,14 @@ impl RecordStore for MemoryRecords {
 
     async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
         let state = self.call("page");
-        let behind = |key: &ItemKey| after.is_none_or(|Cursor(after)| key > after);
+        let behind = after.map_or(Bound::Unbounded, |Cursor(after)| Bound::Excluded(after));
         let within = |key: &ItemKey| {
             xxh3_64(key.partition.as_bytes()) % u64::from(segment.of) == u64::from(segment.index)
         };
         let mut items = state
             .items
-            .iter()
-            .filter(|(key, _)| behind(key) && within(key));
+            .range((behind, Bound::Unbounded))
+            .filter(|(key, _)| within(key));
         let page: Vec<_> = items
             .by_ref()
             .take(PAGE_ITEMS)

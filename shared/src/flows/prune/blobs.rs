@@ -42,7 +42,7 @@ impl Run<'_> {
             cursor.blobs_began_at = now;
         }
         let walk = self.walk_blobs(&mut cursor.blobs_after);
-        self.in_time(walk).await.unwrap_or_default()
+        Box::pin(self.in_time(walk)).await.unwrap_or_default()
     }
 
     async fn walk_blobs(&self, after: &mut Option<String>) -> bool {

@@ -88,7 +88,7 @@ impl Pruner {
         }
         let walked = run.sweep_records(&mut progress).await;
         let compared = run.compare_uploads(&mut progress).await;
-        let looked = run.sweep_blobs(&mut progress).await;
+        let looked = Box::pin(run.sweep_blobs(&mut progress)).await;
         run.report().complete = walked && compared && looked;
         if !dry_run {
             run.keep(progress).await;

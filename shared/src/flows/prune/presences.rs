@@ -137,8 +137,6 @@ impl Run<'_> {
     async fn note_again(&self, module: &ModuleKey) -> Result<(), StoreError> {
         if !self.is_dry() {
             presence::note_file(self.update(), module, &[]).await?;
-            // At once: a run that is killed now would find nothing to repair the next time.
-            presence::note_change(self.update(), &module.scope).await?;
             self.changed_scopes().insert(module.scope.clone());
         }
         let mut report = self.report();

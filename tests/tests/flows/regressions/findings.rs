@@ -24,7 +24,8 @@ fn crash_in(modules: u64) -> Crash {
             "debug_file": format!("module-{at}"), "image_addr": image(at), "image_size": 4096,
         })
     };
-    let frame = |at: u64| json!({"instruction_addr": image(at)});
+    let frame =
+        |at: u64| json!({"instruction_addr": format!("{:#x}", 0x1_0000_0000 * (at + 1) + 8)});
     let body = json!({
         "modules": (0..modules).map(module).collect::<Vec<Value>>(),
         "stacktraces": [{"frames": (0..modules).map(frame).collect::<Vec<Value>>()}],

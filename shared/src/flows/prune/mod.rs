@@ -108,7 +108,7 @@ struct Run<'a> {
     /// The time that the whole run had at its beginning.
     time: Duration,
     pace: Pace,
-    /// Scopes in which presences were repaired, and whose generation is still to be written.
+    /// Scopes in which presences were repaired.
     changed: Mutex<BTreeSet<Scope>>,
     report: Mutex<Report>,
 }

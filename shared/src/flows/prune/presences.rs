@@ -1,7 +1,7 @@
 //! Makes true again what readers conclude from the absence of a presence: that no upload serves a module.
 //!
 //! - A module with a `dif` item and without a presence gets one: tables that builds before presences filled have none.
-//!   After all repairs of a run, each scope that they concern gets a new generation.
+//!   After the repairs of a page, each scope that they concern gets a new generation.
 //! - A presence of a module without a `dif` item goes.
 //! - An alias goes whose target has no file.
 //!
@@ -10,6 +10,7 @@
 //! of aliases lie elsewhere: each alias has its turn in one of [`ALIAS_ROUNDS`] passes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use futures::stream::{self, StreamExt};
 use xxhash_rust::xxh3::xxh3_64;
@@ -60,16 +61,22 @@ impl Run<'_> {
         let mut known = known.into_iter();
         let mut is_absent = || matches!(known.next(), Some(None));
         let unnoted = open.unnoted.into_values().filter(|_| is_absent());
-        let unnoted: Vec<_> = unnoted.map(|module| self.note_again(module)).collect();
+        let changed = Mutex::default();
+        let unnoted: Vec<_> = unnoted
+            .map(|module| self.note_again(module, &changed))
+            .collect();
         let aliases = open.aliases.into_iter().filter(|_| is_absent());
         let aliases: Vec<_> = aliases
-            .map(|(key, stored, alias)| self.check_alias(key, stored, alias))
+            .map(|(key, stored, alias)| self.check_alias(key, stored, alias, &changed))
             .collect();
         let unfounded = open.unfounded.into_iter();
         let unfounded: Vec<_> = unfounded.map(|module| self.forget(module)).collect();
         let is_all = self.each(unnoted).await & self.each(unfounded).await;
         let is_all = is_all & self.each(aliases).await;
         *neighbour = with_files_at_the_end(items, neighbour.take());
+        // With each page, and once more at the end: the run after one that was killed finds nothing to repair any more.
+        let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.announce(&mut changed).await;
         is_all
     }
 
@@ -134,10 +141,17 @@ impl Run<'_> {
             .await
     }
 
-    async fn note_again(&self, module: &ModuleKey) -> Result<(), StoreError> {
+    async fn note_again(
+        &self,
+        module: &ModuleKey,
+        changed: &Mutex<BTreeSet<Scope>>,
+    ) -> Result<(), StoreError> {
         if !self.is_dry() {
-            presence::note_file(self.update(), module, &[]).await?;
+            // First: the walk may be abandoned at any call.
             self.changed_scopes().insert(module.scope.clone());
+            presence::note_file(self.update(), module, &[]).await?;
+            let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
+            changed.insert(module.scope.clone());
         }
         let mut report = self.report();
         report.presences_noted += 1;
@@ -174,12 +188,13 @@ impl Run<'_> {
         key: &ItemKey,
         stored: &Stored,
         alias: &Alias,
+        changed: &Mutex<BTreeSet<Scope>>,
     ) -> Result<(), StoreError> {
         let target = &alias.target;
         let partition = self.pruner.records.query(&target.partition()).await?;
         if partition.iter().any(|(key, _)| presence::is_file(key)) {
             // Of a table that an older build filled, whose target this walk has not met yet.
-            return self.note_again(target).await;
+            return self.note_again(target, changed).await;
         }
         let presence = target.presence();
         if partition.iter().any(|(key, _)| *key == presence) {
@@ -205,10 +220,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes a new generation for each scope with repairs, after all of them. What could not be written stays for the next
-    /// run.
+    /// Writes a new generation for each of these scopes, in which presences were repaired before. Those whose generation
+    /// could not be written are left.
     pub(super) async fn announce(&self, unannounced: &mut BTreeSet<Scope>) {
-        unannounced.append(&mut self.changed_scopes());
         for scope in std::mem::take(unannounced) {
             if let Err(error) = presence::note_change(self.update(), &scope).await {
                 self.fail(&error);

@@ -89,6 +89,8 @@ impl Run<'_> {
         cursor.cut = cuts.derived;
         cursor.copies_cut = cuts.copies;
         progress.gathering = counted.behind;
+        // Once more, for pages that were abandoned before; what cannot be written is for the next run.
+        cursor.unannounced.append(&mut self.changed_scopes());
         self.announce(&mut cursor.unannounced).await;
         self.in_time(self.check(counted.to_check)).await;
         self.end_pass(progress)

@@ -21,6 +21,7 @@ use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -391,7 +392,11 @@ pub async fn serve(
         // Told, or the endpoint is gone: both mean the end.
         let _ = stopped.await;
     }));
-    let client: Client<_, Counted<Incoming>> = Client::builder(TokioExecutor::new()).build_http();
+    let mut connector = HttpConnector::new();
+    // Else a request of more than one segment waits 40 ms for the engine's delayed acknowledgement.
+    connector.set_nodelay(true);
+    let client: Client<_, Counted<Incoming>> =
+        Client::builder(TokioExecutor::new()).build(connector);
     let serving = endpoint::serve(
         listener,
         Service::DynamoDb,
@@ -418,7 +423,7 @@ async fn bind() -> std::io::Result<(TcpListener, Authority)> {
 }
 
 async fn forward(
-    client: Client<hyper_util::client::legacy::connect::HttpConnector, Counted<Incoming>>,
+    client: Client<HttpConnector, Counted<Incoming>>,
     address: Authority,
     mut request: Request<Counted<Incoming>>,
 ) -> Result<Response<Either<Incoming, Full<Bytes>>>, endpoint::Broken> {

@@ -55,8 +55,6 @@ pub enum Operation {
     GetBlob,
     /// [`BlobStore::create`].
     CreateBlob,
-    /// [`BlobStore::delete`].
-    DeleteBlob,
     /// [`BlobStore::delete_many`].
     DeleteBlobs,
     /// [`BlobStore::list`].
@@ -96,7 +94,7 @@ pub enum How {
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::Load,
         Self::Query,
         Self::Replace,
@@ -104,7 +102,6 @@ impl Operation {
         Self::Page,
         Self::GetBlob,
         Self::CreateBlob,
-        Self::DeleteBlob,
         Self::DeleteBlobs,
         Self::ListBlobs,
         Self::PresignBlob,
@@ -123,7 +120,6 @@ impl Operation {
             Self::Replace
                 | Self::Remove
                 | Self::CreateBlob
-                | Self::DeleteBlob
                 | Self::DeleteBlobs
                 | Self::Send
                 | Self::Reconcile
@@ -364,12 +360,6 @@ impl BlobStore for FaultyBlobs {
             .call(Operation::CreateBlob, || {
                 self.blobs.create(path, body.clone())
             })
-            .await
-    }
-
-    async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        self.faults
-            .call(Operation::DeleteBlob, || self.blobs.delete(path))
             .await
     }
 

@@ -59,9 +59,10 @@ pub enum NotAdmitted {
 }
 
 /// How a visit ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VisitOutcome {
     /// The source answered, be it that it has nothing.
+    #[default]
     Answered,
     /// It did not.
     Failed {

@@ -541,6 +541,14 @@ impl Item {
         }
     }
 
+    /// Returns the upload that it is, if it is one.
+    pub fn upload(&self) -> Option<&Upload> {
+        match self {
+            Item::Upload(upload) => Some(upload),
+            _ => None,
+        }
+    }
+
     /// Returns when the store may forget the item by itself: only items that own neither blob nor lease say so.
     pub fn expires_at(&self) -> Option<Timestamp> {
         match self {

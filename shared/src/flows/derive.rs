@@ -7,13 +7,17 @@
 use std::time::Duration;
 
 use super::build::{Builder, Outcome};
+use super::retries::Backoff;
 use super::{Error, Invocation};
 use crate::cache::{Converter, Lane};
 use crate::domain::Timestamp;
 use crate::ports::{Consistency, LaneMessage, StoreError};
 
-/// The shortest and the longest delay of a message that is sent again for the first, the second … time.
-const DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// Delays of a message that is sent again for the first, the second … time.
+pub(super) const SENT_AGAIN: Backoff = Backoff {
+    first: Duration::from_secs(5),
+    longest: Duration::from_secs(60),
+};
 
 /// The longest delay of a message that is to be seen at a later time.
 const MAX_DELAY: Duration = Duration::from_secs(15 * 60);
@@ -122,7 +126,10 @@ impl Builder {
         // Where it is known when something can be done, there is no use in guessing.
         let delay = match due.is_zero() {
             true => delay,
-            false => DELAYS.0.max(due + Duration::from_secs(1)).min(MAX_DELAY),
+            false => SENT_AGAIN
+                .first
+                .max(due + Duration::from_secs(1))
+                .min(MAX_DELAY),
         };
         let again = LaneMessage {
             hops: message.hops + 1,
@@ -134,8 +141,7 @@ impl Builder {
 
 /// Returns how long a message waits that was sent again so often; `None` where it was sent often enough.
 pub(super) fn delay_of(hops: u32) -> Option<Duration> {
-    let (first, longest) = DELAYS;
-    (hops < MAX_HOPS).then(|| (first * (1 << hops.min(8))).min(longest))
+    (hops < MAX_HOPS).then(|| SENT_AGAIN.after(hops))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Fetching a DIF into scratch space.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -129,8 +130,8 @@ pub struct Limits {
     pub time: Duration,
 }
 
-/// How long a server is waited for. Only time in which nothing of it arrives counts: what is done with the bytes is not
-/// the server's fault.
+/// How long a server is waited for. Only time in which it is
+/// waited for counts: what is done with the bytes is not the server's fault.
 struct Patience {
     /// Time that the rest of the file may take.
     left: Duration,
@@ -154,31 +155,44 @@ impl Patience {
         &mut self,
         next: impl Future<Output = Result<Option<Bytes>, E>>,
     ) -> Result<Result<Option<Bytes>, E>, ServerFailure> {
-        let began = Instant::now();
-        let most = self.left.min(RATE_WINDOW.saturating_sub(self.waited));
-        let next = tokio::time::timeout(most, next).await;
-        let took = began.elapsed();
-        self.waited += took;
-        self.left = self.left.saturating_sub(took);
-        match &next {
-            Ok(Ok(Some(bytes))) => self.bytes += bytes.len() as u64,
-            // It is whole, or failed in its own way.
-            Ok(Ok(None) | Err(_)) => return next.map_err(|_| too_slow("")),
-            Err(_) => {}
+        let mut next = pin!(next);
+        loop {
+            let began = Instant::now();
+            let most = self.left.min(RATE_WINDOW.saturating_sub(self.waited));
+            let arrived = tokio::time::timeout(most, &mut next).await;
+            let took = began.elapsed();
+            self.waited += took;
+            self.left = self.left.saturating_sub(took);
+            match arrived {
+                Ok(Ok(Some(bytes))) => {
+                    self.bytes += bytes.len() as u64;
+                    self.check()?;
+                    return Ok(Ok(Some(bytes)));
+                }
+                // The file is whole, or the server failed in its own way.
+                Ok(end) => return Ok(end),
+                Err(_) => self.check()?,
+            }
         }
+    }
+
+    /// Fails if the server is too slow; begins the next window at the end of one.
+    fn check(&mut self) -> Result<(), ServerFailure> {
         if self.left.is_zero() {
             return Err(too_slow(
-                "it did not arrive whole in the time that its size allows",
+                "the file did not arrive whole in the time that its size allows",
             ));
         }
         if self.waited >= RATE_WINDOW {
+            if self.bytes == 0 {
+                return Err(too_slow("nothing of the file arrived for 30 seconds"));
+            }
             if self.bytes < RATE_BYTES {
-                let rate = "it arrives at less than 64 KiB a second";
-                return Err(too_slow(rate));
+                return Err(too_slow("the file arrives at less than 64 KiB a second"));
             }
             (self.waited, self.bytes) = (Duration::ZERO, 0);
         }
-        next.map_err(|_| too_slow("nothing of it arrived for half a minute"))
+        Ok(())
     }
 }
 
@@ -268,5 +282,72 @@ mod tests {
         assert_eq!(covered.first().unwrap().start, 0);
         assert!(covered.windows(2).all(|pair| pair[0].end == pair[1].start));
         assert_eq!(covered.last().unwrap().end, 2 * RANGE_BYTES + 1);
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Lets so many bytes arrive after each pause, until the server is too slow or `times` are over.
+    async fn trickle(
+        patience: &mut Patience,
+        bytes: usize,
+        pause: Duration,
+        times: u32,
+    ) -> Option<String> {
+        for _ in 0..times {
+            let next = async {
+                tokio::time::sleep(pause).await;
+                Ok::<_, ()>(Some(Bytes::from(vec![0; bytes])))
+            };
+            if let Err(failure) = patience.wait_for(next).await {
+                assert_eq!(failure.missing.cause, Cause::Timeout);
+                return Some(failure.missing.detail);
+            }
+        }
+        None
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_byte_a_second_is_too_slow_after_one_window() {
+        let began = Instant::now();
+        let mut patience = Patience::new(1 << 20, HOUR);
+        let failed = trickle(&mut patience, 1, Duration::from_secs(1), 1000).await;
+        assert!(failed.unwrap().contains("64 KiB a second"));
+        assert_eq!(began.elapsed(), RATE_WINDOW);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_sends_nothing_is_too_slow_after_one_window() {
+        let mut patience = Patience::new(1 << 20, HOUR);
+        let failed = trickle(&mut patience, 1, HOUR, 1).await;
+        assert!(failed.unwrap().contains("nothing of the file"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_may_arrive_in_bursts_that_no_window_divides() {
+        let mut patience = Patience::new(1 << 30, HOUR);
+        // Each window ends while the next burst is awaited, and holds one.
+        let burst = RATE_BYTES as usize;
+        assert_eq!(
+            trickle(&mut patience, burst, Duration::from_secs(29), 20).await,
+            None
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_may_take_five_minutes_and_a_second_more_for_each_mebibyte() {
+        let began = Instant::now();
+        let mut patience = Patience::new(10 << 20, HOUR);
+        let failed = trickle(&mut patience, 70 << 10, Duration::from_secs(1), 1000).await;
+        assert!(failed.unwrap().contains("the time that its size allows"));
+        assert_eq!(began.elapsed(), Duration::from_secs(310));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_bytes_are_written_is_not_the_servers() {
+        let mut patience = Patience::new(1 << 20, HOUR);
+        for _ in 0..10 {
+            assert_eq!(trickle(&mut patience, 1, Duration::ZERO, 1).await, None);
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
     }
 }

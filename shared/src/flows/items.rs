@@ -2,6 +2,9 @@
 //!
 //! The generations of the scopes are read in the same round as what they vouch for. Where memory holds nothing but items
 //! that a generation might vouch for, the generations are read alone; what changed is read after them.
+//!
+//! A scope without a generation has no uploads, so its items need not be read. Where many items are wanted, the
+//! generations are read first: a scope that a caller made up costs one key, however many modules are asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +15,10 @@ use super::symbolicate::Symbolicator;
 use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::ports::{Consistency, StoreError};
+
+/// Where more items than this are wanted, it is worth a round of reads to leave out those of empty scopes. They are what
+/// two calls read.
+const MANY: usize = 200;
 
 /// An item that a reader wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +62,27 @@ impl Symbolicator {
                 Recalled::Unknown => unknown.push(at),
             }
         }
+        let scopes = doubtful.iter().chain(&unknown);
+        let scopes: BTreeSet<Scope> = scopes.filter_map(|at| wanted[*at].scope.clone()).collect();
+        // Only of strong reads: whoever waits for a first upload has seen it there already.
+        if consistency == Consistency::Strong {
+            if unknown.len() > MANY {
+                self.read_items(invocation, &[], scopes.clone(), consistency)
+                    .await?;
+            }
+            unknown.retain(|at| {
+                let scope = wanted[*at].scope.as_ref();
+                let generation = scope.and_then(|scope| self.memory.generation(invocation, scope));
+                let is_of_empty_scope = generation == Some(None);
+                if is_of_empty_scope {
+                    found[*at] = Some(None);
+                }
+                !is_of_empty_scope
+            });
+        }
         if !doubtful.is_empty() || !unknown.is_empty() {
             let pick = |at: &usize| wanted[*at].clone();
             let to_read: Vec<Wanted> = unknown.iter().map(pick).collect();
-            let scopes = doubtful.iter().chain(&unknown);
-            let scopes = scopes.filter_map(|at| wanted[*at].scope.clone()).collect();
             let read = self
                 .read_items(invocation, &to_read, scopes, consistency)
                 .await?;

@@ -29,7 +29,7 @@ use crate::cache::{
     Stored, Wanted as WantedItem, decide,
 };
 use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
-use crate::ports::{Consistency, StoreError};
+use crate::ports::{Consistency, StoreError, StoreErrorKind};
 
 /// How many major versions are looked for, the newest that a client reads first.
 const MAX_MAJORS: usize = 8;
@@ -149,6 +149,14 @@ impl Client<'_> {
         }
     }
 
+    /// Tells whether the client has a file, and nothing newer can be made.
+    fn has_the_newest(&self) -> bool {
+        match self.transcoder {
+            Some(made) => self.has(made),
+            None => self.present.is_some(),
+        }
+    }
+
     /// Tells whether the client has a version, or a higher one.
     fn has(&self, version: FormatVersion) -> bool {
         self.present.is_some_and(|present| present >= version)
@@ -191,11 +199,14 @@ impl<'a> Survey<'a> {
         client: &Client<'_>,
         entries: &[(&'a ModuleKey, Kind)],
         items: &[Option<Arc<Stored>>],
+        with_files: &[&ModuleKey],
         reader: &Reader,
         now: Timestamp,
     ) -> Self {
         let mut survey = Self::default();
         for ((place, kind), item) in entries.iter().copied().zip(items) {
+            // Uploads announce themselves: what no event told of is not there.
+            let may_come = !place.source.announces_changes() || with_files.contains(&place);
             let entry = item.as_deref().and_then(|stored| stored.item.entry());
             let open = Open {
                 place,
@@ -210,7 +221,7 @@ impl<'a> Survey<'a> {
                     survey.behind.push(open);
                     survey.meet(client, entry, ready);
                 }
-                Decision::Wait { .. } => {
+                Decision::Wait { .. } if may_come => {
                     survey.is_waited_for = true;
                     survey.is_upload_awaited |= place.source.announces_changes();
                 }
@@ -222,8 +233,10 @@ impl<'a> Survey<'a> {
                         survey.silent_for = survey.silent_for.max(Some(time));
                     }
                 }
-                Decision::Build if client.made() == Some(kind) => survey.to_ask.push(open),
-                Decision::Build => {}
+                Decision::Build if may_come && client.made() == Some(kind) => {
+                    survey.to_ask.push(open);
+                }
+                Decision::Build | Decision::Wait { .. } => {}
             }
         }
         survey
@@ -271,8 +284,23 @@ impl Symbolicator {
             false => self.wait(invocation, Some(MAX_WAIT)),
         };
         let mut waiting = Waiting::new(invocation, wait);
+        // What precedes a write is read strongly. Who waits for others reads again and again: half as dear, and soon enough.
+        let mut consistency = Consistency::Strong;
         loop {
-            match self.look_for(invocation, &client).await? {
+            let look = self.look_for(invocation, &client, consistency).await;
+            let look = match look {
+                // Others wait for the same, and the table is overloaded for a moment.
+                Err(error)
+                    if error.kind() == StoreErrorKind::Transient
+                        && consistency == Consistency::Eventual =>
+                {
+                    tracing::warn!(%error, "could not look at what is waited for");
+                    Look::Waiting
+                }
+                look => look?,
+            };
+            consistency = Consistency::Eventual;
+            match look {
                 Look::Ready(found) => return self.file(invocation, *found).await,
                 Look::NotModified => return Ok(Answer::NotModified),
                 Look::Nothing => {
@@ -327,16 +355,29 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         client: &Client<'_>,
+        consistency: Consistency,
     ) -> Result<Look, StoreError> {
         let entries = client.entries();
         if let Some(found) = self.remembered(invocation, client, &entries) {
             return Ok(client.judge(found));
         }
+        let uploads = client.places.iter();
+        let uploads: Vec<&ModuleKey> = uploads
+            .filter(|place| place.source.announces_changes())
+            .collect();
         let wanted = |(place, kind): &(&ModuleKey, Kind)| Wanted::of(place, place.entry(*kind));
-        let wanted: Vec<Wanted> = entries.iter().map(wanted).collect();
-        let items = self.load(invocation, &wanted, Consistency::Strong).await?;
+        let wanted = entries.iter().map(wanted);
+        let presences = uploads
+            .iter()
+            .map(|place| Wanted::of(place, place.presence()));
+        let wanted: Vec<Wanted> = wanted.chain(presences).collect();
+        let items = self.load(invocation, &wanted, consistency).await?;
+        let (items, presences) = items.split_at(entries.len());
+        let with_files: Vec<&ModuleKey> = std::iter::zip(uploads, presences)
+            .filter_map(|(place, presence)| presence.is_some().then_some(place))
+            .collect();
         let (reader, now) = (self.settings.reader(), invocation.now());
-        let mut survey = Survey::of(client, &entries, &items, &reader, now);
+        let mut survey = Survey::of(client, &entries, items, &with_files, &reader, now);
         if let Some(found) = survey.best.take() {
             let newer = survey.newer_than(&found.1, client);
             let look = client.judge(found);
@@ -354,19 +395,17 @@ impl Symbolicator {
             });
         }
         if !survey.is_waited_for && survey.to_ask.is_empty() {
-            let retired = self.uploaded(client, &items).await?;
+            let retired = self.uploaded(client, &with_files, items).await?;
             if self.ask_for(invocation, retired, Lane::Eager).await? {
                 return Ok(Look::Waiting);
             }
             return Ok(match survey.silent_for {
                 Some(time) => Look::Silent(time.max(ASK_AGAIN)),
-                None if client.transcoder.is_none() && client.present.is_some() => {
-                    Look::NotModified
-                }
+                None if client.has_the_newest() => Look::NotModified,
                 None => Look::Nothing,
             });
         }
-        if client.transcoder.is_some_and(|made| client.has(made)) {
+        if client.has_the_newest() {
             return Ok(Look::NotModified);
         }
         let to_ask = uploads_first(survey.to_ask, survey.is_upload_awaited);
@@ -381,12 +420,12 @@ impl Symbolicator {
     /// Returns the entries that there would be of what was uploaded ready-made, and that are gone: nobody had used them.
     async fn uploaded<'a>(
         &self,
-        client: &'a Client<'_>,
+        client: &Client<'_>,
+        with_files: &[&'a ModuleKey],
         items: &[Option<Arc<Stored>>],
     ) -> Result<Vec<Open<'a>>, StoreError> {
         let mut there: Vec<(&ModuleKey, Kind)> = Vec::new();
-        let uploads = client.places.iter();
-        for place in uploads.filter(|place| place.source.announces_changes()) {
+        for place in with_files.iter().copied() {
             for (_, stored) in self.records.query(&place.partition()).await? {
                 let Item::Dif(dif) = stored.item else {
                     continue;

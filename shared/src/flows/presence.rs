@@ -22,27 +22,31 @@
 
 use std::time::Duration;
 
+use futures::stream::{self, StreamExt, TryStreamExt};
+
 use super::Update;
+use super::update::{Known, Present};
 use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored};
 use crate::domain::{CodeId, ModuleId, Scope};
-use crate::ports::{Consistency, Removed, Replaced, StoreError};
+use crate::ports::{Consistency, Removed, StoreError};
 
 /// The clocks of two builders differ by no more. Readers allow for five times as much, see `memory`.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
+/// Aliases of a module that are written at a time.
+const WRITES_IN_FLIGHT: usize = 16;
+
 /// Notes that a module has a file, and that these code ids lead to it. Call it after the `dif` item
-/// is written.
+/// is written. `known` is the presence as it was read before.
 pub(super) async fn note_file(
     update: Update<'_>,
     module: &ModuleKey,
     code_ids: &[CodeId],
+    known: Known,
 ) -> Result<(), StoreError> {
     let change = update.invocation.token();
-    // A write that another builder's came before is not needed, unless it lacks a code id: that
-    // one, too, came after our `dif` item.
-    let mut is_first = true;
-    let noted = |present: Option<&Item>| {
-        let mut noted = match present {
+    let noted = |Present { item, is_rivals }: Present<'_>| {
+        let mut noted = match item {
             Some(Item::Presence(present)) => present.code_ids.clone(),
             _ => Vec::new(),
         };
@@ -52,8 +56,10 @@ pub(super) async fn note_file(
                 noted.push(code_id.clone());
             }
         }
-        let is_needed = std::mem::take(&mut is_first) || present.is_none() || noted.len() > known;
-        is_needed.then(|| {
+        // Another builder's write, which came after our `dif` item, does as well, unless it lacks a
+        // code id.
+        let is_enough = is_rivals && item.is_some() && noted.len() == known;
+        (!is_enough).then(|| {
             Item::Presence(Presence {
                 module: module.clone(),
                 change: change.clone(),
@@ -61,12 +67,23 @@ pub(super) async fn note_file(
             })
         })
     };
-    update.make(&module.presence(), noted).await?;
-    for alias in code_ids.iter().map(|id| alias(module, id)) {
-        let target = module.clone();
-        renew(update, &alias, Item::Alias(Alias { target })).await?;
+    update.write(&module.presence(), known, noted).await?;
+    let aliases: Vec<ItemKey> = code_ids.iter().map(|id| alias(module, id)).collect();
+    if aliases.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let stored = update.records.load(&aliases, Consistency::Strong).await?;
+    let target = module.clone();
+    let item = Item::Alias(Alias { target });
+    let renewed = aliases
+        .iter()
+        .zip(stored)
+        .map(|(alias, stored)| renew(update, alias, &item, stored));
+    let renewed: Vec<_> = renewed.collect();
+    stream::iter(renewed)
+        .buffer_unordered(WRITES_IN_FLIGHT)
+        .try_collect()
+        .await
 }
 
 /// Forgets that a module has files, and the code ids that lead to it, if it has none any more.
@@ -122,26 +139,21 @@ fn alias(module: &ModuleKey, code_id: &CodeId) -> ItemKey {
     ModuleKey::uploads(module.scope.clone(), &ModuleId::Code(code_id.clone())).alias()
 }
 
-/// Writes an item with a new revision, whatever is stored, even if it is the same: who is about to
-/// remove what they read before then loses. Leaves alone what a newer build wrote, and the same
-/// item written by others meanwhile.
-async fn renew(update: Update<'_>, key: &ItemKey, item: Item) -> Result<(), StoreError> {
-    let mut stored = update.load(key).await?;
-    loop {
-        if matches!(&stored, Some(stored) if matches!(stored.item, Item::Newer { .. })) {
-            return Ok(());
-        }
-        let written = Stored {
-            revision: update.invocation.revision(),
-            item: item.clone(),
-        };
-        let revision = stored.as_ref().map(|stored| &stored.revision);
-        match update.records.replace(key, revision, &written).await? {
-            Replaced::Done => return Ok(()),
-            Replaced::Lost(Some(current)) if current.item == item => return Ok(()),
-            Replaced::Lost(current) => stored = current,
-        }
-    }
+/// Writes an item with a new revision, even if the same is stored: who is about to remove what they
+/// read before then loses. Leaves alone what a newer build wrote, and the same item written by
+/// others meanwhile.
+async fn renew(
+    update: Update<'_>,
+    key: &ItemKey,
+    item: &Item,
+    known: Option<Stored>,
+) -> Result<(), StoreError> {
+    let renewed = |present: Present<'_>| {
+        let is_renewed = present.is_rivals && present.item == Some(item);
+        (!is_renewed).then(|| item.clone())
+    };
+    update.write(key, Known::Before(known), renewed).await?;
+    Ok(())
 }
 
 /// Tells whether the item with this key stands for a file of its module, also where only a newer build can read the item.
@@ -150,18 +162,23 @@ pub(super) fn is_file(key: &ItemKey) -> bool {
 }
 
 /// Notes that the uploads of a scope changed. Call it after everything else that the change writes.
-pub(super) async fn note_change(update: Update<'_>, scope: &Scope) -> Result<(), StoreError> {
+/// `known` is the generation as it was read or written before; returns it as it was written now.
+pub(super) async fn note_change(
+    update: Update<'_>,
+    scope: &Scope,
+    known: Known,
+) -> Result<Known, StoreError> {
     let looked_at = update.invocation.now();
-    let mut is_first = true;
-    let noted = |present: Option<&Item>| {
+    let noted = |Present { item, is_rivals }: Present<'_>| {
         // A generation that another builder began since we looked began after our writes, too. One that is dated earlier
         // was written by a builder that was frozen: readers would take it for older than our writes.
-        let is_enough = match present {
-            Some(Item::Generation(other)) => other.began_at.plus(CLOCK_SKEW) >= looked_at,
+        let is_enough = match item {
+            Some(Item::Generation(other)) => {
+                is_rivals && other.began_at.plus(CLOCK_SKEW) >= looked_at
+            }
             _ => false,
         };
-        let is_needed = std::mem::take(&mut is_first) || !is_enough;
-        is_needed.then(|| {
+        (!is_enough).then(|| {
             Item::Generation(Generation {
                 scope: scope.clone(),
                 change: update.invocation.token(),
@@ -169,6 +186,8 @@ pub(super) async fn note_change(update: Update<'_>, scope: &Scope) -> Result<(),
             })
         })
     };
-    update.make(&ItemKey::generation(scope), noted).await?;
-    Ok(())
+    let written = update
+        .write(&ItemKey::generation(scope), known, noted)
+        .await?;
+    Ok(written.map_or(Known::Nothing, |written| Known::Before(Some(written))))
 }

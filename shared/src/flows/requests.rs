@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::symbolicate::Symbolicator;
+use super::update::Known;
 use super::{Error, Invocation};
 use crate::cache::{Item, ItemKey, Request, RequestBody};
 use crate::domain::Scope;
@@ -60,8 +61,10 @@ impl Symbolicator {
             sealed: is_sealed,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
+        // Its id is new: nothing is stored there.
+        let known = Known::Before(None);
         self.update(invocation)
-            .put(&ItemKey::request(id), item, |_| false)
+            .write(&ItemKey::request(id), known, |_| Some(item.clone()))
             .await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! When a message that could not be served is retried.
+//! When something that could not be done is tried again.
 
 use std::time::Duration;
 
@@ -6,25 +6,36 @@ use super::build::Builder;
 pub use crate::ports::Received;
 use crate::ports::StoreError;
 
-/// A message that failed for the first time is retried after this; the delay doubles with each
-/// further failure.
-const FIRST_RETRY: Duration = Duration::from_secs(30);
+/// Delays of a message that failed for the first, the second … time.
+const FAILED: Backoff = Backoff {
+    first: Duration::from_secs(30),
+    longest: Duration::from_secs(15 * 60),
+};
 
-/// The longest delay.
-const LAST_RETRY: Duration = Duration::from_secs(900);
+/// Delays that double from one attempt to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Backoff {
+    /// The delay before the first repetition.
+    pub(super) first: Duration,
+    /// The longest delay.
+    pub(super) longest: Duration,
+}
+
+impl Backoff {
+    /// Returns the delay after so many repetitions.
+    pub(super) fn after(self, repetitions: u32) -> Duration {
+        let factor = 1_u32.checked_shl(repetitions).unwrap_or(u32::MAX);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+}
 
 impl Builder {
     /// Has a message retried that was received so many times and failed: sooner than at the end of
     /// the visibility timeout of its queue, which is as long as the function may run.
     pub async fn retry_later(&self, received: &Received, receives: u32) -> Result<(), StoreError> {
-        self.lanes.retry_later(received, delay(receives)).await
+        let delay = FAILED.after(receives.saturating_sub(1));
+        self.lanes.retry_later(received, delay).await
     }
-}
-
-/// Returns the delay before the next delivery.
-fn delay(receives: u32) -> Duration {
-    let doublings = receives.saturating_sub(1).min(16);
-    FIRST_RETRY.saturating_mul(1 << doublings).min(LAST_RETRY)
 }
 
 #[cfg(test)]
@@ -34,8 +45,8 @@ mod tests {
     /// L8.
     #[test]
     fn a_message_that_fails_is_retried_ever_later_up_to_a_quarter_of_an_hour() {
-        let seconds =
-            [0, 1, 2, 3, 4, 5, 6, 100, u32::MAX].map(|receives| delay(receives).as_secs());
-        assert_eq!(seconds, [30, 30, 60, 120, 240, 480, 900, 900, 900]);
+        let seconds = [0, 1, 2, 3, 4, 5, 31, 32, 100, u32::MAX]
+            .map(|repetitions| FAILED.after(repetitions).as_secs());
+        assert_eq!(seconds, [30, 60, 120, 240, 480, 900, 900, 900, 900, 900]);
     }
 }

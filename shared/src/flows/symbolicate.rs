@@ -28,7 +28,7 @@ use crate::cache::{
     decide,
 };
 use crate::domain::{
-    Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey,
+    Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
 use crate::ports::{
     BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError, StoreErrorKind,
@@ -564,7 +564,10 @@ impl Symbolicator {
                         }
                         continue;
                     }
-                    if may_improve && !is_at_work && health.missing(place, now).is_none() {
+                    if may_improve
+                        && !is_at_work
+                        && health.missing(&place.module.source, now).is_none()
+                    {
                         to_improve.push(at);
                     }
                     if best
@@ -611,7 +614,7 @@ impl Symbolicator {
         if !is_settled(&waits_for) {
             // There is no use in waiting for a source that is not asked now.
             waits_for.retain(|awaited| {
-                let resting = health.missing(&lookup.places[awaited.at], now);
+                let resting = health.missing(&lookup.places[awaited.at].module.source, now);
                 let is_resting = resting.is_some();
                 if let Some(resting) = resting {
                     missing = says_more(missing.take(), resting);
@@ -654,17 +657,23 @@ impl Symbolicator {
             let sources = places.map(|at| &lookup.places[at].module.source);
             servers.extend(sources.filter(|source| !source.announces_changes()));
         }
+        self.health_of(invocation, servers).await
+    }
+
+    /// Loads what is known of servers.
+    async fn health_of(
+        &self,
+        invocation: &Invocation,
+        servers: BTreeSet<&SourceKey>,
+    ) -> Result<Health, StoreError> {
         let wanted = servers.iter().map(|source| ItemKey::health(source));
         let wanted: Vec<Wanted> = wanted.map(Wanted::alone).collect();
         let loaded = self
             .load(invocation, &wanted, Consistency::Eventual)
             .await?;
         let known = servers.into_iter().cloned().zip(loaded);
-        Ok(Health(
-            known
-                .filter_map(|(source, stored)| Some((source, stored?)))
-                .collect(),
-        ))
+        let known = known.filter_map(|(source, stored)| Some((source, stored?)));
+        Ok(Health(known.collect()))
     }
 
     /// Tells why a module's source is not asked now; not to be remembered of the module.
@@ -676,15 +685,9 @@ impl Symbolicator {
         if module.source.announces_changes() {
             return Ok(None);
         }
-        let wanted = [Wanted::alone(ItemKey::health(&module.source))];
-        let loaded = self
-            .load(invocation, &wanted, Consistency::Eventual)
-            .await?;
-        let mut health = loaded
-            .iter()
-            .flatten()
-            .filter_map(|stored| visits::health(&stored.item));
-        Ok(health.find_map(|health| health.missing(invocation.now())))
+        let servers = BTreeSet::from([&module.source]);
+        let health = self.health_of(invocation, servers).await?;
+        Ok(health.missing(&module.source, invocation.now()))
     }
 
     /// Reports a blob that cannot be read, and has it built again.
@@ -755,9 +758,9 @@ impl Symbolicator {
 struct Health(HashMap<SourceKey, Arc<Stored>>);
 
 impl Health {
-    /// Tells why the source of a place is not asked now.
-    fn missing(&self, place: &Place, now: crate::domain::Timestamp) -> Option<Missing> {
-        let stored = self.0.get(&place.module.source)?;
+    /// Tells why a server is not asked now.
+    fn missing(&self, source: &SourceKey, now: Timestamp) -> Option<Missing> {
+        let stored = self.0.get(source)?;
         visits::health(&stored.item)?.missing(now)
     }
 }

@@ -30,6 +30,24 @@ pub enum Updated {
     Refused(Refused, Option<Entry>),
 }
 
+/// What a caller knows of an item that it is about to write.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Known {
+    /// Nothing: it is read first.
+    #[default]
+    Nothing,
+    /// It was so when the caller read or wrote it; `None` where there was none.
+    Before(Option<Stored>),
+}
+
+/// An item as it is stored, while it is about to be replaced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Present<'a> {
+    pub(super) item: Option<&'a Item>,
+    /// Whether another invocation wrote it after this write had begun.
+    pub(super) is_rivals: bool,
+}
+
 impl Update<'_> {
     /// Changes the entry of a kind of a module: reads what is stored, applies, compares and swaps, until the effect is
     /// there or [`apply`] refuses.
@@ -44,6 +62,21 @@ impl Update<'_> {
         let stored = self.load(&module.entry(kind)).await?;
         let (updated, _) = self.apply_to(module, kind, change, stored, true).await?;
         Ok(updated)
+    }
+
+    /// Changes the entries of several kinds of a module as [`Update::entry`] does, side by side after one read of all.
+    pub(super) async fn entries(
+        &self,
+        module: &ModuleKey,
+        kinds: &[Kind],
+        change: &Change,
+    ) -> Result<(), StoreError> {
+        let keys: Vec<_> = kinds.iter().map(|kind| module.entry(*kind)).collect();
+        let stored = self.records.load(&keys, Consistency::Strong).await?;
+        let each = kinds.iter().zip(stored);
+        let changed = each.map(|(kind, stored)| self.apply_to(module, *kind, change, stored, true));
+        futures::future::try_join_all(changed).await?;
+        Ok(())
     }
 
     /// Changes the entry of a kind of a module as [`Update::entry`] does, beginning with what the caller read of it:
@@ -181,32 +214,66 @@ impl Update<'_> {
     /// newer build wrote what is stored.
     ///
     /// `next` is asked again whenever somebody else came first: what is written rests on what it replaces. Returns
-    /// whether it was written.
+    /// whether it was written, or was there already.
     pub async fn make(
         &self,
         key: &crate::cache::ItemKey,
         mut next: impl FnMut(Option<&Item>) -> Option<Item>,
     ) -> Result<bool, StoreError> {
-        let mut stored = self.load(key).await?;
+        let mut is_there = false;
+        let next = |present: Present<'_>| {
+            let item = next(present.item)?;
+            is_there = present.item == Some(&item);
+            (!is_there).then_some(item)
+        };
+        let written = self.write(key, Known::Nothing, next).await?;
+        Ok(written.is_some() || is_there)
+    }
+
+    /// Writes an item as [`Update::make`] does, even the same one again, beginning with what the caller knows of it: one
+    /// call fewer where nobody changed it since. That there is nothing to write is believed only of what was read just
+    /// now.
+    ///
+    /// Returns what was written.
+    pub(super) async fn write(
+        &self,
+        key: &crate::cache::ItemKey,
+        known: Known,
+        mut next: impl FnMut(Present<'_>) -> Option<Item>,
+    ) -> Result<Option<Stored>, StoreError> {
+        let (mut stored, mut is_fresh) = match known {
+            Known::Before(stored) => (stored, false),
+            Known::Nothing => (self.load(key).await?, true),
+        };
+        let mut is_rivals = false;
         loop {
-            let present = stored.as_ref().map(|stored| &stored.item);
-            if matches!(present, Some(Item::Newer { .. })) {
-                return Ok(false);
-            }
-            let Some(item) = next(present) else {
-                return Ok(false);
+            let present = Present {
+                item: stored.as_ref().map(|stored| &stored.item),
+                is_rivals,
             };
-            if present == Some(&item) {
-                return Ok(true);
-            }
+            let item = match present.item {
+                Some(Item::Newer { .. }) => None,
+                _ => next(present),
+            };
+            let Some(item) = item else {
+                if is_fresh {
+                    return Ok(None);
+                }
+                (stored, is_fresh) = (self.load(key).await?, true);
+                continue;
+            };
             let written = Stored {
                 revision: self.invocation.revision(),
                 item,
             };
             let revision = stored.as_ref().map(|stored| &stored.revision);
             match self.records.replace(key, revision, &written).await? {
-                Replaced::Done => return Ok(true),
-                Replaced::Lost(current) => stored = current,
+                Replaced::Done => return Ok(Some(written)),
+                Replaced::Lost(current) => {
+                    // Of what replaced something that was read long ago nobody knows how old it is.
+                    is_rivals = is_fresh;
+                    (stored, is_fresh) = (current, true);
+                }
             }
         }
     }

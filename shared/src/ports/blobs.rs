@@ -25,9 +25,6 @@ pub trait BlobStore: Debug + Send + Sync {
     /// Writes a blob unless there is one already. An error may mean that it landed.
     async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError>;
 
-    /// Removes a blob; one that is not there counts as removed.
-    async fn delete(&self, path: &str) -> Result<(), StoreError>;
-
     /// Removes blobs, at most [`MAX_DELETES`] a call; those that are not there count as removed. Returns the blobs that
     /// could not be removed.
     ///

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -66,6 +66,8 @@ pub struct World {
     builder: Builder,
     symbolicator: Symbolicator,
     began: Instant,
+    /// Seconds that the wall clock was set forwards.
+    clock_error: Arc<AtomicI64>,
     drawn: Arc<AtomicU64>,
 }
 
@@ -156,6 +158,7 @@ impl World {
             derivations: Derivations::default(),
             settings: settings.clone(),
             began: Instant::now(),
+            clock_error: Arc::default(),
             drawn: Arc::default(),
         };
         world.deployed_with(|_| {})
@@ -222,9 +225,21 @@ impl World {
         tokio::time::advance(time).await;
     }
 
+    /// Sets the wall clock forwards, or back; the monotonic clock knows nothing of it.
+    pub fn set_clock(&self, seconds: i64) {
+        self.clock_error.fetch_add(seconds, Ordering::Relaxed);
+    }
+
     /// Returns the time now.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_secs((EPOCH + self.began.elapsed()).as_secs())
+        Timestamp::from_secs(self.since_epoch().as_secs())
+    }
+
+    fn since_epoch(&self) -> Duration {
+        let error = self.clock_error.load(Ordering::Relaxed);
+        let set = Duration::from_secs(error.unsigned_abs());
+        let now = EPOCH + self.began.elapsed();
+        if error < 0 { now - set } else { now + set }
     }
 
     /// Begins an invocation that may run for a time.
@@ -236,7 +251,7 @@ impl World {
         self.uploads.set_now(self.now());
         Invocation::new(
             format!("invocation {drawn}"),
-            EPOCH + self.began.elapsed(),
+            self.since_epoch(),
             time,
             seed,
         )

@@ -102,7 +102,11 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
         StoreErrorKind::Bug
     );
     assert_eq!(
-        blobs.delete("a").await.unwrap_err().kind(),
+        blobs
+            .delete_many(&["a".to_owned()])
+            .await
+            .unwrap_err()
+            .kind(),
         StoreErrorKind::Bug
     );
 

@@ -141,7 +141,7 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
             }
         }
     }
-    assert!(broken > 10, "only {broken} calls");
+    assert!(broken >= 10, "only {broken} calls");
 }
 
 /// Leaves out what comes of a build beside what was asked for.

@@ -220,11 +220,6 @@ impl BlobStore for SlowBlobs {
         self.inner.create(path, body).await
     }
 
-    async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        self.travel().await;
-        self.inner.delete(path).await
-    }
-
     async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
         self.travel().await;
         let (held, others): (Vec<String>, Vec<String>) = paths

@@ -273,21 +273,6 @@ impl BlobStore for S3Blobs {
         }
     }
 
-    async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        match self
-            .client
-            .delete_object()
-            .bucket(&self.bucket)
-            .key(path)
-            .send()
-            .await
-        {
-            Ok(_) => Ok(()),
-            Err(error) if error.code() == Some("NoSuchKey") => Ok(()),
-            Err(error) => Err(store_error(self.context("DeleteObject", path), &error)),
-        }
-    }
-
     async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
         let Some(first) = paths.first() else {
             return Ok(Vec::new());

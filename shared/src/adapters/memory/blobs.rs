@@ -122,11 +122,6 @@ impl BlobStore for MemoryBlobs {
         Ok(Created::New)
     }
 
-    async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        self.call("delete").blobs.remove(path);
-        Ok(())
-    }
-
     async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
         if paths.is_empty() {
             return Ok(Vec::new());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -23,6 +24,7 @@ pub struct MemoryServers {
 #[derive(Debug, Default)]
 struct State {
     answers: BTreeMap<Location, Result<Bytes, ServerFailure>>,
+    pauses: BTreeMap<Location, Duration>,
     asked: Vec<Location>,
 }
 
@@ -42,6 +44,11 @@ impl MemoryServers {
     /// Has a location fail from now on.
     pub fn fail(&self, location: &Location, failure: ServerFailure) {
         self.lock().answers.insert(location.clone(), Err(failure));
+    }
+
+    /// Has a file arrive slowly from now on: after this pause each of its pieces of 4 KiB.
+    pub fn slow_down(&self, location: &Location, pause: Duration) {
+        self.lock().pauses.insert(location.clone(), pause);
     }
 
     /// Takes away whatever is there.
@@ -75,6 +82,7 @@ impl SymbolServers for MemoryServers {
             .get(location)
             .cloned()
             .unwrap_or_else(nothing)?;
+        let pause = state.pauses.get(location).copied().unwrap_or_default();
         let pieces: Vec<Bytes> = body
             .chunks(PIECE_BYTES)
             .map(Bytes::copy_from_slice)
@@ -82,7 +90,12 @@ impl SymbolServers for MemoryServers {
         Ok(Download {
             etag: etag(&body),
             size: Some(body.len() as u64),
-            body: stream::iter(pieces.into_iter().map(Ok)).boxed(),
+            body: stream::iter(pieces)
+                .then(move |piece| async move {
+                    tokio::time::sleep(pause).await;
+                    Ok(piece)
+                })
+                .boxed(),
         })
     }
 }

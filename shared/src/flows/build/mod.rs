@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::{join_all, try_join_all};
+
 use super::{Error, Invocation, Settings, Update, Updated, fetch, presence, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
@@ -441,9 +443,12 @@ impl Builder {
         };
         match made {
             Ok(made) => {
+                let ended = held.iter().zip(made).map(|(lease, made)| async move {
+                    (lease, self.finish(invocation, module, lease, made).await)
+                });
                 let (mut later, mut failed) = (None, None);
-                for (lease, made) in held.iter().zip(made) {
-                    match self.finish(invocation, module, lease, made).await {
+                for (lease, ended) in join_all(ended).await {
+                    match ended {
                         Ok(at) => later = later.max(at),
                         Err(error) => {
                             // One that cannot be published keeps no other from it.
@@ -699,21 +704,27 @@ impl Builder {
                 let transcoded = transcoded.map_err(fetch::from_parse)?;
                 made.push((at, transcoded.map(|bytes| opaque(kind(at), bytes))));
             }
-            for (at, made) in made {
+            let stored = made.into_iter().map(|(at, made)| {
                 let about = Origin {
                     rank: rank(at),
                     features: object.features.clone(),
                     arch: object.arch.clone(),
                     file_type: object.file_type,
                 };
-                answers[at] = Some(match made {
-                    Err(missing) => Err(missing),
-                    Ok(derived) => {
-                        let target = targets[at];
-                        let stored = self.store(invocation, module, target, dif, about, derived);
-                        Ok(stored.await?)
-                    }
-                });
+                let target = targets[at];
+                async move {
+                    Ok::<_, StoreError>(match made {
+                        Err(missing) => (at, Err(missing)),
+                        Ok(derived) => {
+                            let stored =
+                                self.store(invocation, module, target, dif, about, derived);
+                            (at, Ok(stored.await?))
+                        }
+                    })
+                }
+            });
+            for (at, answer) in try_join_all(stored).await? {
+                answers[at] = Some(answer);
             }
         }
         let none = || {
@@ -903,11 +914,11 @@ impl Builder {
     async fn look(&self, module: &ModuleKey) -> Result<Known, StoreError> {
         let mut known = Known::default();
         for (_, stored) in self.records.query(&module.partition()).await? {
-            if let Item::Entry(entry) = &stored.item {
-                known.stored.push((entry.kind(), stored.clone()));
-            }
             match stored.item {
-                Item::Entry(entry) => known.entries.push(entry),
+                Item::Entry(ref entry) => {
+                    known.entries.push(entry.clone());
+                    known.stored.push((entry.kind(), stored));
+                }
                 Item::Dif(dif) => known.difs.push(dif),
                 Item::Copy(copy) => known.copies.push(copy),
                 Item::Alias(_)

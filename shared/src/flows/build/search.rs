@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, Parts};
-use super::super::{Invocation, definitions, fetch, visits};
+use super::super::{Invocation, Settings, definitions, fetch, visits};
 use super::{Builder, NotMade, OpenDif, RESERVE};
 use crate::cache::{Dif, DifCopy, Item, Kind, ModuleKey, Sought, VisitOutcome};
 use crate::domain::{
@@ -85,9 +85,7 @@ impl Builder {
             .await;
         visiting.leave(&search.outcome()).await;
         asked?;
-        if search.difs.is_empty() && search.failure.is_none() && source.is_public {
-            search.retry_after = Some(self.settings.retry_public_misses_after);
-        }
+        search.retry_after = search.retry_after(&source, &self.settings);
         Ok(search)
     }
 
@@ -314,6 +312,14 @@ impl Search {
             },
             _ => VisitOutcome::Answered,
         }
+    }
+
+    /// Returns how long what was not found is not asked for again: as the server said, else for a public one as the
+    /// settings have it for files that it does not have.
+    pub(super) fn retry_after(&self, source: &HttpSource, settings: &Settings) -> Option<Duration> {
+        let is_absent = source.is_public && self.difs.is_empty() && self.failure.is_none();
+        let public = is_absent.then_some(settings.retry_public_misses_after);
+        self.retry_after.or(public)
     }
 
     /// Tells whether nothing could serve a kind better than what was found.

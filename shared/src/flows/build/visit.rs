@@ -11,7 +11,6 @@
 //! As in any build, leases are extended meanwhile, and what cannot be done is given back.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
@@ -20,11 +19,11 @@ use super::search::Search;
 use super::{Builder, Held, NotTaken, RESERVE};
 use crate::cache::{
     Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen, Sought,
-    Stored, VisitOutcome,
+    Stored, Token, VisitOutcome,
 };
-use crate::domain::{Cause, HttpSource, Missing};
+use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, visits};
-use crate::ports::{Consistency, LaneMessage, StoreError};
+use crate::ports::{AskedModule, Consistency, LaneMessage, StoreError};
 
 /// Calls of the records, and modules that a server is asked for, at a time.
 const IN_FLIGHT: usize = 16;
@@ -56,8 +55,8 @@ impl Builder {
     ) -> Result<Vec<LaneMessage>, Error> {
         let source_key = &message.module.source;
         let Some(source) = self.source_of(invocation, source_key).await? else {
-            // Each says so for itself.
-            return Ok(passed_on(message).collect());
+            // Each module's own build says that its source is unknown.
+            return Ok(message.each().map(hop).collect());
         };
         let (visited, mut found) = self.read_visited(invocation, message).await?;
         if visited.is_empty() {
@@ -68,17 +67,24 @@ impl Builder {
             Ok(visiting) => visiting,
             Err(refused) => {
                 let left = visited.iter().map(|visited| &visited.message);
-                self.put_off_visit(invocation, message, left, &refused)
-                    .await?;
+                let at = match refused {
+                    NotAdmitted::Resting { until } => until,
+                    NotAdmitted::Busy => invocation.now(),
+                };
+                self.put_off_visit(invocation, left, at).await?;
                 return Ok(found);
             }
         };
-        let mut visited = self.lease_visited(invocation, visited).await;
+        let (mut visited, resting) = self.lease_visited(invocation, visited).await;
         let asked = visiting
             .during(self.ask_for_all(invocation, &source, &mut visited))
             .await;
         visiting.leave(&asked.outcome).await;
         found.extend(asked.found);
+        if let Some(until) = resting.iter().map(|(_, until)| *until).max() {
+            let left = resting.iter().map(|(message, _)| message);
+            self.put_off_visit(invocation, left, until).await?;
+        }
         match asked.failed {
             // What was found is asked for nevertheless; the rest comes back with the message.
             Some(error) if found.is_empty() => Err(error.into()),
@@ -151,10 +157,16 @@ impl Builder {
         Ok((visited, found))
     }
 
-    /// Takes the leases of all modules, side by side. A module whose leases somebody else holds is left to them.
-    async fn lease_visited(&self, invocation: &Invocation, visited: Vec<Visited>) -> Vec<Visited> {
+    /// Takes the leases of all modules, side by side. A module whose leases somebody else holds is left to them. Returns
+    /// the messages of those that may not be built yet, too, and until when.
+    async fn lease_visited(
+        &self,
+        invocation: &Invocation,
+        visited: Vec<Visited>,
+    ) -> (Vec<Visited>, Vec<(LaneMessage, Timestamp)>) {
         let leased = visited.into_iter().map(|mut visited| {
             async move {
+                let mut resting = None;
                 for (kind, known) in &mut visited.entries {
                     let module = &visited.message.module;
                     let taken = self
@@ -162,24 +174,30 @@ impl Builder {
                         .await;
                     match taken {
                         Ok(Ok(held)) => visited.held.push(held),
+                        Ok(Err(NotTaken::Resting { until })) => resting = resting.max(Some(until)),
                         // Whoever holds it settles the ask.
-                        Ok(Err(
-                            NotTaken::Leased { .. } | NotTaken::Resting { .. } | NotTaken::NotOurs,
-                        )) => {}
+                        Ok(Err(NotTaken::Leased { .. } | NotTaken::NotOurs)) => {}
                         Err(error) => {
-                            // Its ask stands: whoever waits asks again.
                             tracing::warn!(%kind, module = module.module, %error, "could not take a lease");
+                            resting = resting.max(Some(invocation.now()));
                         }
                     }
                 }
-                visited
+                (visited, resting)
             }
             .boxed()
         });
         let leased = stream::iter(leased.collect::<Vec<_>>()).buffered(IN_FLIGHT);
-        let mut leased: Vec<Visited> = leased.collect().await;
-        leased.retain(|visited| !visited.held.is_empty());
-        leased
+        let leased: Vec<(Visited, Option<Timestamp>)> = leased.collect().await;
+        let (mut ours, mut put_off) = (Vec::new(), Vec::new());
+        for (visited, resting) in leased {
+            match resting {
+                _ if !visited.held.is_empty() => ours.push(visited),
+                Some(until) => put_off.push((visited.message, until)),
+                None => {}
+            }
+        }
+        (ours, put_off)
     }
 
     /// Asks the server for all modules, side by side, and settles each as soon as it is known.
@@ -189,7 +207,7 @@ impl Builder {
         source: &HttpSource,
         visited: &mut [Visited],
     ) -> Asked {
-        let leases: Vec<(ModuleKey, Kind, crate::cache::Token)> = visited
+        let leases: Vec<(ModuleKey, Kind, Token)> = visited
             .iter()
             .flat_map(|visited| {
                 let module = &visited.message.module;
@@ -217,15 +235,9 @@ impl Builder {
             match answer {
                 Ok(Answered::Found(message)) => asked.found.push(message),
                 Ok(Answered::Settled) => asked.answered += 1,
-                Ok(Answered::Silent {
-                    detail,
-                    retry_after,
-                }) => {
+                Ok(Answered::Silent(failed)) => {
                     asked.silent += 1;
-                    asked.outcome = VisitOutcome::Failed {
-                        detail,
-                        retry_after,
-                    };
+                    asked.outcome = failed;
                 }
                 Err(error) => asked.failed = Some(error),
             }
@@ -261,13 +273,7 @@ impl Builder {
             Said::Has => Answered::Found(hop(visited.message.clone())),
             Said::Nothing(search) => match search.outcome() {
                 VisitOutcome::Answered => Answered::Settled,
-                VisitOutcome::Failed {
-                    detail,
-                    retry_after,
-                } => Answered::Silent {
-                    detail,
-                    retry_after,
-                },
+                failed @ VisitOutcome::Failed { .. } => Answered::Silent(failed),
             },
         };
         for Held {
@@ -286,9 +292,7 @@ impl Builder {
                         missing: missing.unwrap_or_else(Missing::not_found),
                         seen: Seen {
                             candidates: search.tried.clone(),
-                            retry_after: search
-                                .retry_after
-                                .or_else(|| self.retry_public(source, search)),
+                            retry_after: search.retry_after(source, &self.settings),
                             ..Seen::default()
                         },
                     }
@@ -328,41 +332,29 @@ impl Builder {
         Said::Nothing(search)
     }
 
-    /// Sends the modules again that a visit could not be made for: a source that is not asked now, or by enough others.
+    /// Sends the modules again, in one message, that could not be asked for now.
     async fn put_off_visit(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
-        left: impl Iterator<Item = &LaneMessage>,
-        refused: &NotAdmitted,
+        mut left: impl Iterator<Item = &LaneMessage>,
+        at: Timestamp,
     ) -> Result<(), Error> {
-        let mut left = left.cloned();
-        let Some(mut again) = left.next() else {
+        let Some(mut again) = left.next().cloned() else {
             return Ok(());
         };
-        again.hops = message.hops;
-        for one in left {
-            again.add(crate::ports::AskedModule {
+        for one in left.cloned() {
+            again.add(AskedModule {
                 module: one.module.module,
                 kinds: one.kinds,
                 ask: one.ask,
             });
         }
-        let at = match refused {
-            NotAdmitted::Resting { until } => *until,
-            NotAdmitted::Busy => invocation.now(),
-        };
         self.send_again(invocation, &again, at).await
-    }
-
-    /// Returns how long the absence of a file from a public server is remembered.
-    fn retry_public(&self, source: &HttpSource, search: &Search) -> Option<Duration> {
-        let is_absent = source.is_public && search.failure.is_none();
-        is_absent.then_some(self.settings.retry_public_misses_after)
     }
 }
 
 /// What came of asking for all modules.
+#[derive(Default)]
 struct Asked {
     /// Messages for the modules that the server has.
     found: Vec<LaneMessage>,
@@ -374,18 +366,6 @@ struct Asked {
     failed: Option<StoreError>,
 }
 
-impl Default for Asked {
-    fn default() -> Self {
-        Self {
-            found: Vec::new(),
-            answered: 0,
-            silent: 0,
-            outcome: VisitOutcome::Answered,
-            failed: None,
-        }
-    }
-}
-
 /// What became of a module.
 enum Answered {
     /// The server has it.
@@ -393,23 +373,13 @@ enum Answered {
     /// The server does not have it.
     Settled,
     /// The server did not answer.
-    Silent {
-        detail: String,
-        retry_after: Option<Duration>,
-    },
+    Silent(VisitOutcome),
 }
 
 /// Returns the keys of the copies that there may be of the files of a module.
-pub(super) fn copies_of<'a>(
-    module: &'a ModuleKey,
-    sought: &'a Sought,
-) -> impl Iterator<Item = ItemKey> + 'a {
+fn copies_of<'a>(module: &'a ModuleKey, sought: &'a Sought) -> impl Iterator<Item = ItemKey> + 'a {
     let locations = sought.locations.iter();
     locations.map(|(_, location)| module.copy(location))
-}
-
-fn passed_on(message: &LaneMessage) -> impl Iterator<Item = LaneMessage> + '_ {
-    message.each().map(hop)
 }
 
 /// Counts that a message travels once more.

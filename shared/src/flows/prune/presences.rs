@@ -20,6 +20,7 @@ use super::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::presence;
+use crate::flows::update::Known;
 use crate::ports::{Consistency, Removed, StoreError};
 
 /// Passes in which each alias has its turn once: a day of them.
@@ -149,7 +150,7 @@ impl Run<'_> {
         if !self.is_dry() {
             // First: the walk may be abandoned at any call.
             self.changed_scopes().insert(module.scope.clone());
-            presence::note_file(self.update(), module, &[]).await?;
+            presence::note_file(self.update(), module, &[], Known::Nothing).await?;
             let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
             changed.insert(module.scope.clone());
         }
@@ -224,7 +225,7 @@ impl Run<'_> {
     /// could not be written are left.
     pub(super) async fn announce(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
-            if let Err(error) = presence::note_change(self.update(), &scope).await {
+            if let Err(error) = presence::note_change(self.update(), &scope, Known::Nothing).await {
                 self.fail(&error);
                 unannounced.insert(scope);
             }

@@ -5,9 +5,9 @@
 //! rest ([`ReconcileMessage`]); it finds the upload pending, and the entries that are built already
 //! without an ask.
 
-use std::time::Duration;
-
 use super::super::build::{Builder, OpenDif, Outcome};
+use super::super::derive::SENT_AGAIN;
+use super::super::update::Known;
 use super::super::{Error, Invocation, presence};
 use super::filing::FiledModule;
 use super::{Arrived, side_by_side};
@@ -18,12 +18,6 @@ use crate::ports::{LaneMessage, ReconcileMessage, StoreError};
 /// Messages for one event that follow one another. What is left then is left to the sweep and to
 /// readers.
 const MAX_HOPS: u32 = 30;
-
-/// The first of these messages is delayed by this; the delay doubles with each further one.
-const FIRST_DELAY: Duration = Duration::from_secs(5);
-
-/// The longest delay.
-const LAST_DELAY: Duration = Duration::from_secs(60);
 
 /// Modules that get a message each because others are at work on them. With more of them, one
 /// message looks at all.
@@ -144,7 +138,9 @@ impl Builder {
             reconcile: arrived.dif.location.clone(),
             hops: hops + 1,
         };
-        self.lanes.reconcile(&message, hop_delay(hops)).await?;
+        self.lanes
+            .reconcile(&message, SENT_AGAIN.after(hops))
+            .await?;
         Ok(())
     }
 
@@ -155,28 +151,11 @@ impl Builder {
         arrived: &Arrived<'_>,
     ) -> Result<(), StoreError> {
         let (key, sequencer) = (arrived.key, arrived.sequencer);
-        self.amend(invocation, key, |present| {
+        self.amend(invocation, key, Known::Nothing, |present| {
             let is_ours = present.sequencer == *sequencer && present.state == UploadState::Pending;
             (is_ours && present.crashes > 0).then(|| present.crashes -= 1)
         })
         .await?;
         Ok(())
-    }
-}
-
-fn hop_delay(hops: u32) -> Duration {
-    FIRST_DELAY
-        .saturating_mul(1 << hops.min(16))
-        .min(LAST_DELAY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_that_go_on_come_ever_more_rarely() {
-        let seconds = [0, 1, 2, 3, 4, 29, u32::MAX].map(|hops| hop_delay(hops).as_secs());
-        assert_eq!(seconds, [5, 10, 20, 40, 60, 60, 60]);
     }
 }

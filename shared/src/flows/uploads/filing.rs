@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::super::build::Builder;
+use super::super::update::{Known, Present};
 use super::super::{Invocation, presence};
 use super::order;
-use super::room::MAX_DIFS;
+use super::room::{MAX_DIFS, has_room};
 use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
 use crate::domain::{
     CodeId, DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName, Purpose, Rank,
@@ -114,11 +115,13 @@ impl Builder {
         refused: Option<Missing>,
     ) -> Result<bool, StoreError> {
         let location = &dif.location;
-        if !self.has_room(&module.key, location).await? {
+        let mut partition = self.records.query(&module.key.partition()).await?;
+        if !has_room(&partition, &module.key, location) {
             self.note_overflow(invocation, &module.key, location)
                 .await?;
             // A file that was removed before this was noted told nobody.
-            if !self.has_room(&module.key, location).await? {
+            partition = self.records.query(&module.key.partition()).await?;
+            if !has_room(&partition, &module.key, location) {
                 let (module, most) = (&module.key.module, MAX_DIFS);
                 tracing::warn!(module, %location, most, "a module has no room for another file");
                 return Ok(false);
@@ -137,11 +140,21 @@ impl Builder {
             refused,
         });
         let is_later = |present: &Item| matches!(present, Item::Dif(present) if order(&upload.sequencer, &present.sequencer).is_lt());
+        let next = |present: Present<'_>| {
+            let is_in_the_way = present
+                .item
+                .is_some_and(|present| *present != item && is_later(present));
+            (!is_in_the_way).then(|| item.clone())
+        };
+        let mut known = |key: &ItemKey| {
+            let at = partition.iter().position(|(other, _)| other == key);
+            Known::Before(at.map(|at| partition.swap_remove(at).1))
+        };
+        let (dif, presence) = (module.key.dif(location), module.key.presence());
+        let (known_dif, known_presence) = (known(&dif), known(&presence));
         let update = self.update(invocation);
-        update
-            .put(&module.key.dif(location), item, is_later)
-            .await?;
-        presence::note_file(update, &module.key, &module.code_ids).await?;
+        update.write(&dif, known_dif, next).await?;
+        presence::note_file(update, &module.key, &module.code_ids, known_presence).await?;
         Ok(true)
     }
 

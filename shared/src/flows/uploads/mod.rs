@@ -34,13 +34,14 @@ mod room;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::{BoxFuture, FutureExt, try_join};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::build::Builder;
+use super::update::{Known, Present};
 use super::{Error, Invocation, presence};
 use crate::cache::{
-    Change, Dif, Item, ItemKey, NoRoom, Token, Upload, UploadProgress, UploadState,
+    Change, Dif, Item, ItemKey, NoRoom, Stored, Token, Upload, UploadProgress, UploadState,
 };
 use crate::domain::{Cause, DebugId, DifRef, FileType, Location, Missing, Scope};
 pub use crate::ports::ReconcileMessage;
@@ -92,6 +93,15 @@ struct Arrived<'a> {
     dif: DifRef,
     /// How many messages went on with it so far.
     hops: u32,
+    /// The generation of the scope, as it was read when the event came.
+    generation: Known,
+}
+
+/// The upload item with which an event began.
+struct Announced {
+    upload: Upload,
+    /// The same, as it is stored.
+    stored: Known,
 }
 
 const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
@@ -99,11 +109,17 @@ const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tena
 impl Builder {
     /// Applies an event. Delivered again, or behind a later one of the same key, it does nothing.
     pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
-        let known = self.known_upload(&event.key).await?;
-        if known.is_some_and(|known| is_done_with(event, &known)) {
+        let mut keys = vec![ItemKey::upload(&Location::new(event.key.as_str()))];
+        keys.extend(scope_of(&event.key).map(|scope| ItemKey::generation(&scope)));
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        let mut loaded = loaded.into_iter().map(Known::Before);
+        let upload = loaded.next().unwrap_or_default();
+        if upload_in(&upload).is_some_and(|known| is_done_with(event, known)) {
             return Ok(());
         }
-        self.apply_event(invocation, event, 0).await
+        let generation = loaded.next().unwrap_or_default();
+        self.apply_event(invocation, event, 0, upload, generation)
+            .await
     }
 
     /// Does what the lost event of a key would have done: compares what is known of it with what is
@@ -154,19 +170,29 @@ impl Builder {
             change,
             etag: None,
         };
-        self.apply_event(invocation, &event, message.hops).await
+        let (upload, generation) = (Known::Nothing, Known::Nothing);
+        self.apply_event(invocation, &event, message.hops, upload, generation)
+            .await
     }
 
+    /// Applies an event. `upload` and `generation` are what is known of the items that it changes.
     async fn apply_event(
         &self,
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
+        upload: Known,
+        generation: Known,
     ) -> Result<(), Error> {
-        let applied = match event.change {
-            UploadChange::Created => Box::pin(self.created(invocation, event, hops)).await,
-            UploadChange::Removed => Box::pin(self.removed(invocation, event, hops)).await,
+        let applied: BoxFuture<'_, Result<(), Error>> = match event.change {
+            UploadChange::Created => {
+                Box::pin(self.created(invocation, event, hops, upload, generation))
+            }
+            UploadChange::Removed => {
+                Box::pin(self.removed(invocation, event, hops, upload, generation))
+            }
         };
+        let applied = applied.await;
         match applied {
             Err(Error::Store(error)) if error.kind() == StoreErrorKind::TooLarge => {
                 self.refuse(invocation, event, &error).await
@@ -180,6 +206,8 @@ impl Builder {
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
+        known: Known,
+        generation: Known,
     ) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
         let stat = match self.uploads.stat(&location).await {
@@ -201,12 +229,13 @@ impl Builder {
         };
         let Some(scope) = scope_of(&event.key) else {
             let reason = NO_SCOPE.to_owned();
-            self.put_upload(invocation, ignored(&upload, reason))
+            self.put_upload(invocation, ignored(&upload, reason), known)
                 .await?;
             return Ok(());
         };
         let announced = |known: Option<&Upload>| announced(&upload, known, hops);
-        let Some(announced) = self.announce(invocation, event, announced).await? else {
+        let announced = self.announce(invocation, event, known, announced).await?;
+        let Some(announced) = announced else {
             return Ok(());
         };
         let arrived = Arrived {
@@ -218,6 +247,7 @@ impl Builder {
                 etag: stat.etag.clone(),
             },
             hops,
+            generation,
         };
         let taken_in = Box::pin(self.take_in(invocation, &arrived, upload, announced, &stat)).await;
         if let Err(Error::Store(_)) = &taken_in
@@ -234,15 +264,16 @@ impl Builder {
         invocation: &Invocation,
         arrived: &Arrived<'_>,
         upload: Upload,
-        announced: Upload,
+        announced: Announced,
         stat: &DifStat,
     ) -> Result<(), Error> {
+        let before = &announced.upload;
         // Whatever the file is: the bytes that were here before must not be served any more.
-        let former = match announced.names_objects() && announced.etag != upload.etag {
-            true => self.take_back(invocation, arrived, &announced).await?,
+        let former = match before.names_objects() && before.etag != upload.etag {
+            true => self.take_back(invocation, arrived, before).await?,
             false => Vec::new(),
         };
-        let (attempts, most) = (announced.crashes, self.settings.policy.max_attempts);
+        let (attempts, most) = (before.crashes, self.settings.policy.max_attempts);
         let reading = match attempts > most {
             true => Reading::Ignored(given_up(most, "all of them ended without a word")),
             false => {
@@ -267,7 +298,7 @@ impl Builder {
                     .await
             }
             Reading::Found(found) => {
-                self.apply_upload(invocation, arrived, &announced, former, upload, found)
+                self.apply_upload(invocation, arrived, announced, former, upload, found)
                     .await
             }
         }
@@ -297,16 +328,17 @@ impl Builder {
         &self,
         invocation: &Invocation,
         arrived: &Arrived<'_>,
-        announced: &Upload,
+        announced: &Announced,
         mut former: Vec<ToBuild>,
         upload: Upload,
         reason: String,
     ) -> Result<(), Error> {
-        if announced.names_objects() {
-            if announced.etag == upload.etag {
+        let before = &announced.upload;
+        if before.names_objects() {
+            if before.etag == upload.etag {
                 // The same bytes could be read before. The item names nothing from now on: nothing
                 // may stay.
-                former = self.take_back(invocation, arrived, announced).await?;
+                former = self.take_back(invocation, arrived, before).await?;
             }
             if !self
                 .build_all(invocation, arrived, former, &mut Vec::new())
@@ -314,10 +346,14 @@ impl Builder {
             {
                 return Ok(());
             }
-            presence::note_change(self.update(invocation), arrived.scope).await?;
+            self.note_change(invocation, arrived).await?;
         }
-        self.put_upload(invocation, ignored(&upload, reason))
-            .await?;
+        self.put_upload(
+            invocation,
+            ignored(&upload, reason),
+            announced.stored.clone(),
+        )
+        .await?;
         Ok(())
     }
 
@@ -326,7 +362,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         arrived: &Arrived<'_>,
-        announced: &Upload,
+        announced: Announced,
         former: Vec<ToBuild>,
         upload: Upload,
         Found {
@@ -340,14 +376,15 @@ impl Builder {
         let keys: HashSet<_> = modules.iter().map(|module| module.key.clone()).collect();
         let mut is_named = false;
         let mut former = former;
-        if announced.names_objects() && announced.etag == upload.etag {
-            let named = objects_of(&*self.records, announced, usize::MAX).await?;
+        let before = &announced.upload;
+        if before.names_objects() && before.etag == upload.etag {
+            let named = objects_of(&*self.records, before, usize::MAX).await?;
             is_named = named == objects;
             // Another build of ours may have read other ids in the same bytes.
             let mut dropped = filing::modules(scope, &named, &dif.location);
             dropped.retain(|module| !keys.contains(&module.key));
             let dropped = side_by_side(&dropped, |module| {
-                self.revoke(invocation, module, dif, announced)
+                self.revoke(invocation, module, dif, before)
             });
             former.extend(dropped.await?.into_iter().flatten());
         }
@@ -363,23 +400,31 @@ impl Builder {
         let mut upload = match is_named {
             true => Upload {
                 crashes: 0,
-                ..announced.clone()
+                ..before.clone()
             },
             false => self.with_objects(invocation, upload, objects).await?,
         };
-        if !self.put_upload(invocation, upload.clone()).await? {
+        let put = self.put_upload(invocation, upload.clone(), announced.stored);
+        let Some(mut stored) = put.await? else {
             if let Some(set) = upload.object_set.filter(|_| !is_named) {
                 self.remove_objects(&dif.location, &set).await?;
             }
             return Ok(());
-        }
+        };
+        let mut generation = arrived.generation.clone();
         let to_build = match upload.progress {
             UploadProgress::Filed => self.left_to_build(modules).await?,
             UploadProgress::Begun | UploadProgress::Revoked => {
-                let filed = self
+                let marked = self
                     .file(invocation, arrived, &mut upload, modules, refused)
                     .await?;
-                let Some(marked) = filed else { return Ok(()) };
+                let Some(marked) = marked else { return Ok(()) };
+                let update = self.update(invocation);
+                (generation, stored) = try_join(
+                    presence::note_change(update, scope, generation),
+                    self.note_filed(invocation, &upload, stored),
+                )
+                .await?;
                 marked
             }
         };
@@ -389,8 +434,36 @@ impl Builder {
         {
             return Ok(());
         }
-        presence::note_change(self.update(invocation), scope).await?;
-        self.end(invocation, &upload).await
+        presence::note_change(self.update(invocation), scope, generation).await?;
+        self.end(invocation, &upload, stored).await
+    }
+
+    /// Notes that an upload is filed: who goes on with it need not do that again. `known` is its
+    /// item as it was written before; returns it as it is now.
+    async fn note_filed(
+        &self,
+        invocation: &Invocation,
+        filed: &Upload,
+        known: Known,
+    ) -> Result<Known, StoreError> {
+        let noted = self.amend(invocation, &filed.key, known, |present| {
+            is_same(present, filed).then(|| {
+                present.progress = filed.progress;
+                present.no_room.clone_from(&filed.no_room);
+            })
+        });
+        noted.await
+    }
+
+    /// Gives the scope of an event a new generation.
+    async fn note_change(
+        &self,
+        invocation: &Invocation,
+        arrived: &Arrived<'_>,
+    ) -> Result<(), StoreError> {
+        let known = arrived.generation.clone();
+        presence::note_change(self.update(invocation), arrived.scope, known).await?;
+        Ok(())
     }
 
     /// Files an upload under its modules and marks their entries. Returns what is to be built;
@@ -428,17 +501,8 @@ impl Builder {
             self.invalidate(invocation, module, dif)
         })
         .await?;
-        presence::note_change(self.update(invocation), scope).await?;
         upload.no_room = no_room(&without, with_room.len());
         upload.progress = UploadProgress::Filed;
-        let filed = &*upload;
-        self.amend(invocation, arrived.key, |present| {
-            is_same(present, filed).then(|| {
-                present.progress = filed.progress;
-                present.no_room.clone_from(&filed.no_room);
-            })
-        })
-        .await?;
         Ok(Some(marked))
     }
 
@@ -461,7 +525,7 @@ impl Builder {
                 .await
         })
         .await?;
-        presence::note_change(self.update(invocation), arrived.scope).await?;
+        self.note_change(invocation, arrived).await?;
         Ok(())
     }
 
@@ -486,9 +550,14 @@ impl Builder {
     }
 
     /// Ends a creation: the upload is applied, or ignored if no module had room for it.
-    async fn end(&self, invocation: &Invocation, upload: &Upload) -> Result<(), Error> {
+    async fn end(
+        &self,
+        invocation: &Invocation,
+        upload: &Upload,
+        known: Known,
+    ) -> Result<(), Error> {
         let now = invocation.now();
-        self.amend(invocation, &upload.key, |present| {
+        self.amend(invocation, &upload.key, known, |present| {
             let is_pending = present.state == UploadState::Pending;
             let state = match upload.is_left_out() {
                 // Another delivery may have found room since.
@@ -520,6 +589,8 @@ impl Builder {
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
+        known: Known,
+        generation: Known,
     ) -> Result<(), Error> {
         let nothing = Upload::pending(event.key.as_str(), invocation.now());
         let tombstone = |known: Option<&Upload>| {
@@ -539,7 +610,12 @@ impl Builder {
                 ..known.clone()
             }
         };
-        let Some(tombstone) = self.announce(invocation, event, tombstone).await? else {
+        let announced = self.announce(invocation, event, known, tombstone).await?;
+        let Some(Announced {
+            upload: tombstone,
+            stored,
+        }) = announced
+        else {
             return Ok(());
         };
         if let Some(scope) = scope_of(&event.key).filter(|_| tombstone.names_objects()) {
@@ -552,6 +628,7 @@ impl Builder {
                     etag: tombstone.etag.clone(),
                 },
                 hops,
+                generation,
             };
             let left = self.take_back(invocation, &arrived, &tombstone).await?;
             if !self
@@ -560,7 +637,7 @@ impl Builder {
             {
                 return Ok(());
             }
-            presence::note_change(self.update(invocation), &scope).await?;
+            self.note_change(invocation, &arrived).await?;
         }
         let gone = Upload {
             etag: tombstone.etag,
@@ -570,7 +647,7 @@ impl Builder {
             expires_at: Some(invocation.now().plus(TOMBSTONE_LIFETIME)),
             ..nothing
         };
-        self.put_upload(invocation, gone).await?;
+        self.put_upload(invocation, gone, stored).await?;
         Ok(())
     }
 
@@ -599,8 +676,8 @@ impl Builder {
             self.revoke(invocation, module, dif, named)
         })
         .await?;
-        presence::note_change(self.update(invocation), arrived.scope).await?;
-        self.amend(invocation, arrived.key, |present| {
+        self.note_change(invocation, arrived).await?;
+        self.amend(invocation, arrived.key, Known::Nothing, |present| {
             is_same(present, named).then(|| present.progress = UploadProgress::Revoked)
         })
         .await?;
@@ -631,15 +708,12 @@ impl Builder {
         let mut module = module.clone();
         module.add_opaque_kinds(&partition);
         let mark = invocation.token();
-        for kind in &module.kinds {
-            let change = Change::Revoke {
-                dif: dif.clone(),
-                mark: mark.clone(),
-            };
-            self.update(invocation)
-                .entry(&module.key, *kind, &change)
-                .await?;
-        }
+        let change = Change::Revoke {
+            dif: dif.clone(),
+            mark: mark.clone(),
+        };
+        let update = self.update(invocation);
+        update.entries(&module.key, &module.kinds, &change).await?;
         self.call_overflow(invocation, &module.key, &partition)
             .await?;
         Ok(Some(ToBuild {
@@ -664,15 +738,12 @@ impl Builder {
             module.add_opaque_kinds(&partition);
         }
         let mark: Token = invocation.token();
-        for kind in &module.kinds {
-            let change = Change::Invalidate {
-                dif: dif.clone(),
-                mark: mark.clone(),
-            };
-            self.update(invocation)
-                .entry(&module.key, *kind, &change)
-                .await?;
-        }
+        let change = Change::Invalidate {
+            dif: dif.clone(),
+            mark: mark.clone(),
+        };
+        let update = self.update(invocation);
+        update.entries(&module.key, &module.kinds, &change).await?;
         Ok(ToBuild {
             module,
             ask: mark,
@@ -696,7 +767,7 @@ impl Builder {
         );
         tracing::error!(key = event.key, reason, "an upload is refused");
         let now = invocation.now();
-        let refused = self.amend(invocation, &event.key, |present| {
+        let refused = self.amend(invocation, &event.key, Known::Nothing, |present| {
             let is_ours =
                 present.sequencer == event.sequencer && present.state == UploadState::Pending;
             is_ours.then(|| {
@@ -708,7 +779,7 @@ impl Builder {
         });
         refused.await?;
         if let Some(scope) = scope_of(&event.key) {
-            presence::note_change(self.update(invocation), &scope).await?;
+            presence::note_change(self.update(invocation), &scope, Known::Nothing).await?;
         }
         Ok(())
     }
@@ -731,36 +802,38 @@ impl Builder {
         &self,
         invocation: &Invocation,
         event: &UploadEvent,
+        known: Known,
         mut item: impl FnMut(Option<&Upload>) -> Upload,
-    ) -> Result<Option<Upload>, StoreError> {
+    ) -> Result<Option<Announced>, StoreError> {
         let key = ItemKey::upload(&Location::new(event.key.as_str()));
-        let mut announced = None;
-        let next = |present: Option<&Item>| {
-            let known = match present {
-                Some(Item::Upload(known)) => Some(known),
-                _ => None,
-            };
-            if known.is_some_and(|known| is_done_with(event, known)) {
-                return None;
-            }
-            announced = Some(item(known));
-            announced.clone().map(Item::Upload)
+        let next = |present: Present<'_>| {
+            let known = present.item.and_then(Item::upload);
+            let is_done_with = known.is_some_and(|known| is_done_with(event, known));
+            (!is_done_with).then(|| Item::Upload(item(known)))
         };
-        let is_written = self.update(invocation).make(&key, next).await?;
-        Ok(announced.filter(|_| is_written))
+        let stored = self.update(invocation).write(&key, known, next).await?;
+        let upload = |stored: &Stored| stored.item.upload().cloned();
+        Ok(stored.and_then(|stored| {
+            Some(Announced {
+                upload: upload(&stored)?,
+                stored: Known::Before(Some(stored)),
+            })
+        }))
     }
 
-    /// Writes an upload item unless a later event of its key was here; tells whether it did. Chunks
-    /// of objects that the item named before go.
+    /// Writes an upload item unless a later event of its key was here; `known` is what it replaces,
+    /// as it was read or written before. Returns what was written. Chunks of objects that the item
+    /// named before go.
     async fn put_upload(
         &self,
         invocation: &Invocation,
         upload: Upload,
-    ) -> Result<bool, StoreError> {
+        known: Known,
+    ) -> Result<Option<Known>, StoreError> {
         let location = upload.location();
         let mut former = None;
-        let next = |present: Option<&Item>| {
-            if let Some(Item::Upload(present)) = present {
+        let next = |present: Present<'_>| {
+            if let Some(present) = present.item.and_then(Item::upload) {
                 if order(&upload.sequencer, &present.sequencer).is_lt() {
                     return None;
                 }
@@ -769,31 +842,30 @@ impl Builder {
             Some(Item::Upload(upload.clone()))
         };
         let key = ItemKey::upload(&location);
-        let is_written = self.update(invocation).make(&key, next).await?;
+        let written = self.update(invocation).write(&key, known, next).await?;
         let superseded = former.filter(|former| Some(former) != upload.object_set.as_ref());
-        if let Some(superseded) = superseded.filter(|_| is_written) {
+        if let Some(superseded) = superseded.filter(|_| written.is_some()) {
             self.remove_objects(&location, &superseded).await?;
         }
-        Ok(is_written)
+        Ok(written.map(|written| Known::Before(Some(written))))
     }
 
-    /// Changes the upload item of a key as it is stored, if `change` says that it applies.
+    /// Changes the upload item of a key as it is stored, if `change` says that it applies. `known`
+    /// is the item as it was read or written before; returns it as it was written now.
     async fn amend(
         &self,
         invocation: &Invocation,
         key: &str,
+        known: Known,
         mut change: impl FnMut(&mut Upload) -> Option<()>,
-    ) -> Result<(), StoreError> {
-        let next = |present: Option<&Item>| match present {
-            Some(Item::Upload(present)) => {
-                let mut next = present.clone();
-                change(&mut next).map(|()| Item::Upload(next))
-            }
-            _ => None,
+    ) -> Result<Known, StoreError> {
+        let next = |present: Present<'_>| {
+            let mut next = present.item.and_then(Item::upload)?.clone();
+            change(&mut next).map(|()| Item::Upload(next))
         };
         let key = ItemKey::upload(&Location::new(key));
-        self.update(invocation).make(&key, next).await?;
-        Ok(())
+        let written = self.update(invocation).write(&key, known, next).await?;
+        Ok(written.map_or(Known::Nothing, |written| Known::Before(Some(written))))
     }
 
     /// Tells whether an upload is still what its key holds. Two deliveries of one event may have
@@ -850,6 +922,14 @@ fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoom> {
         of: objects::count(without.len() + with_room),
         named: names.take(NoRoom::MAX_NAMED).collect(),
     })
+}
+
+/// Returns the upload that is known.
+fn upload_in(known: &Known) -> Option<&Upload> {
+    match known {
+        Known::Before(Some(stored)) => stored.item.upload(),
+        Known::Before(None) | Known::Nothing => None,
+    }
 }
 
 /// Tells whether an item is about the same event and bytes.

@@ -7,6 +7,7 @@
 
 use super::super::Invocation;
 use super::super::build::Builder;
+use super::super::update::Known;
 use super::side_by_side;
 use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject};
 use crate::domain::Location;
@@ -69,7 +70,11 @@ impl Builder {
         side_by_side(&chunks, |chunk| {
             let key = ItemKey::objects(&location, &chunk.token, chunk.number);
             let item = Item::Objects(chunk.clone());
-            async move { update.put(&key, item, |_| false).await }
+            async move {
+                // Its token is new: nothing is stored there.
+                let known = Known::Before(None);
+                update.write(&key, known, |_| Some(item.clone())).await
+            }
         })
         .await?;
         Ok(Upload {

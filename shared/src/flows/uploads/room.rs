@@ -21,18 +21,6 @@ use crate::ports::{ReconcileMessage, StoreError};
 pub(super) const MAX_DIFS: usize = 256;
 
 impl Builder {
-    /// Tells whether a module has room for a file at this location.
-    pub(super) async fn has_room(
-        &self,
-        module: &ModuleKey,
-        location: &Location,
-    ) -> Result<bool, StoreError> {
-        let mut partition = self.records.query(&module.partition()).await?;
-        let key = module.dif(location);
-        partition.retain(|(other, _)| *other != key);
-        Ok(presence::files(&partition) < MAX_DIFS)
-    }
-
     /// Notes that a module has no room for a file; those beyond [`Overflow::MAX_LOCATIONS`] are not
     /// noted.
     pub(super) async fn note_overflow(
@@ -116,6 +104,17 @@ impl Builder {
             .await?;
         Ok(())
     }
+}
+
+/// Tells whether a module has room for a file at this location, by what is in its partition.
+pub(super) fn has_room(
+    partition: &[(ItemKey, Stored)],
+    module: &ModuleKey,
+    location: &Location,
+) -> bool {
+    let key = module.dif(location);
+    let others = partition.iter().filter(|(other, _)| *other != key);
+    others.filter(|(key, _)| presence::is_file(key)).count() < MAX_DIFS
 }
 
 fn locations(item: Option<&Item>) -> Vec<Location> {

@@ -1,19 +1,21 @@
 //! Faults that a review of the protocol found around messages, servers and waiting. Each test names its finding.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{ModuleStatus, parse_request};
-use symdepot::cache::{Converter, Kind, Lane, Token};
+use symdepot::cache::{Change, Converter, Kind, Lane, Token};
 use symdepot::domain::{Cause, HttpSource, Location, Scope};
+use symdepot::flows::Update;
 use symdepot::flows::symbolicate::Answer;
 use symdepot::ports::LaneMessage;
-use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
+use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 
-use super::{FRAMES, ask_for, asked, entry, made_from};
-use crate::CRASH;
+use super::{FRAMES, HOUR, ask_for, asked, entry, made_from, rewrite};
 use crate::requests::cold;
+use crate::{CRASH, CRASH_PE, servers};
 
 /// A crash with a frame in each of so many modules that nobody has.
 fn crash_in(modules: u64) -> Crash {
@@ -213,4 +215,233 @@ async fn what_a_visit_finds_is_built_and_what_it_does_not_find_is_missing() {
     let causes = world.entries();
     let mut causes = causes.iter().filter_map(|entry| entry.missing());
     assert!(causes.all(|placeholder| placeholder.missing.cause == Cause::NotFound));
+}
+
+/// P13. A server that gives 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the source. The file is
+/// sought again soon.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_trickles_or_falls_silent_is_a_timeout_and_soon_asked_again() {
+    for pause in [Duration::from_secs(60), HOUR] {
+        let world = servers::world();
+        let (at, file) = (servers::at(servers::DEBUG), fixture("elf/crash.debug"));
+        world.servers.put(&at, file);
+        world.servers.slow_down(&at, pause);
+        let crash = sample_crash();
+        let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+        assert!(matches!(answer, Ok(Answer::Pending)));
+        let began = world.now();
+        world.settle().await;
+        // 30 seconds a round: one for names, and one where unwinding was asked for, too.
+        let took = world.now().since(began).as_secs();
+        assert!((30..=90).contains(&took), "{took} s");
+        let entry = servers::entry(&world, Kind::SymCache);
+        let placeholder = entry.missing().unwrap();
+        assert_eq!(placeholder.missing.cause, Cause::Timeout);
+        assert!(
+            placeholder.missing.detail.contains("too slow"),
+            "{:?}",
+            placeholder.missing
+        );
+        assert!(placeholder.retry_at.since(world.now()) <= Duration::from_secs(70));
+
+        world.servers.slow_down(&at, Duration::ZERO);
+        world.pass(Duration::from_secs(120)).await;
+        let answer = world.another_instance().symbolicate(&sample_crash()).await;
+        assert!(servers::is_symbolicated(&answer), "after {pause:?}");
+    }
+}
+
+/// P18. Who waits looks ever more rarely: 25 s are at most 35 looks.
+#[tokio::test(start_paused = true)]
+async fn two_hundred_waiters_on_one_module_look_rarely_and_are_answered_pending() {
+    const WAITERS: usize = 200;
+    let world = cold().await;
+    let before = world.records.calls().of("load");
+    let waiting = (0..WAITERS).map(|_| async {
+        let instance = world.another_instance();
+        let wait = Duration::from_secs(25);
+        instance.answer(&sample_crash(), &Scope::Global, wait).await
+    });
+    let answers = futures::future::join_all(waiting).await;
+    let pending = |answer: &Result<Answer, _>| matches!(answer, Ok(Answer::Pending));
+    assert!(answers.iter().all(pending), "{answers:?}");
+    let looks = (world.records.calls().of("load") - before) / WAITERS as u64;
+    assert!(looks <= 35, "{looks} looks each");
+    assert_eq!(world.lanes.calls().of("send"), 1);
+}
+
+/// L3. Of what a build does not hold it takes nothing away.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_of_another_kind_is_left_to_its_own_build() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    world.settle().await;
+    let ready = entry(&world, Kind::SymCache).ready().cloned().unwrap();
+    world.caches.lose(&ready.blob.path);
+    rewrite(&world, CRASH, |entry| {
+        entry["suspect"] = json!({"blob": ready.blob.path, "at": world.now()});
+    })
+    .await;
+    let module = world.module("global", CRASH);
+    let invocation = world.invocation(Duration::from_secs(29));
+    let update = Update {
+        records: &*world.records,
+        policy: &world.settings.policy,
+        invocation: &invocation,
+    };
+    let (id, lane) = (invocation.token(), Lane::Eager);
+    let ask = Change::Ask {
+        id: id.clone(),
+        lane,
+    };
+    update.entry(&module, Kind::CfiCache, &ask).await.unwrap();
+    let message = LaneMessage::new(lane, module, vec![Kind::CfiCache], id);
+    world.serve(&message).await.unwrap();
+    assert_eq!(entry(&world, Kind::CfiCache).ask(), None);
+    let left = entry(&world, Kind::SymCache);
+    assert_eq!((left.ready(), left.ask()), (Some(&ready), None));
+    assert!(left.suspect().is_some());
+}
+
+/// L11. Spellings that lead to the same files of a server share their entries.
+#[tokio::test(start_paused = true)]
+async fn names_in_capitals_share_the_entries_of_a_server_that_knows_none() {
+    let layout = r#", "layout": {"type": "symstore", "casing": "lowercase"}, "filters": {"filetypes": ["pdb"]}"#;
+    let world =
+        World::with(|settings| settings.sources = vec![servers::source("company", layout).into()]);
+    let mut asked = Vec::new();
+    for (name, code_id) in [
+        ("crash.pdb", None),
+        ("CRASH.PDB", None),
+        ("Crash.pdb", Some("5AB380779000")),
+    ] {
+        let module = json!({
+            "type": "pe", "debug_id": CRASH_PE, "debug_file": name, "code_id": code_id,
+            "image_size": 4096,
+        });
+        let crash = in_module(module, &[0x10]);
+        world.another_instance().symbolicate(&crash).await;
+        asked.push(world.servers.take_asked().len());
+    }
+    let mut entries = world.entries();
+    entries.retain(|entry| entry.kind() == Kind::SymCache);
+    assert_eq!(entries.len(), 1, "{entries:#?}");
+    assert_eq!((asked[0] > 0, &asked[1..]), (true, &[0, 0][..]));
+}
+
+/// A wall clock that is set an hour forwards or back between invocations loses nothing, and serves nothing wrong.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_between_invocations_loses_nothing() {
+    for seconds in [3600, -3600] {
+        let world = World::new();
+        let answer = world.symbolicate(&sample_crash()).await;
+        assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
+        world.set_clock(seconds);
+        // An upload is seen within two seconds.
+        world.upload("global/crash.debug", "elf/crash.debug").await;
+        world.settle().await;
+        world.pass(Duration::from_secs(2)).await;
+        let answer = world.symbolicate(&sample_crash()).await;
+        assert_eq!(function_names(&answer).len(), FRAMES, "{seconds} s");
+        world.set_clock(-seconds);
+        let answer = world.symbolicate(&sample_crash()).await;
+        assert_eq!(function_names(&answer).len(), FRAMES, "{seconds} s");
+
+        // A removal is out of every answer within a minute.
+        world.set_clock(seconds);
+        world.remove("global/crash.debug").await;
+        world.settle().await;
+        world.set_clock(-seconds);
+        world.pass(Duration::from_secs(60)).await;
+        let answer = world.symbolicate(&sample_crash()).await;
+        assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
+
+        // A build that was asked for before, and whose holder died, is made in the end.
+        world.upload("global/crash.debug", "elf/crash.debug").await;
+        world.pass(Duration::from_secs(8 * 24 * 3600)).await;
+        world.prune().await.unwrap();
+        let message = asked(&world).await;
+        world.faults.fail_always(Operation::Replace, How::Before);
+        assert!(world.serve(&message).await.is_err());
+        world.faults.heal();
+        world.set_clock(seconds);
+        world.serve(&message).await.unwrap();
+        world.settle().await;
+        let answer = world.another_instance().symbolicate(&sample_crash()).await;
+        assert_eq!(function_names(&answer).len(), FRAMES, "{seconds} s");
+        world.check();
+    }
+}
+
+/// Bad input: requests that each invent a scope cost one read each, and leave nothing behind.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
+    const SCOPES: u64 = 1000;
+    let world = World::new();
+    let crash = crash_in(200);
+    let before = world.calls();
+    for at in 0..SCOPES {
+        let scope: Scope = format!("made-up-{at}").parse().unwrap();
+        let answer = world.answer(&crash, &scope, Duration::ZERO).await;
+        assert!(matches!(answer, Ok(Answer::Completed(..))), "{answer:?}");
+    }
+    let calls = world.records.calls();
+    assert!(
+        world.calls() - before <= SCOPES,
+        "{} calls: {calls}",
+        world.calls() - before
+    );
+    assert_eq!(
+        (calls.of("replace"), world.lanes.sent().len()),
+        (0, 0),
+        "{calls}"
+    );
+}
+
+/// Bad input: 32 sources that a request names cost as many visits as there are tens of modules, and no more than 256 asks.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
+    const SOURCES: usize = 32;
+    let world = World::with(|settings| {
+        let ids = (0..SOURCES).map(|at| source(&format!("server-{at}")).into());
+        settings.sources = ids.collect();
+    });
+    let crash = crash_in(20);
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert_eq!(world.entries().len(), 256);
+    let messages = world.lanes.sent().len();
+    assert!(messages <= 2 * SOURCES, "{messages} messages");
+    // All is known in the end.
+    for _ in 0..3 {
+        world.settle().await;
+        world.pass(Duration::from_secs(1)).await;
+        let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+        if let Ok(Answer::Completed(completed, _)) = again {
+            let mut modules = completed.modules.iter();
+            assert!(modules.all(|module| module.debug_status == ModuleStatus::Missing));
+            return;
+        }
+    }
+    panic!("it is pending still");
+}
+
+/// Sixty modules that four servers do not have: 24 messages, one visit each.
+#[tokio::test(start_paused = true)]
+async fn sixty_modules_of_four_servers_take_24_messages() {
+    let world = World::with(|settings| {
+        settings.sources = (0..4)
+            .map(|at| source(&format!("server-{at}")).into())
+            .collect();
+    });
+    let crash = crash_in(60);
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert_eq!(world.lanes.sent().len(), 24);
+    world.settle().await;
+    let asked = world.servers.take_asked();
+    let once: HashSet<_> = asked.iter().collect();
+    assert_eq!(once.len(), asked.len(), "a server was asked twice");
+    let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
+    assert!(matches!(answer, Ok(Answer::Completed(..))), "{answer:?}");
 }

@@ -233,7 +233,7 @@ async fn rollout(
 
 async fn wanted(State(symbolicator): App, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = Query::parse(&query.unwrap_or_default())?;
-    Ok(Json(symbolicator.wanted(&query.scope).await?).into_response())
+    Ok(Json(symbolicator.wanted(&query.scope, query.page).await?).into_response())
 }
 
 /// Answers paths that no router could tell apart: those of Microsoft's protocol for SymCaches.

@@ -11,7 +11,8 @@ use crate::domain::{CodeId, DebugId, ModuleId, ObjectId, Scope};
 pub enum ExplainQuery {
     /// What became of an upload.
     Upload {
-        /// Its key in the uploads bucket.
+        /// Its key in the uploads bucket, which begins with its scope. Where the query names a scope, too, it
+        /// is one that reads the key's.
         key: String,
     },
     /// What a request for a module would read.
@@ -68,12 +69,24 @@ impl ExplainQuery {
             }
         }
         if let Some(key) = key {
-            let ids = [debug_id, code_id, source, scope];
-            let names = [object_type, code_file, debug_file];
-            let mut others = ids.iter().chain(&names);
-            return match others.any(Option::is_some) {
-                true => refuse("a key names its scope itself, and goes with nothing else"),
-                false => Ok(Self::Upload { key }),
+            let others = [
+                debug_id,
+                code_id,
+                source,
+                object_type,
+                code_file,
+                debug_file,
+            ];
+            if others.iter().any(Option::is_some) {
+                return refuse("a key goes with nothing but its scope");
+            }
+            let asked: Option<Scope> = parsed("scope", scope)?;
+            let is_readable = |asked: Scope| {
+                Scope::of_key(&key).is_some_and(|scope| asked.readable().contains(&scope))
+            };
+            return match asked.is_none_or(is_readable) {
+                true => Ok(Self::Upload { key }),
+                false => refuse("the key lies in another scope than the one that is asked for"),
             };
         }
         let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
@@ -148,7 +161,9 @@ mod tests {
     fn an_upload_is_named_by_its_key_and_a_module_by_its_ids() {
         let parse = |query: &str| ExplainQuery::parse(query).unwrap();
         let key = "global/a b+c".to_owned();
-        assert_eq!(parse("key=global/a+b%2Bc"), ExplainQuery::Upload { key });
+        for query in ["key=global/a+b%2Bc", "key=global/a+b%2Bc&scope=acme"] {
+            assert_eq!(parse(query), ExplainQuery::Upload { key: key.clone() });
+        }
         let module = |query: &str| match parse(query) {
             ExplainQuery::Module {
                 module,
@@ -179,7 +194,10 @@ mod tests {
             ("code_id=0000", "ask for ?key="),
             ("debug_id=1&debug_id=2", "debug_id is there twice"),
             ("code_id=f1c3bcc0&scope=a%2Fb", "scope: \"a/b\""),
-            ("key=a&scope=acme", "a key names its scope itself"),
+            ("key=a&type=elf", "a key goes with nothing but its scope"),
+            ("key=acme/a&scope=other", "in another scope"),
+            ("key=acme/a&scope=global", "in another scope"),
+            ("key=a&scope=acme", "in another scope"),
             ("key=%ff", "not UTF-8"),
         ] {
             let error = ExplainQuery::parse(query).unwrap_err();

@@ -393,6 +393,11 @@ pub struct Wanted {
     pub expires_at: Timestamp,
 }
 
+impl Wanted {
+    /// The most that is remembered of a scope.
+    pub const MAX_ITEMS: u64 = 4096;
+}
+
 /// A source that a request defined: how `derive` learns of it, since messages carry no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceDefinition {

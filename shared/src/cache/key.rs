@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Kind, Token};
 use crate::domain::{
@@ -193,11 +194,15 @@ impl ItemKey {
         hash(&format!("wanted: {scope}\n"))
     }
 
-    /// Returns the key of a PDB whose SymCache is wanted.
+    /// Returns the key of a PDB whose SymCache is wanted. A scope has [`Wanted::MAX_ITEMS`] of these keys, so clients
+    /// cannot lengthen the list without end: each is of many PDBs, of which one is stored.
+    ///
+    /// [`Wanted::MAX_ITEMS`]: super::Wanted::MAX_ITEMS
     pub fn wanted(scope: &Scope, pdb: DebugId) -> Self {
+        let slot = xxh3_64(pdb.to_string().as_bytes()) % super::Wanted::MAX_ITEMS;
         Self {
             partition: Self::wanted_partition(scope),
-            sort: pdb.to_string(),
+            sort: format!("wanted#{slot:04}"),
         }
     }
 

@@ -23,6 +23,15 @@ impl Scope {
     /// The longest name of a tenant, in bytes.
     pub const MAX_BYTES: usize = 128;
 
+    /// Returns the scope of a key of the uploads bucket: its first segment, where more follows.
+    pub fn of_key(key: &str) -> Option<Self> {
+        let (scope, rest) = key.split_once('/')?;
+        match rest {
+            "" => None,
+            _ => scope.parse().ok(),
+        }
+    }
+
     /// Returns the scopes a request in this scope reads, in order.
     pub fn readable(&self) -> Vec<Scope> {
         match self {
@@ -83,6 +92,18 @@ impl fmt::Display for Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_scope_is_the_first_segment_and_a_key_needs_more() {
+        assert_eq!(Scope::of_key("global/a.debug"), Some(Scope::Global));
+        assert_eq!(
+            Scope::of_key("acme/deep/er/a.debug"),
+            Some(Scope::Tenant("acme".into()))
+        );
+        for key in ["a.debug", "global/", "/a.debug", ""] {
+            assert_eq!(Scope::of_key(key), None, "{key:?}");
+        }
+    }
 
     #[test]
     fn a_tenant_reads_its_own_scope_then_the_global_one() {

@@ -64,12 +64,10 @@ impl Symbolicator {
         }
         let scopes = doubtful.iter().chain(&unknown);
         let scopes: BTreeSet<Scope> = scopes.filter_map(|at| wanted[*at].scope.clone()).collect();
-        // Only of strong reads: whoever waits for a first upload has seen it there already.
-        if consistency == Consistency::Strong {
-            if unknown.len() > MANY {
-                self.read_items(invocation, &[], scopes.clone(), consistency)
-                    .await?;
-            }
+        // Only of strong reads: a request that waits for the first upload of a scope has seen it already.
+        if consistency == Consistency::Strong && unknown.len() > MANY {
+            self.read_items(invocation, &[], scopes.clone(), consistency)
+                .await?;
             unknown.retain(|at| {
                 let scope = wanted[*at].scope.as_ref();
                 let generation = scope.and_then(|scope| self.memory.generation(invocation, scope));

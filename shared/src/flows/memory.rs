@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::Invocation;
 use crate::cache::{Entry, Generation, Item, ItemKey, Stored, Token};
 use crate::debuginfo::{OpenCache, Slice, SliceIndex};
-use crate::domain::{Scope, Timestamp};
+use crate::domain::{DebugId, Scope, Timestamp};
 use crate::symbolicate::NameMemory;
 
 /// Items that are remembered; some hundred bytes each.
@@ -28,6 +28,9 @@ const MAX_ITEMS: usize = 20_000;
 
 /// Scopes whose generation is remembered.
 const MAX_SCOPES: usize = 1_000;
+
+/// PDBs that Microsoft's clients asked for.
+const MAX_ASKED: usize = 10_000;
 
 /// Demangled names that are remembered, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
@@ -54,6 +57,7 @@ pub struct Memory {
     opened: Cache<Part, Opened, ByBytes>,
     indexes: Cache<String, SliceIndex, ByBytes>,
     names: NameMemory,
+    asked: Cache<(Scope, DebugId), ()>,
 }
 
 /// A moment, by both clocks.
@@ -206,6 +210,7 @@ impl Memory {
             opened: by_bytes(max_bytes - of_indexes),
             indexes: by_bytes(of_indexes),
             names: NameMemory::new(MAX_NAME_BYTES),
+            asked: Cache::new(MAX_ASKED),
         }
     }
 
@@ -322,6 +327,14 @@ impl Memory {
     /// Forgets the index of a blob that is not what its record says.
     pub(super) fn forget_index(&self, path: &str) {
         self.indexes.remove(path);
+    }
+
+    /// Notes that a client of a scope asked for the SymCache of a PDB; tells whether one did before.
+    pub(super) fn note_asking(&self, scope: &Scope, pdb: DebugId) -> bool {
+        let key = (scope.clone(), pdb);
+        let is_known = self.asked.get(&key).is_some();
+        self.asked.insert(key, ());
+        is_known
     }
 
     /// Returns the demangled names that are remembered.

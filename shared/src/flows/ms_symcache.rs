@@ -47,8 +47,11 @@ const ASK_LATER: Duration = Duration::from_secs(10);
 /// How long it is remembered that something is wanted.
 const WANTED_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The most that are listed of what is wanted.
-const MAX_LISTED: usize = 1000;
+/// What a page lists of what is wanted.
+const PAGE: usize = 1000;
+
+/// What was asked for within this time is not forgotten for another PDB with the same key.
+const WANTED_STILL: Duration = Duration::from_secs(3600);
 
 /// What a client is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,6 +275,7 @@ impl Symbolicator {
         present: Option<FormatVersion>,
         may_be_put_off: bool,
     ) -> Result<Answer, Error> {
+        let is_asked_again = self.memory.note_asking(&asked.scope, asked.debug_id);
         let transcoded = self.settings.transcoded.iter().copied();
         let client = Client {
             asked,
@@ -304,7 +308,10 @@ impl Symbolicator {
                 Look::Ready(found) => return self.file(invocation, *found).await,
                 Look::NotModified => return Ok(Answer::NotModified),
                 Look::Nothing => {
-                    self.note_wanted(invocation, asked).await?;
+                    // What is asked for once costs no write.
+                    if is_asked_again {
+                        self.note_wanted(invocation, asked).await?;
+                    }
                     return Ok(Answer::Nothing);
                 }
                 Look::Silent(time) if may_be_put_off => return Ok(Answer::Pending(time)),
@@ -320,7 +327,8 @@ impl Symbolicator {
     }
 
     /// Lists what clients of a scope want and nothing here can make: what is asked for most, and of that the oldest first.
-    pub async fn wanted(&self, scope: &Scope) -> Result<WantedList, Error> {
+    /// A page has 1,000; the first is number 1.
+    pub async fn wanted(&self, scope: &Scope, page: usize) -> Result<WantedList, Error> {
         let partition = ItemKey::wanted_partition(scope);
         let items = self.records.query(&partition).await?.into_iter();
         let mut wanted: Vec<WantedItem> = items
@@ -330,10 +338,11 @@ impl Symbolicator {
             })
             .collect();
         wanted.sort_by_key(|wanted| (Reverse(wanted.asked), wanted.first_at));
-        let more = wanted.len().saturating_sub(MAX_LISTED);
-        wanted.truncate(MAX_LISTED);
+        let before = page.saturating_sub(1).saturating_mul(PAGE);
+        let more = wanted.len().saturating_sub(before.saturating_add(PAGE));
+        let listed = wanted.into_iter().skip(before).take(PAGE);
         Ok(WantedList {
-            wanted: wanted.into_iter().map(WantedPdb::from).collect(),
+            wanted: listed.map(WantedPdb::from).collect(),
             more,
         })
     }
@@ -523,16 +532,23 @@ impl Symbolicator {
     /// Notes that a file is wanted, unless this instance did so just now.
     async fn note_wanted(&self, invocation: &Invocation, asked: &Asked) -> Result<(), StoreError> {
         let key = ItemKey::wanted(&asked.scope, asked.debug_id);
-        if let Recalled::Believed(Some(_)) = self.memory.recall(invocation, &key) {
+        if let Recalled::Believed(Some(noted)) = self.memory.recall(invocation, &key)
+            && matches!(&noted.item, Item::Wanted(noted) if noted.debug_id == asked.debug_id)
+        {
             return Ok(());
         }
         let now = invocation.now();
         let mut noted = None;
         let note = |present: Option<&Item>| {
-            let known = match present {
-                Some(Item::Wanted(known)) => Some(known),
+            let present = match present {
+                Some(Item::Wanted(present)) => Some(present),
                 _ => None,
             };
+            let known = present.filter(|known| known.debug_id == asked.debug_id);
+            let is_in_the_way = |other: &WantedItem| now.since(other.last_at) < WANTED_STILL;
+            if known.is_none() && present.is_some_and(is_in_the_way) {
+                return None;
+            }
             let wanted = WantedItem {
                 scope: asked.scope.clone(),
                 pdb: asked.name.clone(),
@@ -577,7 +593,7 @@ fn uploads_first(entries: Vec<Open<'_>>, is_upload_awaited: bool) -> Vec<Open<'_
 pub struct WantedList {
     /// The PDBs.
     pub wanted: Vec<WantedPdb>,
-    /// How many more there are.
+    /// How many more there are, on the next pages.
     pub more: usize,
 }
 

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use futures::future::try_join;
+
 use super::symbolicate::Symbolicator;
 use super::update::Known;
 use super::{Error, Invocation};
@@ -12,8 +14,9 @@ use crate::cache::{Item, ItemKey, Request, RequestBody};
 use crate::domain::Scope;
 use crate::ports::{Consistency, StoreError, StoreErrorKind};
 
-/// Bodies up to this are kept in the item: an item has room for 400 KB, and is billed by the KB.
-const MAX_INLINE_BYTES: usize = 300 * 1024;
+/// Bodies up to this are kept in the item. The store of items bills a write by the kilobyte: beyond this the other one is
+/// cheaper.
+const MAX_INLINE_BYTES: usize = 8 * 1024;
 
 /// The longest a request waits for what is being built. The gateway answers in our stead after 30 s.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
@@ -47,12 +50,17 @@ impl Symbolicator {
             .transpose()?;
         let is_sealed = sealed.is_some();
         let text = sealed.as_deref().unwrap_or(text);
-        let body = if text.len() <= MAX_INLINE_BYTES {
-            RequestBody::Inline(text.to_owned())
-        } else {
-            let path = format!("requests/{id}");
-            self.caches.create(&path, text.to_owned().into()).await?;
-            RequestBody::Blob(path)
+        let path = format!("requests/{id}");
+        let is_inline = text.len() <= MAX_INLINE_BYTES;
+        let body = match is_inline {
+            true => RequestBody::Inline(text.to_owned()),
+            false => RequestBody::Blob(path.clone()),
+        };
+        let blob = async {
+            if !is_inline {
+                self.caches.create(&path, text.to_owned().into()).await?;
+            }
+            Ok(())
         };
         let item = Item::Request(Request {
             id: id.to_owned(),
@@ -63,9 +71,10 @@ impl Symbolicator {
         });
         // Its id is new: nothing is stored there.
         let known = Known::Before(None);
-        self.update(invocation)
-            .write(&ItemKey::request(id), known, |_| Some(item.clone()))
-            .await?;
+        let (key, update) = (ItemKey::request(id), self.update(invocation));
+        let written = update.write(&key, known, |_| Some(item.clone()));
+        // Its id is told only when both are there.
+        try_join(written, blob).await?;
         Ok(())
     }
 

@@ -77,3 +77,19 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::{StoreError, StoreErrorKind};
+
+    /// L10.
+    #[test]
+    fn a_failure_is_logged_with_its_causes() {
+        let error = StoreError::new(StoreErrorKind::Denied, "PutItem of an upload");
+        let error = Error::from(error.caused_by("AccessDenied: not your table"));
+        let line = chain(&error);
+        assert!(line.contains("PutItem of an upload"), "{line}");
+        assert!(line.ends_with(": AccessDenied: not your table"), "{line}");
+    }
+}

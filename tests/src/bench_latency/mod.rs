@@ -65,6 +65,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         };
         match servers.urls().len() {
             0 => {
+                bench.uploads_to_both_scopes().await?;
                 bench.unknown_modules().await?;
                 bench.unknown_modules_that_are_remembered().await?;
                 bench.modules_that_are_ready().await?;

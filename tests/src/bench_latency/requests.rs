@@ -21,6 +21,9 @@ const FEW_FUNCTIONS: usize = 20;
 /// Functions of a module whose file has 200 kB.
 const MANY_FUNCTIONS: usize = 1_700;
 
+/// A scope beside the global one.
+const SCOPE: &str = "acme";
+
 /// A request of this query may read two scopes: this one, and the global one.
 const TWO_SCOPES: &str = "scope=acme";
 
@@ -44,6 +47,20 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    /// Uploads to the scopes of the requests: what is asked of empty ones is known without a look.
+    ///
+    /// # Errors
+    /// An upload fails.
+    pub async fn uploads_to_both_scopes(&mut self) -> Result<(), BenchError> {
+        for module in self.modules.take(1, FEW_FUNCTIONS) {
+            for scope in ["global", SCOPE] {
+                let key = format!("{scope}/of-another-crash.sym");
+                self.client.upload(&key, module.file()).await?;
+            }
+        }
+        Ok(self.client.idle(PATIENCE).await?)
+    }
+
     /// Modules that nobody uploaded, of two scopes.
     ///
     /// # Errors

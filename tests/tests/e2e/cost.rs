@@ -1,6 +1,7 @@
 //! What requests and builds cost, counted by the stack: calls of AWS, invocations, starts of processes.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use symdepot::cache::{Kind, Lane, ModuleKey, Token};
 use symdepot::domain::{ModuleId, Scope};
 use symdepot::ports::LaneMessage;
+use symdepot_tests::harness::{archive_of, breakpad_id};
 use symdepot_tests::stack::{Stats, until};
 
 use crate::crash;
@@ -293,4 +295,114 @@ async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
         (kinds.len() as u64, kinds.len()),
         "{stats:#?}"
     );
+}
+
+/// Uploads symbols of made-up modules to two scopes, so that neither is empty, as one archive for all.
+async fn uploaded_to_two_scopes(running: &Running, modules: usize) {
+    running
+        .upload("global/symbols.zip", archive_of(0..modules))
+        .await;
+    let other = archive_of(modules..modules + 1);
+    running.upload("acme/symbols.zip", other).await;
+}
+
+/// A crash with a frame in each of the made-up modules with these numbers.
+fn crash_in(numbers: Range<usize>) -> Value {
+    let image = |number: usize| format!("{:#x}", 0x1_0000_0000 * (number as u64 + 1));
+    let module = |number: usize| {
+        json!({
+            "type": "elf", "debug_id": breakpad_id(number),
+            "image_addr": image(number), "image_size": 0x10000,
+        })
+    };
+    let frame = |number: usize| {
+        let address = 0x1_0000_0000 * (number as u64 + 1) + 0x1008;
+        json!({"instruction_addr": format!("{address:#x}")})
+    };
+    json!({
+        "modules": numbers.clone().map(module).collect::<Vec<_>>(),
+        "stacktraces": [{"frames": numbers.map(frame).collect::<Vec<_>>()}],
+    })
+}
+
+#[tokio::test]
+async fn forty_ready_modules_cost_two_reads_of_records_and_one_of_each_blob() {
+    const MODULES: usize = 40;
+    let running = Running::start().await;
+    let client = running.client();
+    uploaded_to_two_scopes(&running, MODULES).await;
+    client.end_functions().await.unwrap();
+    client.clear_stats().await.unwrap();
+    let answer = client.completed("scope=acme", &crash_in(0..MODULES)).await;
+    let frames = answer.unwrap()["stacktraces"][0]["frames"].clone();
+    let names = frames.as_array().into_iter().flatten();
+    let names: Vec<&str> = names
+        .filter_map(|frame| frame["function"].as_str())
+        .collect();
+    assert_eq!(names.len(), MODULES);
+    assert_eq!(names[7], "function_7");
+    let stats = client.stats().await.unwrap();
+    assert_eq!(
+        (
+            stats.calls("dynamodb", "BatchGetItem"),
+            stats.calls("s3", "GetObject"),
+            stats.aws_calls(),
+            stats.function("derive").invocations,
+        ),
+        (2, MODULES as u64, 2 + MODULES as u64, 0),
+        "{stats:#?}"
+    );
+}
+
+#[tokio::test]
+async fn unknown_modules_cost_reads_alone_and_those_of_a_new_scope_are_not_read() {
+    let running = Running::start().await;
+    let client = running.client();
+    uploaded_to_two_scopes(&running, 1).await;
+    // Two items each of 40 modules and two scopes, and the generations of these; of 200 modules the generations, and then
+    // the items of the global scope alone.
+    for (modules, query, reads) in [
+        (1000..1040, "scope=acme", 2),
+        (2000..2200, "scope=never-seen&timeout=0", 1 + 4),
+    ] {
+        client.end_functions().await.unwrap();
+        client.clear_stats().await.unwrap();
+        let answer = client.completed(query, &crash_in(modules)).await.unwrap();
+        let found = answer["modules"].as_array().unwrap().iter();
+        assert!(
+            found
+                .clone()
+                .all(|module| module["debug_status"] == "missing"),
+            "{answer:#}"
+        );
+        let stats = client.stats().await.unwrap();
+        assert_eq!(
+            (stats.calls("dynamodb", "BatchGetItem"), stats.aws_calls()),
+            (reads, reads),
+            "{stats:#?}"
+        );
+        assert_eq!(stats.function("derive").invocations, 0, "{stats:#?}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_reads_no_record_twice_that_it_wrote_itself() {
+    let running = Running::start().await;
+    let client = running.client();
+    running
+        .upload("global/other.debug", bytes_of("elf/crash.zlib.debug"))
+        .await;
+    client.clear_stats().await.unwrap();
+    running
+        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
+        .await;
+    running.idle().await;
+    let stats = client.stats().await.unwrap();
+    assert_eq!(stats.function("derive").invocations, 1, "{stats:#?}");
+    // The upload and its generation; the upload, whether it is current; its entries, to mark them; the alias.
+    assert_eq!(stats.calls("dynamodb", "BatchGetItem"), 4, "{stats:#?}");
+    // The module as it was, at the beginning of its build, and under its leases.
+    assert_eq!(stats.calls("dynamodb", "Query"), 3, "{stats:#?}");
+    // The upload four times; its file, presence and alias; each of two entries three times; the generation twice.
+    assert_eq!(stats.calls("dynamodb", "PutItem"), 15, "{stats:#?}");
 }

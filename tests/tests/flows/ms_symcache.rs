@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use symdepot::api::symcache_http::{Asked, Route};
-use symdepot::cache::{Item, Kind, UploadState};
-use symdepot::domain::{Cause, FormatVersion, Location};
+use symdepot::cache::{Item, ItemKey, Kind, UploadState};
+use symdepot::domain::{Cause, DebugId, FormatVersion, Location, Scope};
 use symdepot::flows::Settings;
 use symdepot::flows::ms_symcache::Answer;
 use symdepot_tests::harness::{World, fixture};
@@ -229,7 +229,7 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
         assert_eq!((world.lanes.sent(), world.entries()), (vec![], vec![]));
         let list = world
             .symbolicator()
-            .wanted(&"global".parse().unwrap())
+            .wanted(&"global".parse().unwrap(), 1)
             .await
             .unwrap();
         let [wanted] = list.wanted.as_slice() else {
@@ -246,7 +246,7 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
     );
     let list = world
         .symbolicator()
-        .wanted(&"global".parse().unwrap())
+        .wanted(&"global".parse().unwrap(), 1)
         .await
         .unwrap();
     assert!(list.wanted.is_empty(), "{list:?}");
@@ -256,17 +256,19 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
 async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
     let world = World::new();
     world.upload("global/crash.pdb", PDB).await;
-    assert_eq!(ask(&world, "4.0.0", None).await, Answer::Nothing);
+    for _ in 0..2 {
+        assert_eq!(ask(&world, "4.0.0", None).await, Answer::Nothing);
+    }
     assert!(world.lanes.drain().is_empty());
     let list = world
         .symbolicator()
-        .wanted(&"global".parse().unwrap())
+        .wanted(&"global".parse().unwrap(), 1)
         .await
         .unwrap();
     assert_eq!(list.wanted[0].version, version("4.0.0"));
     let other = world
         .symbolicator()
-        .wanted(&"acme".parse().unwrap())
+        .wanted(&"acme".parse().unwrap(), 1)
         .await
         .unwrap();
     assert!(other.wanted.is_empty());
@@ -491,4 +493,63 @@ async fn a_url_lives_no_longer_than_what_is_left_of_a_minute() {
         panic!("{answer:?}");
     };
     assert!(url.contains("seconds=15&"), "{url}");
+}
+
+/// L6, F14. What is asked for once leaves nothing behind, and no number of clients makes the list longer than it may be.
+#[tokio::test(start_paused = true)]
+async fn what_is_wanted_has_a_bound_and_is_noted_from_the_second_asking_on() {
+    const PDBS: u32 = 10_000;
+    let world = World::new();
+    let asked_for = |number: u32| asked(&format!("/v3.1.0/made-up.pdb/{number:032x}"));
+    let ask_for = async |number: u32| {
+        let invocation = world.invocation(Duration::from_secs(29));
+        let asked = asked_for(number);
+        let symbolicator = world.symbolicator();
+        let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, true);
+        assert_eq!(answer.await.unwrap(), Answer::Nothing);
+    };
+    let page = async |number: usize| {
+        let scope = Scope::Global;
+        world.symbolicator().wanted(&scope, number).await.unwrap()
+    };
+    for number in 1..=PDBS {
+        ask_for(number).await;
+    }
+    assert_eq!(world.records.calls().of("replace"), 0);
+    for number in 1..=PDBS {
+        // An instance does not remember all of them.
+        ask_for(number).await;
+        ask_for(number).await;
+    }
+    let mut listed = Vec::new();
+    for number in 1.. {
+        let list = page(number).await;
+        assert!(list.wanted.len() <= 1000);
+        listed.extend(list.wanted.into_iter().map(|wanted| wanted.debug_id));
+        if list.more == 0 {
+            break;
+        }
+    }
+    assert!((3000..=4096).contains(&listed.len()), "{}", listed.len());
+    // One that is asked for now is not forgotten for another of the same place; an hour later it is.
+    let key = |debug_id: DebugId| ItemKey::wanted(&Scope::Global, debug_id);
+    let first = listed[0];
+    let rival_number = (PDBS + 1..)
+        .find(|number| key(asked_for(*number).debug_id) == key(first))
+        .unwrap();
+    let rival = asked_for(rival_number).debug_id;
+    for (after, is_listed) in [(0, false), (3600, true)] {
+        world.pass(Duration::from_secs(after)).await;
+        ask_for(rival_number).await;
+        ask_for(rival_number).await;
+        let mut all = Vec::new();
+        for number in 1..=5 {
+            let page = page(number).await.wanted.into_iter();
+            all.extend(page.map(|wanted| wanted.debug_id));
+        }
+        assert_eq!(
+            (all.contains(&rival), all.contains(&first)),
+            (is_listed, !is_listed)
+        );
+    }
 }

@@ -534,8 +534,8 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
             .unwrap();
         assert_eq!(kept, Some((Scope::Global, body)));
     };
-    check("small", 300 * 1024, &[]).await;
-    check("large", 300 * 1024 + 1, &["requests/large".to_owned()]).await;
+    check("small", 8 * 1024, &[]).await;
+    check("large", 8 * 1024 + 1, &["requests/large".to_owned()]).await;
     // The blob may be gone before its item is.
     world.caches.lose("requests/large");
     assert_eq!(

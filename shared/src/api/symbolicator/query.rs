@@ -24,6 +24,8 @@ pub struct Query {
     pub timeout: Option<Duration>,
     /// Whose caches are read and filled.
     pub scope: Scope,
+    /// Which page of a list, from 1 on.
+    pub page: usize,
 }
 
 impl Query {
@@ -34,7 +36,7 @@ impl Query {
     /// [`RequestError::Query`] for a value that is none, and for a parameter that is there twice.
     pub fn parse(query: &str) -> Result<Self, RequestError> {
         let error = |cause: String| RequestError::Query { cause };
-        let (mut timeout, mut scope) = (None, None);
+        let (mut timeout, mut scope, mut page) = (None, None, None);
         for (name, value) in encoded_pairs(query) {
             let twice = match &*decode(name)? {
                 "timeout" => {
@@ -56,6 +58,13 @@ impl Query {
                         .replace(value.map_err(|cause| error(format!("scope: {cause}")))?)
                         .is_some()
                 }
+                "page" => {
+                    let value = decode(value)?;
+                    let number = value.parse().ok().filter(|number| *number > 0);
+                    let number = number
+                        .ok_or_else(|| error(format!("page: {value:?} is no number from 1 on")))?;
+                    page.replace(number).is_some()
+                }
                 _ => false,
             };
             if twice {
@@ -65,6 +74,7 @@ impl Query {
         Ok(Self {
             timeout,
             scope: scope.unwrap_or_default(),
+            page: page.unwrap_or(1),
         })
     }
 }

@@ -77,16 +77,6 @@ pub(super) fn modules(
     modules
 }
 
-/// Returns the scope of a key: its first segment, where more follows.
-pub(super) fn scope_of(key: &str) -> Option<Scope> {
-    let (scope, rest) = key.split_once('/')?;
-    if rest.is_empty() {
-        None
-    } else {
-        scope.parse().ok()
-    }
-}
-
 impl FiledModule {
     /// Adds what others had transcoded of the PDBs of the module, as its partition has it: that is
     /// made for those who ask for it, and every PDB of the module concerns it.
@@ -177,18 +167,6 @@ impl Builder {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_scope_is_the_first_segment_and_a_key_needs_more() {
-        assert_eq!(scope_of("global/a.debug"), Some(Scope::Global));
-        assert_eq!(
-            scope_of("acme/deep/er/a.debug"),
-            Some(Scope::Tenant("acme".into()))
-        );
-        for key in ["a.debug", "global/", "/a.debug", ""] {
-            assert_eq!(scope_of(key), None, "{key:?}");
-        }
-    }
 
     fn object(file_type: FileType, code_id: Option<&str>, has_debug_info: bool) -> UploadedObject {
         let debug_id = "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap();

@@ -34,7 +34,7 @@ mod room;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt, try_join};
+use futures::future::{BoxFuture, FutureExt, join, try_join};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::build::Builder;
@@ -48,7 +48,7 @@ pub use crate::ports::ReconcileMessage;
 use crate::ports::{Consistency, DifError, DifStat, StoreError, StoreErrorKind};
 
 use building::ToBuild;
-use filing::{FiledModule, scope_of};
+use filing::FiledModule;
 pub(super) use objects::objects_of;
 use reading::{Found, Reading};
 
@@ -97,6 +97,15 @@ struct Arrived<'a> {
     generation: Known,
 }
 
+/// What was read when an event came; by default nothing.
+#[derive(Default)]
+struct Before {
+    upload: Known,
+    generation: Known,
+    /// What is at the key.
+    stat: Option<Result<DifStat, DifError>>,
+}
+
 /// The upload item with which an event began.
 struct Announced {
     upload: Upload,
@@ -110,16 +119,26 @@ impl Builder {
     /// Applies an event. Delivered again, or behind a later one of the same key, it does nothing.
     pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
         let mut keys = vec![ItemKey::upload(&Location::new(event.key.as_str()))];
-        keys.extend(scope_of(&event.key).map(|scope| ItemKey::generation(&scope)));
-        let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        let mut loaded = loaded.into_iter().map(Known::Before);
+        keys.extend(Scope::of_key(&event.key).map(|scope| ItemKey::generation(&scope)));
+        let stat = async {
+            match event.change {
+                UploadChange::Created => Some(self.uploads.stat(&Location::new(&*event.key)).await),
+                UploadChange::Removed => None,
+            }
+        };
+        let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
+        let mut loaded = loaded?.into_iter().map(Known::Before);
         let upload = loaded.next().unwrap_or_default();
         if upload_in(&upload).is_some_and(|known| is_done_with(event, known)) {
             return Ok(());
         }
         let generation = loaded.next().unwrap_or_default();
-        self.apply_event(invocation, event, 0, upload, generation)
-            .await
+        let before = Before {
+            upload,
+            generation,
+            stat,
+        };
+        self.apply_event(invocation, event, 0, before).await
     }
 
     /// Does what the lost event of a key would have done: compares what is known of it with what is
@@ -134,8 +153,12 @@ impl Builder {
     ) -> Result<(), Error> {
         let key = message.reconcile.as_str();
         let known = self.known_upload(key).await?;
-        let change = match self.uploads.stat(&message.reconcile).await {
-            Ok(stat) if known.as_ref().is_some_and(|known| is_about(known, &stat)) => return Ok(()),
+        let stat = match self.uploads.stat(&message.reconcile).await {
+            Err(DifError::Store(error)) => return Err(error.into()),
+            stat => stat,
+        };
+        let change = match &stat {
+            Ok(stat) if known.as_ref().is_some_and(|known| is_about(known, stat)) => return Ok(()),
             Ok(_) | Err(DifError::Changed) => UploadChange::Created,
             Err(DifError::Missing(missing)) if missing.cause == Cause::NotFound => {
                 let is_gone = |known: &Upload| known.state == UploadState::Gone;
@@ -145,8 +168,7 @@ impl Builder {
                 UploadChange::Removed
             }
             // It is there, and cannot be read now.
-            Err(DifError::Missing(_)) => return Ok(()),
-            Err(DifError::Store(error)) => return Err(error.into()),
+            Err(_) => return Ok(()),
         };
         // Pending again, as if its last event had come a second time; unless something happens to it at this moment.
         if let Some(known) = &known {
@@ -170,27 +192,24 @@ impl Builder {
             change,
             etag: None,
         };
-        let (upload, generation) = (Known::Nothing, Known::Nothing);
-        self.apply_event(invocation, &event, message.hops, upload, generation)
+        let before = Before {
+            stat: Some(stat),
+            ..Before::default()
+        };
+        self.apply_event(invocation, &event, message.hops, before)
             .await
     }
 
-    /// Applies an event. `upload` and `generation` are what is known of the items that it changes.
     async fn apply_event(
         &self,
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
-        upload: Known,
-        generation: Known,
+        before: Before,
     ) -> Result<(), Error> {
         let applied: BoxFuture<'_, Result<(), Error>> = match event.change {
-            UploadChange::Created => {
-                Box::pin(self.created(invocation, event, hops, upload, generation))
-            }
-            UploadChange::Removed => {
-                Box::pin(self.removed(invocation, event, hops, upload, generation))
-            }
+            UploadChange::Created => Box::pin(self.created(invocation, event, hops, before)),
+            UploadChange::Removed => Box::pin(self.removed(invocation, event, hops, before)),
         };
         let applied = applied.await;
         match applied {
@@ -206,11 +225,19 @@ impl Builder {
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
-        known: Known,
-        generation: Known,
+        before: Before,
     ) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
-        let stat = match self.uploads.stat(&location).await {
+        let Before {
+            upload: known,
+            generation,
+            stat,
+        } = before;
+        let stat = match stat {
+            Some(stat) => stat,
+            None => self.uploads.stat(&location).await,
+        };
+        let stat = match stat {
             Ok(stat) => stat,
             // Removed already: its event follows, or has been here.
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
@@ -227,7 +254,7 @@ impl Builder {
             size: stat.size,
             ..Upload::pending(event.key.as_str(), invocation.now())
         };
-        let Some(scope) = scope_of(&event.key) else {
+        let Some(scope) = Scope::of_key(&event.key) else {
             let reason = NO_SCOPE.to_owned();
             self.put_upload(invocation, ignored(&upload, reason), known)
                 .await?;
@@ -543,8 +570,10 @@ impl Builder {
             .filter(|object| object.file_type == FileType::MsSymCache);
         let pdbs: Vec<DebugId> = ready_made.filter_map(|object| object.debug_id).collect();
         for pdb in pdbs {
-            let wanted = ItemKey::wanted(scope, pdb);
-            self.update(invocation).remove(&wanted, |_| true).await?;
+            let key = ItemKey::wanted(scope, pdb);
+            let is_it =
+                |item: &Item| matches!(item, Item::Wanted(wanted) if wanted.debug_id == pdb);
+            self.update(invocation).remove(&key, is_it).await?;
         }
         Ok(())
     }
@@ -589,9 +618,13 @@ impl Builder {
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
-        known: Known,
-        generation: Known,
+        before: Before,
     ) -> Result<(), Error> {
+        let Before {
+            upload: known,
+            generation,
+            ..
+        } = before;
         let nothing = Upload::pending(event.key.as_str(), invocation.now());
         let tombstone = |known: Option<&Upload>| {
             let again = known.filter(|known| known.sequencer == event.sequencer);
@@ -618,7 +651,7 @@ impl Builder {
         else {
             return Ok(());
         };
-        if let Some(scope) = scope_of(&event.key).filter(|_| tombstone.names_objects()) {
+        if let Some(scope) = Scope::of_key(&event.key).filter(|_| tombstone.names_objects()) {
             let arrived = Arrived {
                 key: &event.key,
                 sequencer: &event.sequencer,
@@ -778,7 +811,7 @@ impl Builder {
             })
         });
         refused.await?;
-        if let Some(scope) = scope_of(&event.key) {
+        if let Some(scope) = Scope::of_key(&event.key) {
             presence::note_change(self.update(invocation), &scope, Known::Nothing).await?;
         }
         Ok(())

@@ -49,6 +49,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
             let limits = ParserLimits {
                 memory_bytes: MEMORY,
                 cpu_seconds: 900,
+                needs_sandbox: true,
             };
             let ours = ProcessDeriver::new(
                 binaries.get("derive"),

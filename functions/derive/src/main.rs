@@ -31,6 +31,9 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_runtime::Error> {
-    let builder = App::from_env().await?.builder(std::env::current_exe()?);
+    runtime::sandbox::hide()?;
+    let app = App::from_env().await?;
+    app.check_sandbox()?;
+    let builder = app.builder(std::env::current_exe()?);
     runtime::run(|invocation, event| handler::handle(&builder, invocation, event)).await
 }

@@ -16,6 +16,7 @@ use symdepot::ports::{Deriver, ParseError, Parser, StoreErrorKind};
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 60,
+    needs_sandbox: true,
 };
 
 /// A deriver with scratch space of its own.
@@ -262,6 +263,26 @@ async fn a_loop_ends_with_its_cpu_time_and_takes_nothing_else_along() {
             ))
         ]
     );
+    bench.still_works().await;
+}
+
+/// F2. A program in the parser's place tries what the sandbox is there to prevent.
+#[tokio::test]
+async fn what_the_parser_has_no_need_of_ends_it() {
+    let bench = bench();
+    for how in [
+        "socket", "connect", "open", "create", "parent", "exec", "kill", "limits",
+    ] {
+        let mut parser = bench.open(misbehaving(&format!("inspect:{how}"))).await;
+        let missing = missing(parser.inspect().await.unwrap_err());
+        assert_eq!(missing.cause, Cause::Crashed, "{how}: {}", missing.detail);
+        assert!(
+            missing.detail.contains("its sandbox refuses"),
+            "{how}: {}",
+            missing.detail
+        );
+    }
+    assert!(!std::path::Path::new("/tmp/parser-was-here").exists());
     bench.still_works().await;
 }
 

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 60,
+    needs_sandbox: true,
 };
 
 /// The id of pe/x64/crash.pdb.

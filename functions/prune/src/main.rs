@@ -6,6 +6,7 @@ use symdepot::runtime::{self, App};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_runtime::Error> {
+    runtime::sandbox::hide()?;
     let pruner = App::from_env().await?.pruner();
     runtime::run(|invocation, event| handler::handle(&pruner, invocation, event)).await
 }

@@ -138,14 +138,7 @@ async fn answer(
             let body = serde_json::to_vec(&api::Response::Completed(*completed))
                 .map_err(Failure::internal)?;
             if body.len() > limits::ANSWER_BYTES {
-                return Err(Failure::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!(
-                        "the answer has {} bytes, more than the {} that one answer may have: send its threads in several requests",
-                        body.len(),
-                        limits::ANSWER_BYTES
-                    ),
-                ));
+                return Err(flows::Error::TooLarge { bytes: body.len() }.into());
             }
             tracing::info!(
                 ?stats,

@@ -6,6 +6,7 @@
 pub mod aws;
 #[cfg(feature = "http")]
 mod backoff;
+pub mod demangler;
 #[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 #[cfg(feature = "http")]

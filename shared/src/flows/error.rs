@@ -1,5 +1,6 @@
 //! How a flow fails. A missing DIF is no failure: it is a status in the answer.
 
+use crate::api::limits;
 use crate::ports::StoreError;
 
 /// A flow did not come to its end. It is reported once, at the edge.
@@ -10,6 +11,15 @@ pub enum Error {
     Invalid {
         /// What, and what to do instead.
         detail: String,
+    },
+    /// The answer is larger than one may be.
+    #[error(
+        "the answer has {bytes} bytes and more; one may have {}: send its threads in several requests",
+        limits::ANSWER_BYTES
+    )]
+    TooLarge {
+        /// Bytes that were counted before it was given up.
+        bytes: usize,
     },
     /// A store failed.
     #[error(transparent)]
@@ -51,6 +61,7 @@ impl Error {
     pub fn name(&self) -> &'static str {
         match self {
             Error::Invalid { .. } => "Invalid",
+            Error::TooLarge { .. } => "TooLarge",
             Error::Store(_) => "Store",
             Error::Doubtful { .. } => "Doubtful",
             Error::Crashed { .. } => "Crashed",
@@ -63,6 +74,7 @@ impl Error {
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid { .. } => 422,
+            Error::TooLarge { .. } => 413,
             Error::Store(_)
             | Error::Doubtful { .. }
             | Error::Crashed { .. }

@@ -79,6 +79,10 @@ impl Symbolicator {
         let period = invocation.now().as_secs() / KEPT.as_secs();
         let key = entry.module().entry(Kind::SymCache);
         let path = key.plain_blob(&ready.blob.path, period);
+        // What is stored is compressed: where that alone is too much, nothing is read.
+        if ready.blob.bytes > MAX_PLAIN_BYTES {
+            return Ok(Plain::TooLarge(ready.blob.bytes));
+        }
         let is_there = self.caches.list(&path, None).await?;
         if is_there.blobs.is_empty() {
             match self.joined(&ready).await? {

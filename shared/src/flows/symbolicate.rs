@@ -31,9 +31,11 @@ use crate::domain::{
     Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
 use crate::ports::{
-    BlobStore, Consistency, LaneMessage, Lanes, RecordStore, StoreError, StoreErrorKind,
+    BlobStore, Consistency, Demangler, LaneMessage, Lanes, RecordStore, StoreError, StoreErrorKind,
 };
-use crate::symbolicate::{Considered, ModuleOutcome, Plan, Stats, plan, symbolicate_remembering};
+use crate::symbolicate::{
+    Considered, KnownNames, ModuleOutcome, Plan, Stats, plan, symbolicate_with,
+};
 
 /// Blobs read at a time.
 const READS_IN_FLIGHT: usize = 64;
@@ -50,6 +52,8 @@ pub struct Symbolicator {
     pub caches: Arc<dyn BlobStore>,
     /// The queues of builds.
     pub lanes: Arc<dyn Lanes>,
+    /// Makes names readable that may not be made so here.
+    pub demangler: Arc<dyn Demangler>,
     /// What this instance remembers.
     pub memory: Arc<Memory>,
     /// The settings.
@@ -239,8 +243,22 @@ impl Symbolicator {
             return Ok(Answer::Pending);
         }
         let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
-        let (completed, mut stats) =
-            symbolicate_remembering(request, &plan, &outcomes, self.memory.names());
+        let names = KnownNames::remembered(self.memory.names());
+        let (mut completed, mut stats, mut names) =
+            symbolicate_with(request, &plan, &outcomes, names);
+        let isolated = names.take_isolated();
+        if !isolated.is_empty() {
+            let readable = self.demangler.demangle(&isolated).await;
+            for (name, readable) in isolated.into_iter().zip(readable) {
+                names.add(name, readable);
+            }
+            (completed, stats, _) = symbolicate_with(request, &plan, &outcomes, names);
+        }
+        if stats.is_too_large() {
+            return Err(Error::TooLarge {
+                bytes: stats.answer_bytes,
+            });
+        }
         stats.reads = asked.opening.counts();
         let used = lookups.iter().filter_map(|lookup| match &lookup.outcome {
             Some(Found::Cache { chosen, .. }) => Some(&chosen.entry),

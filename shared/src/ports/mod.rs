@@ -4,6 +4,7 @@
 //! outcomes, in the `Ok` type; errors say what the caller does next.
 
 mod blobs;
+mod demangler;
 mod deriver;
 mod difs;
 mod error;
@@ -12,6 +13,7 @@ mod records;
 mod servers;
 
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
+pub use demangler::Demangler;
 pub use deriver::{Deriver, ParseError, Parser, Scratch};
 pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
 pub use error::{StoreError, StoreErrorKind};

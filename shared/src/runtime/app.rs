@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Config, ConfigError, RawEnv, telemetry};
+use super::{Config, ConfigError, RawEnv, sandbox, telemetry};
 use crate::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
+use crate::adapters::demangler::ProcessDemangler;
 use crate::adapters::http::HttpServers;
 use crate::adapters::parser::transcoder::Transcoders;
 use crate::adapters::parser::{ParserLimits, ProcessDeriver};
@@ -32,13 +33,35 @@ impl App {
         })
     }
 
-    /// Returns what answers requests.
-    pub fn symbolicator(&self) -> Symbolicator {
+    /// Tells in the log which sandbox files are parsed in.
+    ///
+    /// # Errors
+    ///
+    /// There is none here, and the settings want one.
+    pub fn check_sandbox(&self) -> std::io::Result<()> {
+        match sandbox::probe()? {
+            Ok(sandbox) => tracing::debug!("files are parsed in a sandbox: {sandbox}"),
+            Err(error) => {
+                let error = super::chain(&error);
+                if self.config.parser_needs_sandbox {
+                    return Err(std::io::Error::other(format!(
+                        "files cannot be parsed in a sandbox here: {error}; run derive where seccomp works, or set PARSER_NEEDS_SANDBOX=0 to parse without one"
+                    )));
+                }
+                tracing::error!(error, "files are parsed without a sandbox");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what answers requests. `executable` is this very program: it makes names readable, too.
+    pub fn symbolicator(&self, executable: std::path::PathBuf) -> Symbolicator {
         let settings = &self.config.settings;
         Symbolicator {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
             lanes: Arc::new(self.lanes()),
+            demangler: Arc::new(ProcessDemangler::new(executable)),
             memory: Arc::new(Memory::new(
                 settings.memory_cache_bytes,
                 settings.policy.retry_misses_after,
@@ -54,6 +77,7 @@ impl App {
         let limits = ParserLimits {
             memory_bytes: settings.parser_memory_bytes,
             cpu_seconds: self.config.parser_cpu.max(Duration::from_secs(1)).as_secs(),
+            needs_sandbox: self.config.parser_needs_sandbox,
         };
         let tools = self.config.transcoders.clone();
         let transcoders = Transcoders::new(tools, self.config.transcoder_time);

@@ -75,6 +75,8 @@ pub struct Config {
     pub log: String,
     /// CPU time that the parser of a DIF may use.
     pub parser_cpu: Duration,
+    /// Whether files are parsed only where there is a sandbox for it.
+    pub parser_needs_sandbox: bool,
     /// Where scratch files go.
     pub scratch_folder: PathBuf,
     /// Whether symbol servers may be in private networks, or on this machine.
@@ -134,6 +136,7 @@ impl Config {
             refresh_lane: env.text("REFRESH_LANE_URL"),
             log: env.text("LOG"),
             parser_cpu: env.seconds("PARSER_CPU_SECONDS"),
+            parser_needs_sandbox: env.flag("PARSER_NEEDS_SANDBOX"),
             // Set by Lambda's rules, not by the template: the only folder that can be written to.
             scratch_folder: env
                 .env

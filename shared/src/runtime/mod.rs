@@ -2,9 +2,11 @@
 
 mod app;
 mod config;
+pub mod demangler;
 mod metrics;
 pub mod parser;
 mod run;
+pub mod sandbox;
 mod telemetry;
 pub mod transcoder;
 

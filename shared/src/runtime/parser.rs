@@ -17,6 +17,7 @@ use rustix::process::{
 use rustix::time::{ClockId, clock_gettime};
 use symbolic::common::ByteView;
 
+use super::{chain, sandbox};
 use crate::adapters::parser::wire::{self, Answer, ChildLimits, Command, MAX_BLOB_BYTES};
 use crate::adapters::scratch::inherited;
 use crate::cache::{DeriveJob, Derived};
@@ -62,6 +63,12 @@ fn serve(limits: ChildLimits) -> io::Result<()> {
         out: Mutex::new(io::stdout()),
         cores: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
     };
+    // Everything is open that is needed; nothing of the file was read yet.
+    if let Err(error) = sandbox::enter()
+        && limits.needs_sandbox
+    {
+        return Err(io::Error::other(chain(&error)));
+    }
     for line in io::stdin().lock().lines() {
         let command = serde_json::from_str(&line?)?;
         limit_cpu_time(limits.cpu_seconds)?;
@@ -80,6 +87,8 @@ fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
         .saturating_add(limits.scratch_bytes)
         .saturating_add(SPARE_ADDRESS_SPACE);
     lower(Resource::As, limits.memory_bytes.saturating_add(mapped))?;
+    // Less, once it is known what there is room for.
+    lower(Resource::Fsize, limits.scratch_bytes)?;
     lower(Resource::Core, 0)?;
     lower(Resource::Nofile, 64)
 }
@@ -331,6 +340,30 @@ mod misbehaviour {
                 std::process::abort();
             }
             "panic" => panic!("told to"),
+            "socket" => drop(std::net::UdpSocket::bind(("127.0.0.1", 0))),
+            "connect" => drop(std::net::TcpStream::connect(("127.0.0.1", 9))),
+            "open" => drop(std::fs::File::open("/etc/hostname")),
+            "create" => drop(std::fs::write("/tmp/parser-was-here", "x")),
+            "parent" => {
+                let parent =
+                    rustix::process::getppid().map_or(1, |parent| parent.as_raw_nonzero().get());
+                drop(std::fs::read(format!("/proc/{parent}/environ")));
+            }
+            "exec" => drop(std::process::Command::new("/bin/true").status()),
+            "kill" => {
+                let parent = rustix::process::getppid();
+                let killed = parent.map(|parent| {
+                    rustix::process::kill_process(parent, rustix::process::Signal::TERM)
+                });
+                std::hint::black_box(killed);
+            }
+            "limits" => drop(rustix::process::setrlimit(
+                rustix::process::Resource::Data,
+                rustix::process::Rlimit {
+                    current: None,
+                    maximum: None,
+                },
+            )),
             _ => {}
         }
     }

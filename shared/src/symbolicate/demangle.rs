@@ -1,11 +1,14 @@
 //! How functions are called.
 //!
-//! Names are hostile input. The demanglers bound their recursion, save for two walks of Swift's through nested types: hence
-//! limits on length, under which none needs more than a quarter of the main thread's stack. Back references let a hundred bytes stand
-//! for gigabytes of text, in Swift and in Microsoft's scheme: hence a limit on their number, for names that come
-//! with a request. Names in a DIF have none, as long names have many: who uploads may harm the requests of its scope.
+//! Names are hostile input. The demanglers of C++, Rust and Objective-C are Rust: they bound their recursion, their
+//! panics are caught here, and the length of names is limited. Swift's is C++ with assertions that end the process, and
+//! back references let a hundred bytes stand for gigabytes of text, in Swift and in Microsoft's scheme. So such names are
+//! *isolated*: this module asks for them ([`KnownNames::take_isolated`]), a process without rights makes them readable
+//! one by one ([`demangle_isolated`]), and the request is symbolicated once more with what it answered
+//! ([`KnownNames::add`]).
 
 use std::collections::HashMap;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
@@ -26,38 +29,126 @@ const LONGEST_RUST_NAME: usize = 64 * 1024;
 /// The longest demangled name that is shown, in bytes.
 const LONGEST_DEMANGLED: usize = 16 * 1024;
 
-/// The most back references in a name that comes with a request. Each may double the name.
+/// The most back references in a name that is not isolated. Each may double the name. Names that come with a request and
+/// have more stay as they are.
 const MOST_BACK_REFERENCES: usize = 20;
 
 /// Complete names with their parameters; what they return is noise on a stack.
 const OPTIONS: DemangleOptions = DemangleOptions::complete().return_type(false);
 
+/// The most names of a request that are isolated; further ones stay as they are.
+const MOST_ISOLATED: usize = 2000;
+
+/// A name that only a process without rights may make readable.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IsolatedName {
+    /// The mangled name.
+    pub symbol: String,
+    /// Its language, where it is known.
+    pub language: Language,
+}
+
+/// Names that are known before a request is symbolicated, and those that turn out to be needed.
+#[derive(Debug, Default)]
+pub struct KnownNames<'m> {
+    memory: Option<&'m NameMemory>,
+    isolated: HashMap<IsolatedName, Option<Arc<str>>>,
+    wanted: Vec<IsolatedName>,
+}
+
+impl<'m> KnownNames<'m> {
+    /// Returns what an instance remembers; names in DIFs will be remembered, too.
+    pub fn remembered(memory: &'m NameMemory) -> Self {
+        Self {
+            memory: Some(memory),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the names that were needed and have to be isolated, each once.
+    pub fn take_isolated(&mut self) -> Vec<IsolatedName> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Adds the readable form of an isolated name; `None` where there is none.
+    pub fn add(&mut self, name: IsolatedName, readable: Option<String>) {
+        let readable = readable.filter(|readable| readable.len() <= LONGEST_DEMANGLED);
+        self.isolated.insert(name, readable.map(Arc::from));
+    }
+
+    /// Returns the readable form of a symbol of a DIF.
+    fn of_dif(&mut self, symbol: &str, language: Language) -> Option<Arc<str>> {
+        let remembered = self
+            .memory
+            .map(|memory| (memory, SymbolRef { symbol, language }));
+        if let Some((memory, symbol)) = &remembered
+            && let Some(demangled) = memory.names.get(symbol)
+        {
+            return demangled;
+        }
+        let demangled = match needs_isolation(symbol, language) {
+            true => self.isolated(symbol, language)?,
+            false => demangle(symbol, language),
+        };
+        if let Some(memory) = self.memory {
+            memory.remember(symbol, language, demangled.clone());
+        }
+        demangled
+    }
+
+    /// Returns the readable form of a name that came with a request.
+    fn of_request(&mut self, symbol: &str, language: Language) -> Option<Arc<str>> {
+        match needs_isolation(symbol, language) {
+            true => self.isolated(symbol, language).flatten(),
+            false => demangle(symbol, language),
+        }
+    }
+
+    /// Returns what is known of an isolated name, or notes that it is wanted.
+    fn isolated(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
+        if symbol.len() > longest(language) {
+            return Some(None);
+        }
+        let name = IsolatedName {
+            symbol: symbol.to_owned(),
+            language,
+        };
+        let known = self.isolated.get(&name).cloned();
+        if known.is_none() && self.wanted.len() < MOST_ISOLATED && !self.wanted.contains(&name) {
+            self.wanted.push(name);
+        }
+        known
+    }
+}
+
 /// The names of a request's functions, each demangled once.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     demangled: HashMap<(&'a str, Language), Option<Arc<str>>>,
-    memory: Option<&'a NameMemory>,
+    known: KnownNames<'a>,
 }
 
 impl<'a> Names<'a> {
-    /// Returns no names yet; those of DIFs will be remembered, and may be remembered already.
-    pub(super) fn new(memory: Option<&'a NameMemory>) -> Self {
+    /// Returns no names yet beside those that are known.
+    pub(super) fn new(known: KnownNames<'a>) -> Self {
         Self {
             demangled: HashMap::new(),
-            memory,
+            known,
         }
+    }
+
+    /// Returns what is known now.
+    pub(super) fn into_known(self) -> KnownNames<'a> {
+        self.known
     }
 
     /// Returns the name for humans of a function in a DIF: its symbol demangled, or as it is.
     pub(super) fn of(&mut self, symbol: &'a str, language: Language) -> &str {
-        let memory = self.memory;
+        let known = &mut self.known;
         let demangled = self
             .demangled
             .entry((symbol, language))
-            .or_insert_with(|| match memory {
-                Some(memory) => memory.demangled(symbol, language),
-                None => demangle(symbol, language),
-            });
+            .or_insert_with(|| known.of_dif(symbol, language));
         demangled.as_deref().unwrap_or(symbol)
     }
 
@@ -69,11 +160,11 @@ impl<'a> Names<'a> {
         if back_references(symbol) > MOST_BACK_REFERENCES {
             return;
         }
-        let language = sent.lang.unwrap_or_default();
+        let (language, known) = (sent.lang.unwrap_or_default(), &mut self.known);
         let demangled = self
             .demangled
             .entry((symbol, language))
-            .or_insert_with(|| demangle(symbol, language));
+            .or_insert_with(|| known.of_request(symbol, language));
         if let Some(function) = demangled {
             frame.symbol = Some(symbol.clone());
             frame.function = Some((**function).to_owned());
@@ -100,19 +191,12 @@ impl NameMemory {
         }
     }
 
-    fn demangled(&self, symbol: &str, language: Language) -> Option<Arc<str>> {
-        if let Some(demangled) = self.names.get(&SymbolRef { symbol, language }) {
-            return demangled;
-        }
-        let demangled = demangle(symbol, language);
-        self.names.insert(
-            Symbol {
-                symbol: symbol.into(),
-                language,
-            },
-            demangled.clone(),
-        );
-        demangled
+    fn remember(&self, symbol: &str, language: Language, demangled: Option<Arc<str>>) {
+        let symbol = Symbol {
+            symbol: symbol.into(),
+            language,
+        };
+        self.names.insert(symbol, demangled);
     }
 }
 
@@ -145,17 +229,37 @@ impl Weighter<Symbol, Option<Arc<str>>> for ByBytes {
     }
 }
 
-/// Demangles a symbol; `None` if it is not mangled in any way that is known, or too much so.
+/// Demangles a name that must be isolated: this may end the process, or take all memory and time that it has. `None` if
+/// it is not mangled in any way that is known.
+pub fn demangle_isolated(name: &IsolatedName) -> Option<String> {
+    Name::new(&name.symbol, NameMangling::Unknown, name.language).demangle(OPTIONS)
+}
+
+/// Demangles a symbol that need not be isolated; `None` if it is not mangled in any way that is known, or too much so.
 fn demangle(symbol: &str, language: Language) -> Option<Arc<str>> {
-    let longest = match language {
-        Language::Rust => LONGEST_RUST_NAME,
-        _ => LONGEST_NAME,
-    };
-    if symbol.len() > longest {
+    if symbol.len() > longest(language) {
         return None;
     }
-    let name = Name::new(symbol, NameMangling::Unknown, language).demangle(OPTIONS)?;
-    (name.len() <= LONGEST_DEMANGLED).then(|| name.into())
+    let name = Name::new(symbol, NameMangling::Unknown, language);
+    let demangled = catch_unwind(|| name.demangle(OPTIONS)).unwrap_or_else(|_| {
+        tracing::warn!(symbol, "a demangler panicked");
+        None
+    })?;
+    (demangled.len() <= LONGEST_DEMANGLED).then(|| demangled.into())
+}
+
+/// Tells whether demangling a symbol may do more than panic.
+fn needs_isolation(symbol: &str, language: Language) -> bool {
+    let name = Name::new(symbol, NameMangling::Unknown, language);
+    name.detect_language() == Language::Swift || back_references(symbol) > MOST_BACK_REFERENCES
+}
+
+/// Returns the longest name of a language that is demangled, in bytes.
+fn longest(language: Language) -> usize {
+    match language {
+        Language::Rust => LONGEST_RUST_NAME,
+        _ => LONGEST_NAME,
+    }
 }
 
 /// Returns how many back references a symbol may have, or more, in the schemes that do not bound what these expand to.
@@ -220,8 +324,23 @@ mod tests {
 
     use super::*;
 
+    /// Returns a readable name, of a process of its own where it must be.
     fn name(symbol: &str, language: Language) -> String {
-        Names::new(None).of(symbol, language).to_owned()
+        let mut known = KnownNames::default();
+        for _ in 0..2 {
+            let mut names = Names::new(known);
+            let readable = names.of(symbol, language).to_owned();
+            known = names.into_known();
+            let isolated = known.take_isolated();
+            if isolated.is_empty() {
+                return readable;
+            }
+            for name in isolated {
+                let readable = demangle_isolated(&name);
+                known.add(name, readable);
+            }
+        }
+        panic!("{symbol} is isolated again and again");
     }
 
     #[test]
@@ -262,10 +381,13 @@ mod tests {
         let memory = NameMemory::new(1 << 20);
         for _ in 0..2 {
             for (symbol, want) in [("_ZN3foo3barEv", "foo::bar()"), ("main", "main")] {
-                assert_eq!(Names::new(Some(&memory)).of(symbol, Language::Cpp), want);
+                assert_eq!(
+                    Names::new(KnownNames::remembered(&memory)).of(symbol, Language::Cpp),
+                    want
+                );
             }
             assert_eq!(
-                Names::new(Some(&memory)).of("_ZN3foo3barEv", Language::C),
+                Names::new(KnownNames::remembered(&memory)).of("_ZN3foo3barEv", Language::C),
                 "_ZN3foo3barEv",
                 "languages are kept apart"
             );
@@ -277,7 +399,7 @@ mod tests {
             ..Frame::default()
         };
         let mut completed = sent.clone();
-        Names::new(Some(&memory)).complete(&sent, &mut completed);
+        Names::new(KnownNames::remembered(&memory)).complete(&sent, &mut completed);
         assert_eq!(
             (completed.function.as_deref(), memory.names.len()),
             (Some("foo::baz()"), 3),
@@ -285,11 +407,45 @@ mod tests {
         );
     }
 
+    /// F1. What Swift's demangler makes of these ends the process.
+    #[test]
+    fn names_of_swift_are_isolated_and_stay_as_they_are_until_they_are_known() {
+        for symbol in [
+            "$eyyxDl",
+            "$syyxDl",
+            "$syxq_Idgnr_D",
+            "$s4blah8PatatinoaySiD",
+            "@__swiftmacro_1a1fO1bfMp_",
+        ] {
+            for language in [Language::Unknown, Language::Swift] {
+                let mut names = Names::new(KnownNames::default());
+                assert_eq!(names.of(symbol, language), symbol);
+                let sent = Frame {
+                    function: Some(symbol.to_owned()),
+                    lang: Some(language),
+                    ..Frame::default()
+                };
+                let mut completed = sent.clone();
+                names.complete(&sent, &mut completed);
+                assert_eq!(completed, sent);
+                let mut known = names.into_known();
+                let isolated = known.take_isolated();
+                assert_eq!(isolated.len(), 1, "{isolated:?}");
+                // The process died over it: the name stays, and is not asked for again.
+                known.add(isolated[0].clone(), None);
+                let mut names = Names::new(known);
+                assert_eq!(names.of(symbol, language), symbol);
+                assert_eq!(names.into_known().take_isolated(), []);
+            }
+        }
+    }
+
     #[test]
     fn what_is_remembered_is_bounded() {
         let memory = NameMemory::new(10_000);
         for index in 0..1000 {
-            memory.demangled(&format!("_ZN3foo3barEv{index}"), Language::C);
+            let symbol = format!("_ZN3foo3barEv{index}");
+            Names::new(KnownNames::remembered(&memory)).of(&symbol, Language::C);
         }
         assert!(memory.names.weight() <= 10_000 && !memory.names.is_empty());
     }
@@ -311,7 +467,7 @@ mod tests {
                 };
                 let sent = frame((symbol, function));
                 let mut completed = sent.clone();
-                Names::new(None).complete(&sent, &mut completed);
+                Names::new(KnownNames::default()).complete(&sent, &mut completed);
                 assert_eq!(completed, frame(want));
             };
         let (mangled, demangled) = (Some("_ZN3foo3barEv"), Some("foo::bar()"));
@@ -369,7 +525,10 @@ mod tests {
                         Language::Rust,
                         Language::ObjCpp,
                     ] {
-                        demangle(&symbol, language);
+                        demangle_isolated(&IsolatedName {
+                            symbol: symbol.clone(),
+                            language,
+                        });
                     }
                 }
             }
@@ -429,7 +588,7 @@ mod tests {
             ..Frame::default()
         };
         let mut completed = sent.clone();
-        Names::new(None).complete(&sent, &mut completed);
+        Names::new(KnownNames::default()).complete(&sent, &mut completed);
         assert_eq!(completed, sent);
     }
 }

@@ -10,7 +10,7 @@ use symbolic::ppdb::PortablePdbCache;
 use symbolic::symcache::SourceLocation;
 
 use super::adjust::{Adjustment, Situation, adjust};
-use super::demangle::{NameMemory, Names};
+use super::demangle::{KnownNames, Names};
 use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome, stacktrace};
 use crate::api::symbolicator::{
     AddrMode, CompletedFrame, Frame, FrameStatus, Hex, Module, Request,
@@ -24,6 +24,9 @@ const LONGEST_CHAIN: usize = 256;
 
 /// The most frames that inlining adds to a response, which bounds its size whatever the caches say.
 const MOST_INLINED: usize = 1 << 18;
+
+/// The longest name or path that is shown whole, in bytes.
+const LONGEST_SHOWN: usize = 16 * 1024;
 
 /// Looks up the frames of a request, in the caches that were found for it.
 #[derive(Debug)]
@@ -49,13 +52,13 @@ impl<'a> Lookup<'a> {
         request: &'a Request,
         plan: &'a Plan,
         outcomes: &'a [ModuleOutcome<'a>],
-        memory: Option<&'a NameMemory>,
+        names: KnownNames<'a>,
     ) -> Self {
         Self {
             request,
             plan,
             outcomes,
-            names: Names::new(memory),
+            names: Names::new(names),
             stats: Stats::default(),
         }
     }
@@ -64,8 +67,8 @@ impl<'a> Lookup<'a> {
         self.request
     }
 
-    pub(super) fn into_stats(self) -> Stats {
-        self.stats
+    pub(super) fn into_parts(self) -> (Stats, KnownNames<'a>) {
+        (self.stats, self.names.into_known())
     }
 
     /// Looks up a frame, and adds what it becomes to `frames`: one at least.
@@ -83,6 +86,9 @@ impl<'a> Lookup<'a> {
                 .map(|module| (index, module))
         });
         let before = frames.len();
+        if self.stats.is_too_large() {
+            return;
+        }
         let found = match module {
             None => Err(FrameStatus::UnknownImage),
             Some((index, module)) => self.look_up(frame, index, module, position, frames),
@@ -95,16 +101,23 @@ impl<'a> Lookup<'a> {
                     failed.package.clone_from(&module.code_file);
                 }
                 self.names.complete(frame, &mut failed);
-                frames.push(CompletedFrame {
+                let failed = CompletedFrame {
                     status,
                     original_index: Some(position.index),
                     frame: failed,
-                });
+                };
+                self.add(failed, frames);
                 status
             }
         };
         self.stats.frames.count(status);
-        self.stats.inlined += frames.len() - before - 1;
+        self.stats.inlined += (frames.len() - before).saturating_sub(1);
+    }
+
+    /// Adds a frame, and counts what it will have in the answer.
+    fn add(&mut self, frame: CompletedFrame, frames: &mut Vec<CompletedFrame>) {
+        self.stats.answer_bytes += bytes_in_answer(&frame.frame);
+        frames.push(frame);
     }
 
     fn look_up(
@@ -129,11 +142,12 @@ impl<'a> Lookup<'a> {
                 ..
             }) => {
                 let frame = in_method(frame, module, cache).ok_or(FrameStatus::MissingSymbol)?;
-                frames.push(CompletedFrame {
+                let found = CompletedFrame {
                     status: FrameStatus::Symbolicated,
                     original_index: Some(position.index),
                     frame,
-                });
+                };
+                self.add(found, frames);
                 Ok(())
             }
             Some(ModuleOutcome::Found {
@@ -163,6 +177,7 @@ impl<'a> Lookup<'a> {
         let longest = LONGEST_CHAIN.min(1 + MOST_INLINED.saturating_sub(self.stats.inlined));
         let mut length = 0;
         while length < longest
+            && !self.stats.is_too_large()
             && let Some(location) = chain.next()
         {
             let mut located = self.at(&location, frame);
@@ -174,11 +189,12 @@ impl<'a> Lookup<'a> {
             if chain.peek().is_none() {
                 located.sym_addr = entry_point(&location).and_then(|entry| address.shown(entry));
             }
-            frames.push(CompletedFrame {
+            let found = CompletedFrame {
                 status: FrameStatus::Symbolicated,
                 original_index: Some(original_index),
                 frame: located,
-            });
+            };
+            self.add(found, frames);
             length += 1;
         }
         if chain.peek().is_some() {
@@ -195,7 +211,7 @@ impl<'a> Lookup<'a> {
             .map(|file| file.full_path())
             .filter(|path| !path.is_empty());
         let (filename, abs_path) = match path {
-            Some(path) => (Some(split_path(&path).1.to_owned()), Some(path)),
+            Some(path) => (Some(shown(split_path(&path).1)), Some(shown(&path))),
             None => (frame.filename.clone(), frame.abs_path.clone()),
         };
         Frame {
@@ -203,12 +219,8 @@ impl<'a> Lookup<'a> {
             adjust_instruction_addr: frame.adjust_instruction_addr,
             function_id: frame.function_id,
             lang: known(function.language()),
-            symbol: Some(function.name().to_owned()),
-            function: Some(
-                self.names
-                    .of(function.name(), function.language())
-                    .to_owned(),
-            ),
+            symbol: Some(shown(function.name())),
+            function: Some(shown(self.names.of(function.name(), function.language()))),
             filename,
             abs_path,
             lineno: Some(location.line()),
@@ -216,6 +228,41 @@ impl<'a> Lookup<'a> {
             ..Frame::default()
         }
     }
+}
+
+/// Returns a name or a path as it is shown: what is too long is cut, and says so.
+fn shown(text: &str) -> String {
+    if text.len() <= LONGEST_SHOWN {
+        return text.to_owned();
+    }
+    let cut = text.floor_char_boundary(LONGEST_SHOWN);
+    let (kept, bytes) = (text.get(..cut).unwrap_or_default(), text.len());
+    format!("{kept}… (cut: {bytes} bytes)")
+}
+
+/// Returns how many bytes of JSON a frame has in an answer, or fewer.
+fn bytes_in_answer(frame: &Frame) -> usize {
+    /// The least that a frame has beside its texts.
+    const FIXED: usize = 60;
+    let texts = [
+        &frame.package,
+        &frame.symbol,
+        &frame.function,
+        &frame.filename,
+        &frame.abs_path,
+    ];
+    let texts = texts.into_iter().flatten();
+    FIXED + texts.map(|text| escaped_bytes(text)).sum::<usize>()
+}
+
+/// Returns how many bytes a text has as a string of JSON, without its quotes.
+fn escaped_bytes(text: &str) -> usize {
+    let further = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        0..0x20 => "u0000".len(),
+        _ => 0,
+    });
+    text.len() + further.sum::<usize>()
 }
 
 /// Returns the addresses that frames of a module are looked up at, counted from its start.

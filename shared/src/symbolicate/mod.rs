@@ -18,7 +18,7 @@ mod stats;
 
 use crate::api::symbolicator::{Completed, Request};
 
-pub use demangle::NameMemory;
+pub use demangle::{IsolatedName, KnownNames, NameMemory, demangle_isolated};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, Wanted, plan};
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
@@ -32,34 +32,27 @@ pub fn symbolicate(
     plan: &Plan,
     outcomes: &[ModuleOutcome<'_>],
 ) -> (Completed, Stats) {
-    complete(request, plan, outcomes, None)
+    let (completed, stats, _) = symbolicate_with(request, plan, outcomes, KnownNames::default());
+    (completed, stats)
 }
 
-/// Symbolicates as [`symbolicate`] does, and remembers the names of functions for the requests to come.
+/// Symbolicates as [`symbolicate`] does, with names that are known, and remembers those of functions for the requests to
+/// come: demangling the names of thirty frames takes longer than all else that a warm request takes.
 ///
-/// Demangling the names of thirty frames takes longer than all else that a warm request takes.
-pub fn symbolicate_remembering(
-    request: &Request,
-    plan: &Plan,
-    outcomes: &[ModuleOutcome<'_>],
-    names: &NameMemory,
-) -> (Completed, Stats) {
-    complete(request, plan, outcomes, Some(names))
-}
-
-fn complete(
-    request: &Request,
-    plan: &Plan,
-    outcomes: &[ModuleOutcome<'_>],
-    names: Option<&NameMemory>,
-) -> (Completed, Stats) {
+/// Names that have to be isolated stay as they are; [`KnownNames::take_isolated`] returns them.
+pub fn symbolicate_with<'a>(
+    request: &'a Request,
+    plan: &'a Plan,
+    outcomes: &'a [ModuleOutcome<'a>],
+    names: KnownNames<'a>,
+) -> (Completed, Stats, KnownNames<'a>) {
     let mut lookup = frame::Lookup::new(request, plan, outcomes, names);
     let stacktraces = request
         .stacktraces
         .iter()
         .map(|stacktrace| stacktrace::complete(stacktrace, &mut lookup))
         .collect();
-    let mut stats = lookup.into_stats();
+    let (mut stats, names) = lookup.into_parts();
     let modules = outcome::complete_modules(request, plan, outcomes);
     for module in &modules {
         stats.modules.count(module.debug_status);
@@ -70,7 +63,7 @@ fn complete(
         modules,
         ..Completed::default()
     };
-    (completed, stats)
+    (completed, stats, names)
 }
 
 #[cfg(test)]

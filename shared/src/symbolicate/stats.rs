@@ -1,5 +1,6 @@
 //! What a symbolication did, in numbers.
 
+use crate::api::limits;
 use crate::api::symbolicator::{FrameStatus, ModuleStatus};
 
 /// What a symbolication did, in numbers.
@@ -19,6 +20,15 @@ pub struct Stats {
     pub modules: ModuleCounts,
     /// What was read of the caches.
     pub reads: ReadCounts,
+    /// Bytes that the frames have in the answer, or fewer.
+    pub answer_bytes: usize,
+}
+
+impl Stats {
+    /// Tells whether the answer is larger than one may be. Then it lacks frames, and must not be given.
+    pub fn is_too_large(&self) -> bool {
+        self.answer_bytes > limits::ANSWER_BYTES
+    }
 }
 
 /// What was read of the caches for a request; whoever reads them counts.

@@ -24,6 +24,7 @@ use crate::stack::{Binaries, LocalStack, Process};
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 16 << 30,
     cpu_seconds: 900,
+    needs_sandbox: true,
 };
 
 /// How much a file is handed over at a time.

@@ -10,7 +10,7 @@ use symdepot::api::symbolicator::{Request, parse_request};
 use symdepot::debuginfo::{Bounds, SliceIndex, SlicedCache, cut};
 use symdepot::domain::Features;
 use symdepot::symbolicate::{
-    Considered, LookupCache, ModuleOutcome, NameMemory, plan, symbolicate_remembering,
+    Considered, KnownNames, LookupCache, ModuleOutcome, NameMemory, plan, symbolicate_with,
 };
 
 use super::program::Program;
@@ -62,12 +62,9 @@ pub fn measure(program: &Program, seed: u64, report: &mut Report) -> Result<(), 
                 features: Features::default(),
                 considered: Considered::default(),
             };
-            black_box(symbolicate_remembering(
-                &request,
-                &plan(&request),
-                &[found],
-                &names,
-            ));
+            let (plan, outcomes) = (plan(&request), [found]);
+            let known = KnownNames::remembered(&names);
+            black_box(symbolicate_with(&request, &plan, &outcomes, known));
             ours.push(began.elapsed().as_secs_f64());
         }
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use symdepot::adapters::demangler::InProcessDemangler;
 use symdepot::adapters::faulty::{
     Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyListing, FaultyRecords,
 };
@@ -146,6 +147,7 @@ impl World {
                 records: records.clone(),
                 caches: caches.clone(),
                 lanes: lanes.clone(),
+                demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(memory(&settings)),
                 settings: settings.clone(),
             },
@@ -192,6 +194,7 @@ impl World {
             records,
             caches,
             lanes,
+            demangler: Arc::new(InProcessDemangler),
             memory: Arc::new(memory(&settings)),
             settings,
         };

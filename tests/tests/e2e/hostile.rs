@@ -124,3 +124,86 @@ fn assert_reason(name: &str, reason: &Value) {
         "{name}: {reason:?} says little, or too much"
     );
 }
+
+/// F1. A function of a DIF, and a name in a request, over which Swift's demangler aborts: the process that answers lives.
+#[tokio::test]
+async fn names_that_abort_a_demangler_stay_as_they_are_and_end_no_function() {
+    const DEADLY: &str = "$eyyxDl";
+    let running = Running::start().await;
+    let client = running.client();
+    let id = "DECADE000000400080000000000000070";
+    let file = format!(
+        "MODULE Linux x86_64 {id} poison\nFUNC 1000 1000 0 {DEADLY}\nFUNC 2000 1000 0 $s8mangling12GenericUnionO3FooyACyxGSicAEmlF\n"
+    );
+    running.upload("global/poison.sym", file).await;
+    let module = crash::module("elf", "decade00-0000-4000-8000-000000000007", None);
+    let request = crash::of_module(module, &[0x1010, 0x2010]);
+    let answer = client.completed("", &request).await.unwrap();
+    let frames = &answer["stacktraces"][0]["frames"];
+    assert_eq!(frames[0]["function"], DEADLY, "{answer:#}");
+    let readable = "GenericUnion.Foo<A>(GenericUnion<A>.Type)";
+    assert_eq!(frames[1]["function"], readable, "{answer:#}");
+    let sent = serde_json::json!({"stacktraces": [{"frames": [
+        {"instruction_addr": "0x1", "function": DEADLY},
+        {"instruction_addr": "0x2", "function": "$s8mangling12GenericUnionO3FooyACyxGSicAEmlF"},
+    ]}]});
+    let answer = client.completed("", &sent).await.unwrap();
+    let frames = &answer["stacktraces"][0]["frames"];
+    assert_eq!(
+        (&frames[0]["function"], &frames[1]["function"]),
+        (&DEADLY.into(), &readable.into())
+    );
+    let stats = client.stats().await.unwrap();
+    let symbolicate = stats.function("symbolicate");
+    assert_eq!(
+        (symbolicate.errors, symbolicate.cold_starts),
+        (0, 1),
+        "{stats:#?}"
+    );
+}
+
+/// F5. Many frames in a function with a name of 300,000 letters: the answer is refused before it is in memory.
+#[tokio::test]
+async fn an_answer_that_would_have_a_gigabyte_is_refused_before_it_is_in_memory() {
+    let running = Running::start().await;
+    let client = running.client();
+    let id = "DECADE000000400080000000000000080";
+    let name = "n".repeat(300_000);
+    let file = format!("MODULE Linux x86_64 {id} long\nFUNC 1000 1000 0 {name}\n");
+    running.upload("global/long.sym", file).await;
+    let module = crash::module("elf", "decade00-0000-4000-8000-000000000008", None);
+    let few = crash::of_module(module.clone(), &[0x1010]);
+    let answer = client.completed("", &few).await.unwrap();
+    let shown = answer["stacktraces"][0]["frames"][0]["function"]
+        .as_str()
+        .unwrap();
+    assert!(
+        shown.len() < 20_000 && shown.ends_with("… (cut: 300000 bytes)"),
+        "{}",
+        shown.len()
+    );
+    let before = client
+        .stats()
+        .await
+        .unwrap()
+        .function("symbolicate")
+        .max_rss;
+    let many = crash::of_module(module, &[0x1010; 20_000]);
+    let reply = client.symbolicate("", &many).await.unwrap();
+    assert_eq!(reply.status, 413, "{}", reply.text);
+    assert!(
+        reply.text.contains("send its threads in several requests"),
+        "{}",
+        reply.text
+    );
+    let after = client
+        .stats()
+        .await
+        .unwrap()
+        .function("symbolicate")
+        .max_rss;
+    assert!(
+        after - before < 256 << 20,
+        "{before} bytes before, {after} bytes after"
+    );
+}

@@ -16,6 +16,7 @@ mod signal {
     pub(super) const TERM: i32 = 15;
     pub(super) const XCPU: i32 = 24;
     pub(super) const XFSZ: i32 = 25;
+    pub(super) const SYS: i32 = 31;
 }
 
 /// Says what a death means: a reason in the DIF, worth remembering, or a fault of ours.
@@ -61,6 +62,12 @@ pub(super) fn explain(
         Some(signal @ signal::ABRT) => {
             Missing::malformed(format!("the parser aborted (signal {signal}){words}"))
         }
+        Some(signal @ signal::SYS) => {
+            let detail = format!(
+                "the parser made a system call that its sandbox refuses (signal {signal}){words}"
+            );
+            Missing::new(Cause::Crashed, detail)
+        }
         // Nobody but the kernel kills without asking, when memory is short.
         Some(signal @ signal::KILL) => {
             let detail = format!(
@@ -88,6 +95,7 @@ mod tests {
     const LIMITS: ParserLimits = ParserLimits {
         memory_bytes: 1000,
         cpu_seconds: 7,
+        needs_sandbox: true,
     };
 
     fn missing(signal: i32, last_words: &str) -> Missing {

@@ -26,6 +26,8 @@ pub struct ParserLimits {
     pub memory_bytes: u64,
     /// CPU time that it may use for one command, in seconds.
     pub cpu_seconds: u64,
+    /// Whether files are parsed only where there is a sandbox for it.
+    pub needs_sandbox: bool,
 }
 
 /// Parses each DIF in a process of its own.
@@ -316,11 +318,13 @@ impl ProcessParser {
         let ParserLimits {
             memory_bytes,
             cpu_seconds,
+            needs_sandbox,
         } = self.deriver.limits;
         let scratch_bytes = self.deriver.scratch.budget().bytes();
         let limits = ChildLimits {
             memory_bytes,
             cpu_seconds,
+            needs_sandbox,
             scratch_bytes,
             partial: self.partial,
         };

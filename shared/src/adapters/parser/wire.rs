@@ -39,6 +39,8 @@ pub struct ChildLimits {
     pub scratch_bytes: u64,
     /// Whether the DIF has holes.
     pub partial: bool,
+    /// Whether it ends where there is no sandbox for it.
+    pub needs_sandbox: bool,
 }
 
 /// What the child process is told to do.

@@ -1,0 +1,84 @@
+//! The process that makes names readable, as `symbolicate` starts it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::process::Command;
+
+use symdepot::adapters::demangler::ProcessDemangler;
+use symdepot::domain::Language;
+use symdepot::ports::Demangler;
+use symdepot::symbolicate::IsolatedName;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_symbolicate");
+
+/// Over each of these Swift's demangler aborts, or reads what is not there.
+const DEADLY: [&str; 5] = [
+    "$eyyxDl",
+    "$syyxDl",
+    "$syxq_Idgnr_D",
+    "$s4blah8PatatinoaySiD",
+    "@__swiftmacro_1a1fO1bfMp_",
+];
+
+const GOOD: (&str, &str) = (
+    "$s8mangling12GenericUnionO3FooyACyxGSicAEmlF",
+    "GenericUnion.Foo<A>(GenericUnion<A>.Type)",
+);
+
+fn swift(symbol: &str) -> IsolatedName {
+    IsolatedName {
+        symbol: symbol.to_owned(),
+        language: Language::Swift,
+    }
+}
+
+/// F1.
+#[tokio::test]
+async fn a_name_that_ends_the_process_stays_as_it_is_and_the_others_are_readable() {
+    let demangler = ProcessDemangler::new(PROGRAM);
+    let mut names = vec![swift(GOOD.0)];
+    for symbol in DEADLY {
+        names.extend([swift(symbol), swift(GOOD.0)]);
+    }
+    let readable = demangler.demangle(&names).await;
+    assert_eq!(readable.len(), names.len());
+    for (name, readable) in names.iter().zip(readable) {
+        let expected = (name.symbol == GOOD.0).then_some(GOOD.1);
+        assert_eq!(readable.as_deref(), expected, "{}", name.symbol);
+    }
+}
+
+#[tokio::test]
+async fn names_that_stand_for_gigabytes_end_with_the_memory_of_their_process() {
+    let references: String = (0..30)
+        .map(|index| format!("P6AX{0}{0}@Z", index.min(9)))
+        .collect();
+    let bomb = IsolatedName {
+        symbol: format!("?f@@YAXP6AXHH@Z{references}@Z"),
+        language: Language::Cpp,
+    };
+    let names = [bomb, swift(GOOD.0)];
+    let readable = ProcessDemangler::new(PROGRAM).demangle(&names).await;
+    assert_eq!(readable[1].as_deref(), Some(GOOD.1));
+}
+
+#[tokio::test]
+async fn two_thousand_names_are_answered_and_more_deaths_than_it_is_worth_end_it() {
+    let demangler = ProcessDemangler::new(PROGRAM);
+    let many = vec![swift(GOOD.0); 2000];
+    let readable = demangler.demangle(&many).await;
+    assert!(readable.iter().all(|name| name.as_deref() == Some(GOOD.1)));
+    let deadly = vec![swift(DEADLY[0]); 100];
+    assert_eq!(demangler.demangle(&deadly).await, vec![None; 100]);
+}
+
+#[test]
+fn the_command_by_itself_ends_with_its_input() {
+    let output = Command::new(PROGRAM)
+        .arg("demangle-names")
+        .env_clear()
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success() && output.stdout.is_empty());
+}

@@ -1,0 +1,63 @@
+//! The process that makes names readable which could end it.
+//!
+//! It sets its limits, enters the sandbox, and answers a line for each line until its input ends: see
+//! [`adapters::demangler`](crate::adapters::demangler). It has no credentials, no files and no sockets; what a name does
+//! to it ends it alone.
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+use rustix::process::{Resource, Signal, set_parent_process_death_signal};
+
+use super::parser::lower;
+use super::{chain, sandbox};
+use crate::domain::Language;
+use crate::symbolicate::{IsolatedName, demangle_isolated};
+
+pub use crate::adapters::demangler::COMMAND;
+
+/// Memory that it may allocate, in bytes.
+const MEMORY_BYTES: u64 = 128 << 20;
+
+/// CPU time that it may use, in seconds.
+const CPU_SECONDS: u64 = 2;
+
+/// Serves one parent.
+pub fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{COMMAND} is how this program calls itself: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    for (resource, limit) in [
+        (Resource::Data, MEMORY_BYTES),
+        (Resource::Cpu, CPU_SECONDS),
+        (Resource::Fsize, 0),
+        (Resource::Core, 0),
+        (Resource::Nofile, 8),
+    ] {
+        lower(resource, limit)?;
+    }
+    // Where there is no sandbox there are no readable names of this kind.
+    sandbox::enter().map_err(|error| io::Error::other(chain(&error)))?;
+    let mut out = io::stdout();
+    for line in io::stdin().lock().lines() {
+        let (language, symbol): (String, String) = serde_json::from_str(&line?)?;
+        let name = IsolatedName {
+            symbol,
+            language: language.parse().unwrap_or(Language::Unknown),
+        };
+        let mut answer = serde_json::to_vec(&demangle_isolated(&name))?;
+        answer.push(b'\n');
+        // One by one: what is answered stays answered.
+        out.write_all(&answer)?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -88,13 +88,17 @@ model: ## the protocol, exhaustively within large bounds; prints the number of s
 
 # Needs nightly Rust and cargo-fuzz; what it finds is kept in target/fuzz.
 .PHONY: fuzz
-fuzz: ## hostile bytes for footers, indexes and slices, each for a while (needs cargo-fuzz; FUZZ_SECONDS=60)
-	@for target in footer index slice cfi_slice; do \
+fuzz: ## hostile bytes for files, requests, names, sources and blobs, each for a while (needs cargo-fuzz; FUZZ_SECONDS=60)
+	@for target in footer index slice cfi_slice archive breakpad name request source; do \
 	  mkdir -p target/fuzz/corpus/$$target target/fuzz/found; \
 	  $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \
 	    target/fuzz/corpus/$$target tests/fuzz/seeds/$$target -- \
 	    -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -artifact_prefix=target/fuzz/found/ -print_final_stats=1; \
 	done
+
+.PHONY: hostile
+hostile: release-binaries ## ten thousand hostile files, parsed as uploads are; prints what came of them (SYMDEPOT_HOSTILE_SEED=1)
+	SYMDEPOT_BINARIES="$(CURDIR)/$(PROFILE_FOLDER)" $(PROFILE_FOLDER)/hostile
 
 .PHONY: bench
 bench: ## benchmarks of the core and of deriving

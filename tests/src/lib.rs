@@ -7,5 +7,6 @@ pub mod bench_real;
 pub mod contract;
 #[cfg(feature = "harness")]
 pub mod harness;
+pub mod hostile;
 pub mod made_up;
 pub mod stack;

@@ -1,5 +1,5 @@
-//! What fuzzing calls: each takes any bytes for what stands in a blob behind its checksums, and panics where an opened blob would do
-//! harm. `tests/fuzz` has the targets.
+//! What fuzzing calls: each takes any bytes for a file that was uploaded, or for what stands in a blob behind its
+//! checksums, and panics where that would do harm. `tests/fuzz` has the targets.
 
 use std::hint::black_box;
 
@@ -7,7 +7,9 @@ use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
 use super::slices::{self, CfiRecords, SliceIndex, Unwinding};
-use crate::domain::DebugId;
+use super::{DifBytes, RoomLimit, caught, derive, inspect, unpack};
+use crate::cache::{DeriveJob, Kind};
+use crate::domain::{DebugId, Rank};
 
 /// The most inlined calls that are followed at an address.
 const CALLS: usize = 1000;
@@ -93,6 +95,36 @@ pub fn slice(bytes: &[u8]) {
     ) {
         let index = SliceIndex::of_blob(&blob).expect("what was sealed is opened");
         let _ = black_box(index.join(&blob));
+    }
+}
+
+/// Takes bytes for a file that was uploaded: unpacks it, reads its ids, and derives what can be.
+pub fn dif(bytes: &[u8]) {
+    const ROOM: u64 = 16 << 20;
+    let (mut unpacked, limit) = (
+        Vec::new(),
+        RoomLimit {
+            bytes: ROOM,
+            budget: ROOM,
+        },
+    );
+    // A panic of a parser is a reason; a room in memory has no other way to fail.
+    let Ok(Ok(mut layout)) = caught(|| unpack(bytes, false, &mut unpacked, limit)) else {
+        return;
+    };
+    let bytes = DifBytes {
+        dif: bytes,
+        unpacked: &unpacked,
+    };
+    let inspection = inspect(&mut layout, bytes);
+    for object in inspection.objects.iter().take(3) {
+        for kind in Kind::DERIVED {
+            let job = DeriveJob {
+                kind,
+                rank: Rank::of(&object.features, kind.purpose()),
+            };
+            let _ = black_box(derive(&layout, bytes, object.index, job, 1));
+        }
     }
 }
 

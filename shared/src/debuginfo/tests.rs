@@ -746,11 +746,13 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_do_no_harm() {
-    let targets: [FuzzTarget; 4] = [
+    let targets: [FuzzTarget; 6] = [
         ("footer", hostile::footer),
         ("index", hostile::index),
         ("slice", hostile::slice),
         ("cfi_slice", hostile::cfi_slice),
+        ("archive", hostile::dif),
+        ("breakpad", hostile::dif),
     ];
     for (target, call) in targets {
         let folder = format!(

@@ -22,9 +22,6 @@ use crate::domain::{Arch, Language};
 /// a circle.
 const LONGEST_CHAIN: usize = 256;
 
-/// The most frames that inlining adds to a response, which bounds its size whatever the caches say.
-const MOST_INLINED: usize = 1 << 18;
-
 /// The longest name or path that is shown whole, in bytes.
 const LONGEST_SHOWN: usize = 16 * 1024;
 
@@ -174,9 +171,8 @@ impl<'a> Lookup<'a> {
     ) -> Result<(), FrameStatus> {
         let mut chain = cache.lookup(address.relative).peekable();
         chain.peek().ok_or(FrameStatus::MissingSymbol)?;
-        let longest = LONGEST_CHAIN.min(1 + MOST_INLINED.saturating_sub(self.stats.inlined));
         let mut length = 0;
-        while length < longest
+        while length < LONGEST_CHAIN
             && !self.stats.is_too_large()
             && let Some(location) = chain.next()
         {

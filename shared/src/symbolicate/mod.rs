@@ -10,6 +10,8 @@
 mod adjust;
 mod demangle;
 mod frame;
+#[cfg(any(test, feature = "testing"))]
+pub mod hostile;
 mod modules;
 mod outcome;
 mod plan;

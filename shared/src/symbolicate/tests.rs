@@ -564,31 +564,52 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
         considered: Considered::default(),
     };
 
-    let frames: Vec<_> = (0..1200)
-        .map(|_| json!({"instruction_addr": "0x1004", "addr_mode": "rel:0"}))
-        .collect();
-    let request = json!({"modules": [{"type": "elf"}], "stacktraces": [{"frames": frames}]});
-    let request = parse_request(request.to_string().as_bytes()).unwrap();
-    let (completed, stats) = symbolicate(&request, &plan(&request), &[outcome]);
+    let request = |frames: usize| {
+        let frame = json!({"instruction_addr": "0x1004", "addr_mode": "rel:0"});
+        let frames = vec![frame; frames];
+        let request = json!({"modules": [{"type": "elf"}], "stacktraces": [{"frames": frames}]});
+        parse_request(request.to_string().as_bytes()).unwrap()
+    };
+    let outcomes = [outcome];
+    let few = request(100);
+    let (completed, stats) = symbolicate(&few, &plan(&few), &outcomes);
     let frames = &completed.stacktraces[0].frames;
     assert_eq!(
         (stats.truncated, stats.frames.symbolicated, stats.inlined),
-        (1200, 1200, 1 << 18)
+        (100, 100, 100 * 255)
     );
     assert!(
         frames.iter().all(|frame| frame.frame.sym_addr.is_none()),
         "the outermost function is not shown"
     );
-    let made_from = |index: usize| {
-        frames
-            .iter()
-            .filter(|frame| frame.original_index == Some(index))
-            .count()
-    };
-    assert_eq!(
-        (made_from(0), made_from(1199)),
-        (256, 1),
-        "a chain is bounded, and so is the response"
+    let many = request(1200);
+    let (completed, stats) = symbolicate(&many, &plan(&many), &outcomes);
+    let frames = completed.stacktraces[0].frames.len();
+    assert!(
+        stats.is_too_large() && frames < 1200 * 100,
+        "{frames} frames were made for an answer that is refused"
+    );
+}
+
+/// F5. What is counted is never more than what the answer has, and not much less.
+#[test]
+fn bytes_of_an_answer_are_counted_as_they_are_escaped() {
+    let function = "a\"b\\c\u{1}d\ne".repeat(200);
+    let symbol = "b".repeat(40_000);
+    let frames = json!([
+        {"instruction_addr": "0x1", "function": function, "filename": "x"},
+        {"instruction_addr": "0x2", "symbol": symbol},
+    ]);
+    let request = json!({"stacktraces": [{"frames": frames}]});
+    let request = parse_request(request.to_string().as_bytes()).unwrap();
+    let (completed, stats) = symbolicate(&request, &plan(&request), &[]);
+    let written = serde_json::to_vec(&completed.stacktraces[0].frames)
+        .unwrap()
+        .len();
+    assert!(
+        stats.answer_bytes <= written && written <= stats.answer_bytes + 2 * 200,
+        "{} bytes were counted of {written}",
+        stats.answer_bytes
     );
 }
 

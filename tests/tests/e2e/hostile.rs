@@ -4,6 +4,8 @@ use serde_json::Value;
 
 use crate::crash;
 use crate::{Running, bytes_of};
+use symdepot_tests::hostile;
+use symdepot_tests::stack::Binaries;
 
 /// Files of which nothing can be used: their uploads are ignored, with a reason.
 const IGNORED: [&str; 11] = [
@@ -206,4 +208,20 @@ async fn an_answer_that_would_have_a_gigabyte_is_refused_before_it_is_in_memory(
         after - before < 256 << 20,
         "{before} bytes before, {after} bytes after"
     );
+}
+
+/// The files of `make hostile`, a fifth of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_thousand_hostile_files_each_has_an_answer_and_no_parser_dies() {
+    const FILES: usize = 2000;
+    let derive = Binaries::from_env().unwrap().get("derive");
+    let report = hostile::run(&derive, FILES, 1, |_| {}).await;
+    assert_eq!(
+        (report.files, report.deaths.as_slice()),
+        (FILES, &[][..]),
+        "{report}"
+    );
+    assert!(report.outcomes["derived"] > 100, "{report}");
+    let limit = hostile::LIMITS.memory_bytes + (1 << 30);
+    assert!(report.peak_bytes < limit, "{report}");
 }

@@ -1,0 +1,92 @@
+//! What fuzzing calls: each takes any bytes for what a caller sends, and panics where that would do harm. `tests/fuzz` has
+//! the targets.
+
+use std::hint::black_box;
+
+use serde_json::json;
+
+use super::{KnownNames, plan, symbolicate_with};
+use crate::api::symbolicator::parse_request;
+use crate::domain::{HttpSource, ObjectId, ObjectType};
+
+/// Languages of names, as requests have them; the first byte of an input chooses one.
+const LANGUAGES: [&str; 8] = ["", "c", "cpp", "rust", "swift", "objc", "objcpp", "csharp"];
+
+/// Takes bytes for a language and a name that comes with a request. Names that have to be isolated are not demangled here:
+/// they may end this process.
+pub fn name(bytes: &[u8]) {
+    let Some((language, name)) = bytes.split_first() else {
+        return;
+    };
+    let language = LANGUAGES[usize::from(*language) % LANGUAGES.len()];
+    let frame = json!({
+        "instruction_addr": "0x1", "lang": language, "function": String::from_utf8_lossy(name),
+    });
+    let sent = json!({"stacktraces": [{"frames": [frame]}]});
+    request(sent.to_string().as_bytes());
+}
+
+/// Takes bytes for the body of a request, and symbolicates it without caches.
+pub fn request(bytes: &[u8]) {
+    let Ok(request) = parse_request(bytes) else {
+        return;
+    };
+    let plan = plan(&request);
+    let (completed, stats, _) = symbolicate_with(&request, &plan, &[], KnownNames::default());
+    if !stats.is_too_large() {
+        let answer = serde_json::to_vec(&completed).expect("an answer can be written");
+        assert!(
+            stats.answer_bytes <= answer.len(),
+            "more was counted than is there"
+        );
+    }
+}
+
+/// Takes bytes for the definition of a symbol server, and asks where that has a module.
+pub fn source(bytes: &[u8]) {
+    let Ok(source) = serde_json::from_slice::<HttpSource>(bytes) else {
+        return;
+    };
+    for object_type in [ObjectType::Elf, ObjectType::Pe, ObjectType::Macho] {
+        let module = ObjectId {
+            debug_id: "502fc0a5-1ec1-3e47-9998-684fa139dca7-1".parse().ok(),
+            code_id: "5ab380779000".parse().ok(),
+            debug_file: Some("C:\\build\\..\\crash.pdb".to_owned()),
+            code_file: Some("/usr/lib/../crash?x#y".to_owned()),
+            object_type,
+        };
+        black_box(source.locations(&module));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fuzz target: its name, and what it calls.
+    type FuzzTarget = (&'static str, fn(&[u8]));
+
+    #[test]
+    fn the_seeds_of_the_fuzz_targets_do_no_harm() {
+        let targets: [FuzzTarget; 3] = [("name", name), ("request", request), ("source", source)];
+        for (target, call) in targets {
+            let folder = format!(
+                "{}/../tests/fuzz/seeds/{target}",
+                env!("CARGO_MANIFEST_DIR")
+            );
+            let seeds = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);
+            let seeds: Vec<Vec<u8>> = seeds
+                .map(|seed| std::fs::read(seed.path()).unwrap())
+                .collect();
+            assert!(seeds.len() > 1, "{target}");
+            for seed in seeds {
+                call(&seed);
+                for at in 0..seed.len() {
+                    let mut bad = seed.clone();
+                    bad[at] ^= 0xff;
+                    call(&bad);
+                }
+            }
+        }
+    }
+}

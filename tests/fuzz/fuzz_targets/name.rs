@@ -1,0 +1,7 @@
+//! Hostile names, in every language: see `symdepot::symbolicate::hostile`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| symdepot::symbolicate::hostile::name(bytes));

@@ -217,8 +217,8 @@ async fn of_two_thousand_hostile_files_each_has_an_answer_and_no_parser_dies() {
     let derive = Binaries::from_env().unwrap().get("derive");
     let report = hostile::run(&derive, FILES, 1, |_| {}).await;
     assert_eq!(
-        (report.files, report.deaths.as_slice()),
-        (FILES, &[][..]),
+        (report.files, report.deaths.len()),
+        (FILES, 0),
         "{report}"
     );
     assert!(report.outcomes["derived"] > 100, "{report}");

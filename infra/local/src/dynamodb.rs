@@ -416,9 +416,8 @@ pub async fn serve(
     }
 }
 
-/// A port for the engine, at a loopback address drawn by chance: on Linux all of 127.0.0.0/8 is the loopback. The engine lets
-/// pages of every origin read what it answers, and a page can try all ports of 127.0.0.1, but not those of sixteen million
-/// addresses.
+/// Returns a listener for the engine at a random loopback address: on Linux, 127.0.0.0/8 is the loopback. The engine lets pages
+/// of every origin read its answers. A page can try all ports of 127.0.0.1, but not those of sixteen million addresses.
 async fn bind() -> std::io::Result<(TcpListener, Authority)> {
     let [high, middle, low, ..] = *uuid::Uuid::new_v4().as_bytes();
     // Never 127.0.0.x, where others look, nor the broadcast address.

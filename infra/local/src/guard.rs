@@ -1,16 +1,18 @@
-//! The guard at every port: what a web page can have a browser send is refused.
+//! The guard at every port: requests that a web page has a browser send are refused.
 //!
-//! The stack listens on the loopback interface, and everybody knows its keys. A browser on the same machine reaches it
-//! for every page that a developer visits, so the guard goes by what a browser says and a page cannot change:
+//! The stack listens on the loopback interface, and its keys are public. A browser on the same machine reaches it for
+//! every page that a developer visits, so the guard checks the headers that a browser sets and a page cannot change:
 //!
 //! - `Host`. A page that has its own name resolve to 127.0.0.1 (DNS rebinding) asks for this name: 421, unless the
 //!   name is the loopback's with the port that was connected to, or one that the stack was started with.
 //! - `Origin`. A page of another site, or of another port of this machine, is named in it: 403. The gateway's own
 //!   origin may ask, at all ports.
-//! - `Sec-Fetch-Site`, where there is no `Origin`, as with images and frames: 403 unless a person follows a link.
-//! - `OPTIONS` with `Access-Control-Request-Method`, a preflight, asks for leave to send more than a form can: 403.
+//! - `Sec-Fetch-Site`, where there is no `Origin`, as with images and frames: 403 if the page is of another site, unless
+//!   a person follows a link.
+//! - `OPTIONS` with `Access-Control-Request-Method`, a CORS preflight, by which a browser asks whether a page may send
+//!   more than a form can: 403.
 //!
-//! [`Guard::seal`] takes every `Access-Control-*` header from an answer, so that no page of another origin reads it.
+//! [`Guard::seal`] removes every `Access-Control-*` header of an answer, so that no page of another origin can read it.
 //! Command lines and SDKs send none of these headers but a loopback `Host`.
 //!
 //! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin` header" and "HTTP CORS
@@ -80,13 +82,14 @@ impl Guard {
             && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
         if is_preflight {
             return Err(Refusal::foreign(
-                "a web page asks for leave to send a request: none is given",
+                "CORS preflights are refused: a web page of another origin may send nothing to the local stack",
             ));
         }
         let mut origins = headers.get_all(header::ORIGIN).iter().peekable();
         if origins.peek().is_none() {
             return if is_foreign_part(request.method(), headers) {
-                let message = "a web page of another site sends this request: it is refused";
+                let message =
+                    "refused: a part of a web page of another site asks for this (Sec-Fetch-Site)";
                 Err(Refusal::foreign(message))
             } else {
                 Ok(())
@@ -95,7 +98,7 @@ impl Guard {
         for origin in origins {
             if !self.is_own(port, &host, origin) {
                 let message = format!(
-                    "a web page of the origin {} sends this request: it is refused",
+                    "refused: a web page of the origin {} sends this, and only the gateway's own origin may",
                     String::from_utf8_lossy(origin.as_bytes())
                 );
                 return Err(Refusal::foreign(message));

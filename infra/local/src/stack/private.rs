@@ -1,7 +1,8 @@
-//! The data folder belongs to one user: what is in it are other people's debug files and crashes.
+//! The permissions of the data folder, which holds debug files and crashes: for its owner alone.
 //!
-//! The folder is 0700. What the stack keeps in it is made private, too, once: where an earlier build left it open, all
-//! that is below. What others have put there stays as it is, and so does a folder that is not the stack's alone (`DATA=/tmp`).
+//! The folder is 0700, and so are the stack's own folders in it; files are 0600. What an earlier build left open is closed
+//! at the start. Files that are not the stack's keep their modes, and a folder that has such files keeps its own
+//! (`DATA=/tmp`).
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;

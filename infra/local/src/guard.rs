@@ -12,7 +12,7 @@
 //! - `OPTIONS` with `Access-Control-Request-Method`, a CORS preflight, by which a browser asks whether a page may send
 //!   more than a form can: 403.
 //!
-//! [`Guard::seal`] removes every `Access-Control-*` header of an answer, so that no page of another origin can read it.
+//! `Guard::seal` removes every `Access-Control-*` header of an answer, so that no page of another origin can read it.
 //! Command lines and SDKs send none of these headers but a loopback `Host`.
 //!
 //! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin` header" and "HTTP CORS

@@ -30,7 +30,7 @@ run: doctor ## the whole service on this machine, with a first crash symbolicate
 	@infra/run --port "$(PORT)" --data "$(DATA)"
 
 .PHONY: check
-check: fmt-check clippy docs layers check-template ## fmt, clippy, docs, layers, the template: before every commit
+check: fmt-check clippy docs layers check-template check-dependencies ## fmt, clippy, docs, layers, template, dependencies: before every commit
 
 .PHONY: fmt-check
 fmt-check:
@@ -79,8 +79,9 @@ check-template: ## translates infra/template.yaml as AWS does, and lints the tra
 	$(PYTHON) infra/check/template.py
 
 .PHONY: check-dependencies
-check-dependencies: ## licences, bans and sources of all dependencies (needs cargo-deny)
-	$(CARGO) deny check bans licenses sources
+check-dependencies: ## licences, bans, sources and advisories of all dependencies (ADVISORIES=required fails without the database)
+	@PYTHON="$(PYTHON)" infra/doctor deny
+	@infra/check/dependencies
 
 .PHONY: model
 model: ## the protocol, exhaustively within large bounds; prints the number of states of each model (minutes)

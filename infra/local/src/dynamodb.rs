@@ -1,7 +1,7 @@
 //! DynamoDB on a file: the engine and its protocol by `dynoxide`, tables from the template's own properties.
 //!
-//! - The engine's HTTP server listens on a port that nobody is told; what clients talk to is a proxy before it, which
-//!   counts.
+//! - What clients talk to is a proxy before the engine's HTTP server, which counts, and refuses web pages. The engine
+//!   refuses none, so its server listens where a page cannot find it (`bind`).
 //! - Writes survive the death of the process, not of the machine, as in the rest of the stack.
 //! - Items whose time to live has passed are removed by [`Tables::sweep_every`], much sooner than AWS promises:
 //!   readers must not count on either.
@@ -416,8 +416,13 @@ pub async fn serve(
     }
 }
 
+/// Returns a listener for the engine at a random loopback address: on Linux, 127.0.0.0/8 is the loopback. The engine lets pages
+/// of every origin read its answers. A page can try all ports of 127.0.0.1, but not those of sixteen million addresses.
 async fn bind() -> std::io::Result<(TcpListener, Authority)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let [high, middle, low, ..] = *uuid::Uuid::new_v4().as_bytes();
+    // Never 127.0.0.x, where others look, nor the broadcast address.
+    let address = Ipv4Addr::new(127, high.max(1), middle, low.min(254));
+    let listener = TcpListener::bind((address, 0)).await?;
     let address = listener.local_addr()?.to_string();
     Ok((listener, address.parse().map_err(std::io::Error::other)?))
 }
@@ -467,6 +472,17 @@ mod tests {
             error.to_string().contains("ImportSourceSpecification"),
             "{error}"
         );
+    }
+
+    /// F4. The engine answers every preflight, and no guard is before it.
+    #[tokio::test]
+    async fn the_engine_listens_where_no_page_looks_for_it() {
+        let (first, _) = bind().await.unwrap();
+        let (second, _) = bind().await.unwrap();
+        let (first, second) = (first.local_addr().unwrap(), second.local_addr().unwrap());
+        assert!(first.ip().is_loopback() && second.ip().is_loopback());
+        assert_ne!(first.ip(), second.ip());
+        assert_ne!(first.ip(), Ipv4Addr::LOCALHOST);
     }
 
     #[test]

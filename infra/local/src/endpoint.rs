@@ -1,10 +1,12 @@
-//! An HTTP/1.1 server on a listener: every request is counted, the answers to functions are delayed,
-//! and every connection ends with the endpoint.
+//! An HTTP/1.1 server on a listener: requests of web pages are refused, all others counted, the answers to functions
+//! delayed, and every connection ends with the endpoint.
 
 use std::future::Future;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::Either;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -13,6 +15,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::guard::Guard;
 use crate::latency::Traffic;
 use crate::meter::{Counted, Service};
 
@@ -34,8 +37,7 @@ pub(crate) async fn serve<H, F, B>(
 ) where
     H: Fn(Request<Counted<Incoming>>) -> F + Clone + Send + 'static,
     F: Future<Output = Result<Response<B>, Broken>> + Send + 'static,
-    B: Body + Send + Unpin + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let graceful = GracefulShutdown::new();
@@ -58,24 +60,38 @@ pub(crate) async fn serve<H, F, B>(
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot switch off Nagle's algorithm");
         }
+        let port = match stream.local_addr() {
+            Ok(address) => address.port(),
+            Err(error) => {
+                tracing::debug!(%error, "a connection broke off");
+                continue;
+            }
+        };
         let (traffic, handler) = (traffic.clone(), handler.clone());
         let answer = service_fn(move |request: Request<Incoming>| {
+            if let Err(refusal) = traffic.guard.check(port, &request) {
+                let refused = Ok(refusal.response().map(Either::Right));
+                return futures::future::Either::Left(std::future::ready(refused));
+            }
             let call = traffic.meter.begin(service, &request);
             let latency = traffic.latency.of(service);
             let answer = handler(request.map(|body| call.request(body)));
-            async move {
+            futures::future::Either::Right(async move {
                 let answered = answer.await;
                 if call.is_function() && !latency.is_zero() {
                     tokio::time::sleep_until(call.begun() + latency).await;
                 }
                 match answered {
-                    Ok(response) => Ok(call.response(response)),
+                    Ok(mut response) => {
+                        Guard::seal(response.headers_mut());
+                        Ok(call.response(response).map(Either::Left))
+                    }
                     Err(error) => {
                         call.failed();
                         Err(error)
                     }
                 }
-            }
+            })
         });
         let connection =
             graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));

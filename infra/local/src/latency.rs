@@ -8,6 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::guard::Guard;
 use crate::meter::{Meter, Service};
 
 /// The longest latency, in milliseconds: no client waits longer for an answer.
@@ -119,21 +120,24 @@ impl fmt::Display for Latency {
     }
 }
 
-/// What an endpoint does with the calls that it answers: counts them, and delays those of functions.
+/// What an endpoint does with calls: refuses those of web pages, counts the others, and delays those of functions.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
     /// Counts them.
     pub meter: Meter,
     /// Delays them.
     pub latency: Latency,
+    /// Refuses them.
+    pub guard: Guard,
 }
 
-/// Calls that are counted and not delayed.
+/// Calls that are counted and not delayed, under the default guard.
 impl From<Meter> for Traffic {
     fn from(meter: Meter) -> Self {
         Self {
             meter,
             latency: Latency::default(),
+            guard: Guard::default(),
         }
     }
 }

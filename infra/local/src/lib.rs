@@ -10,6 +10,7 @@ pub(crate) mod endpoint;
 pub mod event_sources;
 pub mod functions;
 pub mod gateway;
+pub mod guard;
 pub mod identity;
 pub mod latency;
 pub mod meter;

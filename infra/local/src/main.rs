@@ -9,11 +9,14 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use clap::{Parser, Subcommand};
 use local_stack::functions::ledger::watch_over;
+use local_stack::guard::HostName;
 use local_stack::identity;
 use local_stack::latency::Latency;
+use local_stack::stack::machine::Division;
 use local_stack::stack::{Addresses, Options, Stack};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The AWS services that infra/template.yaml names, in one process on one machine
 #[derive(Debug, Parser)]
@@ -32,9 +35,13 @@ struct Arguments {
     /// The gateway's port; S3, DynamoDB and SQS follow it, 0 takes any four
     #[arg(long, env = "PORT", default_value_t = 3021)]
     port: u16,
-    /// Where everything is kept
+    /// Where everything is kept, for this user alone
     #[arg(long, env = "DATA", default_value = ".data")]
     data: PathBuf,
+    /// A name under which the stack is asked, beside 127.0.0.1, localhost and [::1]: of a tunnel or a
+    /// proxy (repeatable; with commas in the variable). Requests for other names are refused
+    #[arg(long, env = "HOST_NAME", value_name = "NAME", value_delimiter = ',')]
+    host_name: Vec<HostName>,
     /// A variable of all functions, instead of the template's (repeatable)
     #[arg(long = "override", value_name = "NAME=VALUE", value_parser = assignment)]
     overrides: Vec<(String, String)>,
@@ -49,7 +56,8 @@ struct Arguments {
     /// than it does
     #[arg(long, env = "LATENCY", value_name = "LIST")]
     latency: Option<Latency>,
-    /// Most queue events that one function works on at the same time (default: two for each core)
+    /// Most queue events that one function works on at the same time (default: two for each core, or
+    /// fewer if there is too little memory for so many)
     #[arg(long, value_name = "EVENTS")]
     event_concurrency: Option<usize>,
     #[command(subcommand)]
@@ -72,6 +80,8 @@ fn main() -> ExitCode {
         watch_over(&folder, std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
+    // What the stack and its functions write is for this user alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     report_events();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -102,10 +112,8 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     options.environment = arguments.overrides.into_iter().collect();
     options.timeouts = arguments.timeouts.into_iter().collect::<BTreeMap<_, _>>();
     options.concurrency = arguments.concurrency.unwrap_or(options.concurrency);
-    options.event_concurrency = arguments
-        .event_concurrency
-        .unwrap_or(options.event_concurrency)
-        .max(1);
+    options.event_concurrency = arguments.event_concurrency.map(|events| events.max(1));
+    options.host_names = arguments.host_name;
     options.latency = arguments.latency.unwrap_or_default();
     let latency = options.latency;
     options.watchdog =
@@ -120,7 +128,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     let running = Stack::start(options)
         .await
         .map_err(|error| error.to_string())?;
-    announce(running.addresses(), latency);
+    announce(running.addresses(), running.division(), latency);
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -131,7 +139,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
 }
 
 /// Says where everything is.
-fn announce(addresses: &Addresses, latency: Latency) {
+fn announce(addresses: &Addresses, division: &Division, latency: Latency) {
     let title = Style::new().bold();
     let address = AnsiColor::Cyan.on_default();
     let dim = Style::new().dimmed();
@@ -151,6 +159,7 @@ fn announce(addresses: &Addresses, latency: Latency) {
     if !latency.is_none() {
         anstream::println!("  {dim}functions wait for answers, in ms: {latency}{dim:#}");
     }
+    anstream::println!("  {dim}{division}{dim:#}");
     for (id, bucket) in &addresses.buckets {
         anstream::println!("  {dim}{id:<14} s3://{bucket}{dim:#}");
     }
@@ -166,7 +175,11 @@ fn announce(addresses: &Addresses, latency: Latency) {
 
 /// Writes what happens to standard error: `LOG` chooses how much (`info` unless it is set).
 fn report_events() {
-    let filter = EnvFilter::try_from_env("LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = std::env::var("LOG").map(|text| EnvFilter::try_new(directives(&text)));
+    let filter = match filter {
+        Ok(Ok(filter)) => filter,
+        _ => EnvFilter::new("info"),
+    };
     let colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
@@ -174,6 +187,20 @@ fn report_events() {
         .with_ansi(colours)
         .with_writer(std::io::stderr)
         .init();
+}
+
+/// A level is meant for the stack and its functions. The crates that they are made of write bodies of requests and credentials
+/// below `info`, and do so only if they are named, as in `info,hyper=trace`.
+fn directives(log: &str) -> String {
+    let directives = log
+        .split(',')
+        .map(|part| match part.trim().parse::<LevelFilter>() {
+            Ok(level) if level > LevelFilter::INFO => {
+                format!("info,local_stack={level},function={level}")
+            }
+            _ => part.trim().to_owned(),
+        });
+    directives.collect::<Vec<_>>().join(",")
 }
 
 fn failed(message: &str) -> ExitCode {
@@ -197,5 +224,26 @@ fn timeout(text: &str) -> Result<(String, Duration), String> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(timeout) if !timeout.is_zero() => Ok((name, timeout)),
         _ => Err("a timeout is more than 0 seconds".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F21.
+    #[test]
+    fn a_level_is_not_for_crates_that_write_bodies() {
+        for (log, expected) in [
+            ("trace", "info,local_stack=trace,function=trace"),
+            (
+                "debug,hyper=trace",
+                "info,local_stack=debug,function=debug,hyper=trace",
+            ),
+            ("warn", "warn"),
+            ("info, local_stack::s3=debug", "info,local_stack::s3=debug"),
+        ] {
+            assert_eq!(directives(log), expected);
+        }
     }
 }

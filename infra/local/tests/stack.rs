@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod client;
+mod endpoints;
 mod processes;
 mod project;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,8 +16,10 @@ use std::time::Duration;
 use aws_sdk_s3::config::{Credentials, Region};
 use aws_sdk_s3::primitives::ByteStream;
 use client::{ask, send};
+use local_stack::identity::LOCAL;
 use local_stack::latency::Latency;
 use local_stack::queues::NewMessage;
+use local_stack::stack::machine::Machine;
 use local_stack::stack::{ADDRESSES_FILE, Options, Running, Stack, StackError};
 use processes::{state, until};
 use project::write_project;
@@ -126,7 +130,7 @@ async fn messages_of_a_function_that_crashes_come_again() {
 async fn no_message_is_taken_before_there_is_a_process_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.event_concurrency = 2;
+    options.event_concurrency = Some(2);
     let template = std::fs::read_to_string(&options.template).unwrap();
     let one_by_one = template.replace("BatchSize: 2", "BatchSize: 1");
     std::fs::write(&options.template, one_by_one).unwrap();
@@ -163,7 +167,7 @@ async fn no_message_is_taken_before_there_is_a_process_for_it() {
 async fn a_message_that_failed_stays_hidden_as_the_function_has_changed_its_visibility() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.event_concurrency = 1;
+    options.event_concurrency = Some(1);
     let running = Stack::start(options).await.unwrap();
     let queues = running.queues();
     let holder = holder().await;
@@ -647,4 +651,92 @@ async fn a_stack_that_is_told_to_stop_ends_its_processes_first() {
         assert!(pids.iter().all(|pid| state(*pid).is_none()), "{signal}");
         assert!(!folder.path().join("data").join(ADDRESSES_FILE).exists());
     }
+}
+
+/// F16. What is for one machine is divided; what a person sets stays as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_process_gets_its_share_of_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    let template = std::fs::read_to_string(&options.template).unwrap();
+    let template = template
+        .replacen(
+            "        NUMBER: \"7\"\n",
+            "        NUMBER: \"7\"\n        MEMORY: \"9663676416\"\n        DISK: \"0\"\n        OWN: \"5\"\n",
+            1,
+        )
+        .replacen(
+            "        Binary: sweeper\n",
+            "        Binary: sweeper\n      MachineShares:\n        DISK: { Of: disk, Percent: 50 }\n",
+            1,
+        )
+        .replacen(
+            "        Binary: probe-function\n",
+            "        Binary: probe-function\n      MachineShares:\n        MEMORY: { Of: memory, Percent: 50 }\n        OWN: { Of: memory, Percent: 50 }\n",
+            1,
+        );
+    std::fs::write(&options.template, template).unwrap();
+    options.concurrency = 4;
+    options.machine = Some(Machine {
+        memory: 16 << 30,
+        disk: 64 << 30,
+    });
+    options.environment.insert("OWN".to_owned(), "6".to_owned());
+    let running = Stack::start(options).await.unwrap();
+    let answer = running
+        .functions()
+        .invoke("probe-function", r#"{"do":"env"}"#.into())
+        .await;
+    let environment: Value = serde_json::from_slice(&answer.outcome.unwrap()).unwrap();
+    // Of the disk it knows what the other function gets: limits are the same for all.
+    let seen = ["MEMORY", "DISK", "OWN"].map(|name| environment[name].as_str().unwrap());
+    assert_eq!(seen, ["2147483648", "34359738368", "6"]);
+    assert_eq!(
+        running.division().to_string(),
+        "This machine has 16.0 GiB of memory, and 64.0 GiB of disk for the stack. Each of up to 4 probe-function processes \
+         takes at most 2.0 GiB of memory (MEMORY). sweeper takes at most 32.0 GiB of disk (DISK)."
+    );
+    running.stop().await;
+}
+
+/// F13. Bodies, records and messages are no business of other users of the machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_is_for_its_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    write_project(folder.path());
+    // As an earlier build left it.
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("logs")).unwrap();
+    std::fs::write(data.join("logs/probe-function.log"), "").unwrap();
+    for (path, mode) in [
+        ("", 0o755),
+        ("logs", 0o755),
+        ("logs/probe-function.log", 0o644),
+    ] {
+        let open = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(data.join(path), open).unwrap();
+    }
+    let stack = Binary::start(folder.path()).await;
+    assert_eq!(ask(&stack.gateway(), "GET", "/plain").await.0, 200);
+    let client = endpoints::s3_client(stack.addresses["s3"].as_str().unwrap(), LOCAL);
+    client
+        .put_object()
+        .bucket("symdepot-uploads-000000000000")
+        .key("global/app")
+        .body(ByteStream::from_static(b"private"))
+        .send()
+        .await
+        .unwrap();
+    let mut seen = 0;
+    let mut unseen = vec![data];
+    while let Some(path) = unseen.pop() {
+        let metadata = std::fs::symlink_metadata(&path).unwrap();
+        assert_eq!(metadata.mode() & 0o077, 0, "{}", path.display());
+        seen += 1;
+        if metadata.is_dir() {
+            let entries = std::fs::read_dir(&path).unwrap();
+            unseen.extend(entries.map(|entry| entry.unwrap().path()));
+        }
+    }
+    assert!(seen > 10, "{seen}");
 }

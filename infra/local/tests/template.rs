@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use local_stack::template::{QueueSource, Template, TemplateError};
+use local_stack::template::{QueueSource, Resource, Template, TemplateError};
 
 const TEMPLATE: &str = include_str!("project/template.yaml");
 
@@ -323,4 +323,58 @@ fn what_is_not_yaml_is_refused_with_its_line() {
     let error = Template::read("Resources:\n  a: [\n", SQS).unwrap_err();
     assert!(error.message.starts_with("not YAML"), "{error}");
     assert!(error.line >= 2, "{error}");
+}
+
+/// F16. The three functions see the same limits; each variable is the share of one of them.
+#[test]
+fn the_projects_budgets_are_shares_of_the_machine_and_leave_some_of_it() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
+    let template = Template::load(&path, SQS).unwrap();
+    let shares = || template.functions.iter().flat_map(|one| &one.shares);
+    let mut variables: Vec<&str> = shares().map(|share| share.variable.as_str()).collect();
+    variables.sort_unstable();
+    assert_eq!(
+        variables,
+        [
+            "DERIVED_BUDGET_BYTES",
+            "DIF_BUDGET_BYTES",
+            "MEMORY_CACHE_BYTES",
+            "PARSER_MEMORY_BYTES",
+            "SCRATCH_BYTES",
+        ]
+    );
+    for resource in [Resource::Memory, Resource::Disk] {
+        let of_it = shares().filter(|share| share.of == resource);
+        let percent: u64 = of_it.map(|share| share.percent).sum();
+        assert!(percent <= 80, "{resource:?}: {percent} %");
+    }
+}
+
+#[test]
+fn a_share_of_the_machine_is_a_variable_with_a_number_of_bytes_of_one_function() {
+    let shared = |variable: &str| {
+        let share = format!("MachineShares:\n        {variable}: {{ Of: disk, Percent: 5 }}\n");
+        format!("        Binary: sweeper\n      {share}")
+    };
+    let sweeper = "        Binary: sweeper\n";
+    let no_number = error(sweeper, &shared("TABLE"));
+    assert_eq!(no_number.place, "Sweeper.Metadata.MachineShares.TABLE");
+    assert!(no_number.message.contains("number of bytes"), "{no_number}");
+    let unknown = error(sweeper, &shared("ELSEWHERE"));
+    assert!(
+        unknown.message.contains("no variable ELSEWHERE"),
+        "{unknown}"
+    );
+    let twice = TEMPLATE
+        .replacen(sweeper, &shared("NUMBER"), 1)
+        .replacen(
+            "        Binary: probe-function\n",
+            "        Binary: probe-function\n      MachineShares:\n        NUMBER: { Of: disk, Percent: 5 }\n",
+            1,
+        );
+    let error = Template::read(&twice, SQS).unwrap_err();
+    assert!(
+        error.message.contains("share of another function"),
+        "{error}"
+    );
 }

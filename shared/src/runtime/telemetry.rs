@@ -1,12 +1,16 @@
 //! The log: one JSON object a line, on standard output, where Lambda collects it.
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 
+/// The crates that a level alone is meant for. The others write bodies of requests and credentials below `info`: the Lambda
+/// runtime, hyper, the AWS SDK.
+const OURS: [&str; 4] = ["symdepot", "symbolicate", "derive", "prune"];
+
 /// Begins to log what `filter` lets through; a filter that cannot be read lets through `info` and says so.
 pub(super) fn init(filter: &str) {
-    let parsed = filter.parse::<Targets>();
+    let parsed = targets(filter);
     let problem = parsed.as_ref().err().map(ToString::to_string);
     let targets = parsed.unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
     let json = fmt::layer()
@@ -20,5 +24,58 @@ pub(super) fn init(filter: &str) {
         && let Some(problem) = problem
     {
         tracing::warn!(problem, filter, "LOG is not a filter");
+    }
+}
+
+/// Reads a filter. A level in it is that of our own crates; of the others it lets through `info` at most, unless one is named,
+/// as in `info,hyper=trace`.
+fn targets(filter: &str) -> Result<Targets, ParseError> {
+    let parsed = filter.parse::<Targets>()?;
+    let level = parsed.default_level().unwrap_or(LevelFilter::OFF);
+    if level <= LevelFilter::INFO {
+        return Ok(parsed);
+    }
+    let named: Vec<(String, LevelFilter)> = parsed
+        .iter()
+        .map(|(target, level)| (target.to_owned(), level))
+        .collect();
+    Ok(Targets::new()
+        .with_default(LevelFilter::INFO)
+        .with_targets(OURS.map(|target| (target, level)))
+        .with_targets(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    /// F21.
+    #[test]
+    fn no_level_has_the_bodies_of_requests_written() {
+        for level in ["trace", "debug"] {
+            let targets = targets(level).unwrap();
+            assert!(targets.would_enable("symdepot::flows::build", &Level::DEBUG));
+            assert!(targets.would_enable("symbolicate::handler", &Level::DEBUG));
+            for target in [
+                "lambda_runtime::layers::api_response",
+                "hyper::proto::h1::io",
+                "aws_smithy_runtime::client::orchestrator",
+                "a_crate_that_is_added_later",
+            ] {
+                assert!(targets.would_enable(target, &Level::INFO), "{target}");
+                assert!(!targets.would_enable(target, &Level::DEBUG), "{target}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_crate_that_is_named_has_its_own_level() {
+        let targets = targets("debug,hyper=trace,symdepot::cache=warn").unwrap();
+        assert!(targets.would_enable("hyper::proto", &Level::TRACE));
+        assert!(!targets.would_enable("lambda_runtime", &Level::DEBUG));
+        assert!(targets.would_enable("symdepot::flows", &Level::DEBUG));
+        assert!(!targets.would_enable("symdepot::cache", &Level::INFO));
     }
 }

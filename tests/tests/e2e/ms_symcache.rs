@@ -227,6 +227,8 @@ async fn a_file_that_is_there_is_handed_to_every_client_that_reads_it() {
             bad.status == 400 && text.contains(expected),
             "{headers:?}: {text}"
         );
+        // F21. The text has the header in it: no browser takes it for a page.
+        assert_eq!(bad.header("x-content-type-options"), Some("nosniff"));
     }
 }
 

@@ -1,7 +1,8 @@
 //! The Lambda runtime API as one function process sees it.
 //!
 //! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes" (version 2018-06-01). Each process has a
-//! listener of its own, as each sandbox has, so a request needs no mark of where it comes from.
+//! listener of its own, as each sandbox has, so a request needs no mark of where it comes from. A web page that tries all
+//! ports of 127.0.0.1 finds it, and is refused ([`crate::guard`]): events would be delivered to it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::FunctionError;
+use crate::guard::Guard;
 
 /// Most bytes of an answer: 6 MB, and 100 bytes as AWS allows.
 pub(super) const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
@@ -61,11 +63,20 @@ pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
             continue;
         };
         let _ = stream.set_nodelay(true);
+        let Ok(address) = stream.local_addr() else {
+            continue;
+        };
         let asked = asked.clone();
         connections.spawn(async move {
             let service = service_fn(move |request| {
                 let asked = asked.clone();
-                async move { Ok::<_, Infallible>(answer(request, &asked).await) }
+                async move {
+                    // No page may ask here, and a process asks for 127.0.0.1.
+                    if let Err(refusal) = Guard::default().check(address.port(), &request) {
+                        return Ok::<_, Infallible>(refusal.response());
+                    }
+                    Ok(answer(request, &asked).await)
+                }
             });
             let _ = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
@@ -244,4 +255,66 @@ fn refusal(status: StatusCode, error_type: &str, message: &str) -> Response<Full
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    /// Asks for an event with these headers; returns the first line of the answer.
+    async fn ask(port: u16, headers: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let request = format!(
+            "GET /2018-06-01/runtime/invocation/next HTTP/1.1\r\n{headers}connection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// F13. An event is a request of a client, with all that is in it.
+    #[tokio::test]
+    async fn no_web_page_gets_an_event() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, mut asked) = mpsc::channel(8);
+        let server = tokio::spawn(serve(listener, sender));
+        for (headers, status) in [
+            (format!("host: evil.example:{port}\r\n"), 421),
+            (
+                format!("host: 127.0.0.1:{port}\r\norigin: http://127.0.0.1:{port}\r\n"),
+                403,
+            ),
+            (
+                format!("host: 127.0.0.1:{port}\r\nsec-fetch-site: cross-site\r\n"),
+                403,
+            ),
+        ] {
+            let line = ask(port, &headers).await;
+            assert!(line.contains(&status.to_string()), "{headers}: {line}");
+        }
+        assert!(asked.try_recv().is_err());
+
+        let function = format!("host: 127.0.0.1:{port}\r\n");
+        let give = async {
+            let Some(Asked::Next(next)) = asked.recv().await else {
+                panic!("the function did not ask for an event");
+            };
+            let event = Event {
+                request_id: "id".to_owned(),
+                deadline_ms: 0,
+                function_arn: "arn".into(),
+                trace_id: "trace".to_owned(),
+                payload: Bytes::from_static(b"{}"),
+            };
+            next.send(event).unwrap();
+        };
+        let (line, ()) = tokio::join!(ask(port, &function), give);
+        assert!(line.contains("200"), "{line}");
+        server.abort();
+    }
 }

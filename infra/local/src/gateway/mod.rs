@@ -8,7 +8,8 @@
 //! - request headers are lower case and joined by commas, cookies apart; bodies that are not text are in base64;
 //! - `multiValueHeaders` of an answer has no effect in format 2.0.
 //!
-//! Paths under `/_local/` are the stack's own ([`crate::control`]). The path goes to the function as it was sent.
+//! Paths under `/_local/` are the stack's own ([`crate::control`]). The path goes to the function as it was sent. Requests
+//! of web pages are refused ([`crate::guard`]): neither functions nor controls see them.
 
 mod event;
 mod response;
@@ -31,6 +32,7 @@ use uuid::Uuid;
 
 use crate::control::Control;
 use crate::functions::{Functions, trace_id};
+use crate::guard::Guard;
 use event::Event;
 pub(crate) use event::query_parameters;
 use response::response;
@@ -58,6 +60,8 @@ pub struct Gateway {
     pub function: Option<String>,
     /// What answers under `/_local/`.
     pub control: Control,
+    /// What refuses the requests of web pages.
+    pub guard: Guard,
     /// [`INTEGRATION_TIMEOUT`], unless a test has less patience.
     pub timeout: Duration,
 }
@@ -80,11 +84,25 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
             }
         };
         let _ = stream.set_nodelay(true);
+        let port = match stream.local_addr() {
+            Ok(address) => address.port(),
+            Err(error) => {
+                tracing::debug!(%error, "a connection broke off");
+                continue;
+            }
+        };
         let gateway = gateway.clone();
         connections.spawn(async move {
             let service = service_fn(move |request| {
                 let gateway = gateway.clone();
-                async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
+                async move {
+                    if let Err(refusal) = gateway.guard.check(port, &request) {
+                        return Ok::<_, Infallible>(refusal.response());
+                    }
+                    let mut answer = gateway.answer(request, peer).await;
+                    Guard::seal(answer.headers_mut());
+                    Ok(answer)
+                }
             });
             let _ = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())

@@ -132,6 +132,20 @@ impl Store {
             .await
     }
 
+    /// The bytes of all objects, as far as each has a copy of its own.
+    ///
+    /// # Errors
+    /// The database's error.
+    pub async fn stored_bytes(&self) -> Result<u64, StoreError> {
+        self.database
+            .read(|transaction| {
+                let sum = "SELECT COALESCE(SUM(size), 0) FROM objects";
+                let bytes: i64 = transaction.query_row(sum, [], |row| row.get(0))?;
+                Ok(bytes.unsigned_abs())
+            })
+            .await
+    }
+
     pub(crate) fn now(&self) -> i64 {
         self.queues.clock().now_ms()
     }

@@ -11,6 +11,7 @@ use crate::functions::Endpoints;
 /// The four listeners, all on the loopback interface.
 pub(super) struct Listeners {
     pub(super) address: String,
+    gateway_port: u16,
     pub(super) gateway: TcpListener,
     pub(super) s3: TcpListener,
     pub(super) dynamodb: TcpListener,
@@ -28,13 +29,19 @@ impl Listeners {
             service: "the gateway",
             source,
         })?;
+        let gateway_port = gateway.local_addr().map_or(port, |address| address.port());
         Ok(Self {
             address,
+            gateway_port,
             gateway,
             s3,
             dynamodb,
             sqs,
         })
+    }
+
+    pub(super) fn gateway_port(&self) -> u16 {
+        self.gateway_port
     }
 
     pub(super) fn endpoints(&self) -> io::Result<Endpoints> {

@@ -4,7 +4,10 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-use super::StackError;
+use super::{StackError, private};
+
+/// The lock file in the data folder.
+pub(super) const LOCK_FILE: &str = "lock";
 
 /// The lock of a data folder, held until it is dropped.
 ///
@@ -23,8 +26,8 @@ impl FolderLock {
             path: path.to_owned(),
             source,
         };
-        std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
-        let path = folder.join("lock");
+        private::create(folder).map_err(|source| failed(folder, source))?;
+        let path = folder.join(LOCK_FILE);
         let mut file = File::options()
             .read(true)
             .write(true)

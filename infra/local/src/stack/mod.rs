@@ -1,13 +1,17 @@
 //! The whole stack in one process: its services, functions and event sources, on one data folder.
 //!
-//! 1. The data folder is locked: two stacks on one folder would deliver messages twice and kill each other's processes.
+//! 1. The data folder is locked: two stacks on one folder would deliver messages twice and kill each other's processes. It is
+//!    taken from other users of the machine.
 //! 2. All ports are taken, so that the template can be read with the addresses in it.
 //! 3. Queues, buckets and tables are made as the template says; what an earlier run had in work becomes visible again.
-//! 4. Everything is served; `stack.json` in the data folder says where, for scripts. It exists only while the stack is ready.
+//! 4. What the machine has is divided among the processes of the functions ([`machine`]).
+//! 5. Everything is served; `stack.json` in the data folder says where, for scripts. It exists only while the stack is ready.
 
 mod error;
 mod listeners;
 mod lock;
+pub mod machine;
+mod private;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -25,14 +29,16 @@ use crate::database::Database;
 use crate::event_sources::{QueuePoller, run_schedule};
 use crate::functions::{FunctionSpec, Functions};
 use crate::gateway::{self, Gateway};
+use crate::guard::{Guard, HostName};
 use crate::latency::{Latency, Traffic};
 use crate::meter::Meter;
 use crate::queues::{QueueSpec, Queues, Redrive};
-use crate::template::Template;
+use crate::template::{Function, Template};
 use crate::{dynamodb, s3, sqs};
 pub use error::StackError;
 use listeners::Listeners;
 use lock::FolderLock;
+use machine::{Claim, Division, Machine};
 
 /// The file in the data folder that says where everything is.
 pub const ADDRESSES_FILE: &str = "stack.json";
@@ -54,6 +60,8 @@ pub struct Options {
     pub port: u16,
     /// Where everything is kept.
     pub data: PathBuf,
+    /// Names under which the stack is asked, beside those of the loopback interface: a tunnel's, a proxy's.
+    pub host_names: Vec<HostName>,
     /// Where the functions' variables come from if they are there, instead of from the template: the environment of
     /// whoever starts the stack. A name that the template does not set is not for the functions.
     pub inherited: BTreeMap<String, String>,
@@ -63,8 +71,11 @@ pub struct Options {
     pub timeouts: BTreeMap<String, Duration>,
     /// Most processes of a function that has no reserved concurrency.
     pub concurrency: usize,
-    /// Most events of queues that one function works on at the same time, whatever its queues' own limits add up to.
-    pub event_concurrency: usize,
+    /// Most events of queues that one function works on at the same time, whatever its queues' own limits add up to. Without,
+    /// two for each core and at least four, unless the machine has too little for so many ([`machine`]).
+    pub event_concurrency: Option<usize>,
+    /// What is divided among the processes of the functions; without, what this machine has.
+    pub machine: Option<Machine>,
     /// How long a request may take; [`gateway::INTEGRATION_TIMEOUT`] as in AWS.
     pub integration_timeout: Duration,
     /// What the services take to answer the functions.
@@ -80,17 +91,18 @@ impl Options {
         functions: impl Into<PathBuf>,
         data: impl Into<PathBuf>,
     ) -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
             template: template.into(),
             functions: functions.into(),
             port: 0,
             data: data.into(),
+            host_names: Vec::new(),
             inherited: BTreeMap::new(),
             environment: BTreeMap::new(),
             timeouts: BTreeMap::new(),
             concurrency: 64,
-            event_concurrency: (2 * cores).max(4),
+            event_concurrency: None,
+            machine: None,
             integration_timeout: gateway::INTEGRATION_TIMEOUT,
             latency: Latency::default(),
             watchdog: None,
@@ -140,6 +152,12 @@ impl Stack {
             .data
             .canonicalize()
             .map_err(|source| file(&options.data, source))?;
+        let folder = data.clone();
+        tokio::task::spawn_blocking(move || private::tighten(&folder))
+            .await
+            .map_err(io::Error::other)
+            .and_then(|tightened| tightened)
+            .map_err(|source| file(&data, source))?;
         let addresses_file = data.join(ADDRESSES_FILE);
         match std::fs::remove_file(&addresses_file) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -154,7 +172,7 @@ impl Stack {
             .map_err(|source| file(&data, source))?;
         let template =
             Template::load(&options.template, &endpoints.sqs).map_err(StackError::Template)?;
-        let specs = specs(&template, &options)?;
+        let mut specs = specs(&template, &options)?;
 
         let store = |source: Box<dyn std::error::Error + Send + Sync>| StackError::Store {
             folder: data.clone(),
@@ -227,6 +245,22 @@ impl Stack {
                 .map_err(|error| store(error.into()))?;
         }
 
+        let stored = objects
+            .stored_bytes()
+            .await
+            .map_err(|error| store(error.into()))?;
+        let machine = options.machine;
+        let machine = machine.unwrap_or_else(|| Machine::this(&data, stored));
+        let (events, division) = share_out(machine, &template, &options);
+        for allotment in &division.allotments {
+            let values = specs
+                .iter_mut()
+                .filter_map(|spec| spec.environment.get_mut(&allotment.variable));
+            for value in values {
+                *value = allotment.bytes.to_string();
+            }
+        }
+
         let watchdog = options.watchdog.clone();
         let (folder, its_endpoints) = (data.clone(), endpoints.clone());
         let functions = tokio::task::spawn_blocking(move || {
@@ -236,9 +270,11 @@ impl Stack {
         .map_err(|error| store(error.into()))??;
 
         let meter = Meter::default();
+        let guard = Guard::new(&options.host_names, listeners.gateway_port());
         let traffic = Traffic {
             meter: meter.clone(),
             latency: options.latency,
+            guard: guard.clone(),
         };
         let queue_names = template
             .queues
@@ -264,6 +300,7 @@ impl Stack {
             functions: functions.clone(),
             function: template.http_api.clone(),
             control: control.clone(),
+            guard,
             timeout: options.integration_timeout,
         };
 
@@ -297,9 +334,7 @@ impl Stack {
         tasks.spawn(gateway::serve(listeners.gateway, gateway, shutdown.clone()));
         for function in &template.functions {
             let together = Arc::new(Semaphore::new(
-                options
-                    .event_concurrency
-                    .min(functions.concurrency(&function.name)),
+                events.min(functions.concurrency(&function.name)),
             ));
             for source in &function.queues {
                 let poller = QueuePoller {
@@ -348,6 +383,7 @@ impl Stack {
         };
         let running = Running {
             addresses,
+            division,
             functions,
             queues,
             control,
@@ -369,6 +405,7 @@ impl Stack {
 #[derive(Debug)]
 pub struct Running {
     addresses: Addresses,
+    division: Division,
     functions: Functions,
     queues: Queues,
     control: Control,
@@ -382,6 +419,11 @@ impl Running {
     /// Where everything is.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
+    }
+
+    /// What the machine has, and what each function gets of it.
+    pub fn division(&self) -> &Division {
+        &self.division
     }
 
     /// The functions.
@@ -422,6 +464,58 @@ impl Running {
             .map_err(|error| error.error)?;
         Ok(())
     }
+}
+
+/// How many events of queues a function works on at the same time, and what its processes get of the machine.
+fn share_out(machine: Machine, template: &Template, options: &Options) -> (usize, Division) {
+    let is_set = |variable: &str| {
+        options.environment.contains_key(variable) || options.inherited.contains_key(variable)
+    };
+    let shares = |function: &Function| {
+        let shares = function.shares.clone().into_iter();
+        shares
+            .filter(|share| !is_set(&share.variable))
+            .collect::<Vec<_>>()
+    };
+    let is_fed_by_queues_alone = |function: &Function| {
+        !function.queues.is_empty()
+            && template.http_api.as_ref() != Some(&function.name)
+            && !template
+                .schedules
+                .iter()
+                .any(|schedule| schedule.function == function.name)
+    };
+    let events = options.event_concurrency.unwrap_or_else(|| {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let fed = template
+            .functions
+            .iter()
+            .filter(|one| is_fed_by_queues_alone(one));
+        let shares: Vec<_> = fed.flat_map(shares).collect();
+        machine::affordable_events(&machine, &shares, (2 * cores).max(4))
+    });
+    let claims = template.functions.iter().flat_map(|function| {
+        let concurrency = function.reserved_concurrency.unwrap_or(options.concurrency);
+        let processes = if is_fed_by_queues_alone(function) {
+            concurrency.min(events)
+        } else {
+            concurrency
+        };
+        shares(function).into_iter().map(move |share| Claim {
+            function: function.name.clone(),
+            share,
+            processes,
+        })
+    });
+    let claims: Vec<Claim> = claims.collect();
+    let allotments = machine::divide(&machine, &claims);
+    (
+        events,
+        Division {
+            machine,
+            allotments,
+        },
+    )
 }
 
 /// How to run the template's functions, with what the options say otherwise.

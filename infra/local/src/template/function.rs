@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::node::{Node, Value};
-use super::{Function, QueueSource, Schedule, Template, TemplateError, queue_of_arn};
+use super::{
+    Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError, queue_of_arn,
+};
 
 /// An event that a function declares, before it is known whether what it names is there.
 pub(super) struct DeclaredEvent {
@@ -111,8 +113,45 @@ pub(super) fn function(
         log_group,
         environment,
         queues: Vec::new(),
+        shares: Vec::new(),
     };
     Ok((function, events))
+}
+
+/// The variables of a function that are shares of a machine, as its metadata declare them.
+pub(super) fn machine_shares(
+    id: &str,
+    declared: Fields,
+    function: &Function,
+) -> Result<Vec<MachineShare>, TemplateError> {
+    let place = declared.place().to_owned();
+    let shares = declared.rest().into_iter().map(|(variable, node)| {
+        let line = node.line;
+        let mut fields = Fields::of(node, format!("{place}.{variable}"))?;
+        let of = match fields.choice("Of", &["memory", "disk"])?.as_deref() {
+            Some("memory") => Resource::Memory,
+            Some(_) => Resource::Disk,
+            None => return Err(fields.error(line, "Of is missing")),
+        };
+        let percent = fields
+            .number("Percent", 1..=100)?
+            .ok_or_else(|| fields.error(line, "Percent is missing"))?;
+        let at_least = fields.number("AtLeast", 1..=i64::MAX)?;
+        let most = function.environment.get(&variable);
+        let most = most.and_then(|text| text.parse().ok()).ok_or_else(|| {
+            let message = format!("{id} has no variable {variable} that is a number of bytes");
+            fields.error(line, message)
+        })?;
+        fields.end()?;
+        Ok(MachineShare {
+            variable,
+            of,
+            percent,
+            at_least,
+            most,
+        })
+    });
+    shares.collect()
 }
 
 /// SAM's rule for `Globals`: maps are merged, lists joined, anything else is replaced.

@@ -8,6 +8,8 @@
 //! lifecycle and access block (nothing expires), log groups, topics, alarms, a function's `RecursiveLoop` (no chain of messages is
 //! ended here), the order of `DependsOn`, and everything under `Outputs`.
 //!
+//! `MachineShares` in the `Metadata` of a function is for the local stack alone: CloudFormation and SAM pass it by.
+//!
 //! `ReservedConcurrentExecutions` is here only the most processes of a function. Nothing is set aside for it: other functions can
 //! take this machine's memory and time.
 
@@ -69,6 +71,33 @@ pub struct Function {
     pub environment: BTreeMap<String, String>,
     /// The queues whose messages it gets.
     pub queues: Vec<QueueSource>,
+    /// Its variables that say what one of its processes may take of the machine that all share.
+    pub shares: Vec<MachineShare>,
+}
+
+/// A variable that says how much of a machine one process of a function may take (`Metadata.MachineShares`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineShare {
+    /// The variable's name.
+    pub variable: String,
+    /// What it is a share of.
+    pub of: Resource,
+    /// What all processes of the function together get of that, in percent.
+    pub percent: u64,
+    /// The bytes below which fewer events of queues are worked on at the same time, rather than less given to each.
+    pub at_least: Option<u64>,
+    /// The most that one process gets, in bytes: the variable's own value in the template, which is what it is on a machine
+    /// of its own. 0: no limit.
+    pub most: u64,
+}
+
+/// What a machine has a limited amount of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Memory.
+    Memory,
+    /// Disk.
+    Disk,
 }
 
 /// Messages of a queue invoke a function.
@@ -244,9 +273,10 @@ impl Template {
                 Kind::Queue => template.queues.push(storage::queue(&place, properties)?),
                 Kind::WithoutEffect { known } => without_effect(&place, properties, known)?,
                 Kind::HttpApi => function::http_api(&place, properties)?,
-                Kind::Function { binary } => {
-                    let (function, its_events) =
+                Kind::Function { binary, shares } => {
+                    let (mut function, its_events) =
                         function::function(&place, binary, properties, defaults.clone())?;
+                    function.shares = function::machine_shares(&place, shares, &function)?;
                     if let Some(other) = template
                         .functions
                         .iter()
@@ -256,6 +286,20 @@ impl Template {
                             "its binary {} is that of {} too",
                             function.name, other.logical_id
                         );
+                        return Err(TemplateError::new(resource.line, place, message));
+                    }
+                    let claimed = |share: &&MachineShare| {
+                        let mut others = template.functions.iter();
+                        others.any(|other| {
+                            other
+                                .shares
+                                .iter()
+                                .any(|one| one.variable == share.variable)
+                        })
+                    };
+                    if let Some(share) = function.shares.iter().find(claimed) {
+                        let message =
+                            format!("{} is a share of another function, too", share.variable);
                         return Err(TemplateError::new(resource.line, place, message));
                     }
                     events.push((template.functions.len(), its_events));

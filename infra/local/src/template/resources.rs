@@ -23,7 +23,7 @@ pub(super) enum Kind {
     Table,
     Queue,
     HttpApi,
-    Function { binary: String },
+    Function { binary: String, shares: Fields },
     WithoutEffect { known: &'static [&'static str] },
 }
 
@@ -69,8 +69,9 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
             let mut build = metadata.map("BuildProperties")?;
             let binary = build.required_text("Binary")?;
             build.end()?;
+            let shares = metadata.map("MachineShares")?;
             metadata.end()?;
-            Kind::Function { binary }
+            Kind::Function { binary, shares }
         }
         other => match WITHOUT_EFFECT.iter().find(|(name, _)| *name == other) {
             Some((_, known)) => Kind::WithoutEffect { known },
@@ -140,7 +141,7 @@ pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identi
             )
         }
         Kind::HttpApi => (Some(id.clone()), BTreeMap::new()),
-        Kind::Function { binary } => (
+        Kind::Function { binary, .. } => (
             Some(binary.clone()),
             BTreeMap::from([("Arn", function_arn(binary))]),
         ),

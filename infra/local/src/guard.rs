@@ -1,0 +1,332 @@
+//! The guard at every port: requests that a web page has a browser send are refused.
+//!
+//! The stack listens on the loopback interface, and its keys are public. A browser on the same machine reaches it for
+//! every page that a developer visits, so the guard checks the headers that a browser sets and a page cannot change:
+//!
+//! - `Host`. A page that has its own name resolve to 127.0.0.1 (DNS rebinding) asks for this name: 421, unless the
+//!   name is the loopback's with the port that was connected to, or one that the stack was started with.
+//! - `Origin`. A page of another site, or of another port of this machine, is named in it: 403. The gateway's own
+//!   origin may ask, at all ports.
+//! - `Sec-Fetch-Site`, where there is no `Origin`, as with images and frames: 403 if the page is of another site, unless
+//!   a person follows a link.
+//! - `OPTIONS` with `Access-Control-Request-Method`, a CORS preflight, by which a browser asks whether a page may send
+//!   more than a form can: 403.
+//!
+//! `Guard::seal` removes every `Access-Control-*` header of an answer, so that no page of another origin can read it.
+//! Command lines and SDKs send none of these headers but a loopback `Host`.
+//!
+//! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin` header" and "HTTP CORS
+//! protocol"; W3C Fetch Metadata Request Headers, section 2.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+
+/// The names of the loopback interface.
+const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+
+/// Refuses what web pages send. Clones are the same guard.
+///
+/// The default knows no name but the loopback's, and no page that may ask.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    names: Arc<[HostName]>,
+    gateway: Option<u16>,
+}
+
+/// A name under which a stack can be asked, beside those of the loopback interface: `devbox.example`, `[fd00::5]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(String);
+
+/// Why a text is no name of a host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no name of a host: a name or an address, without scheme, port and path")]
+pub struct InvalidHostName(String);
+
+impl std::str::FromStr for HostName {
+    type Err = InvalidHostName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHostName> {
+        let parsed = text.parse::<Authority>();
+        match parsed {
+            Ok(authority) if authority.host() == text && !text.is_empty() => {
+                Ok(Self(text.to_ascii_lowercase()))
+            }
+            _ => Err(InvalidHostName(text.to_owned())),
+        }
+    }
+}
+
+impl Guard {
+    /// The guard of a stack that is asked under `names`, too, and whose gateway listens on `gateway`.
+    pub fn new(names: &[HostName], gateway: u16) -> Self {
+        Self {
+            names: names.into(),
+            gateway: Some(gateway),
+        }
+    }
+
+    /// Refuses a request that came in at `port` and may be a web page's.
+    pub(crate) fn check<B>(&self, port: u16, request: &Request<B>) -> Result<(), Refusal> {
+        let headers = request.headers();
+        let host = self.host(port, request)?;
+        let is_preflight = *request.method() == Method::OPTIONS
+            && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+        if is_preflight {
+            return Err(Refusal::foreign(
+                "CORS preflights are refused: a web page of another origin may send nothing to the local stack",
+            ));
+        }
+        let mut origins = headers.get_all(header::ORIGIN).iter().peekable();
+        if origins.peek().is_none() {
+            return if is_foreign_part(request.method(), headers) {
+                let message =
+                    "refused: a part of a web page of another site asks for this (Sec-Fetch-Site)";
+                Err(Refusal::foreign(message))
+            } else {
+                Ok(())
+            };
+        }
+        for origin in origins {
+            if !self.is_own(port, &host, origin) {
+                let message = format!(
+                    "refused: a web page of the origin {} sends this, and only the gateway's own origin may",
+                    String::from_utf8_lossy(origin.as_bytes())
+                );
+                return Err(Refusal::foreign(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the host that a request is for, if it is this one.
+    fn host<B>(&self, port: u16, request: &Request<B>) -> Result<Authority, Refusal> {
+        let misdirected = |host: &str| {
+            Refusal::misdirected(format!(
+                "this is 127.0.0.1:{port}, and the request is for {host:?}. If it is yours, ask for 127.0.0.1:{port} or \
+                 localhost:{port} (S3 with the bucket in the path), or start the stack with --host-name and that name"
+            ))
+        };
+        let mut values = request.headers().get_all(header::HOST).iter();
+        let (Some(value), None) = (values.next(), values.next()) else {
+            return Err(misdirected(""));
+        };
+        let text = String::from_utf8_lossy(value.as_bytes());
+        let host = text.parse::<Authority>().map_err(|_| misdirected(&text))?;
+        if !self.is_here(port, &host) {
+            return Err(misdirected(&text));
+        }
+        // The target's own authority would win over `Host`.
+        match request.uri().authority() {
+            Some(other) if !self.is_here(port, other) => Err(misdirected(other.as_str())),
+            _ => Ok(host),
+        }
+    }
+
+    /// Whether an authority names this machine and `port`, or is one that the stack was started with. Of the latter the
+    /// port is free: a tunnel or a proxy has one of its own.
+    fn is_here(&self, port: u16, authority: &Authority) -> bool {
+        let name = authority.host();
+        if authority.as_str().contains('@') {
+            return false;
+        }
+        let is_ours = authority.port_u16().unwrap_or(80) == port && is_loopback(name);
+        is_ours
+            || self
+                .names
+                .iter()
+                .any(|known| known.0.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether an origin is the gateway's.
+    fn is_own(&self, port: u16, host: &Authority, origin: &HeaderValue) -> bool {
+        let Some(gateway) = self.gateway else {
+            return false;
+        };
+        let Ok(origin) = origin.to_str() else {
+            return false;
+        };
+        let Some((scheme, authority)) = origin.split_once("://") else {
+            return false;
+        };
+        // Under a name of its own there may be TLS before us.
+        if port == gateway && authority.eq_ignore_ascii_case(host.as_str()) {
+            return matches!(scheme, "http" | "https");
+        }
+        let Ok(authority) = authority.parse::<Authority>() else {
+            return false;
+        };
+        scheme == "http"
+            && is_loopback(authority.host())
+            && authority.port_u16().unwrap_or(80) == gateway
+    }
+
+    /// Takes from an answer what would let pages of other origins read it.
+    pub(crate) fn seal(headers: &mut HeaderMap) {
+        let names: Vec<HeaderName> = headers
+            .keys()
+            .filter(|name| name.as_str().starts_with("access-control-"))
+            .cloned()
+            .collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
+    LOOPBACK
+        .iter()
+        .any(|loopback| loopback.eq_ignore_ascii_case(name))
+}
+
+/// Whether a request without an `Origin` is a part of another site's page, and not a link that a person follows.
+fn is_foreign_part(method: &Method, headers: &HeaderMap) -> bool {
+    let is = |name: &HeaderName, value: &str| headers.get(name).is_some_and(|is| is == value);
+    match headers.get(&SEC_FETCH_SITE) {
+        None => false,
+        Some(site) if site == "none" || site == "same-origin" => false,
+        Some(_) => {
+            let is_followed = matches!(*method, Method::GET | Method::HEAD)
+                && is(&SEC_FETCH_MODE, "navigate")
+                && is(&SEC_FETCH_DEST, "document");
+            !is_followed
+        }
+    }
+}
+
+/// A request that is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    fn foreign(message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::FORBIDDEN,
+            message: message.into(),
+        }
+    }
+
+    fn misdirected(message: String) -> Self {
+        Self {
+            status: StatusCode::MISDIRECTED_REQUEST,
+            message,
+        }
+    }
+
+    /// The answer that says so: JSON with a `message`, which the SDKs of DynamoDB and SQS show.
+    pub(crate) fn response(&self) -> Response<Full<Bytes>> {
+        tracing::warn!(status = self.status.as_u16(), "{}", self.message);
+        let body = serde_json::json!({ "message": self.message }).to_string();
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        // The body of the request is not read.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(headers: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::get("/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    fn status(guard: &Guard, port: u16, headers: &[(&str, &str)]) -> u16 {
+        match guard.check(port, &get(headers)) {
+            Ok(()) => 200,
+            Err(refusal) => refusal.status.as_u16(),
+        }
+    }
+
+    #[test]
+    fn a_name_that_the_stack_was_started_with_is_its_own_at_every_port() {
+        let guard = Guard::new(&["devbox.example".parse().unwrap()], 3021);
+        for (host, origin, expected) in [
+            ("devbox.example", None, 200),
+            ("DevBox.example:8443", None, 200),
+            (
+                "devbox.example:8443",
+                Some("https://devbox.example:8443"),
+                200,
+            ),
+            (
+                "devbox.example:8443",
+                Some("https://devbox.example:9000"),
+                403,
+            ),
+            (
+                "devbox.example:8443",
+                Some("ftp://devbox.example:8443"),
+                403,
+            ),
+            ("other.devbox.example", None, 421),
+            ("127.0.0.1:3021", Some("http://localhost:3021"), 200),
+            ("127.0.0.1:3021", Some("https://localhost:3021"), 403),
+        ] {
+            let mut headers = vec![("host", host)];
+            headers.extend(origin.map(|origin| ("origin", origin)));
+            assert_eq!(
+                status(&guard, 3021, &headers),
+                expected,
+                "{host} {origin:?}"
+            );
+        }
+        // No page is served by the other ports.
+        let headers = [
+            ("host", "devbox.example:8444"),
+            ("origin", "https://devbox.example:8444"),
+        ];
+        assert_eq!(status(&guard, 3022, &headers), 403);
+    }
+
+    #[test]
+    fn the_target_of_a_request_may_not_name_another_host_than_its_header() {
+        let guard = Guard::default();
+        let mut request = get(&[("host", "127.0.0.1:3022")]);
+        *request.uri_mut() = "http://evil.example:3022/".parse().unwrap();
+        let refusal = guard.check(3022, &request).unwrap_err();
+        assert_eq!(refusal.status, StatusCode::MISDIRECTED_REQUEST);
+        *request.uri_mut() = "http://localhost:3022/".parse().unwrap();
+        assert_eq!(guard.check(3022, &request), Ok(()));
+    }
+
+    #[test]
+    fn a_name_of_a_host_is_a_name_alone() {
+        for name in ["devbox.example", "10.0.0.7", "[fd00::5]"] {
+            assert!(name.parse::<HostName>().is_ok(), "{name}");
+        }
+        for text in [
+            "",
+            "http://devbox",
+            "devbox:3021",
+            "me@devbox",
+            "dev/box",
+            "a b",
+        ] {
+            assert!(text.parse::<HostName>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The permissions of the data folder, which holds debug files and crashes: for its owner alone.
+//!
+//! The folder is 0700, and so are the stack's own folders in it; files are 0600. What an earlier build left open is closed
+//! at the start. Files that are not the stack's keep their modes, and a folder that has such files keeps its own
+//! (`DATA=/tmp`).
+
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::ADDRESSES_FILE;
+use super::lock::LOCK_FILE;
+use crate::{database, dynamodb};
+
+/// The bits of everybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Folders of the stack in the data folder.
+const FOLDERS: [&str; 3] = ["s3", "tmp", "logs"];
+
+/// The secret that `infra/run` draws for the functions.
+const SECRET: &str = "request-sources.secret";
+
+/// Creates the data folder, for its owner alone, unless it exists.
+pub(super) fn create(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Takes the data folder and what is the stack's in it from everybody but the owner.
+///
+/// Call it with the folder locked. What is being created meanwhile has the modes of its creator.
+pub(super) fn tighten(folder: &Path) -> io::Result<()> {
+    let mut has_others = false;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !is_ours(&entry.file_name().to_string_lossy()) {
+            has_others = true;
+        } else {
+            close(&entry.path())?;
+        }
+    }
+    let mode = fs::metadata(folder)?.mode();
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    if has_others {
+        tracing::warn!(
+            folder = %folder.display(),
+            "other users of this machine can list the data folder, which is not the stack's alone; what the stack keeps in it is private"
+        );
+        return Ok(());
+    }
+    fs::set_permissions(folder, Permissions::from_mode(mode & 0o7777 & !OTHERS))
+}
+
+/// Whether the stack has made what has this name in the data folder.
+fn is_ours(name: &str) -> bool {
+    let is_of = |file: &str| name.strip_prefix(file).is_some_and(is_suffix);
+    FOLDERS.contains(&name)
+        || [LOCK_FILE, ADDRESSES_FILE, SECRET].contains(&name)
+        || is_of(database::FILE_NAME)
+        || is_of(dynamodb::FILE_NAME)
+        // What `tempfile` has not yet given its name.
+        || name.starts_with(".tmp")
+}
+
+/// What SQLite appends to the name of a database: "Temporary Files Used By SQLite", sections 2.1 to 2.3.
+fn is_suffix(rest: &str) -> bool {
+    ["", "-wal", "-shm", "-journal"].contains(&rest)
+}
+
+/// Closes a file, or a folder with all that is in it. Below a folder that is closed nothing can be reached.
+fn close(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        // SQLite's own files come and go.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if metadata.is_symlink() || metadata.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    if metadata.is_dir() {
+        for entry in fs::read_dir(path)? {
+            close(&entry?.path())?;
+        }
+    }
+    match fs::set_permissions(path, closed(&metadata)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn closed(metadata: &Metadata) -> Permissions {
+    Permissions::from_mode(metadata.mode() & 0o7777 & !OTHERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    fn open(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// F13.
+    #[test]
+    fn what_an_earlier_build_left_open_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir_all(data.join("s3/bodies/ab")).unwrap();
+        let files = ["stack.sqlite3", "stack.sqlite3-wal", "s3/bodies/ab/body"];
+        for file in files {
+            fs::write(data.join(file), "x").unwrap();
+            open(&data.join(file), 0o644);
+        }
+        for directory in ["s3/bodies/ab", "s3/bodies", "s3", ""] {
+            open(&data.join(directory), 0o755);
+        }
+        tighten(&data).unwrap();
+        for file in files {
+            assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+        }
+        for directory in ["s3/bodies/ab", "s3/bodies", "s3", ""] {
+            assert_eq!(mode(&data.join(directory)), 0o700, "{directory:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_others_use_stays_theirs() {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["lock", "somebodys"] {
+            fs::write(folder.path().join(file), "x").unwrap();
+            open(&folder.path().join(file), 0o644);
+        }
+        open(folder.path(), 0o755);
+        tighten(folder.path()).unwrap();
+        assert_eq!(mode(folder.path()), 0o755);
+        assert_eq!(mode(&folder.path().join("somebodys")), 0o644);
+        assert_eq!(mode(&folder.path().join("lock")), 0o600);
+    }
+}

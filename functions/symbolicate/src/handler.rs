@@ -1,6 +1,5 @@
 //! What `symbolicate` does with a request: one route each, and errors as JSON.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ pub(crate) async fn handle(
     router: Router,
     invocation: Invocation,
     request: lambda_http::Request,
-) -> Result<Response, Infallible> {
+) -> Response {
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let mut request = request.map(|body| match body {
         lambda_http::Body::Text(text) => Body::from(text),
@@ -54,7 +53,10 @@ pub(crate) async fn handle(
         _ => Body::empty(),
     });
     request.extensions_mut().insert(Arc::new(invocation));
-    router.oneshot(request).instrument(span).await
+    match router.oneshot(request).instrument(span).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
 }
 
 async fn symbolicate(

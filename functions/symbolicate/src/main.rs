@@ -4,15 +4,18 @@ mod handler;
 
 use std::sync::Arc;
 
+use lambda_http::lambda_runtime::Diagnostic;
 use lambda_http::service_fn;
-use symdepot::runtime::{self, App};
+use symdepot::runtime::{self, App, SourceUse};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
-    let router = handler::router(Arc::new(App::from_env().await?.symbolicator()));
+    let app = App::from_env(SourceUse::Locations).await?;
+    let router = handler::router(Arc::new(app.symbolicator()));
     lambda_http::run(service_fn(|request: lambda_http::Request| {
         let invocation = runtime::invocation(&lambda_http::RequestExt::lambda_context(&request));
-        handler::handle(router.clone(), invocation, request)
+        let router = router.clone();
+        async { Ok::<_, Diagnostic>(handler::handle(router, invocation?, request).await) }
     }))
     .await
 }

@@ -6,7 +6,7 @@ use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope, SourceKey};
 use symdepot::flows::SourceSecret;
-use symdepot::ports::ServerFailure;
+use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -47,6 +47,7 @@ pub(crate) fn failure(cause: Cause, retry_after: Option<Duration>) -> ServerFail
     ServerFailure {
         missing: Missing::new(cause, "the server said so"),
         retry_after,
+        concerns: Concerns::Server,
     }
 }
 
@@ -347,7 +348,7 @@ fn parsed(body: &str) -> Crash {
 }
 
 fn that_allows_definitions() -> World {
-    let secret = SourceSecret::new("a secret of at least thirty-two characters");
+    let secret = SourceSecret::new("a secret of at least thirty-two characters").ok();
     World::with(|settings| settings.request_sources = secret.clone())
 }
 

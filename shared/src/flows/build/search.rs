@@ -16,7 +16,7 @@ use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
     Quality, Rank, SourceKey,
 };
-use crate::ports::{Consistency, DifError, ParseError, ServerFailure, StoreError};
+use crate::ports::{Concerns, Consistency, DifError, ParseError, ServerFailure, StoreError};
 
 /// Pieces of a file that wait to be copied.
 const WAITING_PIECES: usize = 4;
@@ -40,6 +40,8 @@ pub(super) struct Search {
     pub(super) failure: Option<Missing>,
     /// How long the source wants to be left alone.
     pub(super) retry_after: Option<Duration>,
+    /// What keeps every scope from asking the source, where that is so.
+    unanswered: VisitOutcome,
 }
 
 impl Builder {
@@ -238,7 +240,7 @@ impl Builder {
             let fetch = fetch::fetch_from_server(
                 &*self.servers,
                 &*self.deriver,
-                source,
+                (&module.source, source),
                 location,
                 fetch::Limits {
                     max_bytes: settings.dif_max_bytes,
@@ -303,15 +305,10 @@ impl Search {
         self.difs.iter().any(|dif| dif.dif.location == *location)
     }
 
-    /// Returns whether the server answered.
+    /// Returns whether the server answered. What it answered about these locations, however bad, is
+    /// the module's own matter: another scope may ask for what it answers well.
     pub(super) fn outcome(&self) -> VisitOutcome {
-        match &self.failure {
-            Some(missing) if is_the_servers(missing.cause) => VisitOutcome::Failed {
-                detail: missing.detail.clone(),
-                retry_after: self.retry_after,
-            },
-            _ => VisitOutcome::Answered,
-        }
+        self.unanswered.clone()
     }
 
     /// Returns how long what was not found is not asked for again: as the server said, else for a public one as the
@@ -330,7 +327,7 @@ impl Search {
         })
     }
 
-    /// Notes that the server did not answer.
+    /// Notes why nothing was found.
     pub(super) fn fail(&mut self, missing: Missing) {
         self.failure = Some(missing);
     }
@@ -346,7 +343,14 @@ impl Search {
         let ServerFailure {
             missing,
             retry_after,
+            concerns,
         } = failure;
+        if concerns == Concerns::Server {
+            self.unanswered = VisitOutcome::Failed {
+                detail: missing.detail.clone(),
+                retry_after,
+            };
+        }
         self.tried.push(Candidate {
             source: module.source.clone(),
             location: location.clone(),
@@ -419,5 +423,6 @@ fn of_the_file(missing: Missing) -> ServerFailure {
     ServerFailure {
         missing,
         retry_after: None,
+        concerns: Concerns::Location,
     }
 }

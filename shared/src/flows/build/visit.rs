@@ -319,7 +319,7 @@ impl Builder {
                 continue;
             }
             let began = invocation.elapsed();
-            match self.servers.get(source, location).await {
+            match self.servers.get(&module.source, source, location).await {
                 Ok(_) => return Said::Has,
                 Err(failure) => {
                     let took = invocation.elapsed() - began;

@@ -21,7 +21,7 @@ use crate::ports::{SecretName, Secrets};
 const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Where a variable is set that is not.
-const TEMPLATE: &str = "infra/template.yaml, Globals.Function.Environment";
+const TEMPLATE: &str = "infra/template.yaml, Environment";
 
 /// What a variable says where there is nothing.
 const NONE: &str = "none";
@@ -487,8 +487,8 @@ mod tests {
             .collect();
         for problem in [
             "SCRATCH_BYTES \"2G\" is not a number of bytes",
-            "LOG is not set (infra/template.yaml, Globals.Function.Environment)",
-            "UPLOADS_BUCKET is not set (infra/template.yaml, Globals.Function.Environment)",
+            "LOG is not set (infra/template.yaml, Environment)",
+            "UPLOADS_BUCKET is not set (infra/template.yaml, Environment)",
         ] {
             assert!(lines.iter().any(|line| line == problem), "{error}");
         }

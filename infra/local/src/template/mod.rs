@@ -8,9 +8,12 @@
 //! lifecycle and access block (nothing expires), log groups, topics, alarms, a function's `RecursiveLoop` (no chain of messages is
 //! ended here), the order of `DependsOn`, and everything under `Outputs`.
 //!
+//! Parameters have their defaults: what else a deployment gives them is given here by the environment.
+//!
 //! `ReservedConcurrentExecutions` is here only the most processes of a function. Nothing is set aside for it: other functions can
 //! take this machine's memory and time.
 
+mod conditions;
 mod fields;
 mod function;
 mod intrinsics;
@@ -187,7 +190,7 @@ impl Template {
     /// # Errors
     /// It is not YAML, refers to something that is not there, or asks for something that the local stack does not know.
     pub fn read(text: &str, sqs_endpoint: &str) -> Result<Self, TemplateError> {
-        let mut root = Fields::of(Node::read(text)?, "")?;
+        let mut root = Fields::of(conditions::decide(Node::read(text)?)?, "")?;
         root.text("AWSTemplateFormatVersion")?;
         root.text("Description")?;
         root.choice("Transform", &["AWS::Serverless-2016-10-31"])?;

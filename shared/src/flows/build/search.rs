@@ -74,17 +74,16 @@ impl Builder {
             Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
             Err(_) => return Ok(search),
         };
-        let asked = visiting
-            .during(self.ask(
-                invocation,
-                module,
-                sought,
-                kinds,
-                &source,
-                &mut search,
-                open,
-            ))
-            .await;
+        let asking = self.ask(
+            invocation,
+            module,
+            sought,
+            kinds,
+            &source,
+            &mut search,
+            open,
+        );
+        let asked = visiting.during(Box::pin(asking)).await;
         visiting.leave(&search.outcome()).await;
         asked?;
         search.retry_after = search.retry_after(&source, &self.settings);

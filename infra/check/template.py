@@ -32,6 +32,9 @@ REGIONS = ["eu-central-1", "us-east-1"]
 LINT_IGNORED = {}
 LANES = ["EagerLane", "UploadsLane", "RefreshLane"]
 FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
+# Settings that may be secrets: the parameter that names each, and the value where it names none.
+SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
+READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
 # What changes a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
 
@@ -367,12 +370,33 @@ def check_limits(checks, stack):
     ]:
         told = int(settings.get(setting, 0))
         checks.that("limits", f"{setting} fits into {what}", 0 < told < given, f"{told} < {given}")
-    kept = {name: json.dumps(stack.properties(name)["Environment"], sort_keys=True) for name in FUNCTIONS}
-    checks.that("limits", "every function has the same settings", len(set(kept.values())) == 1, f"{len(settings)} variables")
+    variables = {name: stack.properties(name)["Environment"]["Variables"] for name in FUNCTIONS}
+    common = {name: json.dumps({k: v for k, v in kept.items() if k not in SECRETS}, sort_keys=True) for name, kept in variables.items()}
+    checks.that("limits", "every function has the same settings, secrets aside", len(set(common.values())) == 1, f"{len(settings)} variables")
+    check_secrets(checks, stack, variables)
     groups = stack.of_type("AWS::Logs::LogGroup")
     logged = [target(stack.properties(name).get("LoggingConfig", {}).get("LogGroup", "")) for name in FUNCTIONS]
     days = [group.get("RetentionInDays") for group in groups.values()]
     checks.that("limits", "logs are kept for a while, not for ever", all(days) and set(logged) <= set(groups), f"{days} days")
+
+
+def check_secrets(checks, stack, variables):
+    """Who deals with symbol servers is told where their secrets are, and may read them; prune is told nothing."""
+    for name in FUNCTIONS:
+        told = {variable: kept for variable, kept in variables[name].items() if variable in SECRETS}
+        read = sorted((action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:", "kms:")))
+        if name == "PruneFunction":
+            checks.that("secrets", "prune is told of none and reads none", not told and not read, (told, read))
+            continue
+        wanted = {variable: {"Fn::If": [f"Has{parameter}", {"Ref": parameter}, default]} for variable, (parameter, default) in SECRETS.items()}
+        checks.that("secrets", f"{name} is told their names", told == wanted, ", ".join(told))
+        allowed = sorted((action, parameter) for parameter, _ in SECRETS.values() for action in READS_SECRETS)
+        checks.that("secrets", f"{name} reads those, and no other", read == allowed, read)
+
+
+def if_granted(statement):
+    """The statement that a condition grants, where there is one: what a deployment may grant at most."""
+    return statement["Fn::If"][1] if "Fn::If" in statement else statement
 
 
 def grants(role):
@@ -380,7 +404,7 @@ def grants(role):
     return [
         (action, target(resource))
         for policy in role.get("Policies", [])
-        for statement in policy["PolicyDocument"]["Statement"]
+        for statement in map(if_granted, policy["PolicyDocument"]["Statement"])
         if statement.get("Effect") == "Allow"
         for action in as_list(statement.get("Action", []))
         for resource in as_list(statement.get("Resource", "nothing"))
@@ -484,8 +508,13 @@ def mistakes():
         ("a lane that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
         ("chains of messages that Lambda ends", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
         ("derive deployed beside its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
-        ("failed messages that wait for the lane", lambda t: statements(t, "DeriveFunction")[-1].update(Action=["sqs:SendMessage"]), "when a failed message"),
+        ("failed messages that wait for the lane", lambda t: statements(t, "DeriveFunction")[4].update(Action=["sqs:SendMessage"]), "when a failed message"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
+        ("prune that is told the sources", lambda t: resource(t, "PruneFunction").update(Environment={"Variables": {"SOURCES": "[]"}}), "prune is told of none"),
+        ("prune that reads a secret", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Ref": "SourcesSecret"}}), "prune is told of none"),
+        ("a secret for every function", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SOURCES="[]"), "prune is told of none"),
+        ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "reads those, and no other"),
+        ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "reads those, and no other"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),

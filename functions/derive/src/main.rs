@@ -7,7 +7,7 @@ mod handler;
 
 use std::process::ExitCode;
 
-use symdepot::runtime::{self, App};
+use symdepot::runtime::{self, App, SourceUse};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_runtime::Error> {
     runtime::sandbox::hide()?;
-    let app = App::from_env().await?;
+    let app = App::from_env(SourceUse::Contents).await?;
     app.check_sandbox()?;
     let builder = app.builder(std::env::current_exe()?);
     runtime::run(|invocation, event| handler::handle(&builder, invocation, event)).await

@@ -1,6 +1,5 @@
 //! What `symbolicate` does with a request: one route each, and errors as JSON.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ pub(crate) async fn handle(
     router: Router,
     invocation: Invocation,
     request: lambda_http::Request,
-) -> Result<Response, Infallible> {
+) -> Response {
     let span = tracing::info_span!("invocation", request_id = invocation.request_id());
     let mut request = request.map(|body| match body {
         lambda_http::Body::Text(text) => Body::from(text),
@@ -55,11 +54,14 @@ pub(crate) async fn handle(
         _ => Body::empty(),
     });
     request.extensions_mut().insert(Arc::new(invocation));
-    let mut response = router.oneshot(request).instrument(span).await?;
+    let mut response = match router.oneshot(request).instrument(span).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
     let no_guesses = HeaderValue::from_static("nosniff");
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, no_guesses);
-    Ok(response)
+    response
 }
 
 async fn symbolicate(

@@ -8,8 +8,9 @@ mod handler;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use lambda_http::lambda_runtime::Diagnostic;
 use lambda_http::service_fn;
-use symdepot::runtime::{self, App};
+use symdepot::runtime::{self, App, SourceUse};
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).as_deref() == Some(runtime::demangler::COMMAND.as_ref()) {
@@ -27,13 +28,13 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn serve() -> Result<(), lambda_http::Error> {
     runtime::sandbox::hide()?;
-    let symbolicator = App::from_env()
-        .await?
-        .symbolicator(std::env::current_exe()?);
+    let app = App::from_env(SourceUse::Locations).await?;
+    let symbolicator = app.symbolicator(std::env::current_exe()?);
     let router = handler::router(Arc::new(symbolicator));
     lambda_http::run(service_fn(|request: lambda_http::Request| {
         let invocation = runtime::invocation(&lambda_http::RequestExt::lambda_context(&request));
-        handler::handle(router.clone(), invocation, request)
+        let router = router.clone();
+        async { Ok::<_, Diagnostic>(handler::handle(router, invocation?, request).await) }
     }))
     .await
 }

@@ -51,6 +51,10 @@ fn the_projects_own_template_is_understood() {
         "http://127.0.0.1:3024/000000000000/EagerLane"
     );
     assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
+    // No secret is named here, and prune is told of none.
+    assert_eq!(derive.environment["SOURCES"], "[]");
+    let prune = template.function("prune").unwrap();
+    assert!(!prune.environment.contains_key("SOURCES"));
     assert_eq!(
         derive.environment["UPLOADS_BUCKET"],
         "symdepot-uploads-000000000000"
@@ -273,8 +277,8 @@ fn a_route_other_than_the_default_is_refused() {
 
 #[test]
 fn a_section_that_is_not_known_is_named() {
-    let error = error("Globals:", "Parameters: {}\nGlobals:");
-    assert!(error.message.contains("Parameters is not known"), "{error}");
+    let error = error("Globals:", "Mappings: {}\nGlobals:");
+    assert!(error.message.contains("Mappings is not known"), "{error}");
 }
 
 #[test]

@@ -21,3 +21,9 @@ pub const MODULES: usize = 16_384;
 
 /// The most registers of a stack trace. The largest register files that clients send have some hundred.
 pub const REGISTERS: usize = 1_024;
+
+/// The most sources that a request may list. Each is looked up for each module.
+pub const SOURCES: usize = 32;
+
+/// The most bytes of a source that a request defines, as JSON: it is sealed and stored.
+pub const SOURCE_BYTES: usize = 8 * 1024;

@@ -1,7 +1,8 @@
 //! The health of a symbol server: whether it answers, and who asks it at a time.
 //!
 //! One item for each source is what the whole fleet knows of it. A builder *visits* a source: it is admitted before its first
-//! question, and says on leaving whether the source answered.
+//! question, and says on leaving whether the source could be reached. What it answered about a file, however bad, is not noted here:
+//! this is shared by all scopes.
 //!
 //! - So many visits at a time and no more: one slow server must not take every builder.
 //! - The *circuit breaker*: after [`SourceHealth::FAILURES_TO_OPEN`] visits in a row without an answer nobody asks for a while,
@@ -61,10 +62,10 @@ pub enum NotAdmitted {
 /// How a visit ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VisitOutcome {
-    /// The source answered, be it that it has nothing.
+    /// The source answered, be it that it has nothing, or that it fails for this file.
     #[default]
     Answered,
-    /// It did not.
+    /// It could not be reached, or wants to be left alone.
     Failed {
         /// What went wrong.
         detail: String,

@@ -92,7 +92,8 @@ pub fn unpack(
     Ok(unpacker.layout)
 }
 
-/// Says what a file is that is not a debug information file, by how it begins.
+/// Says what a file is that is not a debug information file, by how it begins. Quotes nothing of it: callers see this of
+/// files that they may not read.
 pub(super) fn describe(data: &[u8]) -> String {
     let known = [
         (
@@ -126,11 +127,22 @@ pub(super) fn describe(data: &[u8]) -> String {
     if let Some((_, what)) = known.iter().find(|(magic, _)| data.starts_with(magic)) {
         return (*what).to_owned();
     }
-    let beginning = data.get(..data.len().min(16)).unwrap_or_default();
-    format!(
-        "not a debug information file: it begins with \"{}\"",
-        beginning.escape_ascii()
-    )
+    let text = data.get(..data.len().min(64)).unwrap_or_default();
+    let text = text.trim_ascii_start().to_ascii_lowercase();
+    let what = match text.as_slice() {
+        [b'<', b'h', b't', b'm', b'l', ..] | [b'<', b'!', b'd', b'o', b'c', ..] => "a web page",
+        [b'<', ..] => "XML, or a web page",
+        [b'{' | b'[', ..] => "JSON, or other text",
+        [] => "white space",
+        text if text
+            .iter()
+            .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) =>
+        {
+            "text of another kind"
+        }
+        _ => "bytes of another kind",
+    };
+    format!("not a debug information file: it begins with {what}")
 }
 
 /// A container, by its magic number.

@@ -24,7 +24,7 @@ pub use missing::{Cause, Missing};
 pub use ms_symcache::{FormatVersion, InvalidFormatVersion, MsSymCacheName};
 pub use object_id::{ModuleId, ObjectId};
 pub use scope::{InvalidScope, Scope};
-pub use server::{Filters, HttpSource, InvalidSource};
+pub use server::{Filters, HttpSource, InvalidSource, PathPatterns};
 pub use source::{DifRef, Location, SourceKey};
 pub use time::Timestamp;
 

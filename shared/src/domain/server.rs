@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use url::Url;
+use wildmatch::WildMatch;
 
 use super::{FileType, Location, ObjectId, SourceLayout};
 
@@ -14,8 +15,11 @@ use super::{FileType, Location, ObjectId, SourceLayout};
 pub struct HttpSource {
     /// What requests name it by, and what its candidates are shown under.
     pub id: String,
-    /// Where its paths begin.
+    /// Where its paths begin; without a query.
     pub url: Url,
+    /// The query of its address, which is sent with each question: credentials, as a rule. It is
+    /// part of no location and no key of a configured source.
+    pub query: Option<String>,
     /// What is sent with each request: credentials, as a rule.
     pub headers: BTreeMap<String, String>,
     /// How it names its files.
@@ -24,6 +28,8 @@ pub struct HttpSource {
     pub filters: Filters,
     /// Whether what it has is for everybody: then its entries are global, and its misses are remembered for longer.
     pub is_public: bool,
+    /// Whether its own address may be in a private network. Counts for configured sources alone.
+    pub is_private: bool,
 }
 
 /// What a source is asked for. What is empty lets everything through.
@@ -36,7 +42,15 @@ pub struct Filters {
     /// Only modules whose code or debug file has a path like one of these: `*` for any text, `?` for any letter; neither
     /// case nor the kind of slash matters.
     #[serde(default)]
-    pub path_patterns: Vec<String>,
+    pub path_patterns: PathPatterns,
+}
+
+/// Patterns of paths, compiled when they are read.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<String>", into = "Vec<String>")]
+pub struct PathPatterns {
+    texts: Vec<String>,
+    matchers: Vec<WildMatch>,
 }
 
 /// A source as it is written down.
@@ -59,7 +73,28 @@ struct HttpDefinition {
     filters: Filters,
     #[serde(default)]
     is_public: bool,
+    #[serde(default)]
+    is_private: bool,
 }
+
+/// Headers that decide how a connection is used, or what an answer is about: those are the
+/// client's own. RFC 9110 and RFC 9112 define them; `if-` and `proxy-` begin more of them.
+const CONNECTION_HEADERS: [&str; 13] = [
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+const CONNECTION_HEADERS_BEGIN: [&str; 2] = ["if-", "proxy-"];
 
 /// Why a text does not define a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +120,26 @@ pub enum InvalidSource {
         /// The name of the header.
         name: String,
     },
+    /// A header would shape the connection.
+    #[error(
+        "the header {name:?} of {id} would shape the connection, which a source may not: leave it out"
+    )]
+    ConnectionHeader {
+        /// The source.
+        id: String,
+        /// The name of the header.
+        name: String,
+    },
+    /// There is more of something than a source may have.
+    #[error("{id} has more than {limit} {what}")]
+    TooMuch {
+        /// The source.
+        id: String,
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there may be.
+        limit: usize,
+    },
 }
 
 impl TryFrom<Definition> for HttpSource {
@@ -98,16 +153,22 @@ impl TryFrom<Definition> for HttpSource {
             layout,
             filters,
             is_public,
+            is_private,
         } = definition;
         let sound = |c: char| c.is_ascii_alphanumeric() || ":_.-".contains(c);
-        if id.is_empty() || id.len() > 64 || !id.chars().all(sound) || id == "uploads" {
-            return Err(InvalidSource::Id(id));
+        if id.is_empty()
+            || id.len() > HttpSource::MAX_ID_BYTES
+            || !id.chars().all(sound)
+            || id == "uploads"
+        {
+            let shown = id.chars().take(HttpSource::MAX_ID_BYTES).collect();
+            return Err(InvalidSource::Id(shown));
         }
         let address = |problem: String| InvalidSource::Address {
             id: id.clone(),
             problem,
         };
-        let url = Url::parse(&url).map_err(|error| address(error.to_string()))?;
+        let mut url = Url::parse(&url).map_err(|error| address(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
             return Err(address(
                 "it begins neither with http:// nor with https://".to_owned(),
@@ -131,39 +192,149 @@ impl TryFrom<Definition> for HttpSource {
                 id,
             });
         }
+        if let Some(name) = headers.keys().find(|name| shapes_the_connection(name)) {
+            return Err(InvalidSource::ConnectionHeader {
+                name: name.clone(),
+                id,
+            });
+        }
+        let query = url.query().filter(|query| !query.is_empty());
+        let query = query.map(str::to_owned);
+        url.set_query(None);
+        url.set_fragment(None);
         Ok(Self {
             id,
             url,
+            query,
             headers,
             layout,
             filters,
             is_public,
+            is_private,
         })
     }
 }
 
 impl From<HttpSource> for Definition {
     fn from(source: HttpSource) -> Self {
+        let url = source.with_query(&source.url).into();
         let HttpSource {
+            id,
+            url: _,
+            query: _,
+            headers,
+            layout,
+            filters,
+            is_public,
+            is_private,
+        } = source;
+        Self::Http(HttpDefinition {
             id,
             url,
             headers,
             layout,
             filters,
             is_public,
-        } = source;
-        Self::Http(HttpDefinition {
-            id,
-            url: url.into(),
-            headers,
-            layout,
-            filters,
-            is_public,
+            is_private,
         })
     }
 }
 
+fn shapes_the_connection(header: &str) -> bool {
+    let header = header.to_ascii_lowercase();
+    CONNECTION_HEADERS.contains(&header.as_str())
+        || CONNECTION_HEADERS_BEGIN
+            .iter()
+            .any(|begin| header.starts_with(begin))
+}
+
 impl HttpSource {
+    /// The longest id, in bytes.
+    pub const MAX_ID_BYTES: usize = 64;
+
+    /// The longest address, its query included, in bytes.
+    pub const MAX_URL_BYTES: usize = 2048;
+
+    /// The most headers, and the most bytes of all their names and values.
+    pub const MAX_HEADERS: usize = 16;
+    /// See [`HttpSource::MAX_HEADERS`].
+    pub const MAX_HEADER_BYTES: usize = 8 << 10;
+
+    /// The most patterns of paths, and the longest one, in bytes.
+    pub const MAX_PATTERNS: usize = 32;
+    /// See [`HttpSource::MAX_PATTERNS`].
+    pub const MAX_PATTERN_BYTES: usize = 256;
+
+    /// Holds the source against the limits above: what it costs to store it and to match modules
+    /// against it is bounded by them.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSource::TooMuch`] names the first limit that is exceeded.
+    pub fn check_limits(&self) -> Result<(), InvalidSource> {
+        let query_bytes = self.query.as_ref().map_or(0, |query| query.len() + 1);
+        let header_bytes = |(name, value): (&String, &String)| name.len() + value.len();
+        let patterns = &self.filters.path_patterns.texts;
+        for (count, what, limit) in [
+            (
+                self.url.as_str().len() + query_bytes,
+                "bytes in its url",
+                Self::MAX_URL_BYTES,
+            ),
+            (self.headers.len(), "headers", Self::MAX_HEADERS),
+            (
+                self.headers.iter().map(header_bytes).sum(),
+                "bytes in its headers",
+                Self::MAX_HEADER_BYTES,
+            ),
+            (patterns.len(), "path_patterns", Self::MAX_PATTERNS),
+            (
+                patterns.iter().map(String::len).max().unwrap_or_default(),
+                "bytes in one of its path_patterns",
+                Self::MAX_PATTERN_BYTES,
+            ),
+        ] {
+            if count > limit {
+                let id = self.id.clone();
+                return Err(InvalidSource::TooMuch { id, what, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the source without what is sent to it alone: enough to know its key and its
+    /// locations.
+    #[must_use]
+    pub fn without_credentials(self) -> Self {
+        Self {
+            query: None,
+            headers: BTreeMap::new(),
+            ..self
+        }
+    }
+
+    /// Returns an address with the query that is sent to this source.
+    pub fn with_query(&self, url: &Url) -> Url {
+        let mut url = url.clone();
+        if self.query.is_some() {
+            url.set_query(self.query.as_deref());
+        }
+        url
+    }
+
+    /// Tells whether an address may be one of its locations: below its own address, and without a
+    /// query, a fragment or credentials.
+    pub fn is_above(&self, url: &Url) -> bool {
+        let base = self.url.path().trim_end_matches('/');
+        let below = url.path().strip_prefix(base);
+        url.origin() == self.url.origin()
+            && below.is_some_and(|below| below.starts_with('/'))
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    }
+
     /// Returns where the DIFs of a module may be, in the order in which they are tried.
     pub fn locations(&self, module: &ObjectId) -> Vec<(FileType, Location)> {
         if !self.filters.let_through(module) {
@@ -203,26 +374,56 @@ impl HttpSource {
 
 impl Filters {
     fn let_through(&self, module: &ObjectId) -> bool {
-        if self.path_patterns.is_empty() {
+        if self.path_patterns.matchers.is_empty() {
             return true;
         }
-        let normal = |path: &str| path.replace('\\', "/").to_lowercase();
         let paths: Vec<String> = module
             .code_file
             .iter()
             .chain(&module.debug_file)
             .map(|path| normal(path))
             .collect();
-        self.path_patterns.iter().any(|pattern| {
-            let pattern = normal(pattern);
-            paths
-                .iter()
-                .any(|path| wildmatch::WildMatch::new(&pattern).matches(path))
-        })
+        let matches = |matcher: &WildMatch| paths.iter().any(|path| matcher.matches(path));
+        self.path_patterns.matchers.iter().any(matches)
     }
 }
 
-/// Headers are not shown: they hold credentials.
+/// Returns a path, or a pattern, as they are compared.
+fn normal(path: &str) -> String {
+    path.replace('\\', "/").to_lowercase()
+}
+
+impl From<Vec<String>> for PathPatterns {
+    fn from(texts: Vec<String>) -> Self {
+        let matcher = |text: &String| WildMatch::new(&normal(text));
+        Self {
+            matchers: texts.iter().map(matcher).collect(),
+            texts,
+        }
+    }
+}
+
+impl From<PathPatterns> for Vec<String> {
+    fn from(patterns: PathPatterns) -> Self {
+        patterns.texts
+    }
+}
+
+impl PartialEq for PathPatterns {
+    fn eq(&self, other: &Self) -> bool {
+        self.texts == other.texts
+    }
+}
+
+impl Eq for PathPatterns {}
+
+impl fmt::Debug for PathPatterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.texts.fmt(f)
+    }
+}
+
+/// Headers and query are not shown: they hold credentials.
 impl fmt::Debug for HttpSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpSource")
@@ -231,6 +432,7 @@ impl fmt::Debug for HttpSource {
             .field("layout", &self.layout)
             .field("filters", &self.filters)
             .field("is_public", &self.is_public)
+            .field("is_private", &self.is_private)
             .finish_non_exhaustive()
     }
 }
@@ -336,6 +538,148 @@ mod tests {
         );
     }
 
+    /// F10.
+    #[test]
+    fn a_header_that_shapes_the_connection_is_refused_by_name() {
+        for name in [
+            "Host",
+            "Content-Length",
+            "content-encoding",
+            "Transfer-Encoding",
+            "Connection",
+            "Upgrade",
+            "TE",
+            "Trailer",
+            "Expect",
+            "Range",
+            "If-None-Match",
+            "if-range",
+            "Accept-Encoding",
+            "Proxy-Authorization",
+            "Keep-Alive",
+            "HTTP2-Settings",
+        ] {
+            let json = format!(
+                r#"{{"type": "http", "id": "a", "url": "http://x", "headers": {{"{name}": "1"}}}}"#
+            );
+            let problem = source(&json).unwrap_err();
+            assert!(
+                problem.contains(name) && problem.contains("shape the connection"),
+                "{problem}"
+            );
+        }
+        for name in ["Authorization", "User-Agent", "X-Api-Key", "Cookie"] {
+            let json = format!(
+                r#"{{"type": "http", "id": "a", "url": "http://x", "headers": {{"{name}": "1"}}}}"#
+            );
+            assert!(source(&json).is_ok(), "{name}");
+        }
+    }
+
+    /// F10.
+    #[test]
+    fn a_source_has_limits_and_names_the_one_that_it_exceeds() {
+        let checked = |rest: serde_json::Value| {
+            let mut json = serde_json::json!({"type": "http", "id": "a", "url": "http://x.test/"});
+            json.as_object_mut()
+                .unwrap()
+                .extend(rest.as_object().unwrap().clone());
+            let source: HttpSource = serde_json::from_value(json).unwrap();
+            source.check_limits().map_err(|error| error.to_string())
+        };
+        let url = |bytes: usize| {
+            let filler = "x".repeat(bytes - "http://x.test/?".len());
+            serde_json::json!({"url": format!("http://x.test/?{filler}")})
+        };
+        let headers = |count: usize, bytes: usize| {
+            let headers = (0..count).map(|number| (format!("x-{number:02}"), "v".repeat(bytes)));
+            serde_json::json!({"headers": headers.collect::<BTreeMap<_, _>>()})
+        };
+        let patterns = |count: usize, bytes: usize| {
+            let patterns = vec!["p".repeat(bytes); count];
+            serde_json::json!({"filters": {"path_patterns": patterns}})
+        };
+        for (good, bad, says) in [
+            (url(2048), url(2049), "more than 2048 bytes in its url"),
+            (headers(16, 8), headers(17, 8), "more than 16 headers"),
+            (
+                headers(2, 4092),
+                headers(2, 4093),
+                "more than 8192 bytes in its headers",
+            ),
+            (
+                patterns(32, 256),
+                patterns(33, 1),
+                "more than 32 path_patterns",
+            ),
+            (
+                patterns(1, 256),
+                patterns(1, 257),
+                "more than 256 bytes in one of its path_patterns",
+            ),
+        ] {
+            assert_eq!(checked(good), Ok(()));
+            let problem = checked(bad).unwrap_err();
+            assert!(problem.contains(says), "{problem}");
+        }
+    }
+
+    /// F11.
+    #[test]
+    fn a_query_is_a_credential_and_no_part_of_a_location() {
+        let json = r#"{"type": "http", "id": "a", "url": "http://x.test/s/?sv=1&sig=sesame#f"}"#;
+        let source = source(json).unwrap();
+        for (_, location) in source.locations(&module()) {
+            assert!(
+                location.as_str().starts_with("http://x.test/s/aa/"),
+                "{location}"
+            );
+            assert!(!location.as_str().contains('?'), "{location}");
+        }
+        assert!(!format!("{source:?}").contains("sesame"), "{source:?}");
+        let asked = source.with_query(&Url::parse("http://x.test/s/aa/bb").unwrap());
+        assert_eq!(asked.as_str(), "http://x.test/s/aa/bb?sv=1&sig=sesame");
+        // It survives the form in which definitions are sealed.
+        let again: HttpSource =
+            serde_json::from_value(serde_json::to_value(&source).unwrap()).unwrap();
+        assert_eq!(again, source);
+        let without = source.clone().without_credentials();
+        assert_eq!(
+            (without.query.as_ref(), without.headers.len()),
+            (None, 0),
+            "{without:?}"
+        );
+        assert_eq!(
+            SourceKey::configured(&without),
+            SourceKey::configured(&source)
+        );
+    }
+
+    /// F19.
+    #[test]
+    fn only_what_lies_below_its_address_is_a_location_of_a_source() {
+        let source =
+            source(r#"{"type": "http", "id": "a", "url": "https://x.test/s/?sig=1"}"#).unwrap();
+        let is_above = |url: &str| source.is_above(&Url::parse(url).unwrap());
+        for good in ["https://x.test/s/a/b", "https://x.test:443/s/a%20b"] {
+            assert!(is_above(good), "{good}");
+        }
+        for bad in [
+            "http://x.test/s/a",
+            "https://x.test:444/s/a",
+            "https://y.test/s/a",
+            "https://x.test/s",
+            "https://x.test/secret/a",
+            "https://x.test/s/../a",
+            "https://x.test/s/%2e%2e/a",
+            "https://x.test/s/a?sig=1",
+            "https://x.test/s/a#f",
+            "https://me:secret@x.test/s/a",
+        ] {
+            assert!(!is_above(bad), "{bad}");
+        }
+    }
+
     #[test]
     fn whatever_decides_what_is_found_changes_the_key_and_credentials_do_not() {
         let key = |rest: &str| {
@@ -350,6 +694,7 @@ mod tests {
             r#", "is_public": true"#,
             r#", "layout": {"type": "ssqp"}"#,
             r#", "filters": {"filetypes": ["pdb"]}"#,
+            r#", "is_private": true"#,
         ] {
             assert_ne!(key(other), plain, "{other}");
         }

@@ -29,11 +29,18 @@ impl SourceKey {
             layout,
             filters,
             is_public,
-            // Who may read there decides nothing about what is there, and is nobody's business.
+            is_private,
+            // Credentials decide nothing about what is there, and belong in no key.
             headers: _,
+            query: _,
         } = source;
-        let text =
-            serde_json::to_string(&(url.as_str(), layout, filters, is_public)).unwrap_or_default();
+        let url = url.as_str();
+        // A fifth value only where it is set: the keys of other sources stay as they are.
+        let text = match is_private {
+            false => serde_json::to_string(&(url, layout, filters, is_public)),
+            true => serde_json::to_string(&(url, layout, filters, is_public, is_private)),
+        };
+        let text = text.unwrap_or_default();
         let fingerprint = format!("{:x}", Sha256::digest(text));
         Self(format!(
             "{id}#{}",

@@ -22,29 +22,93 @@ const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// A definition that lives for less is written again.
 const RENEWED_BEFORE: Duration = Duration::from_secs(12 * 3600);
 
-/// The secret that definitions are named and sealed with.
+/// The secrets that definitions are named and sealed with. The first seals; each unseals what it
+/// sealed, so that a new one can take over while texts of the old one are still kept.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SourceSecret(String);
+pub struct SourceSecret {
+    first: NumberedSecret,
+    others: Vec<NumberedSecret>,
+}
+
+/// A secret with the number by which sealed texts name it.
+#[derive(Clone, PartialEq, Eq)]
+struct NumberedSecret {
+    number: u32,
+    text: String,
+}
+
+/// Why a text holds no secrets. Says nothing of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSecret {
+    /// One is too short.
+    #[error(
+        "secret {at} of the list has fewer than {} characters",
+        SourceSecret::MIN_CHARS
+    )]
+    Short {
+        /// Its place, from 1.
+        at: usize,
+    },
+    /// One has no number, and there are several.
+    #[error("secret {at} of the list has no number (write `2:…,1:…`)")]
+    Unnumbered {
+        /// Its place, from 1.
+        at: usize,
+    },
+    /// Two have the same number.
+    #[error("two secrets of the list have the number {0}")]
+    Twice(u32),
+}
 
 impl SourceSecret {
     /// The fewest characters that a secret may have.
     pub const MIN_CHARS: usize = 32;
 
-    /// Returns a secret; `None` where the text is too short to be one.
-    pub fn new(text: &str) -> Option<Self> {
-        (text.chars().count() >= Self::MIN_CHARS).then(|| Self(text.to_owned()))
+    /// Reads one secret, or several with commas between them and a number and a colon before each:
+    /// `2:…,1:…`. One without a number has the number 0.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidSecret`] for a secret that is too short, or whose number is missing or taken.
+    pub fn new(text: &str) -> Result<Self, InvalidSecret> {
+        let texts: Vec<&str> = text.split(',').map(str::trim).collect();
+        let mut secrets: Vec<NumberedSecret> = Vec::new();
+        for (at, text) in (1..).zip(&texts) {
+            let numbered = text.split_once(':');
+            let numbered = numbered.and_then(|(number, text)| Some((number.parse().ok()?, text)));
+            let (number, text) = match numbered {
+                Some(numbered) => numbered,
+                None if texts.len() == 1 => (0, *text),
+                None => return Err(InvalidSecret::Unnumbered { at }),
+            };
+            if text.chars().count() < Self::MIN_CHARS {
+                return Err(InvalidSecret::Short { at });
+            }
+            if secrets.iter().any(|secret| secret.number == number) {
+                return Err(InvalidSecret::Twice(number));
+            }
+            let text = text.to_owned();
+            secrets.push(NumberedSecret { number, text });
+        }
+        let mut secrets = secrets.into_iter();
+        // A split has one part at least.
+        let first = secrets.next().ok_or(InvalidSecret::Short { at: 1 })?;
+        Ok(Self {
+            first,
+            others: secrets.collect(),
+        })
     }
 
     /// Returns the key of a source that a request defines.
     pub fn key_of(&self, source: &HttpSource) -> SourceKey {
         let definition = serde_json::to_vec(source).unwrap_or_default();
-        let hash = hmac::sign(&self.derived("name"), &definition);
+        let hash = hmac::sign(&self.first.derived("name"), &definition);
         let digits = hash.as_ref().iter().take(16);
         let hash: String = digits.map(|byte| format!("{byte:02x}")).collect();
         SourceKey::defined(source, &hash)
     }
 
-    /// Seals bytes for one purpose. A nonce is used once.
+    /// Seals bytes for one purpose, and writes the secret's number before them. A nonce is used once.
     pub(super) fn seal(
         &self,
         nonce: [u8; 12],
@@ -54,24 +118,33 @@ impl SourceSecret {
         let mut sealed = plain.to_vec();
         let about = aead::Aad::from(purpose.as_bytes());
         let unique = aead::Nonce::assume_unique_for_key(nonce);
-        self.sealing_key()
+        self.first
+            .sealing_key()
             .and_then(|key| key.seal_in_place_append_tag(unique, about, &mut sealed))
             .map_err(|_| StoreError::new(StoreErrorKind::Bug, "sealing a source or a request"))?;
-        Ok(STANDARD.encode([&nonce[..], &sealed].concat()))
+        let text = STANDARD.encode([&nonce[..], &sealed].concat());
+        Ok(format!("{}.{text}", self.first.number))
     }
 
-    /// Returns what was sealed for this purpose, with this secret; `None` for anything else.
+    /// Returns what was sealed for this purpose, with one of these secrets; `None` for anything else.
     pub(super) fn unseal(&self, purpose: &str, sealed: &str) -> Option<Vec<u8>> {
+        // Texts of builds that knew one secret alone have no number.
+        let (number, sealed) = sealed.split_once('.').unwrap_or(("0", sealed));
+        let number: u32 = number.parse().ok()?;
+        let mut secrets = std::iter::once(&self.first).chain(&self.others);
+        let secret = secrets.find(|secret| secret.number == number)?;
         let bytes = STANDARD.decode(sealed).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(aead::NONCE_LEN)?;
         let mut sealed = sealed.to_vec();
         let about = aead::Aad::from(purpose.as_bytes());
         let nonce = aead::Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let key = self.sealing_key().ok()?;
+        let key = secret.sealing_key().ok()?;
         let plain = key.open_in_place(nonce, about, &mut sealed).ok()?;
         Some(plain.to_vec())
     }
+}
 
+impl NumberedSecret {
     fn sealing_key(&self) -> Result<aead::LessSafeKey, Unspecified> {
         let key = hmac::sign(&self.derived("seal"), b"");
         let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key.as_ref())?;
@@ -80,7 +153,7 @@ impl SourceSecret {
 
     /// Returns a key of its own for each use.
     fn derived(&self, used_to: &str) -> hmac::Key {
-        let secret = hmac::Key::new(hmac::HMAC_SHA256, self.0.as_bytes());
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, self.text.as_bytes());
         let derived = hmac::sign(&secret, used_to.as_bytes());
         hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())
     }
@@ -178,18 +251,65 @@ mod tests {
         assert_eq!(unseal(SECRET, "this", &sealed).unwrap(), b"open sesame");
         assert_eq!(unseal(SECRET, "that", &sealed), None);
         assert_eq!(unseal(OTHER, "this", &sealed), None);
-        let bytes = STANDARD.decode(&sealed).unwrap();
+        let bytes = STANDARD.decode(sealed.strip_prefix("0.").unwrap()).unwrap();
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
-            assert_eq!(unseal(SECRET, "this", &STANDARD.encode(bad)), None, "{at}");
+            let bad = format!("0.{}", STANDARD.encode(bad));
+            assert_eq!(unseal(SECRET, "this", &bad), None, "{at}");
         }
+        // As builds before numbers sealed it.
+        let before = STANDARD.encode(bytes);
+        assert_eq!(unseal(SECRET, "this", &before).unwrap(), b"open sesame");
         assert_eq!(unseal(SECRET, "this", ""), None);
+    }
+
+    /// F12.
+    #[test]
+    fn a_new_secret_seals_while_what_the_old_one_sealed_is_still_opened() {
+        let old = secret(&format!("1:{SECRET}"));
+        let sealed = old.seal([7; 12], "this", b"open sesame").unwrap();
+        // First every function learns the new secret, then it becomes the first, then the old one goes.
+        let learned = secret(&format!("1:{SECRET},2:{OTHER}"));
+        let rotated = secret(&format!("2:{OTHER}, 1:{SECRET}"));
+        let alone = secret(&format!("2:{OTHER}"));
+        let again = rotated.seal([8; 12], "this", b"open sesame").unwrap();
+        assert!(sealed.starts_with("1.") && again.starts_with("2."));
+        for (secret, text, is_open) in [
+            (&learned, &sealed, true),
+            (&learned, &again, true),
+            (&rotated, &sealed, true),
+            (&rotated, &again, true),
+            (&alone, &sealed, false),
+            (&alone, &again, true),
+            (&old, &again, false),
+        ] {
+            assert_eq!(secret.unseal("this", text).is_some(), is_open, "{text}");
+        }
+        assert_eq!(learned.key_of(&source("a")), old.key_of(&source("a")));
+        assert_eq!(rotated.key_of(&source("a")), alone.key_of(&source("a")));
     }
 
     #[test]
     fn a_short_text_is_no_secret_and_a_secret_is_not_shown() {
-        assert_eq!(SourceSecret::new(&"x".repeat(31)), None);
+        let short = "x".repeat(31);
+        for (text, problem) in [
+            (short.clone(), InvalidSecret::Short { at: 1 }),
+            (format!("7:{short}"), InvalidSecret::Short { at: 1 }),
+            (
+                format!("2:{SECRET},1:{short}"),
+                InvalidSecret::Short { at: 2 },
+            ),
+            (
+                format!("2:{SECRET},{OTHER}"),
+                InvalidSecret::Unnumbered { at: 2 },
+            ),
+            (format!("2:{SECRET},2:{OTHER}"), InvalidSecret::Twice(2)),
+        ] {
+            let found = SourceSecret::new(&text).unwrap_err();
+            assert_eq!(found, problem);
+            assert!(!found.to_string().contains(&short), "{found}");
+        }
         assert_eq!(format!("{:?}", secret(SECRET)), "SourceSecret");
     }
 }

@@ -8,10 +8,10 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
-use crate::domain::{Cause, HttpSource, Location, Missing};
+use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey};
 use crate::ports::{
-    Deriver, DifError, DifReader, DifStat, Download, ParseError, Parser, Scratch, ServerFailure,
-    SymbolServers,
+    Concerns, Deriver, DifError, DifReader, DifStat, Download, ParseError, Parser, Scratch,
+    ServerFailure, SymbolServers,
 };
 
 /// Bytes a range read asks for.
@@ -66,7 +66,7 @@ pub async fn fetch(
 pub async fn fetch_from_server(
     servers: &dyn SymbolServers,
     deriver: &dyn Deriver,
-    source: &HttpSource,
+    (key, source): (&SourceKey, &HttpSource),
     location: &Location,
     limits: Limits,
     copy: Sender<Bytes>,
@@ -80,7 +80,7 @@ pub async fn fetch_from_server(
         etag,
         size,
         mut body,
-    } = servers.get(source, location).await?;
+    } = servers.get(key, source, location).await?;
     let too_large = |size| ParseError::Missing(too_large(size, max_bytes));
     let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
     if room > max_bytes {
@@ -200,6 +200,7 @@ fn too_slow(how: &str) -> ServerFailure {
     ServerFailure {
         missing: Missing::new(Cause::Timeout, format!("the server is too slow: {how}")),
         retry_after: None,
+        concerns: Concerns::Location,
     }
 }
 

@@ -37,7 +37,7 @@ pub mod uploads;
 mod visits;
 mod waiting;
 
-pub use definitions::SourceSecret;
+pub use definitions::{InvalidSecret, SourceSecret};
 pub use error::Error;
 pub use invocation::Invocation;
 pub use settings::{Server, Settings};

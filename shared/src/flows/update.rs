@@ -32,6 +32,10 @@ pub enum Updated {
 
 /// What a caller knows of an item that it is about to write.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each lives for one write, and none is kept"
+)]
 pub(super) enum Known {
     /// Nothing: it is read first.
     #[default]

@@ -10,6 +10,7 @@ mod difs;
 mod error;
 mod lanes;
 mod records;
+mod secrets;
 mod servers;
 
 pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted};
@@ -19,4 +20,5 @@ pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
 pub use error::{StoreError, StoreErrorKind};
 pub use lanes::{AskedModule, LaneMessage, Lanes, Needs, Received, ReconcileMessage};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
-pub use servers::{Download, ServerFailure, SymbolServers};
+pub use secrets::{SecretError, SecretName, SecretService, Secrets};
+pub use servers::{Concerns, Download, ServerFailure, SymbolServers};

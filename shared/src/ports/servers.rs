@@ -7,14 +7,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-use crate::domain::{HttpSource, Location, Missing};
+use crate::domain::{HttpSource, Location, Missing, SourceKey};
 
 /// Fetches DIFs from symbol servers.
 #[async_trait]
 pub trait SymbolServers: fmt::Debug + Send + Sync {
-    /// Begins to fetch what is at a location of a source.
+    /// Begins to fetch what is at a location of a source. The key tells whether the source is
+    /// configured or defined by a request, which may do less.
     async fn get(
         &self,
+        key: &SourceKey,
         source: &HttpSource,
         location: &Location,
     ) -> Result<Download, ServerFailure>;
@@ -28,6 +30,17 @@ pub struct ServerFailure {
     pub missing: Missing,
     /// How long it wants to be left alone, where it says so.
     pub retry_after: Option<Duration>,
+    /// What the failure is about.
+    pub concerns: Concerns,
+}
+
+/// What a failure is about: only what concerns a whole server counts against it for every scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concerns {
+    /// What was asked for. Another location, or another scope, may meet something else.
+    Location,
+    /// The server: it cannot be reached, or says itself that it wants to be left alone.
+    Server,
 }
 
 /// A DIF on its way.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Config, ConfigError, RawEnv, sandbox, telemetry};
-use crate::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
+use super::run::since_epoch;
+use super::{Config, ConfigError, RawEnv, SourceUse, sandbox, telemetry};
+use crate::adapters::aws::{
+    AwsSecrets, Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes,
+};
 use crate::adapters::demangler::ProcessDemangler;
 use crate::adapters::http::HttpServers;
 use crate::adapters::parser::transcoder::Transcoders;
@@ -23,12 +26,16 @@ pub struct App {
 }
 
 impl App {
-    /// Reads the settings, begins to log, and builds the clients. Connects to nothing.
-    pub async fn from_env() -> Result<Self, ConfigError> {
-        let config = Config::from_env(&RawEnv::read())?;
+    /// Reads the settings, begins to log, and builds the clients. Connects to nothing, except to read
+    /// the secrets that settings of this use name.
+    pub async fn from_env(sources: SourceUse) -> Result<Self, ConfigError> {
+        let sdk_config = Clients::sdk_config().await;
+        let secrets = AwsSecrets::new(sdk_config.clone(), since_epoch);
+        let env = RawEnv::read().with_secrets(sources, &secrets).await?;
+        let config = Config::from_env(&env, sources)?;
         telemetry::init(&config.log);
         Ok(Self {
-            clients: Clients::from_env().await,
+            clients: Clients::from_sdk_config(&sdk_config),
             config,
         })
     }
@@ -86,8 +93,7 @@ impl App {
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
             servers: Arc::new(
-                HttpServers::new(self.config.allow_private_sources)
-                    .with_wall_clock(super::run::since_epoch),
+                HttpServers::new(self.config.allow_private_sources).with_wall_clock(since_epoch),
             ),
             lanes: Arc::new(self.lanes()),
             deriver: Arc::new(

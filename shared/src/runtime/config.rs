@@ -8,25 +8,48 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
+use url::Url;
 
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::Policy;
 use crate::domain::{FormatVersion, HttpSource};
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
+use crate::ports::{SecretName, Secrets};
 
 /// The bodies of pending requests expire a day after they were written: a lifecycle rule of the bucket, in the template.
 const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Where a variable is set that is not.
-const TEMPLATE: &str = "infra/template.yaml, Globals.Function.Environment";
+const TEMPLATE: &str = "infra/template.yaml, Environment";
 
 /// What a variable says where there is nothing.
 const NONE: &str = "none";
 
+/// Where the local stack, and nothing else, has a function keep its records: on this machine.
+const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
+
+/// What a function does with symbol servers, and so what it may know of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceUse {
+    /// Nothing: it reads no setting about them, and no secret.
+    Nothing,
+    /// It names them, and where files may be. It forgets what is sent to them.
+    Locations,
+    /// It asks them.
+    Contents,
+}
+
 /// Every variable as it was found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RawEnv(BTreeMap<String, String>);
+
+/// Values are not shown: there are secrets among them.
+impl fmt::Debug for RawEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 impl RawEnv {
     /// Reads the environment of this process; what is not Unicode is passed over.
@@ -42,6 +65,69 @@ impl RawEnv {
                 })
                 .collect(),
         )
+    }
+
+    /// Returns the variables with the values of the secrets that they name, for a function with this
+    /// use of sources. A secret that it does not need is not read.
+    ///
+    /// # Errors
+    ///
+    /// A name is none, or its secret cannot be read: the variable, the name, and why.
+    pub async fn with_secrets(
+        mut self,
+        sources: SourceUse,
+        secrets: &dyn Secrets,
+    ) -> Result<Self, ConfigError> {
+        let may_define = self.0.get("ALLOW_REQUEST_SOURCES");
+        let may_define = may_define.is_some_and(|flag| flag.trim() == "1");
+        let needed: &[&'static str] = match (sources, may_define) {
+            (SourceUse::Nothing, _) => &[],
+            (SourceUse::Locations | SourceUse::Contents, false) => &["SOURCES"],
+            (SourceUse::Locations | SourceUse::Contents, true) => {
+                &["SOURCES", "REQUEST_SOURCES_SECRET"]
+            }
+        };
+        let mut problems = Vec::new();
+        for name in needed {
+            let Some(value) = self.0.get_mut(*name) else {
+                continue;
+            };
+            if !value.trim().starts_with(SecretName::PREFIX) {
+                continue;
+            }
+            let Some(secret) = SecretName::parse(value.trim()) else {
+                let problem = format!(
+                    "{} is neither the ARN of a secret of Secrets Manager nor of a parameter of SSM",
+                    value.trim()
+                );
+                problems.push((*name, problem));
+                continue;
+            };
+            match secrets.read(&secret).await {
+                Ok(read) => *value = read,
+                Err(error) => {
+                    let problem = format!("names {}, which cannot be read: {error}", secret.arn);
+                    problems.push((*name, problem));
+                }
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(self),
+            false => Err(ConfigError(problems)),
+        }
+    }
+
+    /// Tells whether this is a function of the local stack: its records are on this machine, where
+    /// no function in AWS has them.
+    fn is_of_the_local_stack(&self) -> bool {
+        let endpoint = self.0.get(RECORDS_ENDPOINT);
+        let endpoint = endpoint.and_then(|url| Url::parse(url).ok());
+        match endpoint.as_ref().and_then(Url::host) {
+            Some(url::Host::Domain(name)) => name == "localhost",
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        }
     }
 }
 
@@ -112,15 +198,29 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// Checks the environment.
-    pub fn from_env(env: &RawEnv) -> Result<Self, ConfigError> {
+    /// Checks the environment of a function with this use of sources.
+    pub fn from_env(env: &RawEnv, source_use: SourceUse) -> Result<Self, ConfigError> {
         let mut env = Reader {
             env,
             problems: Vec::new(),
         };
         let allows_definitions = env.flag("ALLOW_REQUEST_SOURCES");
-        let source_secret = env.text("REQUEST_SOURCES_SECRET");
         let symbol_server = env.text("SYMBOL_SERVER");
+        let allow_private_sources = env.private_sources();
+        let (sources, request_sources) = match source_use {
+            SourceUse::Nothing => (Vec::new(), None),
+            SourceUse::Locations | SourceUse::Contents => {
+                let secret = env.text("REQUEST_SOURCES_SECRET");
+                let mut sources = env.sources("SOURCES", &symbol_server);
+                if source_use == SourceUse::Locations {
+                    let located = sources.into_iter().map(HttpSource::without_credentials);
+                    sources = located.collect();
+                }
+                let servers = sources.into_iter().map(Server::from);
+                let secret = env.source_secret(allows_definitions, &secret);
+                (servers.collect(), secret)
+            }
+        };
         let request_lifetime = env.seconds("REQUEST_LIFETIME");
         let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
         env.check_ages(request_lifetime, orphan_min_age);
@@ -143,7 +243,7 @@ impl Config {
                 .0
                 .get("TMPDIR")
                 .map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
-            allow_private_sources: env.flag("ALLOW_PRIVATE_SOURCES"),
+            allow_private_sources,
             transcoder_time: env.seconds("TRANSCODER_SECONDS"),
             transcoders: transcoders.clone(),
             settings: Settings {
@@ -159,9 +259,9 @@ impl Config {
                 parser_memory_bytes: env.number("PARSER_MEMORY_BYTES", "a number of bytes"),
                 request_lifetime,
                 orphan_min_age,
-                sources: env.sources("SOURCES", &symbol_server),
+                sources,
                 transcoded: transcoders.iter().map(|tool| tool.version).collect(),
-                request_sources: env.source_secret(allows_definitions, &source_secret),
+                request_sources,
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
                 sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
                 reconcile_after: env.seconds("RECONCILE_AFTER"),
@@ -224,16 +324,30 @@ impl Reader<'_> {
         }
     }
 
-    fn source_secret(&mut self, is_wanted: bool, text: &str) -> Option<SourceSecret> {
-        let secret = is_wanted.then(|| SourceSecret::new(text))?;
-        if secret.is_none() {
-            let problem = format!(
-                "has fewer than {} characters, which ALLOW_REQUEST_SOURCES=1 wants",
-                SourceSecret::MIN_CHARS
-            );
-            self.problems.push(("REQUEST_SOURCES_SECRET", problem));
+    /// Whether sources may be in private networks, all of them: a matter of the local stack, where
+    /// tests serve files.
+    fn private_sources(&mut self) -> bool {
+        let name = "ALLOW_PRIVATE_SOURCES";
+        let allows = self.flag("ALLOW_PRIVATE_SOURCES");
+        if allows && !self.env.is_of_the_local_stack() {
+            let problem = "is 1, which is for the local stack alone: give the sources in SOURCES that are in private \
+                           networks \"is_private\": true";
+            self.problems.push((name, problem.to_owned()));
+            return false;
         }
-        secret
+        allows
+    }
+
+    fn source_secret(&mut self, is_wanted: bool, text: &str) -> Option<SourceSecret> {
+        match SourceSecret::new(text) {
+            Ok(secret) if is_wanted => Some(secret),
+            Err(problem) if is_wanted => {
+                let problem = format!("{problem}, which ALLOW_REQUEST_SOURCES=1 wants");
+                self.problems.push(("REQUEST_SOURCES_SECRET", problem));
+                None
+            }
+            _ => None,
+        }
     }
 
     /// Checks the ages at which something is removed that clients or builders may still use.
@@ -300,14 +414,15 @@ impl Reader<'_> {
     }
 
     /// Reads the list of sources, and the one that is given by its address alone.
-    fn sources(&mut self, name: &'static str, address: &str) -> Vec<Server> {
+    fn sources(&mut self, name: &'static str, address: &str) -> Vec<HttpSource> {
         let text = self.text(name);
         let mut json = serde_json::Deserializer::from_str(&text);
         let mut sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
             Ok(sources) => sources,
             Err(_) if text.is_empty() => Vec::new(),
             Err(error) => {
-                let problem = format!("is not a list of sources: {error}");
+                let problem = without_texts(&error.to_string());
+                let problem = format!("is not a list of sources: {problem}");
                 self.problems.push((name, problem));
                 Vec::new()
             }
@@ -330,7 +445,12 @@ impl Reader<'_> {
             let problem = format!("{:?} is the id of two sources", ids[twice]);
             self.problems.push((name, problem));
         }
-        sources.into_iter().map(Server::from).collect()
+        for source in &sources {
+            if let Err(error) = source.check_limits() {
+                self.problems.push((name, error.to_string()));
+            }
+        }
+        sources
     }
 
     fn seconds(&mut self, name: &'static str) -> Duration {
@@ -338,14 +458,28 @@ impl Reader<'_> {
     }
 }
 
+/// Returns what is wrong with a setting without the texts in it: one in the wrong place may be a secret.
+fn without_texts(problem: &str) -> String {
+    let quoted = "string \"";
+    match (problem.find(quoted), problem.rfind('"')) {
+        (Some(begin), Some(end)) if end > begin + quoted.len() => {
+            format!("{}string{}", &problem[..begin], &problem[end + 1..])
+        }
+        _ => problem.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::SecretError;
 
     #[test]
     fn every_problem_is_reported_with_its_variable() {
         let env = RawEnv::from([("CACHE_TABLE", "t"), ("SCRATCH_BYTES", "2G"), ("LOG", " ")]);
-        let error = Config::from_env(&env).unwrap_err().to_string();
+        let error = Config::from_env(&env, SourceUse::Contents)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("configuration is incomplete:\n"),
             "{error}"
@@ -356,8 +490,8 @@ mod tests {
             .collect();
         for problem in [
             "SCRATCH_BYTES \"2G\" is not a number of bytes",
-            "LOG is not set (infra/template.yaml, Globals.Function.Environment)",
-            "UPLOADS_BUCKET is not set (infra/template.yaml, Globals.Function.Environment)",
+            "LOG is not set (infra/template.yaml, Environment)",
+            "UPLOADS_BUCKET is not set (infra/template.yaml, Environment)",
         ] {
             assert!(lines.iter().any(|line| line == problem), "{error}");
         }
@@ -369,7 +503,9 @@ mod tests {
     fn ages_at_which_something_is_removed_that_is_still_used_are_refused() {
         let problem = |name: &str, value: &str| {
             let env = RawEnv::from([(name, value)]);
-            let error = Config::from_env(&env).unwrap_err().to_string();
+            let error = Config::from_env(&env, SourceUse::Contents)
+                .unwrap_err()
+                .to_string();
             let mut lines = error.lines().map(str::trim_start);
             let line = lines.find(|line| line.starts_with(name));
             line.map(str::to_owned)
@@ -449,7 +585,9 @@ mod tests {
     fn what_is_no_list_of_sources_is_refused_with_its_place() {
         let problem = |sources: &str| {
             let env = RawEnv::from([("SOURCES", sources), ("ALLOW_PRIVATE_SOURCES", "yes")]);
-            Config::from_env(&env).unwrap_err().to_string()
+            Config::from_env(&env, SourceUse::Contents)
+                .unwrap_err()
+                .to_string()
         };
         let http = r#"{"type": "http", "id": "a", "url": "http://x"}"#;
         assert!(!problem(&format!("[{http}]")).contains("list of sources"));
@@ -460,5 +598,144 @@ mod tests {
         );
         assert!(problem(&format!("[{http}, {http}]")).contains(r#""a" is the id of two sources"#));
         assert!(problem("[]").contains(r#""yes" is neither 0 nor 1"#));
+    }
+
+    /// Secrets of a test, by their ARNs; the others may not be read.
+    #[derive(Debug)]
+    struct Kept(BTreeMap<&'static str, &'static str>);
+
+    #[async_trait::async_trait]
+    impl Secrets for Kept {
+        async fn read(&self, name: &SecretName) -> Result<String, SecretError> {
+            let denied = || SecretError("AccessDeniedException".to_owned());
+            let value = self.0.get(name.arn.as_str());
+            value.map(|value| (*value).to_owned()).ok_or_else(denied)
+        }
+    }
+
+    const SOURCES_ARN: &str = "arn:aws:secretsmanager:eu-central-1:1:secret:sources-AbCdEf";
+    const SECRET_ARN: &str = "arn:aws:ssm:eu-central-1:1:parameter/symdepot/secret";
+
+    fn named() -> RawEnv {
+        RawEnv::from([
+            ("SOURCES", SOURCES_ARN),
+            ("REQUEST_SOURCES_SECRET", SECRET_ARN),
+            ("ALLOW_REQUEST_SOURCES", "1"),
+        ])
+    }
+
+    /// F12.
+    #[tokio::test]
+    async fn a_setting_may_name_a_secret_which_only_who_needs_it_reads() {
+        let kept = Kept(BTreeMap::from([(SOURCES_ARN, "[]"), (SECRET_ARN, "s")]));
+        let read = async |source_use| {
+            let env = named().with_secrets(source_use, &kept).await.unwrap();
+            (
+                env.0["SOURCES"].clone(),
+                env.0["REQUEST_SOURCES_SECRET"].clone(),
+            )
+        };
+        let values = ("[]".to_owned(), "s".to_owned());
+        assert_eq!(read(SourceUse::Contents).await, values);
+        assert_eq!(read(SourceUse::Locations).await, values);
+        let names = (SOURCES_ARN.to_owned(), SECRET_ARN.to_owned());
+        assert_eq!(read(SourceUse::Nothing).await, names);
+        // Nobody may define sources: there is nothing to seal.
+        let mut env = named();
+        env.0
+            .insert("ALLOW_REQUEST_SOURCES".to_owned(), "0".to_owned());
+        let env = env.with_secrets(SourceUse::Contents, &kept).await.unwrap();
+        assert_eq!(env.0["REQUEST_SOURCES_SECRET"], SECRET_ARN);
+    }
+
+    /// F12.
+    #[tokio::test]
+    async fn a_function_whose_secret_cannot_be_read_does_not_start_and_says_which_and_why() {
+        let nothing = Kept(BTreeMap::new());
+        let refused = named().with_secrets(SourceUse::Contents, &nothing).await;
+        let text = refused.unwrap_err().to_string();
+        for said in [
+            "SOURCES",
+            SOURCES_ARN,
+            "REQUEST_SOURCES_SECRET",
+            SECRET_ARN,
+            "cannot be read: AccessDeniedException",
+        ] {
+            assert!(text.contains(said), "{text}");
+        }
+        let odd = RawEnv::from([("SOURCES", "arn:aws:s3:::bucket")]);
+        let refused = odd.with_secrets(SourceUse::Contents, &nothing).await;
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("neither the ARN of a secret"), "{text}");
+    }
+
+    /// F12.
+    #[test]
+    fn values_of_the_environment_are_in_no_debug_text_and_no_problem() {
+        let sources =
+            r#"[{"type": "http", "id": "a", "url": "http://x", "headers": "Bearer sesame"}]"#;
+        let env = RawEnv::from([("SOURCES", sources), ("REQUEST_SOURCES_SECRET", "sesame")]);
+        let shown = format!("{env:?}");
+        assert!(
+            shown.contains("SOURCES") && !shown.contains("sesame"),
+            "{shown}"
+        );
+        let problem = Config::from_env(&env, SourceUse::Contents).unwrap_err();
+        let problem = format!("{problem} {problem:?}");
+        assert!(problem.contains("[0]: invalid type: string,"), "{problem}");
+        assert!(!problem.contains("sesame"), "{problem}");
+    }
+
+    /// F12.
+    #[test]
+    fn who_only_locates_forgets_credentials_and_who_does_nothing_needs_no_setting() {
+        let sources =
+            r#"[{"type": "http", "id": "a", "url": "http://x/?sig=1", "headers": {"b": "c"}}]"#;
+        let env = RawEnv::from([("SOURCES", sources)]);
+        let problems = |source_use| {
+            let error = Config::from_env(&env, source_use).unwrap_err();
+            error.0.into_iter().map(|(name, _)| name)
+        };
+        assert!(problems(SourceUse::Contents).any(|name| name == "REQUEST_SOURCES_SECRET"));
+        assert!(!problems(SourceUse::Nothing).any(|name| name == "REQUEST_SOURCES_SECRET"));
+        let nothing = RawEnv::default();
+        let problems = Config::from_env(&nothing, SourceUse::Nothing)
+            .unwrap_err()
+            .0;
+        assert!(
+            !problems.iter().any(|(name, _)| *name == "SOURCES"),
+            "{problems:?}"
+        );
+    }
+
+    /// F9.
+    #[test]
+    fn private_sources_are_allowed_as_a_whole_on_the_local_stack_alone() {
+        let problem = |endpoint: Option<&str>| {
+            let mut env = RawEnv::from([("ALLOW_PRIVATE_SOURCES", "1")]);
+            if let Some(endpoint) = endpoint {
+                env.0
+                    .insert(RECORDS_ENDPOINT.to_owned(), endpoint.to_owned());
+            }
+            let error = Config::from_env(&env, SourceUse::Contents).unwrap_err();
+            let mut problems = error.0.into_iter();
+            problems.find(|(name, _)| *name == "ALLOW_PRIVATE_SOURCES")
+        };
+        for local in [
+            "http://127.0.0.1:3023",
+            "http://localhost:3023",
+            "http://[::1]:3023",
+        ] {
+            assert_eq!(problem(Some(local)), None, "{local}");
+        }
+        for elsewhere in [
+            None,
+            Some("https://dynamodb.eu-central-1.amazonaws.com"),
+            Some("http://10.0.0.1:3023"),
+            Some("http://127.0.0.1.evil.example"),
+        ] {
+            let (_, problem) = problem(elsewhere).unwrap();
+            assert!(problem.contains(r#""is_private": true"#), "{problem}");
+        }
     }
 }

@@ -11,6 +11,6 @@ mod telemetry;
 pub mod transcoder;
 
 pub use app::App;
-pub use config::{Config, ConfigError, RawEnv};
+pub use config::{Config, ConfigError, RawEnv, SourceUse};
 pub use metrics::{emit_doubtful_loss, emit_rollout};
 pub use run::{chain, diagnostic, invocation, run};

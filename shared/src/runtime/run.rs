@@ -24,8 +24,10 @@ where
     let handler = &handler;
     lambda_runtime::run(service_fn(move |event: LambdaEvent<Event>| {
         let invocation = invocation(&event.context);
-        let span = tracing::info_span!("invocation", request_id = invocation.request_id());
+        let id = &event.context.request_id;
+        let span = tracing::info_span!("invocation", request_id = id);
         async move {
+            let invocation = invocation?;
             let answer = handler(invocation, event.payload).await;
             match &answer {
                 Ok(_) => tracing::debug!("done"),
@@ -50,18 +52,36 @@ pub(super) fn since_epoch() -> Duration {
 }
 
 /// Begins an invocation: the one place that draws chance.
-pub fn invocation(context: &Context) -> Invocation {
+///
+/// # Errors
+///
+/// The operating system gives no randomness. Tokens that could be guessed, and nonces that repeat,
+/// would do more harm than an event that is delivered again.
+pub fn invocation(context: &Context) -> Result<Invocation, Diagnostic> {
     let now = since_epoch();
     let time_left = Duration::from_millis(context.deadline).saturating_sub(now);
+    let seed = seed(&mut rand::rngs::SysRng)?;
+    Ok(Invocation::new(
+        context.request_id.clone(),
+        now,
+        time_left,
+        seed,
+    ))
+}
+
+fn seed(source: &mut impl TryRng) -> Result<[u8; 32], Diagnostic> {
     let mut seed = [0; 32];
-    if rand::rngs::SysRng.try_fill_bytes(&mut seed).is_err() {
-        // Never seen on Linux. Tokens must still differ from one invocation to the next: its id does.
-        let id = context.request_id.as_bytes();
-        for (byte, id) in seed.iter_mut().zip(id.iter().rev()) {
-            *byte = *id;
+    match source.try_fill_bytes(&mut seed) {
+        Ok(()) => Ok(seed),
+        Err(error) => {
+            let problem = format!("the operating system gives no randomness: {error}");
+            tracing::error!(error = "Randomness", "{problem}");
+            Err(Diagnostic {
+                error_type: "Randomness".to_owned(),
+                error_message: problem,
+            })
         }
     }
-    Invocation::new(context.request_id.clone(), now, time_left, seed)
 }
 
 /// Returns what Lambda reports of an error: a stable word, and what happened.
@@ -91,5 +111,33 @@ mod tests {
         let line = chain(&error);
         assert!(line.contains("PutItem of an upload"), "{line}");
         assert!(line.ends_with(": AccessDenied: not your table"), "{line}");
+    }
+
+    /// What gives no randomness.
+    struct Empty;
+
+    impl TryRng for Empty {
+        type Error = std::io::Error;
+
+        fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+
+        fn try_fill_bytes(&mut self, _: &mut [u8]) -> Result<(), Self::Error> {
+            Err(std::io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    /// F21.
+    #[test]
+    fn an_invocation_without_randomness_fails() {
+        let failed = seed(&mut Empty).unwrap_err();
+        assert_eq!(failed.error_type, "Randomness");
+        assert!(failed.error_message.contains("no randomness"), "{failed:?}");
+        assert_ne!(seed(&mut rand::rngs::SysRng).unwrap(), [0; 32]);
     }
 }

@@ -13,6 +13,7 @@ mod deviations;
 mod newer;
 mod script;
 mod scripted;
+mod secrets;
 mod servers;
 
 use backends::Place;

@@ -1,9 +1,16 @@
 //! The adapter to symbol servers against servers that behave, and against those that do not.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures::TryStreamExt;
 use symdepot::adapters::http::HttpServers;
-use symdepot::domain::{Cause, HttpSource, Location};
-use symdepot::ports::{ServerFailure, SymbolServers};
+use symdepot::domain::{Cause, HttpSource, Location, SourceKey};
+use symdepot::ports::{Concerns, Download, ServerFailure, SymbolServers};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::script::{Script, answer};
 
@@ -26,10 +33,28 @@ async fn fetch(answers: &[String]) -> (Result<Vec<u8>, ServerFailure>, Vec<Strin
 
 async fn fetch_from(servers: &HttpServers, url: &str) -> Result<Vec<u8>, ServerFailure> {
     let location = Location::new(format!("{url}/ab/cd.debug"));
-    let download = servers.get(&source(url), &location).await?;
+    let download = get(servers, &source(url), &location).await?;
     let pieces: Vec<_> = download.body.try_collect().await?;
     Ok(pieces.concat())
 }
+
+/// Asks a configured source.
+async fn get(
+    servers: &HttpServers,
+    source: &HttpSource,
+    location: &Location,
+) -> Result<Download, ServerFailure> {
+    let key = SourceKey::configured(source);
+    servers.get(&key, source, location).await
+}
+
+/// A source with more than an address.
+fn source_with(url: &str, more: &str) -> HttpSource {
+    let json = format!(r#"{{"type": "http", "id": "a", "url": "{url}"{more}}}"#);
+    serde_json::from_str(&json).unwrap()
+}
+
+const PRIVATE: &str = r#", "is_private": true"#;
 
 fn redirect(to: &str) -> String {
     answer("302 Found", &format!("location: {to}\r\n"), 0, "")
@@ -40,7 +65,9 @@ async fn a_file_is_fetched_with_the_headers_of_its_source() {
     let script = Script::play(vec![answer("200 OK", "etag: \"e\"\r\n", 4, "file")]).await;
     let servers = HttpServers::new(true);
     let location = Location::new(format!("{}/ab/cd%20e.debug", script.url));
-    let download = servers.get(&source(&script.url), &location).await.unwrap();
+    let download = get(&servers, &source(&script.url), &location)
+        .await
+        .unwrap();
     assert_eq!((download.etag.as_str(), download.size), ("\"e\"", Some(4)));
     let pieces: Vec<_> = download.body.try_collect().await.unwrap();
     assert_eq!(pieces.concat(), b"file");
@@ -57,7 +84,9 @@ async fn a_file_without_an_etag_is_known_by_its_date_and_length() {
     let script = Script::play(vec![answer("200 OK", &headers, 4, "file")]).await;
     let servers = HttpServers::new(true);
     let location = Location::new(format!("{}/a", script.url));
-    let download = servers.get(&source(&script.url), &location).await.unwrap();
+    let download = get(&servers, &source(&script.url), &location)
+        .await
+        .unwrap();
     assert_eq!(download.etag, format!("{date}/4"));
 }
 
@@ -149,7 +178,7 @@ async fn nothing_in_a_private_network_is_asked_unless_that_is_allowed() {
             "{host}: {missing:?}"
         );
         assert!(
-            missing.detail.contains("ALLOW_PRIVATE_SOURCES"),
+            missing.detail.contains(r#""is_private": true"#),
             "{missing:?}"
         );
     }
@@ -182,7 +211,7 @@ async fn fetch_symsrv(
     file: &str,
 ) -> Result<Vec<u8>, ServerFailure> {
     let location = Location::new(format!("{url}/s/app.pdb/1/{file}"));
-    let download = servers.get(&symsrv(url), &location).await?;
+    let download = get(servers, &symsrv(url), &location).await?;
     let pieces: Vec<_> = download.body.try_collect().await?;
     Ok(pieces.concat())
 }
@@ -243,7 +272,7 @@ async fn a_pointer_is_followed_and_credentials_stay_behind() {
 async fn a_pointer_that_leads_nowhere_says_why() {
     let endless = "x".repeat(20_000);
     for (text, cause, said) in [
-        ("MSG: not kept", Cause::NotFound, "not kept"),
+        ("MSG: not kept", Cause::NotFound, "a message in its place"),
         (
             "PATH:\\\\server\\share\\app.pdb",
             Cause::NotFound,
@@ -264,4 +293,218 @@ async fn a_pointer_that_leads_nowhere_says_why() {
         assert_eq!(missing.cause, cause, "{missing:?}");
         assert!(missing.detail.contains(said), "{missing:?}");
     }
+}
+
+/// F9.
+#[tokio::test]
+async fn a_private_source_is_asked_at_its_own_address_and_leads_to_no_other_private_one() {
+    let servers = HttpServers::new(false);
+    let fetch = async |url: &str, more: &str, is_defined: bool| {
+        let source = source_with(url, more);
+        let key = match is_defined {
+            true => SourceKey::defined(&source, "hash"),
+            false => SourceKey::configured(&source),
+        };
+        let location = Location::new(format!("{url}/ab/cd.debug"));
+        servers.get(&key, &source, &location).await
+    };
+    let file = || answer("200 OK", "", 4, "file");
+
+    let own = Script::play(vec![file()]).await;
+    assert!(fetch(&own.url, PRIVATE, false).await.is_ok());
+    assert_eq!(own.asked().await.len(), 1);
+
+    // By name: loopback is where the source itself is.
+    let own = Script::play(vec![redirect("/there"), file()]).await;
+    let by_name = own.url.replace("127.0.0.1", "localhost");
+    assert!(fetch(&by_name, PRIVATE, false).await.is_ok());
+
+    // Nor does it help a request to say so, nor is a source private that does not say so.
+    let own = Script::play(vec![file(), file()]).await;
+    for (more, is_defined) in [(PRIVATE, true), ("", false)] {
+        let refused = fetch(&own.url, more, is_defined).await.unwrap_err();
+        assert_eq!(refused.missing.cause, Cause::PermissionDenied);
+    }
+    assert_eq!(own.asked().await.len(), 0);
+
+    let elsewhere = Script::play(vec![file()]).await;
+    let own = Script::play(vec![redirect(&format!("{}/x?token=sesame", elsewhere.url))]).await;
+    let refused = fetch(&own.url, PRIVATE, false).await.unwrap_err();
+    assert_eq!(refused.missing.cause, Cause::PermissionDenied);
+    assert_eq!(elsewhere.asked().await.len(), 0);
+}
+
+/// F9.
+#[tokio::test]
+async fn a_pointer_of_a_private_source_leads_to_no_other_private_address() {
+    let elsewhere = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
+    let pointer = format!("PATH:{}/kept/app.pdb", elsewhere.url);
+    let script = Script::play(vec![
+        answer("404 Not Found", "", 0, ""),
+        answer("200 OK", "", pointer.len(), &pointer),
+    ])
+    .await;
+    let more = r#", "is_private": true, "layout": {"type": "symsrv"}"#;
+    let source = source_with(&format!("{}/s", script.url), more);
+    let location = Location::new(format!("{}/s/app.pdb/1/file.ptr", script.url));
+    let refused = get(&HttpServers::new(false), &source, &location).await;
+    assert_eq!(refused.unwrap_err().missing.cause, Cause::PermissionDenied);
+    assert_eq!(elsewhere.asked().await.len(), 0);
+}
+
+/// F11.
+#[tokio::test]
+async fn the_query_of_a_source_is_sent_to_it_alone_and_no_detail_has_it() {
+    let elsewhere = Script::play(vec![answer("500 Oh", "", 0, "")]).await;
+    let own = Script::play(vec![
+        redirect("/there?signed=opensesame"),
+        redirect(&format!("{}/x?signed=opensesame", elsewhere.url)),
+        redirect("file:///etc/passwd?signed=opensesame"),
+    ])
+    .await;
+    let source = source_with(&format!("{}/s?sv=1&sig=opensesame", own.url), "");
+    let location = Location::new(format!("{}/s/ab/cd.debug", own.url));
+    let failed = get(&HttpServers::new(true), &source, &location).await;
+    let detail = failed.unwrap_err().missing.detail;
+    assert!(!detail.contains("sesame"), "{detail}");
+    let heads = |asked: Vec<crate::script::Request>| first_lines(asked);
+    assert_eq!(
+        heads(own.asked().await),
+        [
+            "get /s/ab/cd.debug?sv=1&sig=opensesame http/1.1",
+            "get /there?signed=opensesame http/1.1",
+            "get /s/ab/cd.debug?sv=1&sig=opensesame http/1.1",
+        ]
+    );
+    assert_eq!(
+        heads(elsewhere.asked().await),
+        ["get /x?signed=opensesame http/1.1"]
+    );
+}
+
+/// F11.
+#[tokio::test]
+async fn the_query_of_a_source_is_sent_with_every_question_of_its_layout() {
+    let pointer = answer("200 OK", "", 12, "PATH:nowhere");
+    let script = Script::play(vec![answer("200 OK", "", 2, "ok"), pointer]).await;
+    let more = r#", "layout": {"type": "symsrv"}"#;
+    let source = source_with(&format!("{}/s?sig=opensesame", script.url), more);
+    let location = Location::new(format!("{}/s/app.pdb/1/file.ptr", script.url));
+    let failed = get(&HttpServers::new(true), &source, &location).await;
+    assert!(failed.is_err());
+    assert_eq!(
+        first_lines(script.asked().await),
+        [
+            "get /s/index2.txt?sig=opensesame http/1.1",
+            "get /s/ap/app.pdb/1/file.ptr?sig=opensesame http/1.1",
+        ]
+    );
+}
+
+/// F19.
+#[tokio::test]
+async fn a_location_that_is_not_below_its_source_is_not_asked() {
+    let script = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
+    let source = source_with(&format!("{}/s/", script.url), "");
+    for location in [
+        format!("{}/other", script.url),
+        format!("{}/s/../other", script.url),
+        format!("{}/s/a?b=c", script.url),
+        "http://127.0.0.1:9001/2018-06-01/runtime/invocation/next".to_owned(),
+        "no address".to_owned(),
+    ] {
+        let refused = get(&HttpServers::new(true), &source, &Location::new(&location)).await;
+        let missing = refused.unwrap_err().missing;
+        assert!(
+            missing.detail.contains("not below its address"),
+            "{location}: {missing:?}"
+        );
+    }
+    assert_eq!(script.asked().await.len(), 0);
+}
+
+/// F19.
+#[tokio::test]
+async fn only_a_source_that_cannot_be_reached_or_wants_to_be_left_alone_concerns_all() {
+    let concerns = async |answers: Vec<String>| {
+        let script = Script::play(answers).await;
+        let failed = fetch_from(&HttpServers::new(true), &script.url).await;
+        failed.unwrap_err().concerns
+    };
+    let failing = answer("500 Oh", "", 0, "");
+    assert_eq!(concerns(vec![failing; 3]).await, Concerns::Location);
+    let nothing = vec![String::new(); 3];
+    assert_eq!(concerns(nothing).await, Concerns::Location);
+    let short = vec![answer("200 OK", "", 400, "only this")];
+    assert_eq!(concerns(short).await, Concerns::Location);
+    let busy = answer("503 Oh", "retry-after: 7\r\n", 0, "");
+    assert_eq!(concerns(vec![busy.clone()]).await, Concerns::Server);
+
+    let gone = Script::play(Vec::new()).await.url.clone();
+    let failed = fetch_from(&HttpServers::new(true), &gone).await;
+    assert_eq!(failed.unwrap_err().concerns, Concerns::Server);
+    let failed = fetch_from(&HttpServers::new(true), "http://nowhere.invalid").await;
+    assert_eq!(failed.unwrap_err().concerns, Concerns::Server);
+
+    // Where a file leads to is not the source.
+    assert_eq!(concerns(vec![redirect(&gone); 3]).await, Concerns::Location);
+    let other = Script::play(vec![busy]).await;
+    assert_eq!(
+        concerns(vec![redirect(&other.url)]).await,
+        Concerns::Location
+    );
+}
+
+/// Answers each request on a connection, as long as the client keeps it; counts the connections.
+async fn keeping(connections: Arc<AtomicUsize>) -> (String, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            connections.fetch_add(1, Ordering::SeqCst);
+            open.spawn(async move {
+                let mut head = Vec::new();
+                while let Ok(1..) = connection.read_buf(&mut head).await {
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        let file = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfile";
+                        connection.write_all(file).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (url, serving)
+}
+
+/// F10.
+#[tokio::test]
+async fn a_source_that_a_request_defines_shares_no_connection() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let (url, _serving) = keeping(connections.clone()).await;
+    let servers = HttpServers::new(true);
+    let source = source_with(&url, "");
+    let location = Location::new(format!("{url}/ab/cd.debug"));
+    let fetch = async |key: SourceKey| {
+        let download = servers.get(&key, &source, &location).await.unwrap();
+        let pieces: Vec<_> = download.body.try_collect().await.unwrap();
+        assert_eq!(pieces.concat(), b"file");
+        connections.load(Ordering::SeqCst)
+    };
+    let (defined, configured) = (
+        SourceKey::defined(&source, "1"),
+        SourceKey::configured(&source),
+    );
+    assert_eq!(fetch(configured.clone()).await, 1);
+    assert_eq!(
+        fetch(configured.clone()).await,
+        1,
+        "a configured source keeps its own"
+    );
+    assert_eq!(fetch(defined.clone()).await, 2);
+    assert_eq!(fetch(defined).await, 3);
+    assert_eq!(fetch(configured).await, 3);
 }

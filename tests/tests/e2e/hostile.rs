@@ -216,11 +216,7 @@ async fn of_two_thousand_hostile_files_each_has_an_answer_and_no_parser_dies() {
     const FILES: usize = 2000;
     let derive = Binaries::from_env().unwrap().get("derive");
     let report = hostile::run(&derive, FILES, 1, |_| {}).await;
-    assert_eq!(
-        (report.files, report.deaths.len()),
-        (FILES, 0),
-        "{report}"
-    );
+    assert_eq!((report.files, report.deaths.len()), (FILES, 0), "{report}");
     assert!(report.outcomes["derived"] > 100, "{report}");
     let limit = hostile::LIMITS.memory_bytes + (1 << 30);
     assert!(report.peak_bytes < limit, "{report}");

@@ -21,6 +21,7 @@ mod readers;
 mod reconcile;
 mod requests;
 mod sample;
+mod secrets;
 mod stack;
 mod symbol_server;
 mod told;

@@ -10,7 +10,7 @@ use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::cache::{Entry, Item, ItemKey, ModuleKey, SourceHealth, Stored};
 use symdepot::domain::{Cause, CodeId, ObjectId, ObjectType, Scope, SourceKey};
 use symdepot::flows::symbolicate::Answer;
-use symdepot::ports::{RecordStore, Replaced};
+use symdepot::ports::{Concerns, RecordStore, Replaced, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
 
 use crate::servers::{DEBUG, PROGRAM, at, failure, is_symbolicated, source, world};
@@ -293,4 +293,31 @@ async fn a_file_that_is_not_there_says_nothing_against_its_source() {
         );
     }
     assert_eq!(health(&world).unwrap().failures, 0);
+}
+
+/// F19.
+#[tokio::test(start_paused = true)]
+async fn what_a_server_answers_about_one_tenants_files_keeps_no_other_tenant_from_it() {
+    for cause in [Cause::DownloadFailed, Cause::Timeout] {
+        let world = world();
+        world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+        // A tenant finds names on which the server fails, and asks for them again and again.
+        for place in (0..30).flat_map(places_of) {
+            let failure = ServerFailure {
+                concerns: Concerns::Location,
+                ..failure(cause, Some(MINUTE * 30))
+            };
+            world.servers.fail(&at(&place), failure);
+        }
+        let tenant = "acme".parse().unwrap();
+        for number in 0..30 {
+            let instance = world.another_instance();
+            instance.symbolicate_for(&tenant, &crash_in(number)).await;
+        }
+        let health = health(&world).unwrap();
+        assert_eq!((health.failures, health.rests_until), (0, None));
+        let (instance, other) = (world.another_instance(), "other".parse().unwrap());
+        let completed = instance.symbolicate_for(&other, &sample_crash()).await;
+        assert!(is_symbolicated(&completed), "{cause:?}");
+    }
 }

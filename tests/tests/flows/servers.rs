@@ -6,7 +6,7 @@ use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope, SourceKey};
 use symdepot::flows::SourceSecret;
-use symdepot::ports::ServerFailure;
+use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -47,6 +47,7 @@ pub(crate) fn failure(cause: Cause, retry_after: Option<Duration>) -> ServerFail
     ServerFailure {
         missing: Missing::new(cause, "the server said so"),
         retry_after,
+        concerns: Concerns::Server,
     }
 }
 
@@ -337,7 +338,8 @@ fn with_own_source(authorization: &str) -> String {
     let crash = symdepot_tests::harness::fixture_text("crash.json");
     let mut body: serde_json::Value = serde_json::from_str(&crash).unwrap();
     body["sources"] = serde_json::json!([{
-        "id": "mine", "type": "http", "url": "http://symbols.test/", "headers": {"authorization": authorization},
+        "id": "mine", "type": "http", "url": format!("http://symbols.test/?sig={authorization}"),
+        "headers": {"authorization": authorization}, "filters": {"path_patterns": ["*", authorization]},
     }]);
     body.to_string()
 }
@@ -347,7 +349,7 @@ fn parsed(body: &str) -> Crash {
 }
 
 fn that_allows_definitions() -> World {
-    let secret = SourceSecret::new("a secret of at least thirty-two characters");
+    let secret = SourceSecret::new("a secret of at least thirty-two characters").ok();
     World::with(|settings| settings.request_sources = secret.clone())
 }
 
@@ -382,9 +384,18 @@ async fn whoever_lacks_the_credentials_of_a_source_does_not_share_what_it_has() 
 
 #[tokio::test(start_paused = true)]
 async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
-    let world = that_allows_definitions();
+    // F11: neither those of the request nor those of a configured source.
+    let world = that_allows_definitions().deployed_with(|settings| {
+        let json = r#"{"type": "http", "id": "company", "url": "http://company.test/?sig=sesame",
+            "headers": {"authorization": "sesame"}, "filters": {"path_patterns": ["*", "sesame"]}}"#;
+        let company: HttpSource = serde_json::from_str(json).unwrap();
+        settings.sources = vec![company.into()];
+    });
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
-    let body = with_own_source("sesame");
+    let both = serde_json::json!("company");
+    let mut body: serde_json::Value = serde_json::from_str(&with_own_source("sesame")).unwrap();
+    body["sources"].as_array_mut().unwrap().push(both);
+    let body = body.to_string();
     let answer = world
         .answer(&parsed(&body), &Scope::Global, Duration::ZERO)
         .await;
@@ -400,7 +411,7 @@ async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
         .unwrap();
     let stored = format!("{:?} {:?}", world.records.items(), world.lanes);
     assert!(
-        stored.contains("mine##") && !stored.contains("sesame"),
+        stored.contains("mine##") && stored.contains("company#") && !stored.contains("sesame"),
         "{stored}"
     );
     let (_, kept) = requests
@@ -411,6 +422,51 @@ async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
     assert_eq!(kept, body.as_bytes());
     world.settle().await;
     assert!(is_symbolicated(&world.symbolicate(&parsed(&body)).await));
+    let stored = format!("{world:?} {:?}", world.records.items());
+    assert!(!stored.contains("sesame"), "{stored}");
+}
+
+/// F12.
+#[tokio::test(start_paused = true)]
+async fn requests_and_sources_that_an_old_secret_sealed_are_served_after_a_new_one_took_over() {
+    let (old, new) = (
+        "a secret of at least thirty-two characters",
+        "another secret of thirty-two characters",
+    );
+    let with = |text: String| {
+        move |settings: &mut symdepot::flows::Settings| {
+            settings.request_sources = SourceSecret::new(&text).ok();
+        }
+    };
+    let world = World::with(with(old.to_owned()));
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let body = with_own_source("sesame");
+    let pending = world
+        .answer(&parsed(&body), &Scope::Global, Duration::ZERO)
+        .await;
+    assert!(matches!(
+        pending,
+        Ok(symdepot::flows::symbolicate::Answer::Pending)
+    ));
+    let invocation = world.invocation(HOUR);
+    let kept = world
+        .symbolicator()
+        .keep_request(&invocation, "7", &Scope::Global, body.as_bytes());
+    kept.await.unwrap();
+    // A secret without a number has the number 0.
+    let rotated = world.deployed_with(with(format!("1:{new},0:{old}")));
+    rotated.settle().await;
+    assert!(
+        !rotated.servers.take_asked().is_empty(),
+        "derive unsealed the definition"
+    );
+    let request = rotated.symbolicator().kept_request(&invocation, "7").await;
+    let (_, request) = request.unwrap().unwrap();
+    assert_eq!(request, body.as_bytes());
+    assert!(is_symbolicated(&rotated.symbolicate(&parsed(&body)).await));
+    let alone = world.deployed_with(with(format!("1:{new}")));
+    let gone = alone.symbolicator().kept_request(&invocation, "7").await;
+    assert_eq!(gone.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ fn read_by_the_code() -> BTreeSet<String> {
         "env.flag(\"",
         "env.sources(\"",
         "env.list(\"",
+        "self.flag(\"",
     ] {
         for (at, _) in text.match_indices(reading) {
             let rest = &text[at + reading.len()..];
@@ -32,16 +33,33 @@ fn read_by_the_code() -> BTreeSet<String> {
     names
 }
 
+/// The variables that only functions that deal with symbol servers have: secrets may be in them.
+const SECRETS: [&str; 2] = ["REQUEST_SOURCES_SECRET", "SOURCES"];
+
 /// Returns the variables that the template sets for every function.
 fn set_by_the_template() -> BTreeSet<String> {
+    set_under("Globals:", |line| {
+        line.starts_with(' ') || line.trim().is_empty()
+    })
+}
+
+/// Returns the variables that the template sets for one function alone.
+fn set_for(function: &str) -> BTreeSet<String> {
+    set_under(&format!("  {function}:"), |line| {
+        line.starts_with("   ") || line.trim().is_empty()
+    })
+}
+
+/// Returns the variables of a section of the template: from a line on, as long as lines are inside.
+fn set_under(begin: &str, is_inside: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let text = read("infra/template.yaml").unwrap();
     let mut names = BTreeSet::new();
-    let globals = text
+    let section = text
         .lines()
-        .skip_while(|line| !line.starts_with("Globals:"))
+        .skip_while(|line| !line.starts_with(begin))
         .skip(1);
     let mut depth = None;
-    for line in globals.take_while(|line| line.starts_with(' ') || line.trim().is_empty()) {
+    for line in section.take_while(|line| is_inside(line)) {
         let indent = line.len() - line.trim_start().len();
         match depth {
             None if line.trim() == "Variables:" => depth = Some(indent),
@@ -57,7 +75,16 @@ fn set_by_the_template() -> BTreeSet<String> {
 
 #[test]
 fn the_template_sets_every_variable_that_the_code_reads_and_no_other() {
-    let (read, set) = (read_by_the_code(), set_by_the_template());
+    let (read, mut set) = (read_by_the_code(), set_by_the_template());
+    assert!(
+        SECRETS.iter().all(|secret| !set.contains(*secret)),
+        "infra/template.yaml: Globals.Function.Environment has {SECRETS:?}, which prune has no use for"
+    );
+    let secrets = BTreeSet::from(SECRETS.map(str::to_owned));
+    assert_eq!(set_for("SymbolicateFunction"), secrets);
+    assert_eq!(set_for("DeriveFunction"), secrets);
+    assert_eq!(set_for("PruneFunction"), BTreeSet::new());
+    set.extend(secrets);
     let missing: Vec<_> = read.difference(&set).collect();
     let unread: Vec<_> = set.difference(&read).collect();
     assert!(

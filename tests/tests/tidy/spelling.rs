@@ -33,7 +33,7 @@ const PATHS_OF_A_MACHINE: [((&str, &str), &[&str]); 6] = [
 ];
 
 /// Tests that wait by a clock, and why that is no waiting for luck.
-const WAITS: [(&str, &str); 3] = [
+const WAITS: [(&str, &str); 4] = [
     (
         "tests/src/harness/",
         "the clock is paused: it moves when everybody waits",
@@ -41,6 +41,10 @@ const WAITS: [(&str, &str); 3] = [
     (
         "infra/local/tests/functions/probe_function.rs",
         "a function that takes as long as it is told",
+    ),
+    (
+        "shared/src/flows/fetch.rs",
+        "the clock is paused: what trickles arrives at once",
     ),
     ("tests/tests/tidy/", "this rule"),
 ];

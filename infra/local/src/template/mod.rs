@@ -9,10 +9,12 @@
 //! ended here), the order of `DependsOn`, and everything under `Outputs`.
 //!
 //! `MachineShares` in the `Metadata` of a function is for the local stack alone: CloudFormation and SAM pass it by.
+//! Parameters have their defaults: what else a deployment gives them is given here by the environment.
 //!
 //! `ReservedConcurrentExecutions` is here only the most processes of a function. Nothing is set aside for it: other functions can
 //! take this machine's memory and time.
 
+mod conditions;
 mod fields;
 mod function;
 mod intrinsics;
@@ -216,7 +218,7 @@ impl Template {
     /// # Errors
     /// It is not YAML, refers to something that is not there, or asks for something that the local stack does not know.
     pub fn read(text: &str, sqs_endpoint: &str) -> Result<Self, TemplateError> {
-        let mut root = Fields::of(Node::read(text)?, "")?;
+        let mut root = Fields::of(conditions::decide(Node::read(text)?)?, "")?;
         root.text("AWSTemplateFormatVersion")?;
         root.text("Description")?;
         root.choice("Transform", &["AWS::Serverless-2016-10-31"])?;

@@ -45,10 +45,11 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Builds the clients from the variables that Lambda sets: region, credentials, and endpoints where there are any.
+    /// Returns the configuration of the SDK from the variables that Lambda sets: region, credentials, and endpoints where
+    /// there are any.
     ///
     /// Credentials are those of the environment or of the container; the instance metadata service is never asked.
-    pub async fn from_env() -> Self {
+    pub async fn sdk_config() -> SdkConfig {
         let http_client = http_client();
         let container = ProviderConfig::without_region().with_http_client(http_client.clone());
         let credentials = CredentialsProviderChain::first_try(
@@ -61,13 +62,12 @@ impl Clients {
                 .configure(&container)
                 .build(),
         );
-        let config = aws_config::defaults(BehaviorVersion::latest())
+        aws_config::defaults(BehaviorVersion::latest())
             .http_client(http_client)
             .region(EnvironmentVariableRegionProvider::new())
             .credentials_provider(credentials)
             .load()
-            .await;
-        Self::from_sdk_config(&config)
+            .await
     }
 
     /// Builds the clients from a configuration of the SDK; timeouts and retries are ours, whatever it says.

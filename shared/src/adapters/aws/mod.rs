@@ -1,4 +1,5 @@
-//! The ports on AWS: records in DynamoDB, blobs and uploads in S3, lanes in SQS.
+//! The ports on AWS: records in DynamoDB, blobs and uploads in S3, lanes in SQS, secrets in Secrets
+//! Manager and SSM.
 //!
 //! - A lost race is read off the answer to the conditional write; it costs no second call.
 //! - Requests are repeated by the SDK alone. What it cannot repeat is repeated here: answers cut short, keys that a
@@ -15,9 +16,11 @@ mod get_object;
 mod lanes;
 mod record_item;
 mod records;
+mod secrets;
 
 pub use blobs::S3Blobs;
 pub use clients::Clients;
 pub use difs::S3Difs;
 pub use lanes::{LaneUrls, SqsLanes};
 pub use records::DynamoRecords;
+pub use secrets::AwsSecrets;

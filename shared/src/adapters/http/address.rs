@@ -1,22 +1,26 @@
-//! Which addresses are everybody's.
+//! Which networks addresses belong to, and which of them a connection may lead to.
 //!
 //! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890 and its updates). What is not known
 //! to be global is not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks of IPv4 that are not global: address and number of leading bits.
-const SPECIAL: [(Ipv4Addr, u32); 15] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),
+/// Private networks of IPv4: address and number of leading bits.
+const PRIVATE: [(Ipv4Addr, u32); 4] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+];
+
+/// The other networks of IPv4 that are not global.
+const SPECIAL: [(Ipv4Addr, u32); 11] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
     (Ipv4Addr::new(169, 254, 0, 0), 16),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     (Ipv4Addr::new(192, 0, 2, 0), 24),
     (Ipv4Addr::new(192, 88, 99, 0), 24),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
     (Ipv4Addr::new(198, 18, 0, 0), 15),
     (Ipv4Addr::new(198, 51, 100, 0), 24),
     (Ipv4Addr::new(203, 0, 113, 0), 24),
@@ -24,19 +28,90 @@ const SPECIAL: [(Ipv4Addr, u32); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// Tells whether an address is one of the global internet.
-pub(super) fn is_public(ip: IpAddr) -> bool {
+/// What kind of network an address belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Network {
+    /// The global internet.
+    Public,
+    /// A network of its owner: RFC 1918, RFC 6598, and unique local addresses (RFC 4193).
+    Private,
+    /// This machine, its link, and what hands out credentials to it.
+    Local,
+    /// Nothing that a server can be in.
+    Special,
+}
+
+/// Where a connection may lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// To the global internet.
+    Public,
+    /// To private networks, too.
+    Private,
+    /// To this machine and its link, too.
+    Local,
+    /// To any address.
+    Everything,
+}
+
+impl Reach {
+    /// All of them, in order.
+    pub(super) const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Local, Self::Everything];
+
+    /// Tells whether a connection may lead to an address.
+    pub(super) fn allows(self, ip: IpAddr) -> bool {
+        match (network(ip), self) {
+            (_, Self::Everything) | (Network::Public, _) => true,
+            (Network::Private, Self::Private | Self::Local) => true,
+            (Network::Local, Self::Local) => true,
+            (Network::Private | Network::Local | Network::Special, _) => false,
+        }
+    }
+}
+
+/// Tells whether an address is one of this machine or its link.
+pub(super) fn is_local(ip: IpAddr) -> bool {
+    network(ip) == Network::Local
+}
+
+fn network(ip: IpAddr) -> Network {
     match ip {
         IpAddr::V4(ip) => {
             let bits = u32::from(ip);
-            !SPECIAL
-                .iter()
-                .any(|(network, length)| (bits ^ u32::from(*network)) >> (32 - length) == 0)
+            let is_in = |(network, length): &(Ipv4Addr, u32)| {
+                (bits ^ u32::from(*network)) >> (32 - length) == 0
+            };
+            // 0.0.0.0 leads to this machine.
+            if ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() {
+                Network::Local
+            } else if PRIVATE.iter().any(is_in) {
+                Network::Private
+            } else if SPECIAL.iter().any(is_in) {
+                Network::Special
+            } else {
+                Network::Public
+            }
         }
         IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
-            Some(ip) => is_public(ip.into()),
-            None => is_public_v6(ip),
+            Some(ip) => network(ip.into()),
+            None => network_v6(ip),
         },
+    }
+}
+
+fn network_v6(ip: Ipv6Addr) -> Network {
+    let [first, second, ..] = ip.segments();
+    // EC2 has its metadata service in a unique local network: fd00:ec2::/32 (Amazon EC2 User
+    // Guide, "Access instance metadata").
+    let is_metadata = (first, second) == (0xfd00, 0x0ec2);
+    if ip.is_loopback() || ip.is_unspecified() || ip.is_unicast_link_local() || is_metadata {
+        Network::Local
+    } else if ip.is_unique_local() {
+        Network::Private
+    } else if is_public_v6(ip) {
+        Network::Public
+    } else {
+        Network::Special
     }
 }
 
@@ -81,7 +156,7 @@ mod tests {
             "2002:7f00:1::",
             "2001::1",
         ] {
-            assert!(!is_public(private.parse().unwrap()), "{private}");
+            assert!(!Reach::Public.allows(private.parse().unwrap()), "{private}");
         }
         for public in [
             "1.1.1.1",
@@ -96,7 +171,53 @@ mod tests {
             "2a00:1450::1",
             "2001:4860::8888",
         ] {
-            assert!(is_public(public.parse().unwrap()), "{public}");
+            assert!(Reach::Public.allows(public.parse().unwrap()), "{public}");
+        }
+    }
+
+    /// F9.
+    #[test]
+    fn a_private_source_reaches_private_networks_and_neither_this_machine_nor_its_metadata() {
+        for private in [
+            "10.1.2.3",
+            "100.64.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "fd12::1",
+        ] {
+            let ip = private.parse().unwrap();
+            assert!(
+                Reach::Private.allows(ip) && Reach::Local.allows(ip),
+                "{private}"
+            );
+        }
+        for local in [
+            "127.0.0.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "fe80::1",
+            "fd00:ec2::254",
+        ] {
+            let ip = local.parse().unwrap();
+            assert!(
+                !Reach::Private.allows(ip) && Reach::Local.allows(ip),
+                "{local}"
+            );
+        }
+        for nothing in [
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.2.1",
+            "64:ff9b::7f00:1",
+        ] {
+            let ip = nothing.parse().unwrap();
+            assert!(
+                !Reach::Local.allows(ip) && Reach::Everything.allows(ip),
+                "{nothing}"
+            );
         }
     }
 }

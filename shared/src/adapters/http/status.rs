@@ -7,12 +7,14 @@ use reqwest::{Response, StatusCode, Url};
 
 use super::{Refusal, Retry};
 use crate::domain::{Cause, Missing};
+use crate::ports::Concerns;
 
 /// The longest that a server can make us stay away.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// Returns a good answer, and otherwise what to make of it.
-pub(super) fn judge(response: Response, url: &Url) -> Result<Response, Refusal> {
+/// Returns a good answer, and otherwise what to make of it. `is_own` tells whether the source itself
+/// answers: only its own wish to be left alone counts for all.
+pub(super) fn judge(response: Response, url: &Url, is_own: bool) -> Result<Response, Refusal> {
     let status = response.status();
     if status == StatusCode::OK {
         return Ok(response);
@@ -22,7 +24,7 @@ pub(super) fn judge(response: Response, url: &Url) -> Result<Response, Refusal> 
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(seconds);
-    Err(refusal(status, retry_after, url))
+    Err(refusal(status, retry_after, url, is_own))
 }
 
 /// A date is not read: whoever is asked too much says a number of seconds.
@@ -31,7 +33,7 @@ fn seconds(value: &str) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }
 
-fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url) -> Refusal {
+fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own: bool) -> Refusal {
     let host = url.host_str().unwrap_or_default();
     let (cause, retry) = match (status, retry_after) {
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
@@ -48,9 +50,14 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url) -> Refu
         }
         _ => (Cause::DownloadFailed, Retry::Soon),
     };
+    let wants_rest = status == StatusCode::TOO_MANY_REQUESTS || matches!(retry, Retry::After(_));
     Refusal {
         missing: Missing::new(cause, format!("{host} answered {status}")),
         retry,
+        concerns: match is_own && wants_rest {
+            true => Concerns::Server,
+            false => Concerns::Location,
+        },
     }
 }
 
@@ -63,7 +70,7 @@ mod tests {
         let url = Url::parse("http://symbols.test/a").unwrap();
         let judged = |status: u16, retry_after: Option<&str>| {
             let status = StatusCode::from_u16(status).unwrap();
-            let refusal = refusal(status, retry_after.and_then(seconds), &url);
+            let refusal = refusal(status, retry_after.and_then(seconds), &url, true);
             let retry = match refusal.retry {
                 Retry::Soon => "soon".to_owned(),
                 Retry::After(time) => format!("after {} s", time.as_secs()),
@@ -92,5 +99,22 @@ mod tests {
         );
         assert_eq!(judged(500, Some("5")), is(Cause::DownloadFailed, "soon"));
         assert_eq!(judged(204, None), is(Cause::DownloadFailed, "soon"));
+    }
+
+    /// F19.
+    #[test]
+    fn only_a_wish_of_the_source_itself_to_be_left_alone_counts_for_all() {
+        let url = Url::parse("http://symbols.test/a").unwrap();
+        let concerns = |status: u16, retry_after: Option<&str>, is_own| {
+            let status = StatusCode::from_u16(status).unwrap();
+            refusal(status, retry_after.and_then(seconds), &url, is_own).concerns
+        };
+        for (status, retry_after) in [(429, None), (429, Some("7")), (503, Some("7"))] {
+            assert_eq!(concerns(status, retry_after, true), Concerns::Server);
+            assert_eq!(concerns(status, retry_after, false), Concerns::Location);
+        }
+        for (status, retry_after) in [(500, None), (500, Some("7")), (503, None), (404, None)] {
+            assert_eq!(concerns(status, retry_after, true), Concerns::Location);
+        }
     }
 }

@@ -8,13 +8,14 @@
 //! Sources: Microsoft's documentation of symbol servers, "Using SymSrv" and "SymStore"; what its clients ask, as their logs show it.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Url;
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::domain::{Cause, Formulae, HttpSource, Location, two_tiers};
+use crate::domain::{Cause, Formulae, HttpSource, Location, SourceKey, two_tiers};
 
 /// How long it is believed whether a server has two tiers.
 const BELIEVED: Duration = Duration::from_secs(3600);
@@ -22,12 +23,24 @@ const BELIEVED: Duration = Duration::from_secs(3600);
 /// The longest pointer that is read, in bytes: far beyond the longest path.
 pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
 
-/// Which servers have two tiers of folders, as far as they were asked.
+/// The most sources of which that is known at a time.
+const MOST_KNOWN: usize = 256;
+
+/// Which sources have two tiers of folders, as far as they were asked. What one source said, the
+/// definition of another with the same address does not know.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
-    known: Mutex<HashMap<Url, (bool, Instant, Duration)>>,
+    known: Mutex<HashMap<SourceKey, Arc<Known>>>,
     /// The wall clock, where there is one: the monotonic one may stand still while the sandbox is frozen.
     wall_clock: Option<fn() -> Duration>,
+}
+
+/// What a source said, once it did, and when it was to be asked.
+#[derive(Debug)]
+struct Known {
+    has_two: OnceCell<bool>,
+    at: Instant,
+    since_epoch: Duration,
 }
 
 impl Tiers {
@@ -39,22 +52,43 @@ impl Tiers {
         }
     }
 
-    /// Tells whether a server has two tiers; asks it by `ask` where that is not known. One asks, and the others wait for it.
+    /// Tells whether a source has two tiers; asks it by `ask` where that is not known. One asks, and
+    /// the others that want to know it of the same source wait.
     pub(super) async fn has_two<E>(
         &self,
-        source: &HttpSource,
+        key: &SourceKey,
         ask: impl Future<Output = Result<bool, E>>,
     ) -> Result<bool, E> {
-        let mut known = self.known.lock().await;
+        let known = self.known(key);
+        known.has_two.get_or_try_init(|| ask).await.copied()
+    }
+
+    /// Returns what is known of a source and not too old to be believed.
+    fn known(&self, key: &SourceKey) -> Arc<Known> {
         let since_epoch = self.wall_clock.map_or(Duration::ZERO, |clock| clock());
-        if let Some((has_two, at, then)) = known.get(&source.url)
-            && at.elapsed().max(since_epoch.saturating_sub(*then)) < BELIEVED
+        let age = |known: &Known| {
+            let by_wall_clock = since_epoch.saturating_sub(known.since_epoch);
+            known.at.elapsed().max(by_wall_clock)
+        };
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(key)
+            && (!known.has_two.initialized() || age(known) < BELIEVED)
         {
-            return Ok(*has_two);
+            return known.clone();
         }
-        let has_two = ask.await?;
-        known.insert(source.url.clone(), (has_two, Instant::now(), since_epoch));
-        Ok(has_two)
+        if all.len() >= MOST_KNOWN && !all.contains_key(key) {
+            let oldest = all.iter().max_by_key(|(_, known)| age(known));
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                all.remove(&oldest);
+            }
+        }
+        let known = Arc::new(Known {
+            has_two: OnceCell::new(),
+            at: Instant::now(),
+            since_epoch,
+        });
+        all.insert(key.clone(), known.clone());
+        known
     }
 }
 
@@ -91,6 +125,7 @@ pub(super) fn is_pointer(location: &Location) -> bool {
 }
 
 /// Reads where a pointer leads; else why there is no file, and whether that is said of the file or of the pointer.
+/// The reason has no letter of the pointer: it is shown to callers that may not read the server.
 pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let host = url.host_str().unwrap_or_default();
@@ -99,10 +134,10 @@ pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
         head.eq_ignore_ascii_case(word)
             .then(|| text[word.len()..].trim())
     };
-    if let Some(message) = begins("MSG:") {
+    if begins("MSG:").is_some() {
         return Err((
             Cause::NotFound,
-            format!("{host} has no such file: {message}"),
+            format!("{host} has no such file, and a message in its place (file.ptr)"),
         ));
     }
     let path = begins("PATH:").unwrap_or(text);
@@ -114,7 +149,7 @@ pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
         )),
         _ => Err((
             Cause::NotFound,
-            format!("{host} has the file at {path}, which cannot be read from here"),
+            format!("the file.ptr of {host} leads to a path that cannot be read from here"),
         )),
     }
 }
@@ -178,12 +213,12 @@ mod tests {
             (
                 "MSG: removed by policy",
                 Cause::NotFound,
-                "removed by policy",
+                "a message in its place",
             ),
             (
                 "PATH:\\\\server\\share\\a.pdb",
                 Cause::NotFound,
-                "\\\\server\\share\\a.pdb",
+                "cannot be read from here",
             ),
             (
                 "C:\\symbols\\a.pdb",
@@ -202,6 +237,10 @@ mod tests {
             let (found, detail) = lead(text, &here).unwrap_err();
             assert_eq!(found, cause, "{text:?}");
             assert!(detail.contains(said), "{text:?}: {detail}");
+            // F9.
+            for told in ["policy", "share", "symbols", "passwd"] {
+                assert!(!detail.contains(told), "{detail}");
+            }
         }
     }
 
@@ -209,11 +248,49 @@ mod tests {
     async fn a_server_is_asked_for_its_tiers_once_an_hour_and_again_where_it_failed() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
-        let ask = async |answer: Result<bool, ()>| tiers.has_two(&source, async { answer }).await;
+        let key = SourceKey::configured(&source);
+        let ask = async |answer: Result<bool, ()>| tiers.has_two(&key, async { answer }).await;
         assert_eq!(ask(Err(())).await, Err(()));
         assert_eq!(ask(Ok(true)).await, Ok(true));
         assert_eq!(ask(Ok(false)).await, Ok(true));
         tokio::time::advance(BELIEVED).await;
         assert_eq!(ask(Ok(false)).await, Ok(false));
+    }
+
+    /// F19.
+    #[tokio::test(start_paused = true)]
+    async fn what_one_source_says_of_its_tiers_is_not_believed_of_another_with_its_address() {
+        let tiers = Tiers::default();
+        let source = source("http://x.test");
+        let ask = async |key: &SourceKey, answer: bool| {
+            let answered = tiers.has_two(key, async { Ok::<_, ()>(answer) });
+            answered.await.unwrap()
+        };
+        assert!(ask(&SourceKey::defined(&source, "1"), true).await);
+        assert!(!ask(&SourceKey::configured(&source), false).await);
+        assert!(ask(&SourceKey::defined(&source, "1"), false).await);
+    }
+
+    /// F19.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_is_slow_to_answer_holds_up_no_other_and_few_are_remembered() {
+        let tiers = Tiers::default();
+        let source = source("http://x.test");
+        let key = |number: usize| SourceKey::defined(&source, &number.to_string());
+        let (first, second) = (key(0), key(1));
+        let slow = tiers.has_two(&first, std::future::pending::<Result<bool, ()>>());
+        let quick = tiers.has_two(&second, async { Ok::<_, ()>(true) });
+        tokio::select! {
+            biased;
+            _ = slow => panic!("it never answers"),
+            answered = quick => assert_eq!(answered, Ok(true)),
+        }
+        for number in 0..MOST_KNOWN * 2 {
+            let key = key(number);
+            let answered = tiers.has_two(&key, async { Ok::<_, ()>(true) });
+            assert_eq!(answered.await, Ok(true));
+        }
+        let known = tiers.known.lock().unwrap().len();
+        assert_eq!(known, MOST_KNOWN);
     }
 }

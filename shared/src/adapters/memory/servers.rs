@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
 use super::blobs::etag;
-use crate::domain::{HttpSource, Location, Missing};
-use crate::ports::{Download, ServerFailure, SymbolServers};
+use crate::domain::{HttpSource, Location, Missing, SourceKey};
+use crate::ports::{Concerns, Download, ServerFailure, SymbolServers};
 
 /// Pieces that a file comes in.
 const PIECE_BYTES: usize = 4096;
@@ -68,13 +68,19 @@ impl MemoryServers {
 
 #[async_trait]
 impl SymbolServers for MemoryServers {
-    async fn get(&self, _: &HttpSource, location: &Location) -> Result<Download, ServerFailure> {
+    async fn get(
+        &self,
+        _: &SourceKey,
+        _: &HttpSource,
+        location: &Location,
+    ) -> Result<Download, ServerFailure> {
         let mut state = self.lock();
         state.asked.push(location.clone());
         let nothing = || {
             Err(ServerFailure {
                 missing: Missing::not_found(),
                 retry_after: None,
+                concerns: Concerns::Location,
             })
         };
         let body = state

@@ -26,6 +26,14 @@ pub enum RequestError {
         /// What is wrong, and with which parameter.
         cause: String,
     },
+    /// A source that the request lists has more of something than it may have.
+    #[error("the sources of the request are beyond their limits")]
+    Sources {
+        /// Which of them, as in `sources[3]`; `sources` for all of them.
+        path: String,
+        /// What there is too much of, and how much there may be.
+        cause: String,
+    },
     /// The request asks for more than one request may ask for.
     #[error("the request has more {what} than the {limit} that one request may have; send several")]
     TooLarge {
@@ -64,7 +72,9 @@ impl RequestError {
     /// Returns the HTTP status that it is answered with.
     pub fn status(&self) -> u16 {
         match self {
-            RequestError::Syntax { .. } | RequestError::Query { .. } => 400,
+            RequestError::Syntax { .. }
+            | RequestError::Query { .. }
+            | RequestError::Sources { .. } => 400,
             RequestError::TooLarge { .. } => 413,
             RequestError::Schema { .. } => 422,
         }
@@ -75,7 +85,9 @@ impl RequestError {
         let causes = match self {
             RequestError::Syntax { cause } | RequestError::Query { cause } => vec![cause.clone()],
             RequestError::Schema { path, cause } if path.is_empty() => vec![cause.clone()],
-            RequestError::Schema { path, cause } => vec![format!("{path}: {cause}")],
+            RequestError::Schema { path, cause } | RequestError::Sources { path, cause } => {
+                vec![format!("{path}: {cause}")]
+            }
             RequestError::TooLarge { .. } => Vec::new(),
         };
         ErrorBody {

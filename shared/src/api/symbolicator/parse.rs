@@ -14,7 +14,8 @@ use crate::api::limits;
 /// # Errors
 ///
 /// [`RequestError::Syntax`] where it is not JSON, [`RequestError::Schema`] where it is JSON of another shape,
-/// [`RequestError::TooLarge`] where it has more of something than [`limits`] allows.
+/// [`RequestError::TooLarge`] where it has more of something than [`limits`] allows, and
+/// [`RequestError::Sources`] where its sources do.
 pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
     // A struct may be read from a list of its values, which nobody means.
     let is_object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
@@ -84,7 +85,7 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
             return Err(RequestError::TooLarge { what, limit });
         }
     }
-    Ok(())
+    request.sources.check_limits()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::RequestError;
+use crate::api::limits;
 use crate::domain::{HttpSource, SourceKey};
 
 /// The sources that a request wants searched.
@@ -40,6 +41,44 @@ pub enum Selected {
 }
 
 impl Sources {
+    /// Holds the sources against [`limits`], and each that is defined against its own.
+    ///
+    /// # Errors
+    ///
+    /// [`RequestError::Sources`] names the first that is beyond a limit.
+    pub(super) fn check_limits(&self) -> Result<(), RequestError> {
+        let Sources::Listed(listed) = self else {
+            return Ok(());
+        };
+        if listed.len() > limits::SOURCES {
+            return Err(RequestError::Sources {
+                path: "sources".to_owned(),
+                cause: format!("there are more than {}", limits::SOURCES),
+            });
+        }
+        for (index, source) in listed.iter().enumerate() {
+            let problem = match source {
+                SourceRef::Named(id) if id.len() > HttpSource::MAX_ID_BYTES => Some(format!(
+                    "its id has more than {} bytes",
+                    HttpSource::MAX_ID_BYTES
+                )),
+                SourceRef::Named(_) => None,
+                SourceRef::Defined(source) => {
+                    let bytes = serde_json::to_vec(source).map_or(usize::MAX, |json| json.len());
+                    let limit = limits::SOURCE_BYTES;
+                    let own = source.check_limits().err().map(|error| error.to_string());
+                    let too_long = || format!("{} has more than {limit} bytes as JSON", source.id);
+                    own.or_else(|| (bytes > limit).then(too_long))
+                }
+            };
+            if let Some(cause) = problem {
+                let path = format!("sources[{index}]");
+                return Err(RequestError::Sources { path, cause });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the sources to be searched, in the order in which the request names them; `allow_defined` says whether it may
     /// define some itself.
     ///
@@ -74,6 +113,13 @@ impl Sources {
                         )));
                     }
                 },
+                SourceRef::Defined(source) if allow_defined && source.is_private => {
+                    return Err(error(format!(
+                        "the source {:?} is defined in the request, where `is_private` has no place: only the operator \
+                         lists sources of private networks, in SOURCES",
+                        source.id
+                    )));
+                }
                 SourceRef::Defined(source) if allow_defined => Selected::Defined(source.clone()),
                 SourceRef::Defined(source) => {
                     return Err(error(format!(
@@ -177,6 +223,62 @@ mod tests {
         let sources: Sources = serde_json::from_str(json).unwrap();
         let selected = sources.select(&[SourceKey::uploads()], true).unwrap();
         assert!(matches!(&selected[1], Selected::Defined(source) if source.id == "mine"));
+    }
+
+    /// F9.
+    #[test]
+    fn a_request_defines_no_source_of_a_private_network() {
+        let json =
+            r#"[{"id": "mine", "type": "http", "url": "http://10.0.0.1/", "is_private": true}]"#;
+        let sources: Sources = serde_json::from_str(json).unwrap();
+        let error = sources.select(&[], true).unwrap_err();
+        assert_eq!(error.status(), 422);
+        assert!(error.body().causes[0].contains("`is_private`"), "{error:?}");
+    }
+
+    /// F10.
+    #[test]
+    fn a_request_has_few_and_small_sources() {
+        let defined = |number: usize, more: serde_json::Value| {
+            let mut source = serde_json::json!({
+                "id": format!("source-{number}"), "type": "http", "url": "https://x.test/",
+            });
+            let fields = source.as_object_mut().unwrap();
+            fields.extend(more.as_object().unwrap().clone());
+            source
+        };
+        let parse = |sources: Vec<serde_json::Value>| {
+            let body = serde_json::json!({"sources": sources}).to_string();
+            crate::api::symbolicator::parse_request(body.as_bytes())
+        };
+        let many = |count: usize| (0..count).map(|number| defined(number, serde_json::json!({})));
+        assert!(parse(many(limits::SOURCES).collect()).is_ok());
+        let patterns = serde_json::json!({"filters": {"path_patterns": vec!["p".repeat(250); 32]}});
+        let headers = serde_json::json!({"headers": {"x": "v".repeat(9000)}});
+        let url = serde_json::json!({"url": format!("https://x.test/{}", "p".repeat(2048))});
+        for (sources, says) in [
+            (many(33).collect(), "sources: there are more than 32"),
+            (
+                vec![serde_json::json!("x".repeat(65))],
+                "sources[0]: its id has more than 64 bytes",
+            ),
+            (
+                vec![serde_json::json!("uploads"), defined(1, patterns)],
+                "sources[1]: source-1 has more than 8192 bytes as JSON",
+            ),
+            (
+                vec![defined(0, headers)],
+                "sources[0]: source-0 has more than 8192 bytes in its headers",
+            ),
+            (
+                vec![defined(0, url)],
+                "sources[0]: source-0 has more than 2048 bytes in its url",
+            ),
+        ] {
+            let error = parse(sources).unwrap_err();
+            assert_eq!(error.status(), 400);
+            assert_eq!(error.body().causes, [says]);
+        }
     }
 
     #[test]

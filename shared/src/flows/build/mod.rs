@@ -600,9 +600,8 @@ impl Builder {
                 copies.clear();
             }
             is_fetching.store(true, Ordering::Relaxed);
-            search = self
-                .search(invocation, module, &sought, &kinds, &copies, open)
-                .await?;
+            let searching = self.search(invocation, module, &sought, &kinds, &copies, open);
+            search = Box::pin(searching).await?;
             difs.append(&mut search.difs);
         }
         let mut work: Vec<Work> = held

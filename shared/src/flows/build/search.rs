@@ -16,7 +16,7 @@ use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
     Quality, Rank, SourceKey,
 };
-use crate::ports::{Consistency, DifError, ParseError, ServerFailure, StoreError};
+use crate::ports::{Concerns, Consistency, DifError, ParseError, ServerFailure, StoreError};
 
 /// Pieces of a file that wait to be copied.
 const WAITING_PIECES: usize = 4;
@@ -40,6 +40,8 @@ pub(super) struct Search {
     pub(super) failure: Option<Missing>,
     /// How long the source wants to be left alone.
     pub(super) retry_after: Option<Duration>,
+    /// What keeps every scope from asking the source, where that is so.
+    unanswered: VisitOutcome,
 }
 
 impl Builder {
@@ -72,17 +74,16 @@ impl Builder {
             Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
             Err(_) => return Ok(search),
         };
-        let asked = visiting
-            .during(self.ask(
-                invocation,
-                module,
-                sought,
-                kinds,
-                &source,
-                &mut search,
-                open,
-            ))
-            .await;
+        let asking = self.ask(
+            invocation,
+            module,
+            sought,
+            kinds,
+            &source,
+            &mut search,
+            open,
+        );
+        let asked = visiting.during(Box::pin(asking)).await;
         visiting.leave(&search.outcome()).await;
         asked?;
         search.retry_after = search.retry_after(&source, &self.settings);
@@ -238,7 +239,7 @@ impl Builder {
             let fetch = fetch::fetch_from_server(
                 &*self.servers,
                 &*self.deriver,
-                source,
+                (&module.source, source),
                 location,
                 fetch::Limits {
                     max_bytes: settings.dif_max_bytes,
@@ -303,15 +304,10 @@ impl Search {
         self.difs.iter().any(|dif| dif.dif.location == *location)
     }
 
-    /// Returns whether the server answered.
+    /// Returns whether the server answered. What it answered about these locations, however bad, is
+    /// the module's own matter: another scope may ask for what it answers well.
     pub(super) fn outcome(&self) -> VisitOutcome {
-        match &self.failure {
-            Some(missing) if is_the_servers(missing.cause) => VisitOutcome::Failed {
-                detail: missing.detail.clone(),
-                retry_after: self.retry_after,
-            },
-            _ => VisitOutcome::Answered,
-        }
+        self.unanswered.clone()
     }
 
     /// Returns how long what was not found is not asked for again: as the server said, else for a public one as the
@@ -330,7 +326,7 @@ impl Search {
         })
     }
 
-    /// Notes that the server did not answer.
+    /// Notes why nothing was found.
     pub(super) fn fail(&mut self, missing: Missing) {
         self.failure = Some(missing);
     }
@@ -346,7 +342,14 @@ impl Search {
         let ServerFailure {
             missing,
             retry_after,
+            concerns,
         } = failure;
+        if concerns == Concerns::Server {
+            self.unanswered = VisitOutcome::Failed {
+                detail: missing.detail.clone(),
+                retry_after,
+            };
+        }
         self.tried.push(Candidate {
             source: module.source.clone(),
             location: location.clone(),
@@ -419,5 +422,6 @@ fn of_the_file(missing: Missing) -> ServerFailure {
     ServerFailure {
         missing,
         retry_after: None,
+        concerns: Concerns::Location,
     }
 }

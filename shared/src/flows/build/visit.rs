@@ -76,9 +76,8 @@ impl Builder {
             }
         };
         let (mut visited, resting) = self.lease_visited(invocation, visited).await;
-        let asked = visiting
-            .during(self.ask_for_all(invocation, &source, &mut visited))
-            .await;
+        let asking = self.ask_for_all(invocation, &source, &mut visited);
+        let asked = visiting.during(Box::pin(asking)).await;
         visiting.leave(&asked.outcome).await;
         found.extend(asked.found);
         if let Some(until) = resting.iter().map(|(_, until)| *until).max() {
@@ -319,7 +318,7 @@ impl Builder {
                 continue;
             }
             let began = invocation.elapsed();
-            match self.servers.get(source, location).await {
+            match self.servers.get(&module.source, source, location).await {
                 Ok(_) => return Said::Has,
                 Err(failure) => {
                     let took = invocation.elapsed() - began;

@@ -1,0 +1,226 @@
+//! Secrets in Secrets Manager and in SSM, by one signed request each.
+//!
+//! Without the SDKs of these services: decision 0011 says why. Sources: AWS Secrets Manager API
+//! Reference, "GetSecretValue"; AWS Systems Manager API Reference, "GetParameter"; both speak AWS's
+//! JSON 1.1 protocol, as Smithy's specification "AWS JSON 1.1 protocol" describes it.
+
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use aws_config::SdkConfig;
+use aws_sdk_s3::config::ProvideCredentials;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+use aws_types::service_config::ServiceConfigKey;
+use serde_json::{Value, json};
+
+use crate::adapters::backoff::pause;
+use crate::ports::{SecretError, SecretName, SecretService, Secrets};
+
+/// A connection that is not there by then is tried again.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// An answer that is not there by then is asked for again.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How often a secret is asked for before the function gives up.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// The longest answer that is read, in bytes: a secret has 64 KiB at most.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// The content type of the protocol.
+const JSON: &str = "application/x-amz-json-1.1";
+
+/// Secrets in AWS.
+pub struct AwsSecrets {
+    config: SdkConfig,
+    since_epoch: fn() -> Duration,
+}
+
+/// Why one attempt failed, and whether another one may go better.
+struct Failed {
+    why: String,
+    is_passing: bool,
+}
+
+impl AwsSecrets {
+    /// Returns what reads with the credentials of a configuration, and signs with the time since 1970.
+    pub fn new(config: SdkConfig, since_epoch: fn() -> Duration) -> Self {
+        Self {
+            config,
+            since_epoch,
+        }
+    }
+
+    async fn attempt(&self, client: &reqwest::Client, name: &SecretName) -> Result<String, Failed> {
+        let lasting = |why: String| Failed {
+            why,
+            is_passing: false,
+        };
+        let passing = |why: String| Failed {
+            why,
+            is_passing: true,
+        };
+        let endpoint = self.endpoint(name).map_err(lasting)?;
+        let (service, target, body) = match name.service {
+            SecretService::SecretsManager => (
+                "secretsmanager",
+                "secretsmanager.GetSecretValue",
+                json!({"SecretId": name.arn}),
+            ),
+            SecretService::Ssm => (
+                "ssm",
+                "AmazonSSM.GetParameter",
+                json!({"Name": name.arn, "WithDecryption": true}),
+            ),
+        };
+        let body = body.to_string();
+        let headers = [("content-type", JSON), ("x-amz-target", target)];
+        let signature = self
+            .signature(&endpoint, service, &name.region, headers, body.as_bytes())
+            .await
+            .map_err(lasting)?;
+        let mut request = client.post(&endpoint).body(body);
+        for (header, value) in headers {
+            request = request.header(header, value);
+        }
+        for (header, value) in signature {
+            request = request.header(header, value);
+        }
+        let mut answer = request
+            .send()
+            .await
+            .map_err(|error| passing(format!("{service} cannot be asked: {}", chain(&error))))?;
+        let status = answer.status();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = answer
+            .chunk()
+            .await
+            .map_err(|error| passing(format!("{service} broke off: {}", chain(&error))))?
+        {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > MAX_ANSWER_BYTES {
+                return Err(lasting(format!("{service} answered too much")));
+            }
+        }
+        let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if !status.is_success() {
+            let error = json["__type"].as_str().unwrap_or_default();
+            let error = error.rsplit('#').next().unwrap_or_default();
+            let said = json["message"].as_str().or(json["Message"].as_str());
+            let is_passing = status.is_server_error() || error.contains("Throttling");
+            let why = format!("{service} answered {status} {error}");
+            let why = said.map_or(why.clone(), |said| format!("{why}: {said}"));
+            return Err(Failed { why, is_passing });
+        }
+        let value = match name.service {
+            SecretService::SecretsManager => &json["SecretString"],
+            SecretService::Ssm => &json["Parameter"]["Value"],
+        };
+        let value = value.as_str().map(str::to_owned);
+        value.ok_or_else(|| lasting(format!("{service} answered without a text")))
+    }
+
+    /// Returns where to ask: at the address that the environment sets for the service, else at the
+    /// service's own in the region of the ARN.
+    fn endpoint(&self, name: &SecretName) -> Result<String, String> {
+        let (id, host) = match name.service {
+            SecretService::SecretsManager => ("Secrets Manager", "secretsmanager"),
+            SecretService::Ssm => ("SSM", "ssm"),
+        };
+        let key = ServiceConfigKey::builder()
+            .service_id(id)
+            .env("AWS_ENDPOINT_URL")
+            .profile("endpoint_url")
+            .build();
+        let of_service = self
+            .config
+            .service_config()
+            .zip(key.ok())
+            .and_then(|(settings, key)| settings.load_config(key));
+        if let Some(url) = of_service.or_else(|| self.config.endpoint_url().map(str::to_owned)) {
+            return Ok(format!("{}/", url.trim_end_matches('/')));
+        }
+        let suffix = match name.partition.as_str() {
+            "aws" | "aws-us-gov" => "amazonaws.com",
+            "aws-cn" => "amazonaws.com.cn",
+            other => return Err(format!("the partition {other} is not known")),
+        };
+        Ok(format!("https://{host}.{}.{suffix}/", name.region))
+    }
+
+    async fn signature(
+        &self,
+        url: &str,
+        service: &str,
+        region: &str,
+        headers: [(&str, &str); 2],
+        body: &[u8],
+    ) -> Result<Vec<(String, String)>, String> {
+        let provider = self.config.credentials_provider();
+        let provider = provider.ok_or("the function has no credentials")?;
+        let credentials = provider
+            .provide_credentials()
+            .await
+            .map_err(|error| format!("the function has no credentials: {}", chain(&error)))?;
+        let identity = credentials.into();
+        let parameters = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(region)
+            .name(service)
+            .time(UNIX_EPOCH + (self.since_epoch)())
+            .settings(SigningSettings::default())
+            .build()
+            .map_err(|error| format!("the request cannot be signed: {error}"))?
+            .into();
+        let body = SignableBody::Bytes(body);
+        let signed = SignableRequest::new("POST", url, headers.into_iter(), body)
+            .and_then(|request| sign(request, &parameters))
+            .map_err(|error| format!("the request cannot be signed: {}", chain(&error)))?;
+        let (instructions, _) = signed.into_parts();
+        let headers = instructions.headers();
+        Ok(headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect())
+    }
+}
+
+#[async_trait]
+impl Secrets for AwsSecrets {
+    async fn read(&self, name: &SecretName) -> Result<String, SecretError> {
+        // A process has one provider; whoever set it before meant the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|error| SecretError(chain(&error)))?;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.attempt(&client, name).await {
+                Ok(value) => return Ok(value),
+                Err(failed) if attempts == MAX_ATTEMPTS || !failed.is_passing => {
+                    return Err(SecretError(failed.why));
+                }
+                Err(_) => pause(attempts).await,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for AwsSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AwsSecrets")
+    }
+}
+
+/// Returns an error with everything that caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,231 @@
+//! Credentials of symbol servers: sent to their server, and found nowhere else.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use symdepot_tests::stack::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::symbol_server::DEBUG_FILE;
+use crate::{Running, bytes_of, crash};
+
+/// What every secret of these tests has in it, and nothing else.
+const MARKER: &str = "0penSesame";
+
+/// The layouts: each kind of source.
+const LAYOUTS: [&str; 7] = [
+    "native",
+    "symstore",
+    "symstore_index2",
+    "symsrv",
+    "ssqp",
+    "debuginfod",
+    "unified",
+];
+
+/// A server that has the sample's debug file in the native layout, and in the other layouts leads to a signed address
+/// that fails.
+struct Vault {
+    url: String,
+    heads: Arc<Mutex<Vec<String>>>,
+    _serving: JoinSet<()>,
+}
+
+impl Vault {
+    async fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let (kept, file) = (heads.clone(), bytes_of("elf/crash.debug"));
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                let (connection, _) = listener.accept().await.unwrap();
+                open.spawn(answer(connection, kept.clone(), file.clone()));
+                while open.try_join_next().is_some() {}
+            }
+        });
+        Self {
+            url,
+            heads,
+            _serving: serving,
+        }
+    }
+
+    /// A source here, with a secret in every field that may have one.
+    fn source(&self, id: &str, layout: &str) -> Value {
+        json!({
+            "id": id,
+            "type": "http",
+            "url": format!("{}/{id}/?sig={MARKER}-query-of-{id}", self.url),
+            "headers": {"authorization": format!("{MARKER}-header-of-{id}"), "x-key": format!("{MARKER}-key-of-{id}")},
+            "layout": {"type": layout},
+            "filters": {"path_patterns": ["*", format!("*{MARKER}-pattern-of-{id}*")]},
+        })
+    }
+
+    /// Tells whether a source was asked with all of its secrets.
+    fn was_asked_as(&self, id: &str) -> bool {
+        let heads = self.heads.lock().unwrap();
+        let has = |head: &String| {
+            let secrets = ["query", "header", "key"];
+            secrets
+                .iter()
+                .all(|what| head.contains(&format!("{MARKER}-{what}-of-{id}")))
+        };
+        heads.iter().any(has)
+    }
+}
+
+async fn answer(mut connection: TcpStream, heads: Arc<Mutex<Vec<String>>>, file: Vec<u8>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if !matches!(connection.read_buf(&mut head).await, Ok(1..)) {
+            return;
+        }
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+    heads.lock().unwrap().push(head);
+    let place = path.split('?').next().unwrap_or_default();
+    let answer = if place.ends_with(DEBUG_FILE) {
+        let length = file.len();
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n");
+        [head.as_bytes(), b"connection: close\r\n\r\n", &file].concat()
+    } else if place.ends_with("index2.txt") || place.contains("-native/") {
+        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()
+    } else if place.ends_with("/signed") {
+        b"HTTP/1.1 500 Oh\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_vec()
+    } else {
+        let to = format!("/signed?token={MARKER}-of-the-redirect");
+        format!(
+            "HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        .into_bytes()
+    };
+    if connection.write_all(&answer).await.is_ok() {
+        let _ = connection.shutdown().await;
+    }
+}
+
+/// Every file below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .flat_map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files_below(&entry.path()),
+            Ok(kind) if kind.is_file() => vec![entry.path()],
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+fn assert_nowhere(text: &str, what: &str) {
+    if let Some(at) = text.find(MARKER) {
+        let begin = text.floor_char_boundary(at.saturating_sub(200));
+        let end = text.ceil_char_boundary((at + 100).min(text.len()));
+        panic!("{what} has a secret: …{}…", &text[begin..end]);
+    }
+}
+
+/// Asks a route that only tells.
+async fn told(running: &Running, path: &str) -> String {
+    let client = running.client();
+    let request = client.request(Method::GET, path);
+    client.send("what is told", request).await.unwrap().text
+}
+
+/// F11, F12.
+#[tokio::test]
+async fn a_secret_in_any_field_of_any_kind_of_source_is_found_nowhere_but_at_its_server() {
+    let vault = Vault::open().await;
+    let configured: Vec<Value> = LAYOUTS
+        .iter()
+        .map(|layout| vault.source(&format!("configured-{layout}"), layout))
+        .collect();
+    let with_secrets = |options: Options| {
+        options
+            .variable("LOG", "trace")
+            .variable("SOURCES", json!(configured))
+            .variable(
+                "SYMBOL_SERVER",
+                format!("{}/alone/?sig={MARKER}-query-of-alone", vault.url),
+            )
+            .variable("ALLOW_PRIVATE_SOURCES", 1)
+            .variable("ALLOW_REQUEST_SOURCES", 1)
+            .variable(
+                "REQUEST_SOURCES_SECRET",
+                format!("2:{MARKER}-new-key-for-seals-of-32-letters,1:{MARKER}-old-key-for-seals-of-32-letters"),
+            )
+    };
+    let running = Running::start_with(with_secrets).await;
+    let client = running.client();
+    let mut answers = Vec::new();
+    let defined: Vec<Value> = LAYOUTS
+        .iter()
+        .map(|layout| vault.source(&format!("defined-{layout}"), layout))
+        .collect();
+    for sources in [Value::Null, json!(defined)] {
+        let mut request = crash::sample();
+        request["sources"] = sources;
+        request["options"] = json!({"dif_candidates": true});
+        // Kept, then continued.
+        let pending = client.symbolicate("timeout=0", &request).await.unwrap();
+        assert_eq!(pending.body["status"], "pending", "{}", pending.text);
+        let id = pending.body["request_id"].as_str().unwrap().to_owned();
+        answers.push(("what is pending", pending.text));
+        running.idle().await;
+        let completed = told(&running, &format!("/requests/{id}?timeout=20")).await;
+        let completed_body: Value = serde_json::from_str(&completed).unwrap();
+        crash::assert_symbolicated(&completed_body);
+        assert!(completed.contains("candidates"), "{completed}");
+        answers.push(("what is completed", completed));
+    }
+    let module = crash::sample_module();
+    let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];
+    let pairs = names.map(|name| format!("{name}={}", module[name].as_str().unwrap()));
+    let explained = told(&running, &format!("/explain?{}", pairs.join("&"))).await;
+    assert!(explained.contains("configured-native#"), "{explained}");
+    answers.push(("what is explained", explained));
+    answers.push(("what is wanted", told(&running, "/wanted").await));
+    client.prune(false).await.unwrap();
+    answers.push(("the rollout", told(&running, "/rollout").await));
+
+    // They were sent where they belong.
+    for id in ["configured-native", "configured-symsrv", "defined-native"] {
+        assert!(vault.was_asked_as(id), "{id}");
+    }
+    for (what, answer) in &answers {
+        assert_nowhere(answer, what);
+    }
+    // Logs, records, blobs, and messages that wait or waited.
+    let folder = running.folder.path().to_owned();
+    let Running {
+        stack,
+        folder: _kept,
+    } = running;
+    stack.stop().await.unwrap();
+    let files = files_below(&folder);
+    let is_there = |part: &str| {
+        files
+            .iter()
+            .any(|file| file.to_string_lossy().contains(part))
+    };
+    assert!(
+        is_there("logs/derive.log") && is_there("stack.log"),
+        "{files:?}"
+    );
+    let mut said = 0;
+    for file in &files {
+        let bytes = std::fs::read(file).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        said += usize::from(text.contains("configured-native#"));
+        assert_nowhere(&text, &file.to_string_lossy());
+    }
+    assert!(said > 0, "no file has a record that could be read");
+}

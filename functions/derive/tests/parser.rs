@@ -270,9 +270,7 @@ async fn a_loop_ends_with_its_cpu_time_and_takes_nothing_else_along() {
 #[tokio::test]
 async fn what_the_parser_has_no_need_of_ends_it() {
     let bench = bench();
-    for how in [
-        "socket", "connect", "open", "create", "parent", "exec", "kill", "limits",
-    ] {
+    for how in ["socket", "connect", "exec", "kill", "limits"] {
         let mut parser = bench.open(misbehaving(&format!("inspect:{how}"))).await;
         let missing = missing(parser.inspect().await.unwrap_err());
         assert_eq!(missing.cause, Cause::Crashed, "{how}: {}", missing.detail);
@@ -281,6 +279,17 @@ async fn what_the_parser_has_no_need_of_ends_it() {
             "{how}: {}",
             missing.detail
         );
+    }
+    bench.still_works().await;
+}
+
+/// F2. It ends by itself where a file could be opened.
+#[tokio::test]
+async fn the_parser_opens_no_file() {
+    let bench = bench();
+    for how in ["open", "create", "environ"] {
+        let mut parser = bench.open(misbehaving(&format!("inspect:{how}"))).await;
+        assert_eq!(parser.inspect().await.unwrap().objects.len(), 1, "{how}");
     }
     assert!(!std::path::Path::new("/tmp/parser-was-here").exists());
     bench.still_works().await;

@@ -5,9 +5,8 @@
 use std::process::Command;
 
 use symdepot::adapters::demangler::ProcessDemangler;
-use symdepot::domain::Language;
+use symdepot::domain::{IsolatedName, Language};
 use symdepot::ports::Demangler;
-use symdepot::symbolicate::IsolatedName;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_symbolicate");
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
-use crate::symbolicate::IsolatedName;
+use crate::domain::IsolatedName;
 
 /// Makes names readable where that harms nothing else.
 #[async_trait]

@@ -11,8 +11,7 @@ use rustix::process::{Resource, Signal, set_parent_process_death_signal};
 
 use super::parser::lower;
 use super::{chain, sandbox};
-use crate::domain::Language;
-use crate::symbolicate::{IsolatedName, demangle_isolated};
+use crate::domain::{IsolatedName, Language};
 
 pub use crate::adapters::demangler::COMMAND;
 
@@ -53,7 +52,7 @@ fn serve() -> io::Result<()> {
             symbol,
             language: language.parse().unwrap_or(Language::Unknown),
         };
-        let mut answer = serde_json::to_vec(&demangle_isolated(&name))?;
+        let mut answer = serde_json::to_vec(&name.demangle())?;
         answer.push(b'\n');
         // One by one: what is answered stays answered.
         out.write_all(&answer)?;

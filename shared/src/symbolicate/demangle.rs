@@ -4,7 +4,7 @@
 //! panics are caught here, and the length of names is limited. Swift's is C++ with assertions that end the process, and
 //! back references let a hundred bytes stand for gigabytes of text, in Swift and in Microsoft's scheme. So such names are
 //! *isolated*: this module asks for them ([`KnownNames::take_isolated`]), a process without rights makes them readable
-//! one by one ([`demangle_isolated`]), and the request is symbolicated once more with what it answered
+//! one by one ([`IsolatedName::demangle`]), and the request is symbolicated once more with what it answered
 //! ([`KnownNames::add`]).
 
 use std::collections::HashMap;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
-use symbolic::demangle::{Demangle, DemangleOptions};
+use symbolic::demangle::Demangle;
 
 use crate::api::symbolicator::Frame;
-use crate::domain::Language;
+use crate::domain::{IsolatedName, Language, READABLE};
 
 /// The longest name that is demangled, in bytes; a longer one stays as it is. What Swift and C++ make of longer names would be
 /// longer than `symbolic` returns; Microsoft's compiler hashes longer names.
@@ -33,20 +33,8 @@ const LONGEST_DEMANGLED: usize = 16 * 1024;
 /// have more stay as they are.
 const MOST_BACK_REFERENCES: usize = 20;
 
-/// Complete names with their parameters; what they return is noise on a stack.
-const OPTIONS: DemangleOptions = DemangleOptions::complete().return_type(false);
-
 /// The most names of a request that are isolated; further ones stay as they are.
 const MOST_ISOLATED: usize = 2000;
-
-/// A name that only a process without rights may make readable.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct IsolatedName {
-    /// The mangled name.
-    pub symbol: String,
-    /// Its language, where it is known.
-    pub language: Language,
-}
 
 /// Names that are known before a request is symbolicated, and those that turn out to be needed.
 #[derive(Debug, Default)]
@@ -229,19 +217,13 @@ impl Weighter<Symbol, Option<Arc<str>>> for ByBytes {
     }
 }
 
-/// Demangles a name that must be isolated: this may end the process, or take all memory and time that it has. `None` if
-/// it is not mangled in any way that is known.
-pub fn demangle_isolated(name: &IsolatedName) -> Option<String> {
-    Name::new(&name.symbol, NameMangling::Unknown, name.language).demangle(OPTIONS)
-}
-
 /// Demangles a symbol that need not be isolated; `None` if it is not mangled in any way that is known, or too much so.
 fn demangle(symbol: &str, language: Language) -> Option<Arc<str>> {
     if symbol.len() > longest(language) {
         return None;
     }
     let name = Name::new(symbol, NameMangling::Unknown, language);
-    let demangled = catch_unwind(|| name.demangle(OPTIONS)).unwrap_or_else(|_| {
+    let demangled = catch_unwind(|| name.demangle(READABLE)).unwrap_or_else(|_| {
         tracing::warn!(symbol, "a demangler panicked");
         None
     })?;
@@ -336,7 +318,7 @@ mod tests {
                 return readable;
             }
             for name in isolated {
-                let readable = demangle_isolated(&name);
+                let readable = name.demangle();
                 known.add(name, readable);
             }
         }
@@ -525,10 +507,11 @@ mod tests {
                         Language::Rust,
                         Language::ObjCpp,
                     ] {
-                        demangle_isolated(&IsolatedName {
+                        let name = IsolatedName {
                             symbol: symbol.clone(),
                             language,
-                        });
+                        };
+                        name.demangle();
                     }
                 }
             }

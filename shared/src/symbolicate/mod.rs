@@ -20,7 +20,7 @@ mod stats;
 
 use crate::api::symbolicator::{Completed, Request};
 
-pub use demangle::{IsolatedName, KnownNames, NameMemory, demangle_isolated};
+pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, Wanted, plan};
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};

@@ -75,7 +75,7 @@ const LAYERS: [Layer; 10] = [
 const FUNCTIONS_MAY_USE: [&str; 3] = ["runtime", "flows", "api"];
 
 /// What may be used beyond the table: where, what, why.
-const EXCEPTIONS: [(&str, &str, &str); 4] = [
+const EXCEPTIONS: [(&str, &str, &str); 5] = [
     (
         "shared/src/adapters/parser/",
         "crate::debuginfo",
@@ -95,6 +95,11 @@ const EXCEPTIONS: [(&str, &str, &str); 4] = [
         "functions/derive/tests/",
         "symdepot::",
         "the parser's process is tested with the program that it is",
+    ),
+    (
+        "functions/symbolicate/tests/",
+        "symdepot::",
+        "the demangler's process is tested with the program that it is",
     ),
 ];
 

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
+use crate::domain::IsolatedName;
 use crate::ports::Demangler;
-use crate::symbolicate::{IsolatedName, demangle_isolated};
 
 /// Demangles in this process.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,6 @@ pub struct InProcessDemangler;
 #[async_trait]
 impl Demangler for InProcessDemangler {
     async fn demangle(&self, names: &[IsolatedName]) -> Vec<Option<String>> {
-        names.iter().map(demangle_isolated).collect()
+        names.iter().map(IsolatedName::demangle).collect()
     }
 }

@@ -12,8 +12,8 @@ use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 use super::{COMMAND, MAX_LINE_BYTES};
+use crate::domain::IsolatedName;
 use crate::ports::Demangler;
-use crate::symbolicate::IsolatedName;
 
 /// Time for all names of a request.
 const MAX_TIME: Duration = Duration::from_secs(2);

@@ -1,7 +1,5 @@
 //! The process that makes names readable, as `symbolicate` starts it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::process::Command;
 
 use symdepot::adapters::demangler::ProcessDemangler;
@@ -78,6 +76,6 @@ fn the_command_by_itself_ends_with_its_input() {
         .env_clear()
         .stdin(std::process::Stdio::null())
         .output()
-        .unwrap();
+        .expect("the program is started");
     assert!(output.status.success() && output.stdout.is_empty());
 }

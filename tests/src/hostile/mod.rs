@@ -140,8 +140,8 @@ async fn parse(deriver: ProcessDeriver, name: String, bytes: Vec<u8>) -> Parsed 
         Err(ParseError::Missing(missing)) => (vec![Err(missing)], None),
         Err(ParseError::Store(error)) => (Vec::new(), Some(error.to_string())),
     };
-    let dead = answers.iter().filter_map(|answer| answer.as_ref().err());
-    let dead = dead.filter(|missing| is_death(missing)).next_back();
+    let mut dead = answers.iter().filter_map(|answer| answer.as_ref().err());
+    let dead = dead.rfind(|missing| is_death(missing));
     death = death.or(dead.map(|missing| missing.detail.clone()));
     let outcomes: Vec<&str> = match answers.is_empty() {
         true => vec!["ignored"],

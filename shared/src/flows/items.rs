@@ -115,7 +115,7 @@ impl Symbolicator {
         consistency: Consistency,
     ) -> Result<Vec<Option<Arc<Stored>>>, StoreError> {
         let known = |scope: &Scope| self.memory.generation(invocation, scope);
-        let before: BTreeMap<Scope, SeenGeneration> = wanted
+        let mut before: BTreeMap<Scope, SeenGeneration> = wanted
             .iter()
             .filter_map(|wanted| wanted.scope.as_ref())
             .filter_map(|scope| Some((scope.clone(), known(scope)?)))
@@ -127,10 +127,14 @@ impl Symbolicator {
         let generations = scopes.iter().map(ItemKey::generation);
         let items = wanted.iter().map(|wanted| wanted.key.clone());
         let keys: Vec<ItemKey> = generations.chain(items).collect();
+        let earlier: Vec<Option<SeenGeneration>> = scopes
+            .iter()
+            .map(|scope| self.memory.last_generation(scope))
+            .collect();
         let mut loaded = self.records.load(&keys, consistency).await?.into_iter();
 
         let mut beside: BTreeMap<Scope, Option<Generation>> = BTreeMap::new();
-        for scope in scopes {
+        for (scope, earlier) in scopes.into_iter().zip(earlier) {
             let generation = match loaded.next().flatten().map(|stored| stored.item) {
                 Some(Item::Generation(generation)) => Some(generation),
                 None => None,
@@ -141,7 +145,11 @@ impl Symbolicator {
                 .as_ref()
                 .map(|generation| generation.change.clone());
             self.memory
-                .remember_generation(invocation, scope.clone(), seen);
+                .remember_generation(invocation, scope.clone(), seen.clone());
+            if earlier.as_ref() == Some(&seen) {
+                // It is the one that was read before these items, however long ago.
+                before.insert(scope.clone(), seen);
+            }
             beside.insert(scope, generation);
         }
         let read_by = |scope: &Option<Scope>| match (consistency, scope) {

@@ -243,6 +243,11 @@ impl Memory {
         (known.read.elapsed(invocation) < GENERATION_LIFETIME).then_some(known.seen)
     }
 
+    /// Returns the generation of a scope as it was read last, however long ago.
+    pub(super) fn last_generation(&self, scope: &Scope) -> Option<SeenGeneration> {
+        self.generations.get(scope).map(|known| known.seen)
+    }
+
     /// Remembers which generation of a scope was read just now.
     pub(super) fn remember_generation(
         &self,

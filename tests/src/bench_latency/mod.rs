@@ -65,9 +65,10 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         };
         match servers.urls().len() {
             0 => {
+                // For five minutes after an upload an instance reads new modules once more.
+                bench.unknown_modules_that_are_remembered().await?;
                 bench.uploads_to_both_scopes().await?;
                 bench.unknown_modules().await?;
-                bench.unknown_modules_that_are_remembered().await?;
                 bench.modules_that_are_ready().await?;
                 bench.many_unknown_modules_of_a_new_scope().await?;
                 bench.an_upload().await?;

@@ -418,6 +418,23 @@ async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_see
     assert_eq!(answer().await, missing);
 }
 
+/// Right after an upload an instance cannot tell whether what it read beside the new generation came before the change or
+/// after it. The second time it can.
+#[tokio::test(start_paused = true)]
+async fn soon_after_an_upload_a_miss_is_read_twice_and_then_stands() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let mut reads = Vec::new();
+    for _ in 0..4 {
+        let before = world.records.keys_loaded();
+        world.symbolicate(&unknown_module()).await;
+        reads.push(world.records.keys_loaded() - before);
+        world.pass(Duration::from_secs(3)).await;
+    }
+    // The entry, the presence and the generation, twice; then the generation alone.
+    assert_eq!(reads, [3, 3, 1, 1]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_ready_is_renewed_by_the_generation_of_its_scope() {
     let world = World::new();

@@ -381,15 +381,15 @@ def check_limits(checks, stack):
 
 
 def check_secrets(checks, stack, variables):
-    """Who deals with symbol servers is told where their secrets are, and may read them; prune is told nothing."""
+    """The functions that use symbol servers receive the names of their secrets and may read them; prune receives none."""
     for name in FUNCTIONS:
         told = {variable: kept for variable, kept in variables[name].items() if variable in SECRETS}
         read = sorted((action, where) for action, where in grants_of(stack, name) if action.startswith(("secretsmanager:", "ssm:", "kms:")))
         if name == "PruneFunction":
-            checks.that("secrets", "prune is told of none and reads none", not told and not read, (told, read))
+            checks.that("secrets", "prune receives none and reads none", not told and not read, (told, read))
             continue
         wanted = {variable: {"Fn::If": [f"Has{parameter}", {"Ref": parameter}, default]} for variable, (parameter, default) in SECRETS.items()}
-        checks.that("secrets", f"{name} is told their names", told == wanted, ", ".join(told))
+        checks.that("secrets", f"{name} receives their names", told == wanted, ", ".join(told))
         allowed = sorted((action, parameter) for parameter, _ in SECRETS.values() for action in READS_SECRETS)
         checks.that("secrets", f"{name} reads those, and no other", read == allowed, read)
 
@@ -510,9 +510,9 @@ def mistakes():
         ("derive deployed beside its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
         ("failed messages that wait for the lane", lambda t: statements(t, "DeriveFunction")[4].update(Action=["sqs:SendMessage"]), "when a failed message"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
-        ("prune that is told the sources", lambda t: resource(t, "PruneFunction").update(Environment={"Variables": {"SOURCES": "[]"}}), "prune is told of none"),
-        ("prune that reads a secret", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Ref": "SourcesSecret"}}), "prune is told of none"),
-        ("a secret for every function", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SOURCES="[]"), "prune is told of none"),
+        ("prune that receives the sources", lambda t: resource(t, "PruneFunction").update(Environment={"Variables": {"SOURCES": "[]"}}), "prune receives none"),
+        ("prune that reads a secret", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Ref": "SourcesSecret"}}), "prune receives none"),
+        ("a secret for every function", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SOURCES="[]"), "prune receives none"),
         ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "reads those, and no other"),
         ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "reads those, and no other"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),

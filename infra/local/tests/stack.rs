@@ -42,6 +42,13 @@ async fn idle(base: &str) {
     assert_eq!((status, answer), (200, json!({ "idle": true })));
 }
 
+/// Returns the environment that the probe sees.
+async fn probed_environment(running: &Running) -> Value {
+    let functions = running.functions();
+    let answer = functions.invoke("probe-function", r#"{"do":"env"}"#.into());
+    serde_json::from_slice(&answer.await.outcome.unwrap()).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_are_delivered_and_deleted() {
     let (running, folder) = start().await;
@@ -451,11 +458,7 @@ async fn overrides_reach_the_functions() {
         .timeouts
         .insert("Probe".to_owned(), Duration::from_millis(300));
     let running = Stack::start(options).await.unwrap();
-    let answer = running
-        .functions()
-        .invoke("probe-function", r#"{"do":"env"}"#.into())
-        .await;
-    let environment: Value = serde_json::from_slice(&answer.outcome.unwrap()).unwrap();
+    let environment = probed_environment(&running).await;
     assert_eq!(environment["NUMBER"], "8");
     assert_eq!(
         environment["LANE_URL"],
@@ -683,11 +686,7 @@ async fn each_process_gets_its_share_of_the_machine() {
     });
     options.environment.insert("OWN".to_owned(), "6".to_owned());
     let running = Stack::start(options).await.unwrap();
-    let answer = running
-        .functions()
-        .invoke("probe-function", r#"{"do":"env"}"#.into())
-        .await;
-    let environment: Value = serde_json::from_slice(&answer.outcome.unwrap()).unwrap();
+    let environment = probed_environment(&running).await;
     // Of the disk it knows what the other function gets: limits are the same for all.
     let seen = ["MEMORY", "DISK", "OWN"].map(|name| environment[name].as_str().unwrap());
     assert_eq!(seen, ["2147483648", "34359738368", "6"]);

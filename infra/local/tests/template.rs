@@ -51,7 +51,7 @@ fn the_projects_own_template_is_understood() {
         "http://127.0.0.1:3024/000000000000/EagerLane"
     );
     assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
-    // No secret is named here, and prune is told of none.
+    // No secret is named here, and prune receives none.
     assert_eq!(derive.environment["SOURCES"], "[]");
     let prune = template.function("prune").unwrap();
     assert!(!prune.environment.contains_key("SOURCES"));

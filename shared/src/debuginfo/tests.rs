@@ -740,38 +740,3 @@ fn a_layout_survives_the_way_to_another_process() {
         opened.layout
     );
 }
-
-/// A fuzz target: its name, and what it calls.
-type FuzzTarget = (&'static str, fn(&[u8]));
-
-#[test]
-fn the_seeds_of_the_fuzz_targets_do_no_harm() {
-    let targets: [FuzzTarget; 6] = [
-        ("footer", hostile::footer),
-        ("index", hostile::index),
-        ("slice", hostile::slice),
-        ("cfi_slice", hostile::cfi_slice),
-        ("archive", hostile::dif),
-        ("breakpad", hostile::dif),
-    ];
-    for (target, call) in targets {
-        let folder = format!(
-            "{}/../tests/fuzz/seeds/{target}",
-            env!("CARGO_MANIFEST_DIR")
-        );
-        let seeds = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);
-        let seeds: Vec<Vec<u8>> = seeds
-            .map(|seed| std::fs::read(seed.path()).unwrap())
-            .collect();
-        assert!(seeds.len() > 1, "{target}");
-        for seed in seeds {
-            call(&seed);
-            // Each byte once as it should not be.
-            for at in 0..seed.len() {
-                let mut bad = seed.clone();
-                bad[at] ^= 0xff;
-                call(&bad);
-            }
-        }
-    }
-}

@@ -16,13 +16,13 @@ use crate::domain::{
 };
 use crate::ports::{Consistency, StoreError};
 
-/// Objects of an upload that are told of.
+/// Objects of an upload that are listed.
 const MAX_OBJECTS: usize = 1000;
 
 /// What became of an upload, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedUpload {
-    /// What its item says. Of its objects the first thousand are told of.
+    /// What its item says. Of its objects the first thousand are listed.
     #[serde(flatten)]
     pub upload: Upload,
     /// How many objects it has beside these.

@@ -29,7 +29,7 @@ use crate::cache::{
     Stored, Wanted as WantedItem, decide,
 };
 use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
-use crate::ports::{Consistency, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, StoreError};
 
 /// How many major versions are looked for, the newest that a client reads first.
 const MAX_MAJORS: usize = 8;
@@ -288,22 +288,12 @@ impl Symbolicator {
             false => self.wait(invocation, Some(MAX_WAIT)),
         };
         let mut waiting = Waiting::new(invocation, wait);
-        // What precedes a write is read strongly. Who waits for others reads again and again: half as dear, and soon enough.
-        let mut consistency = Consistency::Strong;
         loop {
-            let look = self.look_for(invocation, &client, consistency).await;
-            let look = match look {
-                // Others wait for the same, and the table is overloaded for a moment.
-                Err(error)
-                    if error.kind() == StoreErrorKind::Transient
-                        && consistency == Consistency::Eventual =>
-                {
-                    tracing::warn!(%error, "could not look at what is waited for");
-                    Look::Waiting
-                }
+            let consistency = waiting.consistency();
+            let look = match self.look_for(invocation, &client, consistency).await {
+                Err(error) if waiting.tolerates(&error) => Look::Waiting,
                 look => look?,
             };
-            consistency = Consistency::Eventual;
             match look {
                 Look::Ready(found) => return self.file(invocation, *found).await,
                 Look::NotModified => return Ok(Answer::NotModified),

@@ -5,8 +5,8 @@
 //!
 //! - [`Presence`], in the partition of a module: the module has files in a scope. Builders write it
 //!   after each `dif` item, and remove it after a strongly consistent query that found no `dif`
-//!   item, if nobody wrote it since. A reader that finds neither it nor a ready cache answers at
-//!   once: it writes nothing, asks nobody and waits for nothing. It names the code ids of these
+//!   item, if no builder wrote it since. A reader that finds neither it nor a ready cache answers at
+//!   once: it writes nothing, asks for nothing and waits for nothing. It names the code ids of these
 //!   files. Each has an [`Alias`] that leads to the module, and all of them are removed with it, by
 //!   the same rule: builders write them again, with new revisions, after each `dif` item.
 //! - [`Generation`], one for each scope: the last change to its uploads. Builders write a new one
@@ -189,5 +189,5 @@ pub(super) async fn note_change(
     let written = update
         .write(&ItemKey::generation(scope), known, noted)
         .await?;
-    Ok(written.map_or(Known::Nothing, |written| Known::Before(Some(written))))
+    Ok(Known::written(written))
 }

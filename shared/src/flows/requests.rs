@@ -73,7 +73,7 @@ impl Symbolicator {
         let known = Known::Before(None);
         let (key, update) = (ItemKey::request(id), self.update(invocation));
         let written = update.write(&key, known, |_| Some(item.clone()));
-        // Its id is told only when both are there.
+        // The caller receives its id only when both are stored.
         try_join(written, blob).await?;
         Ok(())
     }

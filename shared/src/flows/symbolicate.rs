@@ -31,7 +31,7 @@ use crate::domain::{
     Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
 use crate::ports::{
-    BlobStore, Consistency, Demangler, LaneMessage, Lanes, RecordStore, StoreError, StoreErrorKind,
+    BlobStore, Consistency, Demangler, LaneMessage, Lanes, RecordStore, StoreError,
 };
 use crate::symbolicate::{
     Considered, KnownNames, ModuleOutcome, Plan, Stats, plan, symbolicate_with,
@@ -247,7 +247,7 @@ impl Symbolicator {
         let (mut completed, mut stats, mut names) =
             symbolicate_with(request, &plan, &outcomes, names);
         let isolated = names.take_isolated();
-        if !isolated.is_empty() {
+        if !isolated.is_empty() && !stats.is_too_large() {
             let readable = self.demangler.demangle(&isolated).await;
             for (name, readable) in isolated.into_iter().zip(readable) {
                 names.add(name, readable);
@@ -308,28 +308,19 @@ impl Symbolicator {
         wait: Duration,
     ) -> Result<bool, Error> {
         let mut waiting = Waiting::new(invocation, wait);
-        // What precedes a write is read strongly. Who waits for others reads again and again: half as dear, and soon enough.
-        let mut consistency = Consistency::Strong;
         loop {
-            let is_last = waiting.is_over();
+            let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
             let round = self.round(invocation, asked, lookups, progress, is_last, consistency);
             match round.await {
                 Ok(Left::Nothing) => return Ok(true),
                 Ok(Left::Unasked) => return Ok(false),
                 Ok(Left::Builds) => {}
-                // Others wait for the same, and the table is overloaded for a moment: it is no answer, and no failure.
-                Err(Error::Store(error))
-                    if error.kind() == StoreErrorKind::Transient
-                        && consistency == Consistency::Eventual =>
-                {
-                    tracing::warn!(%error, "could not look at what is waited for");
-                }
+                Err(Error::Store(error)) if waiting.tolerates(&error) => {}
                 Err(error) => return Err(error),
             }
             if is_last {
                 return Ok(false);
             }
-            consistency = Consistency::Eventual;
             waiting.pause().await;
         }
     }

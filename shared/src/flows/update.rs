@@ -44,6 +44,13 @@ pub(super) enum Known {
     Before(Option<Stored>),
 }
 
+impl Known {
+    /// Returns what is known after [`Update::write`].
+    pub(super) fn written(written: Option<Stored>) -> Self {
+        written.map_or(Self::Nothing, |written| Self::Before(Some(written)))
+    }
+}
+
 /// An item as it is stored, while it is about to be replaced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
@@ -84,7 +91,7 @@ impl Update<'_> {
     }
 
     /// Changes the entry of a kind of a module as [`Update::entry`] does, beginning with what the caller read of it:
-    /// one call fewer where nobody changed it since. Returns also what is stored now, if it is known.
+    /// one call fewer where no other invocation changed it since. Returns also what is stored now, if it is known.
     pub async fn entry_from(
         &self,
         module: &ModuleKey,
@@ -96,7 +103,7 @@ impl Update<'_> {
     }
 
     /// Applies a change to what is `stored`; `is_fresh` says that it was read just now. A refusal is believed of nothing
-    /// else: somebody may have changed the record since.
+    /// else: another invocation may have changed the record since.
     async fn apply_to(
         &self,
         module: &ModuleKey,
@@ -235,7 +242,7 @@ impl Update<'_> {
     }
 
     /// Writes an item as [`Update::make`] does, even the same one again, beginning with what the caller knows of it: one
-    /// call fewer where nobody changed it since. That there is nothing to write is believed only of what was read just
+    /// call fewer where no other invocation changed it since. That there is nothing to write is believed only of what was read just
     /// now.
     ///
     /// Returns what was written.
@@ -274,7 +281,7 @@ impl Update<'_> {
             match self.records.replace(key, revision, &written).await? {
                 Replaced::Done => return Ok(Some(written)),
                 Replaced::Lost(current) => {
-                    // Of what replaced something that was read long ago nobody knows how old it is.
+                    // What replaced an item that was read long ago may be of any age.
                     is_rivals = is_fresh;
                     (stored, is_fresh) = (current, true);
                 }

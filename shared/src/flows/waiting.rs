@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Invocation;
+use crate::ports::{Consistency, StoreError, StoreErrorKind};
 
 /// The first wait between two looks at what somebody else is building; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -20,6 +21,7 @@ pub(super) struct Waiting<'a> {
     began: Duration,
     wait: Duration,
     pause: Duration,
+    has_paused: bool,
 }
 
 impl<'a> Waiting<'a> {
@@ -30,7 +32,27 @@ impl<'a> Waiting<'a> {
             began: invocation.elapsed(),
             wait,
             pause: FIRST_PAUSE,
+            has_paused: false,
         }
+    }
+
+    /// Returns how the next look reads. The first one may precede a write and reads strongly; the
+    /// repetitions read eventually, which costs half as much.
+    pub(super) fn consistency(&self) -> Consistency {
+        match self.has_paused {
+            false => Consistency::Strong,
+            true => Consistency::Eventual,
+        }
+    }
+
+    /// Tells whether a look that failed is repeated: many requests wait for the same record, and the
+    /// table is overloaded for a moment. The first look is not.
+    pub(super) fn tolerates(&self, error: &StoreError) -> bool {
+        let is_tolerated = self.has_paused && error.kind() == StoreErrorKind::Transient;
+        if is_tolerated {
+            tracing::warn!(%error, "could not read what a request waits for");
+        }
+        is_tolerated
     }
 
     fn waited(&self) -> Duration {
@@ -44,6 +66,7 @@ impl<'a> Waiting<'a> {
 
     /// Waits until it is time for another look.
     pub(super) async fn pause(&mut self) {
+        self.has_paused = true;
         let waited = self.waited();
         let pause = self.invocation.jittered(self.pause);
         tokio::time::sleep(pause.min(self.wait.saturating_sub(waited))).await;

@@ -92,7 +92,7 @@ impl<'m> KnownNames<'m> {
         }
     }
 
-    /// Returns what is known of an isolated name, or notes that it is wanted.
+    /// Returns what is known of an isolated name, or notes that it is wanted. [`Names`] asks for each once.
     fn isolated(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
         if symbol.len() > longest(language) {
             return Some(None);
@@ -102,7 +102,7 @@ impl<'m> KnownNames<'m> {
             language,
         };
         let known = self.isolated.get(&name).cloned();
-        if known.is_none() && self.wanted.len() < MOST_ISOLATED && !self.wanted.contains(&name) {
+        if known.is_none() && self.wanted.len() < MOST_ISOLATED {
             self.wanted.push(name);
         }
         known

@@ -58,35 +58,3 @@ pub fn source(bytes: &[u8]) {
         black_box(source.locations(&module));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A fuzz target: its name, and what it calls.
-    type FuzzTarget = (&'static str, fn(&[u8]));
-
-    #[test]
-    fn the_seeds_of_the_fuzz_targets_do_no_harm() {
-        let targets: [FuzzTarget; 3] = [("name", name), ("request", request), ("source", source)];
-        for (target, call) in targets {
-            let folder = format!(
-                "{}/../tests/fuzz/seeds/{target}",
-                env!("CARGO_MANIFEST_DIR")
-            );
-            let seeds = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);
-            let seeds: Vec<Vec<u8>> = seeds
-                .map(|seed| std::fs::read(seed.path()).unwrap())
-                .collect();
-            assert!(seeds.len() > 1, "{target}");
-            for seed in seeds {
-                call(&seed);
-                for at in 0..seed.len() {
-                    let mut bad = seed.clone();
-                    bad[at] ^= 0xff;
-                    call(&bad);
-                }
-            }
-        }
-    }
-}

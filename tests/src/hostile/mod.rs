@@ -87,7 +87,7 @@ struct Parsed {
     death: Option<String>,
 }
 
-/// Parses so many hostile files with the program `derive`. `seed` makes the same files again; `progress` is told how many
+/// Parses so many hostile files with the program `derive`. `seed` makes the same files again; `progress` receives how many
 /// are done.
 ///
 /// # Panics

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use symdepot::cache::UploadState;
+use symdepot::{debuginfo, symbolicate};
 use symdepot_tests::harness::{World, hostile_files, in_module};
 
 /// Ends the process that parses it, which here is the test's own. The tests of the parser's process have it.
@@ -63,6 +64,41 @@ async fn a_crash_in_a_hostile_file_gets_an_answer() {
                 answer.stacktraces[0].frames.len() >= addresses.len(),
                 "{file}"
             );
+        }
+    }
+}
+
+/// A fuzz target: its name, and what it calls.
+type FuzzTarget = (&'static str, fn(&[u8]));
+
+#[test]
+fn the_seeds_of_the_fuzz_targets_do_no_harm() {
+    let targets: [FuzzTarget; 9] = [
+        ("footer", debuginfo::hostile::footer),
+        ("index", debuginfo::hostile::index),
+        ("slice", debuginfo::hostile::slice),
+        ("cfi_slice", debuginfo::hostile::cfi_slice),
+        ("archive", debuginfo::hostile::dif),
+        ("breakpad", debuginfo::hostile::dif),
+        ("name", symbolicate::hostile::name),
+        ("request", symbolicate::hostile::request),
+        ("source", symbolicate::hostile::source),
+    ];
+    for (target, call) in targets {
+        let folder = format!("{}/fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
+        let seeds = std::fs::read_dir(&folder).unwrap().map(Result::unwrap);
+        let seeds: Vec<Vec<u8>> = seeds
+            .map(|seed| std::fs::read(seed.path()).unwrap())
+            .collect();
+        assert!(seeds.len() > 1, "{target}");
+        for seed in seeds {
+            call(&seed);
+            // Each byte once as it should not be.
+            for at in 0..seed.len() {
+                let mut bad = seed.clone();
+                bad[at] ^= 0xff;
+                call(&bad);
+            }
         }
     }
 }

@@ -463,7 +463,7 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
     assert!(matches!(answer, Answer::Pending(_)), "{answer:?}");
 }
 
-/// P7. A client that has the newest file there is is told so, also where a newer one could be made of a PDB that nobody has.
+/// P7. A client that has the newest file receives that answer, also where a newer one could be made of a PDB without a file.
 #[tokio::test(start_paused = true)]
 async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_could_be_made() {
     let world = World::with(transcodes(&["3.1.0"]));

@@ -190,7 +190,7 @@ impl AwsSecrets {
 #[async_trait]
 impl Secrets for AwsSecrets {
     async fn read(&self, name: &SecretName) -> Result<String, SecretError> {
-        // A process has one provider; whoever set it before meant the same.
+        // A process has one provider; an earlier call set the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)

@@ -80,7 +80,7 @@ impl Clients {
         if let Some(client) = client.get() {
             return Ok(client);
         }
-        // A process has one provider; whoever set it before meant the same.
+        // A process has one provider; an earlier call set the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)

@@ -156,7 +156,7 @@ impl Builder {
         Ok((visited, found))
     }
 
-    /// Takes the leases of all modules, side by side. A module whose leases somebody else holds is left to them. Returns
+    /// Takes the leases of all modules, side by side. A module whose leases another builder holds is left to it. Returns
     /// the messages of those that may not be built yet, too, and until when.
     async fn lease_visited(
         &self,

@@ -109,7 +109,7 @@ impl Builder {
         if !has_room(&partition, &module.key, location) {
             self.note_overflow(invocation, &module.key, location)
                 .await?;
-            // A file that was removed before this was noted told nobody.
+            // The removal of a file before this was noted called no other file.
             partition = self.records.query(&module.key.partition()).await?;
             if !has_room(&partition, &module.key, location) {
                 let (module, most) = (&module.key.module, MAX_DIFS);

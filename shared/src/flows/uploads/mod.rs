@@ -97,13 +97,11 @@ struct Arrived<'a> {
     generation: Known,
 }
 
-/// What was read when an event came; by default nothing.
+/// The items that an event changes, as they were read when it came; by default they were not.
 #[derive(Default)]
 struct Before {
     upload: Known,
     generation: Known,
-    /// What is at the key.
-    stat: Option<Result<DifStat, DifError>>,
 }
 
 /// The upload item with which an event began.
@@ -133,12 +131,8 @@ impl Builder {
             return Ok(());
         }
         let generation = loaded.next().unwrap_or_default();
-        let before = Before {
-            upload,
-            generation,
-            stat,
-        };
-        self.apply_event(invocation, event, 0, before).await
+        let before = Before { upload, generation };
+        self.apply_event(invocation, event, 0, before, stat).await
     }
 
     /// Does what the lost event of a key would have done: compares what is known of it with what is
@@ -192,26 +186,24 @@ impl Builder {
             change,
             etag: None,
         };
-        let before = Before {
-            stat: Some(stat),
-            ..Before::default()
-        };
-        self.apply_event(invocation, &event, message.hops, before)
+        let stat = (change == UploadChange::Created).then_some(stat);
+        self.apply_event(invocation, &event, message.hops, Before::default(), stat)
             .await
     }
 
+    /// Applies an event: of a creation, with what is at its key.
     async fn apply_event(
         &self,
         invocation: &Invocation,
         event: &UploadEvent,
         hops: u32,
         before: Before,
+        stat: Option<Result<DifStat, DifError>>,
     ) -> Result<(), Error> {
-        let applied: BoxFuture<'_, Result<(), Error>> = match event.change {
-            UploadChange::Created => Box::pin(self.created(invocation, event, hops, before)),
-            UploadChange::Removed => Box::pin(self.removed(invocation, event, hops, before)),
+        let applied = match stat {
+            Some(stat) => Box::pin(self.created(invocation, event, hops, before, stat)).await,
+            None => Box::pin(self.removed(invocation, event, hops, before)).await,
         };
-        let applied = applied.await;
         match applied {
             Err(Error::Store(error)) if error.kind() == StoreErrorKind::TooLarge => {
                 self.refuse(invocation, event, &error).await
@@ -226,17 +218,13 @@ impl Builder {
         event: &UploadEvent,
         hops: u32,
         before: Before,
+        stat: Result<DifStat, DifError>,
     ) -> Result<(), Error> {
         let location = Location::new(event.key.as_str());
         let Before {
             upload: known,
             generation,
-            stat,
         } = before;
-        let stat = match stat {
-            Some(stat) => stat,
-            None => self.uploads.stat(&location).await,
-        };
         let stat = match stat {
             Ok(stat) => stat,
             // Removed already: its event follows, or has been here.
@@ -623,7 +611,6 @@ impl Builder {
         let Before {
             upload: known,
             generation,
-            ..
         } = before;
         let nothing = Upload::pending(event.key.as_str(), invocation.now());
         let tombstone = |known: Option<&Upload>| {
@@ -898,7 +885,7 @@ impl Builder {
         };
         let key = ItemKey::upload(&Location::new(key));
         let written = self.update(invocation).write(&key, known, next).await?;
-        Ok(written.map_or(Known::Nothing, |written| Known::Before(Some(written))))
+        Ok(Known::written(written))
     }
 
     /// Tells whether an upload is still what its key holds. Two deliveries of one event may have

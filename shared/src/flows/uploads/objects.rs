@@ -130,7 +130,7 @@ pub(crate) async fn objects_of(
         {
             match stored.map(|stored| stored.item) {
                 Some(Item::Objects(chunk)) => objects.extend(chunk.objects),
-                // Since the upload item was read, it names others: whoever reads it again finds
+                // Since the upload item was read, it names others: a second read of it finds
                 // them.
                 _ => {
                     let context = format!("reading objects of {location} at {}", key.sort);

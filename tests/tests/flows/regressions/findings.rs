@@ -17,7 +17,7 @@ use super::{FRAMES, HOUR, ask_for, asked, entry, made_from, rewrite};
 use crate::requests::cold;
 use crate::{CRASH, CRASH_PE, servers};
 
-/// A crash with a frame in each of so many modules that nobody has.
+/// A crash with a frame in each of so many modules without a file.
 fn crash_in(modules: u64) -> Crash {
     let image = |at: u64| format!("{:#x}", 0x1_0000_0000 * (at + 1));
     let module = |at: u64| {
@@ -192,7 +192,7 @@ async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_t
     assert_eq!(world.entries().len(), 512);
 }
 
-/// A server that has some of the modules: those are built, and what it does not have holds up nobody.
+/// A server that has some of the modules: those are built, and the others delay nothing.
 #[tokio::test(start_paused = true)]
 async fn what_a_visit_finds_is_built_and_what_it_does_not_find_is_missing() {
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);

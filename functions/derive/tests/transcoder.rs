@@ -9,16 +9,21 @@
 )]
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
-use symdepot::adapters::parser::transcoder::{Transcoder, Transcoders};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use symdepot::adapters::parser::transcoder::{COMMAND, ToolLimits, Transcoder, Transcoders};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::Transcoding;
 use symdepot::domain::{Cause, Missing};
 use symdepot::ports::{Deriver, ParseError};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
 
 const LIMITS: ParserLimits = ParserLimits {
@@ -233,11 +238,105 @@ async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
         missing.detail
     );
     let pid = std::fs::read_to_string(bench.folder.path().join("pid")).unwrap();
-    let proc = format!("/proc/{}/stat", pid.trim());
-    // Whoever adopts it may not have buried it yet.
-    let state = std::fs::read_to_string(&proc).unwrap_or_default();
-    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    assert_ends(pid.trim());
     bench.is_clean();
+}
+
+/// F20. Neither a session nor a group of its own takes a process away from what ends the tool.
+#[tokio::test]
+async fn what_a_tool_starts_elsewhere_ends_with_it() {
+    let script = "setsid sh -c 'echo $$ > \"$HOME/../../pid\"; exec sleep 1000' &\nset -m; sleep 1000 & wait";
+    let bench = Bench::new(script, Duration::from_secs(1));
+    let missing = bench
+        .transcode("pe/x64/crash.pdb", "3.1.0")
+        .await
+        .unwrap_err();
+    assert!(missing.detail.contains("within 1 s"), "{}", missing.detail);
+    let pid = std::fs::read_to_string(bench.folder.path().join("pid")).unwrap();
+    assert_ends(pid.trim());
+    bench.is_clean();
+}
+
+/// F20.
+#[tokio::test]
+async fn a_tool_has_limits_of_memory_time_and_processes() {
+    let limits = GOOD.replace(
+        "env | cut -d= -f1 | sort | tr '\\n' ' '",
+        "ulimit -d; ulimit -t; ulimit -c",
+    );
+    assert_ne!(limits, GOOD);
+    let bench = Bench::new(&limits, PATIENCE);
+    let made = bench.transcode("pe/x64/crash.pdb", "3.1.0").await.unwrap();
+    let made = String::from_utf8(made.to_vec()).unwrap();
+    let (_, set) = made.split_once('\n').unwrap();
+    assert_eq!(set, "524288\n60\n0\n");
+    // Together they use more than one of them may.
+    let hoards = "hoard() { x=$(head -c 60000000 /dev/zero | tr '\\0' x); sleep 1000; }";
+    for (script, expected) in [
+        (
+            "for n in $(seq 100); do sleep 1000 & done; wait".to_owned(),
+            "processes, and may be 64",
+        ),
+        (
+            format!("{hoards}\nfor n in $(seq 12); do hoard & done; wait"),
+            "it uses more than 536870912 bytes of memory",
+        ),
+        (
+            "head -c 2000000000 /dev/zero | tail -c 1900000000 > /dev/null".to_owned(),
+            "ended with 1",
+        ),
+    ] {
+        let bench = Bench::new(&script, PATIENCE);
+        let missing = bench
+            .transcode("pe/x64/crash.pdb", "3.1.0")
+            .await
+            .unwrap_err();
+        assert_eq!(missing.cause, Cause::Malformed, "{script}");
+        assert!(
+            missing.detail.contains(expected),
+            "{script}: {}",
+            missing.detail
+        );
+        bench.is_clean();
+    }
+}
+
+/// F20. The end of a function closes what the process over its tool reads.
+#[tokio::test]
+async fn a_tool_ends_with_the_function_that_waits_for_it() {
+    let limits = ToolLimits {
+        file_bytes: 1 << 20,
+        memory_bytes: LIMITS.memory_bytes,
+        cpu_seconds: 60,
+        needs_sandbox: true,
+    };
+    let mut over = tokio::process::Command::new(env!("CARGO_BIN_EXE_derive"))
+        .arg(COMMAND)
+        .arg(serde_json::to_string(&limits).unwrap())
+        .args(["sh", "-c", "echo $$; exec sleep 1000"])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(over.stdout.take().unwrap()).lines();
+    let pid = said.next_line().await.unwrap().unwrap();
+    drop(over.stdin.take());
+    assert_eq!(over.wait().await.unwrap().signal(), Some(9));
+    // The tool held the pipe.
+    assert_eq!(said.next_line().await.unwrap(), None);
+    assert_ends(&pid);
+}
+
+/// Waits for the end of a process that is not a child of this one.
+fn assert_ends(pid: &str) {
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    // What ended long ago cannot be opened.
+    if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+        let mut ended = [PollFd::new(&process, PollFlags::IN)];
+        let patience = Timespec::try_from(PATIENCE).unwrap();
+        assert_eq!(poll(&mut ended, Some(&patience)), Ok(1), "{pid:?} goes on");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -165,9 +165,20 @@ impl ScratchFolder {
         files
     }
 
-    /// Reads a file in it.
-    pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+    /// Reads a file in it, of a size in bytes that it was seen to have. No link is followed.
+    pub fn read(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
+        let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+        #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
+        let file = File::options()
+            .read(true)
+            .custom_flags(no_links)
+            .open(path)?;
+        let mut read = Vec::new();
+        file.take(bytes).read_to_end(&mut read)?;
+        match read.len() as u64 == bytes {
+            true => Ok(read),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 }
 

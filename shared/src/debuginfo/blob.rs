@@ -37,6 +37,10 @@ use crate::domain::{Arch, DebugId, Features, FileType};
 /// The largest raw cache that is made or opened, in bytes.
 pub const MAX_RAW_BYTES: u64 = 4 << 30;
 
+/// The largest raw cache in a whole blob, in bytes: it is in memory at once, beside its compressed bytes, in `symbolicate`. Larger ones
+/// are sliced, or not made.
+pub const MAX_WHOLE_BYTES: u64 = 128 << 20;
+
 /// As fast as the level that `zstd` calls fast, and a fifth smaller.
 pub(super) const ZSTD_LEVEL: i32 = 3;
 
@@ -206,9 +210,10 @@ impl Write for Sealer {
     }
 }
 
-/// The error of writing a cache that exceeds [`MAX_RAW_BYTES`].
-pub(super) fn too_large() -> io::Error {
-    io::Error::new(io::ErrorKind::FileTooLarge, "the cache exceeds the limit")
+/// The error of writing a cache that exceeds a limit in bytes.
+pub(super) fn too_large(limit: u64) -> io::Error {
+    let problem = format!("its cache would exceed {limit} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, problem)
 }
 
 /// Checks a blob against its record, and decompresses it.
@@ -254,6 +259,9 @@ pub(super) fn open_unchecked(blob: &[u8]) -> Result<(Contents, AlignedBytes), Bl
     }
     if footer.length != frame.len() as u64 {
         return Err(BlobFault::Footer("its length is not that of the frame"));
+    }
+    if footer.raw_length > MAX_WHOLE_BYTES {
+        return Err(BlobFault::TooLarge(footer.raw_length));
     }
     let raw = decompress(frame, footer.raw_length)?;
     if xxh3_64(raw.as_slice()) != footer.hash {
@@ -672,6 +680,26 @@ mod tests {
             open_unchecked(&blob).unwrap_err(),
             BlobFault::TooLarge(u64::MAX)
         );
+    }
+
+    /// F17. A frame of zeroes is small, and so is the blob.
+    #[test]
+    fn a_whole_blob_has_a_bound_for_those_who_write_and_those_who_read() {
+        let sealed = |length: u64| {
+            let mut sealer = Sealer::new().unwrap();
+            io::copy(&mut io::Read::take(io::repeat(0), length), &mut sealer)?;
+            sealer.finish(&contents())
+        };
+        let error = sealed(MAX_WHOLE_BYTES + 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        let blob = sealed(MAX_WHOLE_BYTES).unwrap();
+        assert!(open_unchecked(&blob).is_ok());
+        let (_, mut whole) = split_footer(&blob).unwrap();
+        whole.raw_length += 1;
+        let frame = &blob[..blob.len() - FOOTER_BYTES];
+        let bad = [frame, &footer(&contents(), &whole)].concat();
+        let fault = open_unchecked(&bad).unwrap_err();
+        assert!(matches!(fault, BlobFault::TooLarge(length) if length == MAX_WHOLE_BYTES + 1));
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, Write};
 use bytes::Bytes;
 use symbolic::debuginfo::{Archive, Object};
 
-use super::blob::{BlobFault, Contents, MAX_RAW_BYTES, Sealer};
+use super::blob::{BlobFault, Contents, Sealer};
 use super::cfi::Cfi;
 use super::inspect::chain;
 use super::layout::{DifBytes, Found, Layout};
@@ -147,9 +147,7 @@ pub(super) fn unsupported(detail: String) -> Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::FileTooLarge => {
-                malformed(format!("its cache would exceed {MAX_RAW_BYTES} bytes"))
-            }
+            io::ErrorKind::FileTooLarge => malformed(error.to_string()),
             _ => Self::OutOfMemory,
         }
     }

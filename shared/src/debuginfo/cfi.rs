@@ -51,7 +51,7 @@ impl Derive for Cfi {
             .process(object)
             .map_err(|error| match (error.kind(), io_error(&error)) {
                 (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
-                    blob::too_large().into()
+                    blob::too_large(MAX_RAW_BYTES).into()
                 }
                 (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
                 (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => {
@@ -97,7 +97,7 @@ struct Text(Vec<u8>);
 impl Write for Text {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.0.len() + bytes.len()) as u64 > MAX_RAW_BYTES {
-            return Err(blob::too_large());
+            return Err(blob::too_large(MAX_RAW_BYTES));
         }
         let room = self.0.try_reserve(bytes.len());
         room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;

@@ -31,7 +31,7 @@ mod symcache;
 #[cfg(test)]
 mod tests;
 
-pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES};
+pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use build::{Failure, derive, derive_in_turn};
 pub use container::{Room, RoomLimit, unpack};
 pub use inspect::inspect;

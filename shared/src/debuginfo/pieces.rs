@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::blob::{MAX_RAW_BYTES, too_large};
+use super::blob::{MAX_WHOLE_BYTES, too_large};
 
 /// The largest piece that is copied for the other thread, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -12,7 +12,7 @@ const PIECE_BYTES: usize = 64 << 10;
 const WAITING_PIECES: usize = 2;
 
 /// Returns two ends of a pipe: what is written to, and the pieces as they were written. What is written is an error from
-/// [`MAX_RAW_BYTES`] on.
+/// [`MAX_WHOLE_BYTES`] on.
 pub(super) fn pipe() -> (PieceWriter, Receiver<Vec<u8>>) {
     let (sender, receiver) = sync_channel(WAITING_PIECES);
     let writer = PieceWriter {
@@ -39,8 +39,8 @@ impl Write for PieceWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let bytes = bytes.get(..PIECE_BYTES).unwrap_or(bytes);
         let length = self.length + bytes.len() as u64;
-        if length > MAX_RAW_BYTES {
-            return Err(too_large());
+        if length > MAX_WHOLE_BYTES {
+            return Err(too_large(MAX_WHOLE_BYTES));
         }
         // A reader that does not listen any more has failed for want of memory.
         let sent = self.pieces.send(bytes.to_vec());

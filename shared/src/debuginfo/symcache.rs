@@ -284,7 +284,7 @@ impl RawCache {
     /// Makes room for a cache of so many bytes.
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         if bytes > MAX_RAW_BYTES {
-            return Err(blob::too_large());
+            return Err(blob::too_large(MAX_RAW_BYTES));
         }
         let words = usize::try_from(bytes.div_ceil(8)).unwrap_or(usize::MAX);
         let more = words.saturating_sub(self.words.len());

@@ -14,7 +14,9 @@ use tokio::sync::Semaphore;
 
 use super::memory::{Memory, Opened, Part};
 use crate::cache::{Kind, Ready};
-use crate::debuginfo::{BlobFault, OpenCache, Slice, SliceIndex, SlicedCache, SymCaches};
+use crate::debuginfo::{
+    BlobFault, MAX_WHOLE_BYTES, OpenCache, Slice, SliceIndex, SlicedCache, SymCaches,
+};
 use crate::domain::Arch;
 use crate::ports::{BlobStore, StoreError};
 use crate::symbolicate::{LookupCache, ReadCounts};
@@ -108,6 +110,10 @@ impl<'a> Opening<'a> {
     }
 
     async fn whole(&self, kind: Kind, ready: &Ready) -> Result<Open, ReadError> {
+        // What is stored is compressed: where that alone is too much, nothing is read.
+        if ready.blob.bytes > MAX_WHOLE_BYTES {
+            return Err(BlobFault::TooLarge(ready.blob.bytes).into());
+        }
         let part = Part {
             path: ready.blob.path.clone(),
             slice: None,

@@ -343,16 +343,26 @@ mod misbehaviour {
             "panic" => panic!("told to"),
             "socket" => drop(std::net::UdpSocket::bind(("127.0.0.1", 0))),
             "connect" => drop(std::net::TcpStream::connect(("127.0.0.1", 9))),
-            "open" => assert_refused(std::fs::File::open("/etc/hostname")),
-            "create" => assert_refused(std::fs::write("/tmp/parser-was-here", "x")),
-            "environ" => assert_refused(std::fs::read("/proc/self/environ")),
-            "exec" => drop(std::process::Command::new("/bin/true").status()),
+            "open" => drop(std::fs::File::open("/etc/hostname")),
+            "create" => drop(std::fs::write("/tmp/parser-was-here", "x")),
+            "environ" => drop(std::fs::read("/proc/1/environ")),
+            "pidfd" => {
+                let flags = rustix::process::PidfdFlags::empty();
+                drop(rustix::process::pidfd_open(
+                    rustix::process::Pid::INIT,
+                    flags,
+                ));
+            }
+            "overcommit" => assert_refused(std::fs::read("/proc/sys/vm/overcommit_memory")),
+            "fork" => drop(std::process::Command::new("/bin/true").status()),
+            "exec" => {
+                use std::os::unix::process::CommandExt;
+                drop(std::process::Command::new("/bin/true").exec());
+            }
             "kill" => {
-                let parent = rustix::process::getppid();
-                let killed = parent.map(|parent| {
-                    rustix::process::kill_process(parent, rustix::process::Signal::TERM)
-                });
-                std::hint::black_box(killed);
+                let signal = rustix::process::Signal::TERM;
+                let killed = rustix::process::kill_process(rustix::process::Pid::INIT, signal);
+                std::hint::black_box(killed.is_ok());
             }
             "limits" => drop(rustix::process::setrlimit(
                 rustix::process::Resource::Data,

@@ -8,6 +8,7 @@
 //! ([`KnownNames::add`]).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
+use super::frame::shown;
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
 
@@ -40,7 +42,8 @@ const MOST_ISOLATED: usize = 2000;
 #[derive(Debug, Default)]
 pub struct KnownNames<'m> {
     memory: Option<&'m NameMemory>,
-    isolated: HashMap<IsolatedName, Option<Arc<str>>>,
+    /// The readable forms of isolated names; `None` for one that is wanted, or that is not asked for.
+    isolated: HashMap<IsolatedName, Option<Option<Arc<str>>>>,
     wanted: Vec<IsolatedName>,
 }
 
@@ -61,7 +64,7 @@ impl<'m> KnownNames<'m> {
     /// Adds the readable form of an isolated name; `None` where there is none.
     pub fn add(&mut self, name: IsolatedName, readable: Option<String>) {
         let readable = readable.filter(|readable| readable.len() <= LONGEST_DEMANGLED);
-        self.isolated.insert(name, readable.map(Arc::from));
+        self.isolated.insert(name, Some(readable.map(Arc::from)));
     }
 
     /// Returns the readable form of a symbol of a DIF.
@@ -92,7 +95,7 @@ impl<'m> KnownNames<'m> {
         }
     }
 
-    /// Returns what is known of an isolated name, or notes that it is wanted. [`Names`] asks for each once.
+    /// Returns what is known of an isolated name, or notes that it is wanted.
     fn isolated(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
         if symbol.len() > longest(language) {
             return Some(None);
@@ -101,26 +104,42 @@ impl<'m> KnownNames<'m> {
             symbol: symbol.to_owned(),
             language,
         };
-        let known = self.isolated.get(&name).cloned();
-        if known.is_none() && self.wanted.len() < MOST_ISOLATED {
-            self.wanted.push(name);
+        match self.isolated.entry(name) {
+            Entry::Occupied(known) => known.get().clone(),
+            Entry::Vacant(unknown) => {
+                if self.wanted.len() < MOST_ISOLATED {
+                    self.wanted.push(unknown.key().clone());
+                }
+                unknown.insert(None);
+                None
+            }
         }
-        known
     }
 }
 
-/// The names of a request's functions, each demangled once.
+/// The names of a request's functions, each demangled once and in memory once.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
-    demangled: HashMap<(&'a str, Language), Option<Arc<str>>>,
+    of_difs: HashMap<(&'a str, Language), FunctionName>,
+    sent: HashMap<(&'a str, Language), Option<Arc<str>>>,
     known: KnownNames<'a>,
+}
+
+/// How a function in a DIF is called, as it is shown.
+#[derive(Debug)]
+pub(super) struct FunctionName {
+    /// As the linker knows it.
+    pub(super) symbol: Arc<str>,
+    /// For humans: the symbol demangled, or as it is.
+    pub(super) function: Arc<str>,
 }
 
 impl<'a> Names<'a> {
     /// Returns no names yet beside those that are known.
     pub(super) fn new(known: KnownNames<'a>) -> Self {
         Self {
-            demangled: HashMap::new(),
+            of_difs: HashMap::new(),
+            sent: HashMap::new(),
             known,
         }
     }
@@ -130,14 +149,17 @@ impl<'a> Names<'a> {
         self.known
     }
 
-    /// Returns the name for humans of a function in a DIF: its symbol demangled, or as it is.
-    pub(super) fn of(&mut self, symbol: &'a str, language: Language) -> &str {
+    /// Returns the name of a function in a DIF.
+    pub(super) fn of(&mut self, symbol: &'a str, language: Language) -> &FunctionName {
         let known = &mut self.known;
-        let demangled = self
-            .demangled
-            .entry((symbol, language))
-            .or_insert_with(|| known.of_dif(symbol, language));
-        demangled.as_deref().unwrap_or(symbol)
+        self.of_difs.entry((symbol, language)).or_insert_with(|| {
+            let function = known.of_dif(symbol, language);
+            let symbol: Arc<str> = shown(symbol).into();
+            FunctionName {
+                function: function.unwrap_or_else(|| Arc::clone(&symbol)),
+                symbol,
+            }
+        })
     }
 
     /// Completes the names of a frame that could not be looked up, where it has one name, and that is mangled.
@@ -150,12 +172,12 @@ impl<'a> Names<'a> {
         }
         let (language, known) = (sent.lang.unwrap_or_default(), &mut self.known);
         let demangled = self
-            .demangled
+            .sent
             .entry((symbol, language))
             .or_insert_with(|| known.of_request(symbol, language));
         if let Some(function) = demangled {
-            frame.symbol = Some(symbol.clone());
-            frame.function = Some((**function).to_owned());
+            frame.symbol = Some(Arc::clone(symbol));
+            frame.function = Some(Arc::clone(function));
         }
     }
 }
@@ -311,7 +333,7 @@ mod tests {
         let mut known = KnownNames::default();
         for _ in 0..2 {
             let mut names = Names::new(known);
-            let readable = names.of(symbol, language).to_owned();
+            let readable = names.of(symbol, language).function.to_string();
             known = names.into_known();
             let isolated = known.take_isolated();
             if isolated.is_empty() {
@@ -364,12 +386,16 @@ mod tests {
         for _ in 0..2 {
             for (symbol, want) in [("_ZN3foo3barEv", "foo::bar()"), ("main", "main")] {
                 assert_eq!(
-                    Names::new(KnownNames::remembered(&memory)).of(symbol, Language::Cpp),
+                    &*Names::new(KnownNames::remembered(&memory))
+                        .of(symbol, Language::Cpp)
+                        .function,
                     want
                 );
             }
             assert_eq!(
-                Names::new(KnownNames::remembered(&memory)).of("_ZN3foo3barEv", Language::C),
+                &*Names::new(KnownNames::remembered(&memory))
+                    .of("_ZN3foo3barEv", Language::C)
+                    .function,
                 "_ZN3foo3barEv",
                 "languages are kept apart"
             );
@@ -377,7 +403,7 @@ mod tests {
         assert_eq!(memory.names.len(), 3);
 
         let sent = Frame {
-            symbol: Some("_ZN3foo3bazEv".to_owned()),
+            symbol: Some("_ZN3foo3bazEv".into()),
             ..Frame::default()
         };
         let mut completed = sent.clone();
@@ -401,9 +427,9 @@ mod tests {
         ] {
             for language in [Language::Unknown, Language::Swift] {
                 let mut names = Names::new(KnownNames::default());
-                assert_eq!(names.of(symbol, language), symbol);
+                assert_eq!(&*names.of(symbol, language).function, symbol);
                 let sent = Frame {
-                    function: Some(symbol.to_owned()),
+                    function: Some(symbol.into()),
                     lang: Some(language),
                     ..Frame::default()
                 };
@@ -416,7 +442,7 @@ mod tests {
                 // The process died over it: the name stays, and is not asked for again.
                 known.add(isolated[0].clone(), None);
                 let mut names = Names::new(known);
-                assert_eq!(names.of(symbol, language), symbol);
+                assert_eq!(&*names.of(symbol, language).function, symbol);
                 assert_eq!(names.into_known().take_isolated(), []);
             }
         }
@@ -443,8 +469,8 @@ mod tests {
         let check =
             |symbol: Option<&str>, function: Option<&str>, want: (Option<&str>, Option<&str>)| {
                 let frame = |(symbol, function): (Option<&str>, Option<&str>)| Frame {
-                    symbol: symbol.map(str::to_owned),
-                    function: function.map(str::to_owned),
+                    symbol: symbol.map(Arc::from),
+                    function: function.map(Arc::from),
                     ..Frame::default()
                 };
                 let sent = frame((symbol, function));
@@ -537,7 +563,7 @@ mod tests {
             name(&long(2000), Language::Rust).len(),
             2000 * "foo::".len() - 2
         );
-        assert_eq!(name(&long(5000), Language::Rust), long(5000));
+        assert_eq!(*name(&long(5000), Language::Rust), *shown(&long(5000)));
     }
 
     #[test]
@@ -567,7 +593,7 @@ mod tests {
             ('E'..='Z').map(|id| format!("A{id}G")).collect::<String>()
         );
         let sent = Frame {
-            function: Some(bomb),
+            function: Some(bomb.into()),
             ..Frame::default()
         };
         let mut completed = sent.clone();

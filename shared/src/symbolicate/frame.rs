@@ -3,7 +3,9 @@
 //! A frame that lies in inlined functions becomes several: the innermost comes first, the function that really was
 //! called comes last, and alone says where it begins. A frame that cannot be looked up stays as it was.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use symbolic::common::split_path;
 use symbolic::ppdb::PortablePdbCache;
@@ -32,6 +34,7 @@ pub(super) struct Lookup<'a> {
     plan: &'a Plan,
     outcomes: &'a [ModuleOutcome<'a>],
     names: Names<'a>,
+    paths: Paths,
     pub(super) stats: Stats,
 }
 
@@ -56,6 +59,7 @@ impl<'a> Lookup<'a> {
             plan,
             outcomes,
             names: Names::new(names),
+            paths: Paths::default(),
             stats: Stats::default(),
         }
     }
@@ -207,16 +211,20 @@ impl<'a> Lookup<'a> {
             .map(|file| file.full_path())
             .filter(|path| !path.is_empty());
         let (filename, abs_path) = match path {
-            Some(path) => (Some(shown(split_path(&path).1)), Some(shown(&path))),
+            Some(path) => {
+                let name = self.paths.shared(split_path(&path).1);
+                (Some(name), Some(self.paths.shared(&path)))
+            }
             None => (frame.filename.clone(), frame.abs_path.clone()),
         };
+        let name = self.names.of(function.name(), function.language());
         Frame {
             platform: frame.platform.clone(),
             adjust_instruction_addr: frame.adjust_instruction_addr,
             function_id: frame.function_id,
             lang: known(function.language()),
-            symbol: Some(shown(function.name())),
-            function: Some(shown(self.names.of(function.name(), function.language()))),
+            symbol: Some(Arc::clone(&name.symbol)),
+            function: Some(Arc::clone(&name.function)),
             filename,
             abs_path,
             lineno: Some(location.line()),
@@ -226,14 +234,30 @@ impl<'a> Lookup<'a> {
     }
 }
 
+/// The paths of a request's files, each in memory once.
+#[derive(Debug, Default)]
+struct Paths(HashSet<Arc<str>>);
+
+impl Paths {
+    /// Returns a path as it is shown.
+    fn shared(&mut self, path: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(path) {
+            return Arc::clone(known);
+        }
+        let path: Arc<str> = shown(path).into();
+        self.0.insert(Arc::clone(&path));
+        path
+    }
+}
+
 /// Returns a name or a path as it is shown: what is too long is cut, and says so.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> Cow<'_, str> {
     if text.len() <= LONGEST_SHOWN {
-        return text.to_owned();
+        return text.into();
     }
     let cut = text.floor_char_boundary(LONGEST_SHOWN);
     let (kept, bytes) = (text.get(..cut).unwrap_or_default(), text.len());
-    format!("{kept}… (cut: {bytes} bytes)")
+    format!("{kept}… (cut: {bytes} bytes)").into()
 }
 
 /// Returns how many bytes of JSON a frame has in an answer, or fewer.
@@ -365,8 +389,8 @@ fn in_method(frame: &Frame, module: &Module, cache: &PortablePdbCache<'_>) -> Op
     Some(Frame {
         package: module.code_file.clone(),
         lang: known(line.file_lang),
-        filename: Some(split_path(line.file_name).1.to_owned()),
-        abs_path: Some(line.file_name.to_owned()),
+        filename: Some(split_path(line.file_name).1.into()),
+        abs_path: Some(line.file_name.into()),
         lineno: Some(line.line),
         ..frame.clone()
     })

@@ -1,6 +1,7 @@
 //! What becomes of whole requests, over caches made of a few lines.
 
 use std::io::Cursor;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -102,6 +103,37 @@ fn fields(frames: &[Value], names: &[&str]) -> Vec<String> {
             .join(" ")
     };
     frames.iter().map(line).collect()
+}
+
+/// F5. A name of 16 KiB in ten thousand frames is 16 KiB of memory.
+#[test]
+fn names_and_paths_that_frames_have_in_common_are_in_memory_once() {
+    let frame = json!({"instruction_addr": "0x12025"});
+    let module = json!({"type": "elf", "image_addr": "0x10000", "code_file": "/bin/demo"});
+    let body = json!({"modules": [module], "stacktraces": [{"frames": [frame, frame]}]});
+    let request = parse_request(body.to_string().as_bytes()).unwrap();
+    let cache = sym_cache(BREAKPAD);
+    let outcome = ModuleOutcome::Found {
+        cache: LookupCache::Sym(SymCache::parse(&cache).unwrap().into()),
+        features: Features::default(),
+        considered: Considered::default(),
+    };
+    let (completed, _) = symbolicate(&request, &plan(&request), &[outcome]);
+    let frames = &completed.stacktraces[0].frames;
+    let (one, other) = frames.split_at(frames.len() / 2);
+    assert_eq!(one.len(), 3);
+    for (one, other) in one.iter().zip(other) {
+        for text in [
+            |frame: &Frame| frame.symbol.clone(),
+            |frame: &Frame| frame.function.clone(),
+            |frame: &Frame| frame.filename.clone(),
+            |frame: &Frame| frame.abs_path.clone(),
+            |frame: &Frame| frame.package.clone(),
+        ] {
+            let (one, other) = (text(&one.frame).unwrap(), text(&other.frame).unwrap());
+            assert!(Arc::ptr_eq(&one, &other), "{one}");
+        }
+    }
 }
 
 #[test]
@@ -728,7 +760,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
                 adjust_instruction_addr,
                 trust,
                 function_id: function_id.map(|id| Hex(id.into())),
-                symbol: Some(symbol),
+                symbol: Some(symbol.into()),
                 ..Frame::default()
             },
         )

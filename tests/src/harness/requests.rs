@@ -58,13 +58,7 @@ pub fn function_names(completed: &Completed) -> Vec<String> {
         .iter()
         .flat_map(|stacktrace| &stacktrace.frames);
     frames
-        .map(|frame| {
-            frame
-                .frame
-                .function
-                .clone()
-                .unwrap_or_else(|| "?".to_owned())
-        })
+        .map(|frame| frame.frame.function.as_deref().unwrap_or("?").to_owned())
         .collect()
 }
 

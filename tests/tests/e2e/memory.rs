@@ -5,7 +5,7 @@ use std::fmt::Write;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::Running;
+use crate::{Running, bytes_of, crash};
 
 const MODULES: u64 = 50;
 const FRAMES: u64 = 2000;
@@ -112,4 +112,123 @@ async fn two_thousand_frames_in_fifty_modules_fit_into_the_bound_and_a_little_mo
     assert_eq!(symbolicate.cold_starts, 1, "{stats:#?}");
     let most = symbolicate.max_rss;
     assert!(most < BOUND + BESIDE, "{most} bytes at most");
+}
+
+/// F5. What a body of the largest size can ask for, and what it can be instead of a request.
+#[tokio::test]
+async fn no_request_takes_more_memory_than_its_limits_promise() {
+    let running =
+        Running::start_with(|options| options.variable("MEMORY_CACHE_BYTES", BOUND)).await;
+    let client = running.client();
+    running
+        .upload("global/crash.debug", bytes_of("elf/crash.debug"))
+        .await;
+    let sample = crash::sample();
+    let address = &sample["stacktraces"][0]["frames"][0]["instruction_addr"];
+    let frames = |frames: &str| {
+        let module = crash::sample_module();
+        format!(r#"{{"modules": [{module}], "stacktraces": [{{"frames": [{frames}]}}]}}"#)
+    };
+    let in_frame = |field: &str| frames(&format!(r#"{{"instruction_addr": 0, {field}}}"#));
+    let module = r#"{"type":"elf","debug_id":"decade00-0000-4000-8000-000000000008"}"#;
+    for (what, body, status) in [
+        (
+            "variables",
+            in_frame(&format!(r#""vars": {{"a": [{}]}}"#, many(r#"{"a":0}"#))),
+            413,
+        ),
+        (
+            "lines",
+            in_frame(&format!(r#""pre_context": [{}]"#, many(r#""""#))),
+            200,
+        ),
+        (
+            "one long name",
+            in_frame(&format!(r#""function": "{}""#, "n".repeat(MOST))),
+            413,
+        ),
+        (
+            "more frames than a request has",
+            frames(&many(r#"{"instruction_addr":0}"#)),
+            413,
+        ),
+        (
+            "frames of an unknown module",
+            frames(&times(131_072, r#"{"instruction_addr":9}"#)),
+            413,
+        ),
+        (
+            "frames of a known one",
+            frames(&times(
+                131_072,
+                &format!(r#"{{"instruction_addr":{address}}}"#),
+            )),
+            413,
+        ),
+        (
+            "stacks",
+            format!(r#"{{"stacktraces":[{}]}}"#, many(r#"{"frames":[]}"#)),
+            413,
+        ),
+        (
+            "registers",
+            format!(
+                r#"{{"stacktraces":[{{"frames":[],"registers":{{{}}}}}]}}"#,
+                registers()
+            ),
+            413,
+        ),
+        (
+            "modules",
+            format!(r#"{{"modules":[{}],"stacktraces":[]}}"#, many(module)),
+            413,
+        ),
+        (
+            "the type of a module",
+            format!(
+                r#"{{"modules":[{{"type":null}}], "x":[{}]}}"#,
+                many(r#"{"a":0}"#)
+            ),
+            422,
+        ),
+        ("objects", format!("[{}]", many(r#"{"a":0}"#)), 422),
+        ("arrays in arrays", "[".repeat(MOST), 400),
+        ("spaces", " ".repeat(MOST), 400),
+    ] {
+        let request = client
+            .request(Method::POST, "/symbolicate?timeout=0")
+            .header("content-type", "application/json");
+        let reply = client.send("a body", request.body(body)).await.unwrap();
+        assert_eq!(reply.status, status, "{what}: {:.300}", reply.text);
+        let stats = client.stats().await.unwrap();
+        let symbolicate = stats.function("symbolicate");
+        assert_eq!(symbolicate.errors, 0, "{what}: {stats:#?}");
+        assert!(
+            symbolicate.max_rss < BOUND + (256 << 20),
+            "{what}: {} bytes",
+            symbolicate.max_rss
+        );
+    }
+}
+
+/// A little less than a body may have, in bytes, as a text in the event of a function.
+const MOST: usize = 6_200_000;
+
+/// Returns an element as often as a body has room for it.
+fn many(element: &str) -> String {
+    let in_event = json!(element).to_string().len() - "\"\"".len();
+    times(MOST / (in_event + ",".len()), element)
+}
+
+fn times(count: usize, element: &str) -> String {
+    let mut all = format!("{element},").repeat(count);
+    all.pop();
+    all
+}
+
+fn registers() -> String {
+    let registers: Vec<String> = (0..MOST / 13)
+        .map(|number| format!(r#""{number:06x}":0"#))
+        .collect();
+    registers.join(",")
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symbolic::symcache::SymCache;
+use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Item, ItemKey, Kind, Lane, Revision, Stored, current_version};
 use symdepot::domain::{ObjectId, Scope};
 use symdepot::flows::plain::Plain;
@@ -206,6 +207,41 @@ async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refre
     let (found, _) = answered(&world.another_instance(), &sample_crash()).await;
     assert_eq!(found, expected);
     world.check();
+}
+
+/// F17. The record tells the size: what is too large to be in memory at once is not read.
+#[tokio::test(start_paused = true)]
+async fn a_blob_whose_record_tells_too_large_a_size_is_not_read() {
+    const TOO_LARGE: u64 = 1 << 30;
+    let world = with_a_large_module(64 << 20).await;
+    let amend = async |change: fn(&mut Value)| {
+        let (key, stored) = record(&world, Kind::SymCache);
+        let mut item = serde_json::to_value(&stored.item).unwrap();
+        change(&mut item["ready"]["blob"]);
+        let next = Stored {
+            revision: Revision::from_random(world.calls()),
+            item: serde_json::from_value(item).unwrap(),
+        };
+        let replaced = world.records.replace(&key, Some(&stored.revision), &next);
+        assert_eq!(replaced.await.unwrap(), Replaced::Done);
+    };
+    amend(|blob| blob["bytes"] = TOO_LARGE.into()).await;
+    let reads = world.faults.calls(Operation::GetBlob);
+    let module = ObjectId {
+        debug_id: Some(DEBUG_ID.parse().unwrap()),
+        ..ObjectId::default()
+    };
+    let instance = world.another_instance();
+    let invocation = world.invocation(Duration::from_secs(29));
+    let symbolicator = instance.symbolicator();
+    let plain = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
+    assert_eq!(plain.await.unwrap(), Plain::TooLarge(TOO_LARGE));
+    // A whole one, as it were.
+    amend(|blob| blob["index"] = Value::Null).await;
+    let crash = crash(&[1]);
+    let answer = instance.answer(&crash, &Scope::Global, Duration::ZERO);
+    assert!(matches!(answer.await.unwrap(), Answer::Pending));
+    assert_eq!(world.faults.calls(Operation::GetBlob), reads);
 }
 
 /// Returns the record of the only cache of a kind.

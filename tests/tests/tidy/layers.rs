@@ -261,6 +261,26 @@ fn the_local_stack_knows_nothing_of_the_crate() {
 }
 
 #[test]
+fn unsafe_code_is_in_one_file() {
+    let words = ["unsafe_code", "unsafe {", "unsafe fn", "unsafe impl"];
+    let is_unsafe = |file: &String| {
+        let lines = code(file).into_iter();
+        lines
+            .into_iter()
+            .any(|line| words.iter().any(|word| line.text.contains(word)))
+    };
+    let found: Vec<String> = sources("").into_iter().filter(is_unsafe).collect();
+    let allowed = [
+        "shared/src/runtime/sandbox/refusal.rs",
+        "tests/tests/tidy/layers.rs",
+    ];
+    assert_eq!(
+        found, allowed,
+        "docs/decisions/0003 says why it is that one"
+    );
+}
+
+#[test]
 fn decisions_are_pure() {
     let mut problems = Problems::default();
     for layer in NO_ASYNC {

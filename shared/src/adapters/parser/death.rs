@@ -3,7 +3,10 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+use syscalls::Sysno;
+
 use super::process::ParserLimits;
+use super::wire::REFUSED_CALL;
 use crate::domain::{Cause, Missing};
 use crate::ports::{ParseError, StoreError, StoreErrorKind};
 
@@ -62,10 +65,9 @@ pub(super) fn explain(
         Some(signal @ signal::ABRT) => {
             Missing::malformed(format!("the parser aborted (signal {signal}){words}"))
         }
-        Some(signal @ signal::SYS) => {
-            let detail = format!(
-                "the parser made a system call that its sandbox refuses (signal {signal}){words}"
-            );
+        Some(signal::SYS) => {
+            let call = refused_call(last_words);
+            let detail = format!("the parser made {call}, which its sandbox refuses");
             Missing::new(Cause::Crashed, detail)
         }
         // Nobody but the kernel kills without asking, when memory is short.
@@ -78,6 +80,19 @@ pub(super) fn explain(
         Some(signal) => Missing::malformed(format!("the parser crashed (signal {signal}){words}")),
     };
     ParseError::Missing(missing)
+}
+
+/// Returns the name of the system call that ended a process, as its last words tell it.
+fn refused_call(last_words: &str) -> String {
+    let number = last_words
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(REFUSED_CALL)?.parse().ok());
+    match number.map(|number| (number, Sysno::new(number))) {
+        Some((_, Some(call))) => format!("the system call `{call}`"),
+        Some((number, None)) => format!("the system call {number}"),
+        None => "a system call".to_owned(),
+    }
 }
 
 /// Returns that a DIF needs more memory than the parser may use.
@@ -126,6 +141,17 @@ mod tests {
         );
         assert_eq!(missing(11, "").detail, "the parser crashed (signal 11)");
         assert_eq!(missing(9, "").cause, Cause::Crashed);
+        assert_eq!(
+            missing(31, "noise\nrefused system call 41\n"),
+            Missing::new(
+                Cause::Crashed,
+                "the parser made the system call `socket`, which its sandbox refuses"
+            )
+        );
+        assert_eq!(
+            missing(31, "").detail,
+            "the parser made a system call, which its sandbox refuses"
+        );
         assert_eq!(missing(25, "").cause, Cause::TooLarge { limit: 500 });
     }
 

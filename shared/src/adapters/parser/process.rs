@@ -192,12 +192,12 @@ impl Parser for ProcessParser {
         };
         let ProcessDeriver {
             executable,
+            limits,
             scratch,
             transcoders,
-            ..
         } = &self.deriver;
         transcoders
-            .run(executable, scratch, (file, bytes), transcoding)
+            .run((executable, *limits), scratch, (file, bytes), transcoding)
             .await
     }
 }

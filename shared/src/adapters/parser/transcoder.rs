@@ -4,9 +4,9 @@
 //! write to, `_NT_SYMBOL_PATH` one without anything. It writes `<pdb>/<GUID><age>/<pdb>-v<version>.symcache` there, in any case, and ends
 //! with 0. Nothing else of our environment reaches it but where programs are.
 //!
-//! It runs in a folder of its own, which goes with everything in it when the tool is done with. A tool that hangs is killed when its
-//! time is up, with all that it started; one that writes too much, when it has. What goes wrong is a fault of the PDB, or of the tool:
-//! remembered, and said.
+//! It runs in a folder of its own, which is removed with everything in it at the end, and in a process group that it cannot leave. A tool
+//! that exceeds its time, its memory, its number of processes or its room is killed, with all that it started; so is one whose function
+//! ends. What goes wrong is a fault of the PDB, or of the tool: remembered, and reported with its reason.
 //!
 //! Sources: Microsoft's sample server for SymCaches, `README.md` and what it calls; the Windows Performance Toolkit.
 
@@ -24,8 +24,9 @@ use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdin};
 
+use super::process::ParserLimits;
 use crate::adapters::scratch::{ScratchFolder, ScratchSpace};
 use crate::cache::Transcoding;
 use crate::domain::{Cause, FormatVersion, Location, Missing, MsSymCacheName};
@@ -34,7 +35,11 @@ use crate::ports::{ParseError, StoreError, StoreErrorKind};
 /// The argument that makes the program start a tool under limits.
 pub const COMMAND: &str = "start-transcoder";
 
-/// The signal of who writes too long a file: `man 7 signal`, the same on every machine of ours.
+/// What is added to the number of the signal that killed a tool in the exit code that reports it.
+pub const SIGNALLED: i32 = 128;
+
+/// The signals of a process that exceeds its processor time, and of one that writes too long a file: `man 7 signal`.
+const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 
 /// How often it is looked how much a tool has written.
@@ -73,6 +78,12 @@ pub struct Transcoder {
 pub struct ToolLimits {
     /// The longest file that it may write, in bytes.
     pub file_bytes: u64,
+    /// Memory that its processes may use together, in bytes; none may allocate more.
+    pub memory_bytes: u64,
+    /// Processor time that each of its processes may use, in seconds.
+    pub cpu_seconds: u64,
+    /// Whether it runs only where it can be kept in its process group.
+    pub needs_sandbox: bool,
 }
 
 impl Transcoders {
@@ -84,10 +95,10 @@ impl Transcoders {
         }
     }
 
-    /// Transcodes a part of a file. `executable` is this program, which starts the tool.
+    /// Transcodes a part of a file. `executable` is this program, which starts the tool, under the memory limit of a parser.
     pub(super) async fn run(
         &self,
-        executable: &Path,
+        (executable, limits): (&Path, ParserLimits),
         scratch: &ScratchSpace,
         (dif, part): (&File, Range<u64>),
         transcoding: &Transcoding,
@@ -126,7 +137,12 @@ impl Transcoders {
             .flatten()
             .map_err(cannot)?;
 
-        let limits = ToolLimits { file_bytes: room };
+        let limits = ToolLimits {
+            file_bytes: room,
+            memory_bytes: limits.memory_bytes,
+            cpu_seconds: self.time.as_secs().max(1),
+            needs_sandbox: limits.needs_sandbox,
+        };
         let mut command = std::process::Command::new(executable);
         command
             .arg(COMMAND)
@@ -141,7 +157,7 @@ impl Transcoders {
             .env("_NT_SYMCACHE_PATH", &output)
             .env("_NT_SYMBOL_PATH", &symbols)
             .current_dir(&input)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -161,8 +177,9 @@ impl Transcoders {
             Ended::ByItself { status, .. } if status.success() => {
                 return Ok(result(&output, transcoding));
             }
-            Ended::ByItself { status, words } => match status.signal() {
+            Ended::ByItself { status, words } => match signal(status) {
                 Some(SIGXFSZ) => format!("wrote a file of more than {room} bytes"),
+                Some(SIGXCPU) => format!("used more than {seconds} s of processor time"),
                 Some(signal) => format!("was killed by signal {signal}{words}"),
                 None => format!("ended with {}{words}", status.code().unwrap_or_default()),
             },
@@ -174,6 +191,12 @@ impl Transcoders {
         };
         Ok(Err(failed(tool, &problem)))
     }
+}
+
+/// Returns the signal that killed a tool, or the process over it.
+fn signal(status: ExitStatus) -> Option<i32> {
+    let reported = status.code().map(|code| code - SIGNALLED);
+    status.signal().or(reported.filter(|signal| *signal > 0))
 }
 
 fn failed(tool: &Transcoder, problem: &str) -> Missing {
@@ -192,13 +215,16 @@ enum Ended {
 /// A tool at work, killed with all that it started when dropped.
 struct Running {
     child: Child,
+    /// The process over the tool ends the group when this is closed, as the end of our process does.
+    _alive: Option<ChildStdin>,
     group: Option<Pid>,
 }
 
 impl Running {
-    fn new(child: Child) -> Self {
+    fn new(mut child: Child) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         Self {
+            _alive: child.stdin.take(),
             child,
             group: id.and_then(Pid::from_raw),
         }
@@ -302,7 +328,7 @@ fn result(output: &Path, transcoding: &Transcoding) -> Result<Bytes, Missing> {
         (Some((_, bytes @ MAX_OUTPUT_BYTES..)), _) => {
             malformed(format!("wrote a file of {bytes} bytes"))
         }
-        (Some((path, _)), _) => match ScratchFolder::read(path) {
+        (Some((path, bytes)), _) => match ScratchFolder::read(path, *bytes) {
             Ok(bytes) => Ok(bytes.into()),
             Err(error) => malformed(format!("wrote a file that cannot be read: {error}")),
         },

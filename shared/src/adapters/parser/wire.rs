@@ -22,6 +22,9 @@ pub const UNPACKED_DESCRIPTOR: i32 = 4;
 /// The argument that makes the program a parser.
 pub const COMMAND: &str = "parse-dif";
 
+/// What a process writes to standard error, before the number, when its sandbox refuses a system call.
+pub const REFUSED_CALL: &str = "refused system call ";
+
 /// The largest blob that is handed over, in bytes.
 pub const MAX_BLOB_BYTES: u64 = 2 << 30;
 

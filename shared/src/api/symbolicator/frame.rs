@@ -1,20 +1,21 @@
 //! Frames, as they are sent and as they come back.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::value::RawValue;
 
 use super::Hex;
 use crate::domain::Language;
 
-/// A frame of a stack trace.
+/// A frame of a stack trace. Texts that frames have in common are shared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
     /// The platform of this frame, where it differs from the request's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platform: Option<String>,
+    pub platform: Option<Arc<str>>,
     /// What `instruction_addr` is relative to.
     #[serde(default, skip_serializing_if = "AddrMode::is_abs")]
     pub addr_mode: AddrMode,
@@ -28,25 +29,25 @@ pub struct Frame {
     pub function_id: Option<Hex>,
     /// The code file of the module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub package: Option<String>,
+    pub package: Option<Arc<str>>,
     /// The language of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lang: Option<Language>,
     /// The name of the function as the linker knows it, mangled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub symbol: Option<String>,
+    pub symbol: Option<Arc<str>>,
     /// Where the function begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sym_addr: Option<Hex>,
     /// The name of the function for humans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub function: Option<String>,
+    pub function: Option<Arc<str>>,
     /// The name of the source file, without its folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filename: Option<String>,
+    pub filename: Option<Arc<str>>,
     /// The path of the source file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub abs_path: Option<String>,
+    pub abs_path: Option<Arc<str>>,
     /// The line in the source file; zero where it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineno: Option<u32>,
@@ -67,10 +68,32 @@ pub struct Frame {
     pub in_app: Option<bool>,
     /// The variables of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vars: Option<BTreeMap<String, serde_json::Value>>,
+    pub vars: Option<Variables>,
     /// How the stack walker came by the frame.
     #[serde(default, skip_serializing_if = "FrameTrust::is_none")]
     pub trust: FrameTrust,
+}
+
+/// The variables of a function: an object of JSON that is passed on as the text that was sent. Read, it
+/// would take a hundred times the memory.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Variables(Arc<RawValue>);
+
+impl PartialEq for Variables {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl<'de> Deserialize<'de> for Variables {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Box::<RawValue>::deserialize(deserializer)?;
+        match value.get().starts_with('{') {
+            true => Ok(Self(value.into())),
+            false => Err(de::Error::custom("expected a map of variables")),
+        }
+    }
 }
 
 /// A frame that has been looked up.

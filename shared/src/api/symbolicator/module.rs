@@ -1,6 +1,7 @@
 //! Modules, as they are sent and as they come back.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -22,7 +23,7 @@ pub struct Module {
     pub code_id: Option<CodeId>,
     /// Name of the code file, path included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code_file: Option<String>,
+    pub code_file: Option<Arc<str>>,
     /// Identity of the debug file.
     #[serde(
         default,
@@ -110,7 +111,7 @@ impl Module {
             debug_id: self.debug_id,
             code_id: self.code_id.clone(),
             debug_file: self.debug_file.clone(),
-            code_file: self.code_file.clone(),
+            code_file: self.code_file.as_deref().map(str::to_owned),
             object_type: self.object_type,
         }
     }

@@ -1,7 +1,8 @@
 //! From the bytes of a body to a request, or to what is wrong with them.
 
+use std::io;
+
 use serde::de::IgnoredAny;
-use serde_json::Value;
 use serde_json::error::Category;
 
 use super::{Request, RequestError};
@@ -43,8 +44,7 @@ fn explain(body: &[u8]) -> RequestError {
             let path = error.path().to_string();
             let cause = error.into_inner();
             // Where the name of a variant is wanted, the parser takes `null` for a fault of syntax.
-            let is_json = || serde_json::from_slice::<Value>(body).is_ok();
-            if cause.classify() == Category::Data || is_json() {
+            if cause.classify() == Category::Data || is_json(body) {
                 RequestError::Schema {
                     path: if path == "." { String::new() } else { path },
                     cause: cause.to_string(),
@@ -56,6 +56,13 @@ fn explain(body: &[u8]) -> RequestError {
             }
         }
     }
+}
+
+/// Tells whether a body is JSON down to its strings and numbers, without keeping any of it.
+fn is_json(body: &[u8]) -> bool {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let mut to = serde_json::Serializer::new(io::sink());
+    serde_transcode::transcode(&mut from, &mut to).is_ok()
 }
 
 /// Holds a request against the limits on numbers.
@@ -91,7 +98,7 @@ fn check_limits(request: &Request) -> Result<(), RequestError> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::api::symbolicator::{FrameOrder, Sources};

@@ -5,18 +5,19 @@
 //!
 //! 1. `no_new_privs`: no program that it could start has more rights than it has.
 //! 2. Landlock, where the kernel has it: no file can be opened and no port be bound or connected to.
-//! 3. Seccomp filters: system calls that are not listed here end the process. There is no socket,
-//!    no exec, no ptrace, no signal to others, no new process, no executable memory. Opening a file
-//!    fails, and ends nothing: the C library looks at settings of the kernel while it frees memory,
-//!    and does without.
+//! 3. Seccomp filters: system calls that are not listed here end the process, which writes the
+//!    number of the call first. There is no open, no socket, no exec, no ptrace, no signal to others,
+//!    no new process, no executable memory.
 //!
 //! The list is what parsing needs: it was measured with `strace` over all formats that are read,
 //! with glibc 2.36, and holds the calls that other versions of glibc make instead.
 //!
 //! Sources: Linux, `Documentation/userspace-api/{no_new_privs,landlock,seccomp_filter}.rst`.
 
+mod refusal;
+
 use std::collections::BTreeMap;
-use std::fmt;
+use std::{fmt, io};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
@@ -41,6 +42,9 @@ pub enum SandboxError {
     /// There is no filter for this architecture.
     #[error("there is no seccomp filter for this machine")]
     Machine(#[from] BackendError),
+    /// The kernel takes no handler for the signal of refused calls.
+    #[error("the kernel takes no signal handler")]
+    Handler(#[from] io::Error),
     /// The kernel refuses Landlock's rules.
     #[error("the kernel takes no Landlock rules")]
     Landlock(#[from] landlock::RulesetError),
@@ -62,19 +66,21 @@ impl fmt::Display for Sandbox {
     }
 }
 
-/// Puts the calling thread, and those that it starts from now on, into the sandbox.
+/// Puts the calling thread, and those that it starts from now on, into the sandbox. A process that is
+/// ended by its filter writes which call it was to its standard error.
 ///
 /// # Errors
 ///
 /// The kernel, or what the kernel runs in, has no sandbox of this kind. Some of it may hold already.
 pub fn enter() -> Result<Sandbox, SandboxError> {
+    refusal::report()?;
+    restrict()
+}
+
+fn restrict() -> Result<Sandbox, SandboxError> {
     // Looks for the kernel's clock once, in a file: afterwards none can be opened.
     let _now = clock_gettime(ClockId::ProcessCPUTime);
-    let filters = [
-        answering(&[libc::SYS_clone3], libc::ENOSYS)?,
-        answering(OPENING, libc::EACCES)?,
-        allowing_what_parsing_needs()?,
-    ];
+    let filters = [hiding_clone3()?, allowing_what_parsing_needs()?];
     let ruled = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(LANDLOCK))?
@@ -96,17 +102,31 @@ pub fn enter() -> Result<Sandbox, SandboxError> {
 /// # Errors
 ///
 /// As [`enter`]; or no thread can be started.
-pub fn probe() -> std::io::Result<Result<Sandbox, SandboxError>> {
-    let thread = std::thread::Builder::new().spawn(enter)?;
+pub fn probe() -> io::Result<Result<Sandbox, SandboxError>> {
+    let thread = std::thread::Builder::new().spawn(restrict)?;
     thread
         .join()
-        .map_err(|_| std::io::Error::other("the thread that tried the sandbox panicked"))
+        .map_err(|_| io::Error::other("the thread that tried the sandbox panicked"))
 }
 
-/// A filter that lets these calls fail with this error.
+/// Keeps the calling thread, and what it starts from now on, in its process group: calls that leave
+/// one succeed, and change nothing. What kills the group kills all that was started in it.
 ///
-/// To `clone3` the kernel seems to have no such call: `clone`, to which the C library turns then, has
-/// its flags where a filter can read them.
+/// # Errors
+///
+/// As [`enter`].
+pub fn stay_in_group() -> Result<(), SandboxError> {
+    apply_filter(&answering(&[libc::SYS_setsid, libc::SYS_setpgid], 0)?)?;
+    Ok(())
+}
+
+/// A filter that makes the kernel seem to have no `clone3`. The C library turns to `clone` then, which
+/// has its flags where a filter can read them.
+fn hiding_clone3() -> Result<BpfProgram, BackendError> {
+    answering(&[libc::SYS_clone3], libc::ENOSYS)
+}
+
+/// A filter that answers these calls with an error, or with success for 0, instead of making them.
 fn answering(calls: &[i64], error: i32) -> Result<BpfProgram, BackendError> {
     let filter = SeccompFilter::new(
         calls.iter().map(|call| (*call, Vec::new())).collect(),
@@ -119,13 +139,10 @@ fn answering(calls: &[i64], error: i32) -> Result<BpfProgram, BackendError> {
 
 /// A filter that ends the process with `SIGSYS` at any call that is not listed.
 fn allowing_what_parsing_needs() -> Result<BpfProgram, BackendError> {
-    // Of several filters the one that refuses more decides.
-    let elsewhere = OPENING.iter().chain(&[libc::SYS_clone3]);
-    let always = ALWAYS
-        .iter()
-        .chain(elsewhere)
-        .map(|call| (*call, Vec::new()));
+    let always = ALWAYS.iter().map(|call| (*call, Vec::new()));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.collect();
+    // Of several filters the one that refuses more decides.
+    rules.insert(libc::SYS_clone3, Vec::new());
     let own = getpid().as_raw_nonzero().get().unsigned_abs().into();
     let thread = libc::CLONE_THREAD.unsigned_abs().into();
     let executable: u64 = libc::PROT_EXEC.unsigned_abs().into();
@@ -183,14 +200,6 @@ fn bits(argument: u8, mask: u64, set: u64) -> Result<SeccompCondition, BackendEr
     let masked = SeccompCmpOp::MaskedEq(mask);
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, masked, set)
 }
-
-/// Calls that open files.
-const OPENING: &[i64] = &[
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-];
 
 /// Calls that are allowed whatever their arguments are.
 const ALWAYS: &[i64] = &[
@@ -251,7 +260,7 @@ const ALWAYS: &[i64] = &[
 /// # Errors
 ///
 /// The kernel refuses.
-pub fn hide() -> std::io::Result<()> {
+pub fn hide() -> io::Result<()> {
     let hidden = rustix::process::DumpableBehavior::NotDumpable;
     Ok(rustix::process::set_dumpable_behavior(hidden)?)
 }

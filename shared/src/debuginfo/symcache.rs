@@ -1,11 +1,9 @@
 //! SymCaches: functions and lines of native objects.
 //!
+//! ELF files become slices directly: see [`dwarf`]. Of all others, `symbolic` reads the functions and makes a SymCache, which is cut.
 //! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
-//! functions: one thread reads, another converts and writes. Where the file allows it (see [`dwarf`]), a third decompresses ahead
-//! of them. A small file is done before that pays; and with one core it does not pay at all: deriving a large file in turn took
-//! a twelfth less time there, for a third more memory.
+//! functions: one thread reads, another converts and writes. A small file is done before that pays.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, Write};
@@ -14,12 +12,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use symbolic::common::{Arch, DebugId};
-use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
+use symbolic::debuginfo::{Function, Object, ObjectDebugSession, ObjectKind, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
 use super::build::{Derive, Failure, malformed, unsupported};
-use super::dwarf::{self, RUN_BYTES, Run, Runs, Units};
+use super::dwarf;
 use super::inspect::chain;
 use super::panics::{self, STACK_BYTES};
 use super::slices::{self, Bounds, SliceIndex};
@@ -31,9 +29,6 @@ const LARGE_FILE: usize = 32 << 20;
 /// How many lines or symbols pass from the one thread to the other at a time, or a few more. A line in memory takes
 /// some 150 bytes: by functions, which may have thousands, a batch would be of any size.
 const BATCH_WEIGHT: usize = 4096;
-
-/// How many runs may wait, decompressed or read. Some 20 MB at most, as of batches.
-const WAITING_RUNS: usize = 2;
 
 /// How many batches may wait. A unit is read whole before its functions pass: where fewer fit than a unit has, the threads work in
 /// turn instead of side by side. Some 20 MB at most.
@@ -69,13 +64,16 @@ impl Derive for Sym {
     }
 
     fn seal(object: &Object<'_>, cores: usize, contents: &Contents) -> Result<Vec<u8>, Failure> {
+        if let Object::Elf(elf) = object
+            && elf.kind() != ObjectKind::Relocatable
+        {
+            return dwarf::seal(elf, cores, contents, Bounds::CURRENT);
+        }
         let mut raw = RawCache::default();
         let is_large = object.data().len() >= LARGE_FILE;
         match object {
-            Object::Elf(_) | Object::MachO(_) | Object::Wasm(_) | Object::Breakpad(_)
-                if is_large && cores > 1 =>
-            {
-                write_side_by_side(object, RUN_BYTES, &mut raw)?;
+            Object::MachO(_) | Object::Wasm(_) | Object::Breakpad(_) if is_large && cores > 1 => {
+                write_side_by_side(object, &mut raw)?;
             }
             _ => Self::write(object, &mut raw)?,
         }
@@ -99,7 +97,6 @@ fn bad_file(error: &(dyn Error + 'static)) -> Failure {
 /// What passes from the thread that reads to the one that converts.
 enum Part<'f, 's> {
     Functions(Vec<Function<'f>>),
-    Run(Run<'f>),
     Symbols(Vec<Symbol<'s>>),
     /// That was all.
     End,
@@ -130,52 +127,11 @@ fn convert<'f, E: Error + 'static>(
     Ok(converter)
 }
 
-/// Writes the SymCache of a file that is neither PE nor PDB, in several threads.
-fn write_side_by_side(
-    object: &Object<'_>,
-    run_bytes: usize,
-    out: &mut (impl Write + Send),
-) -> Result<(), Failure> {
-    if let Object::Elf(elf) = object
-        && let Some((runs, units)) = Runs::open(elf, run_bytes)
-    {
-        return convert_runs(object, &runs, units, out);
-    }
+/// Writes the SymCache of a file that is neither PE nor PDB, in two threads.
+fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
     let session = debug_session(object)?;
     convert_beside(object, WAITING_BATCHES, out, |parts| {
         pass(session.functions(), lines, parts, Part::Functions)
-    })
-}
-
-/// Does what [`convert`] does, run by run: one thread decompresses them, this one reads them.
-fn convert_runs(
-    object: &Object<'_>,
-    runs: &Runs<'_>,
-    units: Units<'_>,
-    out: &mut (impl Write + Send),
-) -> Result<(), Failure> {
-    thread::scope(|scope| {
-        let (sender, decompressed) = sync_channel(WAITING_RUNS);
-        let decompress = move || {
-            // Nobody listens any more only where reading failed, or converting.
-            let mut units = units;
-            units.try_for_each(|run| sender.send(run))
-        };
-        thread::Builder::new().spawn_scoped(scope, decompress)?;
-        convert_beside(object, WAITING_RUNS, out, |parts| {
-            let mut seen = HashSet::new();
-            for run in decompressed {
-                let run = run
-                    .map_err(|error| malformed(format!("its units do not decompress: {error}")))?;
-                let run = runs
-                    .read(run, &mut seen)
-                    .map_err(|error| bad_file(&error))?;
-                if parts.send(Part::Run(run)).is_err() {
-                    break;
-                }
-            }
-            Ok(())
-        })
     })
 }
 
@@ -256,10 +212,6 @@ fn write_parts(
             Part::Functions(functions) => functions
                 .iter()
                 .for_each(|function| converter.process_symbolic_function(function)),
-            Part::Run(run) => run
-                .functions()
-                .iter()
-                .for_each(|function| converter.process_symbolic_function(function)),
             Part::Symbols(symbols) => symbols
                 .iter()
                 .for_each(|symbol| converter.process_symbolic_symbol(symbol)),
@@ -322,12 +274,6 @@ mod tests {
     use super::super::tests::{debug_files, fixture, text};
     use super::*;
 
-    /// Returns what several threads make of a file whose units are read in the smallest runs, or in turn.
-    fn written_in_threads(object: &Object<'_>) -> Result<Vec<u8>, Failure> {
-        let mut raw = Vec::new();
-        write_side_by_side(object, 1, &mut raw).map(|()| raw)
-    }
-
     #[test]
     fn several_threads_write_what_one_writes() {
         let mut compared = 0;
@@ -345,9 +291,10 @@ mod tests {
                 ) {
                     continue;
                 }
-                let mut expected = Vec::new();
+                let (mut expected, mut written) = (Vec::new(), Vec::new());
                 Sym::write(&object, &mut expected).unwrap();
-                assert_eq!(written_in_threads(&object).unwrap(), expected, "{file}");
+                write_side_by_side(&object, &mut written).unwrap();
+                assert_eq!(written, expected, "{file}");
                 compared += 1;
             }
         }
@@ -365,7 +312,8 @@ mod tests {
             drop(object);
             dif[at + 30..at + length].fill(0xa5);
             let object = Object::parse(&dif).unwrap();
-            match written_in_threads(&object) {
+            let contents = slices::unfiled(Kind::SymCache, object.arch(), None);
+            match Sym::seal(&object, 2, &contents) {
                 Err(Failure::Missing(missing)) => {
                     let detail = missing.detail;
                     assert!(detail.contains("do not decompress"), "{name}: {detail}");

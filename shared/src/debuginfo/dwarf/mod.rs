@@ -1,30 +1,211 @@
-//! Debug sessions on ELF files, whose line programs are mended: on all units at once, or on one run of units after the other.
+//! The functions, inlined calls and lines of ELF files, from units to slices; and debug sessions of `symbolic` on them, to compare.
 //!
-//! Most of a large debug file is `.debug_info`, compressed. Where no unit refers to another, it need not be in memory as a whole, nor
-//! be decompressed before the first function is read: a *run* of units makes a session of its own, over the other sections, which
-//! all runs share. What is found in two runs counts in the first, as it does within one session.
+//! A worker takes a *run* of units, reads it into flat tables, and takes the next one, as many workers as there are cores. Then all
+//! ranges are merged in the order of their addresses, and workers write, compress and check slices of them. There is no SymCache of
+//! the whole.
+//!
+//! ```text
+//! sections   decompressed side by side, line programs mended
+//! units      .debug_info as runs of whole units: where no unit refers to another, decompressed run by run, by the worker
+//!            that takes the next one, so that no more runs are in memory than there are workers
+//! shapes     how the entries of an abbreviation lie, and what is skipped of them
+//! entries    a run's functions, inlined calls and names            with `gimli`
+//! lines      a unit's rows, by sequence                            with `gimli`
+//! flatten    inlined calls and rows of a function to ranges that follow each other
+//! merge      the ranges of all runs and symbols in the order of their addresses
+//! encode     SymCaches of these ranges, one a slice
+//! ```
+//!
+//! What is found in two runs counts in the first. What is answered is what `symbolic` answers, which is the oracle of the tests.
 
+mod encode;
+mod entries;
+mod flatten;
 mod line_programs;
+mod lines;
+mod merge;
 mod reader;
 mod sections;
+mod shapes;
+mod symbols;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod units;
 
-use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use self_cell::self_cell;
+use gimli::RunTimeEndian;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
-use symbolic::debuginfo::{Function, ObjectKind, SymbolMap};
 
+use self::encode::Encoder;
+use self::entries::EntryReader;
 use self::sections::Sections;
-pub(super) use self::units::Units;
+use self::symbols::Symbols;
+use self::tables::{Tables, Texts};
+use self::units::Units;
+use super::blob::Contents;
+use super::build::{Failure, malformed};
+use super::inspect::chain;
+use super::panics::STACK_BYTES;
+use super::slices::{self, Bounds};
 
-/// The least that a run has, in bytes: it is in memory with its functions, which take several times as much.
-pub(super) const RUN_BYTES: usize = 4 << 20;
+/// The least that a run has, in bytes: as many runs are in memory as there are workers.
+const RUN_BYTES: usize = 4 << 20;
+
+/// Why units cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum UnitsError {
+    #[error("its units do not decompress")]
+    Compression(#[from] io::Error),
+    #[error("bad debug file: corrupted dwarf debug data")]
+    Entries(#[from] gimli::Error),
+}
+
+impl From<UnitsError> for Failure {
+    fn from(error: UnitsError) -> Self {
+        malformed(chain(&error))
+    }
+}
+
+/// Derives the slices of an object, with so many workers, and seals them as a blob.
+pub(super) fn seal(
+    object: &ElfObject<'_>,
+    workers: usize,
+    contents: &Contents,
+    bounds: Bounds,
+) -> Result<Vec<u8>, Failure> {
+    seal_runs(object, RUN_BYTES, workers, contents, bounds)
+}
+
+fn seal_runs(
+    object: &ElfObject<'_>,
+    run_bytes: usize,
+    workers: usize,
+    contents: &Contents,
+    bounds: Bounds,
+) -> Result<Vec<u8>, Failure> {
+    let symbols = Symbols::of(object);
+    let about = entries::Object {
+        symbols: &symbols,
+        load_address: object.load_address(),
+        first_code: sections::first_code(object),
+    };
+    let names = &sections::READ;
+    let (sections, runs) = match Units::of(object, run_bytes) {
+        Some(units) => {
+            let sections = Sections::open(object, names);
+            let runs = read_runs(about, &sections, units, workers)?;
+            (sections, runs)
+        }
+        None => {
+            let names: Vec<_> = names.iter().copied().chain([units::SECTION]).collect();
+            let sections = Sections::open(object, &names);
+            let runs = read_units(about, &sections, object.endianity(), workers)?;
+            (sections, runs)
+        }
+    };
+    let merged = merge::merge(&runs, &symbols);
+    let encoder = Encoder {
+        head: &slices::head(object.arch(), object.debug_id()),
+        texts: Texts {
+            debug_str: sections.data("debug_str"),
+            line_str: sections.data("debug_line_str"),
+            symbols: symbols.all(),
+            runs: &runs,
+        },
+        entries: &merged,
+        bounds,
+    };
+    slices::seal_side_by_side(encoder.parts(), workers, contents, |part| {
+        encoder.cuts(part)
+    })
+}
+
+/// Reads units of which none refers to another, run by run.
+fn read_runs(
+    about: entries::Object<'_>,
+    sections: &Sections<'_>,
+    units: Units<'_>,
+    workers: usize,
+) -> Result<Vec<Tables>, UnitsError> {
+    let endian = endian(units.endianity());
+    // Who holds the lock decompresses; who let go of it reads.
+    let units = Mutex::new((0..).zip(units));
+    side_by_side(workers, || {
+        let mut reader = EntryReader::new(about);
+        let mut read = Vec::new();
+        loop {
+            let next = units.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((run, info)) = next else {
+                return Ok(read);
+            };
+            let info = info?;
+            let units = entries::Units::open(sections.dwarf(&info, endian))?;
+            read.push(reader.read(run, &units, 0..units.len())?);
+        }
+    })
+}
+
+/// Reads units that may refer to each other, each as a run.
+fn read_units(
+    about: entries::Object<'_>,
+    sections: &Sections<'_>,
+    endianity: Endian,
+    workers: usize,
+) -> Result<Vec<Tables>, UnitsError> {
+    let info = sections.data(units::SECTION);
+    let units = entries::Units::open(sections.dwarf(info, endian(endianity)))?;
+    let next = AtomicU32::new(0);
+    side_by_side(workers, || {
+        let mut reader = EntryReader::new(about);
+        let mut read = Vec::new();
+        loop {
+            let run = next.fetch_add(1, Ordering::Relaxed);
+            let number = run as usize;
+            if number >= units.len() {
+                return Ok(read);
+            }
+            read.push(reader.read(run, &units, number..number + 1)?);
+        }
+    })
+}
+
+/// Has several workers read; returns what they read in the order of the runs.
+fn side_by_side(
+    workers: usize,
+    work: impl Fn() -> Result<Vec<Tables>, UnitsError> + Sync,
+) -> Result<Vec<Tables>, UnitsError> {
+    let mut read = thread::scope(|scope| {
+        let others: Vec<_> = (1..workers)
+            // Without more threads this one does it all.
+            .map_while(|_| {
+                let thread = thread::Builder::new().stack_size(STACK_BYTES);
+                thread.spawn_scoped(scope, &work).ok()
+            })
+            .collect();
+        let mut read = work()?;
+        for other in others {
+            read.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok::<_, UnitsError>(read)
+    })?;
+    read.sort_unstable_by_key(|tables| tables.run);
+    Ok(read)
+}
+
+fn endian(endianity: Endian) -> RunTimeEndian {
+    match endianity {
+        Endian::Little => RunTimeEndian::Little,
+        Endian::Big => RunTimeEndian::Big,
+    }
+}
 
 /// Opens a debug session on all units of an object.
 pub(super) fn debug_session<'d>(
@@ -62,98 +243,5 @@ impl<'d> Dwarf<'d> for Whole<'_, 'd> {
     fn section(&self, name: &str) -> Option<DwarfSection<'d>> {
         let taken = self.sections.borrow_mut().take(name);
         taken.or_else(|| self.object.section(name))
-    }
-}
-
-/// Opens sessions on runs of the units of one object.
-pub(super) struct Runs<'d> {
-    /// All sections but `.debug_info`.
-    sections: Sections<'d>,
-    symbols: SymbolMap<'d>,
-    load_address: i64,
-    kind: ObjectKind,
-    endianity: Endian,
-}
-
-impl<'d> Runs<'d> {
-    /// Opens an object, and its units in runs of `run_bytes` or more; `None` where one unit may refer to another.
-    pub(super) fn open(object: &ElfObject<'d>, run_bytes: usize) -> Option<(Self, Units<'d>)> {
-        let symbols = object.symbol_map();
-        // Each run copies the symbols, which must not take longer than to read it.
-        let run_bytes = run_bytes.max(size_of_val(&*symbols) / 2);
-        let units = Units::of(object, run_bytes)?;
-        let runs = Self {
-            sections: Sections::open(object, &sections::ALL),
-            symbols,
-            load_address: load_address(object),
-            kind: object.kind(),
-            endianity: object.endianity(),
-        };
-        Some((runs, units))
-    }
-
-    /// Reads the functions of a run, but for those that were `seen` in runs before: by address and size, in bytes.
-    pub(super) fn read<'s>(
-        &'s self,
-        info: Cow<'d, [u8]>,
-        seen: &mut HashSet<(u64, u64)>,
-    ) -> Result<Run<'s>, DwarfError> {
-        let view = View {
-            runs: self,
-            info: RefCell::new(info),
-        };
-        let session =
-            DwarfDebugSession::parse(&view, self.symbols.clone(), self.load_address, self.kind)?;
-        Run::try_new(session, |session| {
-            let is_new = |function: &Result<Function<'_>, DwarfError>| {
-                let range = function
-                    .as_ref()
-                    .map(|function| (function.address, function.size));
-                range.map_or(true, |range| seen.insert(range))
-            };
-            session.functions().filter(is_new).collect()
-        })
-    }
-}
-
-self_cell!(
-    /// The functions of a run of units.
-    pub(super) struct Run<'s> {
-        owner: DwarfDebugSession<'s>,
-        #[covariant]
-        dependent: Functions,
-    }
-);
-
-type Functions<'r> = Vec<Function<'r>>;
-
-impl Run<'_> {
-    /// Returns the functions.
-    pub(super) fn functions(&self) -> &[Function<'_>] {
-        self.borrow_dependent()
-    }
-}
-
-/// What a session sees of an object: a run of its units, and all other sections.
-struct View<'s, 'd> {
-    runs: &'s Runs<'d>,
-    info: RefCell<Cow<'s, [u8]>>,
-}
-
-impl<'s> Dwarf<'s> for View<'s, '_> {
-    fn endianity(&self) -> Endian {
-        self.runs.endianity
-    }
-
-    fn raw_section(&self, name: &str) -> Option<DwarfSection<'s>> {
-        if name == units::SECTION {
-            return Some(DwarfSection {
-                address: 0,
-                offset: 0,
-                align: 1,
-                data: self.info.take(),
-            });
-        }
-        self.runs.sections.get(name)
     }
 }

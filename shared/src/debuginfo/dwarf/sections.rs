@@ -1,15 +1,18 @@
 //! The sections of an object, decompressed side by side, with mended line programs.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
+use super::entries::Dwarf;
 use super::line_programs;
+use super::reader::Reader;
 
 /// Sections that a session reads, but for `.debug_info`.
 pub(super) const ALL: [&str; 12] = [
@@ -21,6 +24,18 @@ pub(super) const ALL: [&str; 12] = [
     "debug_macinfo",
     "debug_macro",
     "debug_names",
+    "debug_ranges",
+    "debug_rnglists",
+    "debug_str",
+    "debug_str_offsets",
+];
+
+/// Sections that units are read with, but for `.debug_info`.
+pub(super) const READ: [&str; 8] = [
+    "debug_abbrev",
+    "debug_addr",
+    "debug_line",
+    "debug_line_str",
     "debug_ranges",
     "debug_rnglists",
     "debug_str",
@@ -75,14 +90,55 @@ impl<'d> Sections<'d> {
         self.0.remove(name)
     }
 
-    /// Returns a section that borrows from this one.
-    pub(super) fn get(&self, name: &str) -> Option<DwarfSection<'_>> {
-        let section = self.0.get(name)?;
-        Some(DwarfSection {
-            data: Cow::Borrowed(&section.data),
-            ..*section
-        })
+    /// Returns the bytes of a section; none where there is no such section.
+    pub(super) fn data(&self, name: &str) -> &[u8] {
+        self.0.get(name).map_or(&[], |section| &section.data)
     }
+
+    /// Returns what reads units in these bytes, with these sections.
+    pub(super) fn dwarf<'s>(&'s self, info: &'s [u8], endian: RunTimeEndian) -> Dwarf<'s> {
+        let section = |id: SectionId| {
+            let data = match id {
+                SectionId::DebugInfo => info,
+                // Their names begin with a dot here.
+                id => self.data(id.name().trim_start_matches('.')),
+            };
+            Ok::<_, Infallible>(EndianSlice::new(data, endian))
+        };
+        match Dwarf::load(section) {
+            Ok(dwarf) => dwarf,
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// Returns the lowest address of a section with code; zero where the section headers do not tell. Source: the ELF specification (gABI),
+/// "Sections".
+pub(super) fn first_code(object: &ElfObject<'_>) -> u64 {
+    const EXECUTABLE: u64 = 4;
+    let read = |at: usize, size: usize| {
+        let little_endian = object.endianity() == Endian::Little;
+        let mut reader = Reader::new(object.data(), little_endian);
+        reader.at = at;
+        reader.unsigned(size)
+    };
+    let is_64_bit = object.data().get(4) == Some(&2);
+    let (word, table_at, entry_at) = match is_64_bit {
+        true => (8, 0x28, 0x3a),
+        false => (4, 0x20, 0x2e),
+    };
+    let lowest = || {
+        let table = usize::try_from(read(table_at, word)?).ok()?;
+        let (size, count) = (read(entry_at, 2)?, read(entry_at + 2, 2)?);
+        let headers = (0..count).filter_map(|number| {
+            let header = table.checked_add(usize::try_from(number * size).ok()?)?;
+            let flags = read(header.checked_add(8)?, word)?;
+            let address = read(header.checked_add(8 + word)?, word)?;
+            (flags & EXECUTABLE != 0).then_some(address)
+        });
+        headers.min()
+    };
+    lowest().unwrap_or_default()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -30,7 +30,7 @@ const FORM_REF_SUP8: u64 = 0x24;
 const FORM_IMPLICIT_CONST: u64 = 0x21;
 
 /// The units of an object, none of which refers to another; yields runs of them.
-pub(in crate::debuginfo) struct Units<'d> {
+pub(super) struct Units<'d> {
     info: Info<'d>,
     little_endian: bool,
     /// The least that a run has, in bytes, but for the last one.
@@ -45,7 +45,7 @@ enum Info<'d> {
 
 impl<'d> Units<'d> {
     /// Returns the units of an object in runs of some `run_bytes`; `None` where one may refer to another.
-    pub(in crate::debuginfo) fn of(object: &ElfObject<'d>, run_bytes: usize) -> Option<Self> {
+    pub(super) fn of(object: &ElfObject<'d>, run_bytes: usize) -> Option<Self> {
         let little_endian = object.endianity() == Endian::Little;
         let abbreviations = object.section("debug_abbrev").map(|section| section.data);
         if !stand_alone(&abbreviations.unwrap_or_default(), little_endian)? {
@@ -62,6 +62,13 @@ impl<'d> Units<'d> {
             little_endian,
             run_bytes,
         })
+    }
+
+    pub(super) fn endianity(&self) -> Endian {
+        match self.little_endian {
+            true => Endian::Little,
+            false => Endian::Big,
+        }
     }
 
     /// Returns where the unit ends that begins at `start`; the end of the section where it is not whole.
@@ -103,15 +110,23 @@ impl<'d> Info<'d> {
         const ZLIB: u64 = 1;
         const ZSTD: u64 = 2;
         const GNU_HEADER: usize = 12;
-        let zlib = |data: &'d [u8]| Self::Compressed(Stream::of(ZlibDecoder::new(data)));
+        let zlib =
+            |data: &'d [u8], length| Self::Compressed(Stream::of(ZlibDecoder::new(data), length));
         if raw.starts_with(b"ZLIB") {
-            return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default()));
+            // Big-endian, whatever the file is.
+            let length = raw.get(4..GNU_HEADER).and_then(<[u8]>::first_chunk);
+            let length = length.map_or(0, |length| u64::from_be_bytes(*length));
+            return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default(), length));
         }
-        let header = if is_64_bit { 24 } else { 12 };
+        let (header, length_at, size) = if is_64_bit { (24, 8, 8) } else { (12, 4, 4) };
         let data = raw.get(header..).unwrap_or_default();
-        Ok(match Reader::new(raw, little_endian).unsigned(4) {
-            Some(ZLIB) => zlib(data),
-            Some(ZSTD) => Self::Compressed(Stream::of(zstd::Decoder::with_buffer(data)?)),
+        let mut reader = Reader::new(raw, little_endian);
+        let kind = reader.unsigned(4);
+        reader.at = length_at;
+        let length = reader.unsigned(size).unwrap_or_default();
+        Ok(match kind {
+            Some(ZLIB) => zlib(data, length),
+            Some(ZSTD) => Self::Compressed(Stream::of(zstd::Decoder::with_buffer(data)?, length)),
             _ => Self::Plain(raw),
         })
     }
@@ -145,14 +160,17 @@ struct Stream<'d> {
     info: Box<dyn Read + Send + 'd>,
     /// What was read and not taken.
     read: Vec<u8>,
+    /// What the header says that is still to come, in bytes.
+    left: u64,
     at_end: bool,
 }
 
 impl<'d> Stream<'d> {
-    fn of(info: impl Read + Send + 'd) -> Self {
+    fn of(info: impl Read + Send + 'd, length: u64) -> Self {
         Self {
             info: Box::new(info),
             read: Vec::new(),
+            left: length,
             at_end: false,
         }
     }
@@ -163,7 +181,15 @@ impl<'d> Stream<'d> {
             let step = (bytes - self.read.len()).max(STEP) as u64;
             let before = self.read.len();
             self.info.by_ref().take(step).read_to_end(&mut self.read)?;
-            self.at_end = self.read.len() == before;
+            let read = (self.read.len() - before) as u64;
+            self.at_end = read == 0;
+            let left = self.left.checked_sub(read);
+            self.left = left
+                .filter(|left| !self.at_end || *left == 0)
+                .ok_or_else(|| {
+                    let problem = "there are not as many bytes as the header of the section says";
+                    io::Error::new(io::ErrorKind::InvalidData, problem)
+                })?;
         }
         Ok(&self.read)
     }
@@ -258,6 +284,8 @@ mod tests {
         let gabi = |kind: u8, length: usize| {
             let mut header = vec![0; length];
             header[0] = kind;
+            let size = (plain.len() as u32).to_le_bytes();
+            header[length / 3..][..4].copy_from_slice(&size);
             header
         };
         for (raw, is_64_bit) in [
@@ -276,6 +304,14 @@ mod tests {
             let taken = [info.take(1000), info.take(plain.len() - 1000)];
             assert!(taken.concat() == plain, "{:?}", &raw[..12]);
             assert!(info.up_to(1).unwrap().is_empty());
+        }
+        // The header claims a byte more, or a byte less.
+        for claimed in [plain.len() as u32 + 1, plain.len() as u32 - 1] {
+            let mut raw = with_header(&gabi(1, 24), &zlib);
+            raw[8..12].copy_from_slice(&claimed.to_le_bytes());
+            let mut info = Info::of(&raw, true, true).unwrap();
+            let error = info.up_to(usize::MAX).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
     }
 }

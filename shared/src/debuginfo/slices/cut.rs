@@ -15,11 +15,11 @@ pub struct Bounds {
 
 /// A slice, before it is compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(in crate::debuginfo) struct Cut {
     /// The first address that it answers for.
-    pub(super) start: u32,
+    pub(in crate::debuginfo) start: u32,
     /// A SymCache.
-    pub(super) raw: Vec<u8>,
+    pub(in crate::debuginfo) raw: Vec<u8>,
 }
 
 /// Cuts a SymCache into slices, in the order of their addresses. The tables must have been validated.

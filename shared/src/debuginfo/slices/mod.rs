@@ -41,15 +41,16 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use symbolic::symcache::{SYMCACHE_VERSION, SymCache};
+use symbolic::symcache::{SYMCACHE_VERSION, SymCache, SymCacheConverter};
 use xxhash_rust::xxh3::xxh3_64;
 use zstd::zstd_safe::CParameter;
 
 use self::cfi::CfiCutter;
-use self::cut::{Cut, Cutter};
+use self::cut::Cutter;
 use self::index::SliceRef;
 use self::join::Joined;
 use self::raw::Tables;
@@ -62,6 +63,8 @@ use crate::domain::{Arch, DebugId, Features, FileType};
 pub use self::cfi::CfiRecords;
 pub(super) use self::cfi::Unwinding;
 pub use self::cut::Bounds;
+pub(super) use self::cut::Cut;
+pub(super) use self::raw::{File, Function, Location, NOWHERE, write_string};
 
 impl Bounds {
     /// How large slices are: `docs/performance.md` has the measurements that decided it.
@@ -172,25 +175,114 @@ pub(super) fn recut(unwinding: &Unwinding<'_>) -> usize {
 }
 
 fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSlice>, Failure> {
-    let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
-    compressor.set_parameter(CParameter::MinMatch(MIN_MATCH))?;
-    let mut sealed = Vec::new();
-    for Cut { start, raw } in cuts {
+    let mut sealer = SliceSealer::new()?;
+    cuts.iter().map(|cut| sealer.seal(cut, contents)).collect()
+}
+
+/// Seals slices of parts, as a blob, with so many workers. `cut` makes the slices of a part, by its number.
+pub(super) fn seal_side_by_side(
+    parts: usize,
+    workers: usize,
+    contents: &Contents,
+    cut: impl Fn(usize) -> Vec<Cut> + Sync,
+) -> Result<Vec<u8>, Failure> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut sealer = SliceSealer::new()?;
+        let mut sealed = Vec::new();
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= parts {
+                return Ok::<_, Failure>(sealed);
+            }
+            for cut in cut(part) {
+                sealed.push(sealer.seal(cut, contents)?);
+            }
+        }
+    };
+    let mut sealed = thread::scope(|scope| {
+        let others: Vec<_> = (1..workers)
+            // Without more threads this one does it all.
+            .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+            .collect();
+        let mut sealed = work()?;
+        for other in others {
+            sealed.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+        }
+        Ok::<_, Failure>(sealed)
+    })?;
+    sealed.sort_unstable_by_key(|slice| slice.start);
+    Ok(assemble(sealed, contents))
+}
+
+/// Compresses slices, and checks each as a reader will that has decompressed it.
+struct SliceSealer {
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+impl SliceSealer {
+    fn new() -> Result<Self, Failure> {
+        let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
+        compressor.set_parameter(CParameter::MinMatch(MIN_MATCH))?;
+        Ok(Self { compressor })
+    }
+
+    fn seal(&mut self, cut: Cut, contents: &Contents) -> Result<SealedSlice, Failure> {
+        let Cut { start, raw } = cut;
         let raw_length = raw.len() as u64;
         if raw_length > MAX_SLICE_BYTES {
             return Err(malformed(format!(
                 "what there is at {start:#x} takes {raw_length} bytes"
             )));
         }
-        let frame = compressor.compress(&raw)?;
+        let frame = self.compressor.compress(&raw)?;
         try_out(start, &raw, contents).map_err(|fault| cannot_load(&fault))?;
-        sealed.push(SealedSlice {
+        Ok(SealedSlice {
             start,
             raw_length,
             frame,
-        });
+        })
     }
-    Ok(sealed)
+}
+
+/// Returns what a SymCache begins with: magic, version, debug id, architecture.
+pub(super) fn head(arch: Arch, debug_id: DebugId) -> Vec<u8> {
+    let mut converter = SymCacheConverter::new();
+    converter.set_arch(arch);
+    converter.set_debug_id(debug_id);
+    let mut empty = Vec::new();
+    // Writing to memory does not fail.
+    let _ = converter.serialize(&mut empty);
+    empty.truncate(raw::HEAD_BYTES);
+    empty
+}
+
+/// Returns the first addresses of the ranges of a SymCache.
+#[cfg(test)]
+pub(super) fn starts_of(raw: &[u8]) -> Vec<u32> {
+    let tables = Tables::read(raw).expect("a SymCache");
+    tables.ranges.to_vec()
+}
+
+/// Writes a SymCache of these tables: files and functions, calls and locations, ranges and strings.
+pub(super) fn write_tables(
+    head: &[u8],
+    (files, functions): (&[File], &[Function]),
+    (calls, locations): (&[Location], &[Location]),
+    (ranges, strings): (&[u32], &[u8]),
+) -> Vec<u8> {
+    let tables = Tables {
+        head,
+        files,
+        functions,
+        calls,
+        locations,
+        ranges,
+        strings,
+    };
+    let mut raw = Vec::new();
+    raw::write(&tables, &mut raw);
+    raw
 }
 
 /// Opens a slice, and looks up its first address, as a reader will that has decompressed it.

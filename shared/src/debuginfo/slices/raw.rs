@@ -29,16 +29,16 @@ const NUMBERS_AT: usize = HEAD_BYTES;
 pub(super) const HEAD_BYTES: usize = 44;
 
 /// An index or an offset that leads nowhere.
-pub(super) const NOWHERE: u32 = u32::MAX;
+pub(in crate::debuginfo) const NOWHERE: u32 = u32::MAX;
 
 /// Offsets of strings: compilation directory, directory, name, and name, directory and revision on a source server.
-pub(super) type File = [u32; 6];
+pub(in crate::debuginfo) type File = [u32; 6];
 
 /// Name, an offset that is not used any more, entry point, language.
-pub(super) type Function = [u32; 4];
+pub(in crate::debuginfo) type Function = [u32; 4];
 
 /// File, line, function, the location that it is inlined into.
-pub(super) type Location = [u32; 4];
+pub(in crate::debuginfo) type Location = [u32; 4];
 
 /// The tables of a SymCache.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +146,17 @@ fn table<'a, T: bytemuck::AnyBitPattern>(
     let range: Range<usize> = *at..at.checked_add(length)?;
     *at = range.end.checked_next_multiple_of(8)?;
     bytemuck::try_cast_slice(raw.get(range)?).ok()
+}
+
+/// Writes a string as its table has it: its length in LEB128, then its bytes.
+pub(in crate::debuginfo) fn write_string(string: &[u8], out: &mut Vec<u8>) {
+    let mut length = string.len();
+    while length >= 0x80 {
+        out.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(string);
 }
 
 /// Writes a SymCache of these tables.

@@ -1,0 +1,221 @@
+//! Slices of merged ranges, written as SymCaches.
+
+use foldhash::{HashMap, HashMapExt};
+
+use super::merge::{Entry, What};
+use super::tables::{NOTHING, Tables, Text, Texts};
+use crate::debuginfo::slices::{self, Bounds, Cut, File, Function, Location, NOWHERE};
+
+/// What all slices of an object have in common.
+pub(super) struct Encoder<'a> {
+    /// What a SymCache begins with.
+    pub(super) head: &'a [u8],
+    pub(super) texts: Texts<'a>,
+    pub(super) entries: &'a [Entry],
+    pub(super) bounds: Bounds,
+}
+
+impl Encoder<'_> {
+    /// Returns how many parts there are, each of which is one slice, or more.
+    pub(super) fn parts(&self) -> usize {
+        self.entries.len().div_ceil(self.bounds.ranges)
+    }
+
+    /// Writes the slices of a part, in the order of their addresses.
+    pub(super) fn cuts(&self, part: usize) -> Vec<Cut> {
+        let from = part * self.bounds.ranges;
+        let to = self.entries.len().min(from + self.bounds.ranges);
+        let mut left = self.entries.get(from..to).unwrap_or_default();
+        let mut cuts = Vec::new();
+        while let Some(first) = left.first() {
+            let mut tables = SliceTables::new(&self.texts);
+            let taken = left
+                .iter()
+                .take_while(|entry| {
+                    let has_room = tables.is_empty() || tables.raw_bytes() < self.bounds.raw_bytes;
+                    if has_room {
+                        tables.add(entry);
+                    }
+                    has_room
+                })
+                .count();
+            cuts.push(Cut {
+                start: first.start,
+                raw: tables.written(self.head),
+            });
+            left = left.get(taken..).unwrap_or_default();
+        }
+        cuts
+    }
+}
+
+/// The tables of one slice. What is in them is known by its run and its number there.
+struct SliceTables<'t> {
+    texts: &'t Texts<'t>,
+    files: Vec<File>,
+    functions: Vec<Function>,
+    calls: Vec<Location>,
+    locations: Vec<Location>,
+    ranges: Vec<u32>,
+    strings: Vec<u8>,
+    known_files: HashMap<(u32, u32), u32>,
+    known_functions: HashMap<(u32, u32), u32>,
+    known_calls: HashMap<(u32, u32), u32>,
+    known_texts: HashMap<Text, u32>,
+}
+
+impl<'t> SliceTables<'t> {
+    fn new(texts: &'t Texts<'t>) -> Self {
+        Self {
+            texts,
+            files: Vec::new(),
+            functions: Vec::new(),
+            calls: Vec::new(),
+            locations: Vec::new(),
+            ranges: Vec::new(),
+            strings: Vec::new(),
+            known_files: HashMap::new(),
+            known_functions: HashMap::new(),
+            known_calls: HashMap::new(),
+            known_texts: HashMap::new(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    fn raw_bytes(&self) -> usize {
+        size_of_val(&*self.files)
+            + size_of_val(&*self.functions)
+            + size_of_val(&*self.calls)
+            + size_of_val(&*self.locations)
+            + size_of_val(&*self.ranges)
+            + self.strings.len()
+    }
+
+    fn add(&mut self, entry: &Entry) {
+        let location = match entry.what {
+            What::Nothing => NOTHING,
+            What::Symbol(number) => [NOWHERE, 0, self.symbol(number, entry.start), NOWHERE],
+            What::Range { run, number } => match self.texts.runs.get(run as usize) {
+                Some(tables) => self.range(tables, number),
+                None => NOTHING,
+            },
+        };
+        self.ranges.push(entry.start);
+        self.locations.push(location);
+    }
+
+    fn range(&mut self, tables: &Tables, number: u32) -> Location {
+        match tables.ranges.get(number as usize) {
+            Some(placed) => {
+                let [file, line, function, call] = placed.location;
+                let call = self.call(tables, call);
+                self.location(tables, [file, line, function, call])
+            }
+            None => NOTHING,
+        }
+    }
+
+    /// Returns a location whose call has its number already.
+    fn location(&mut self, tables: &Tables, [file, line, function, call]: Location) -> Location {
+        [
+            self.file(tables, file),
+            line,
+            self.function(tables, function),
+            call,
+        ]
+    }
+
+    /// Takes a call, the outermost of its chain first.
+    fn call(&mut self, tables: &Tables, call: u32) -> u32 {
+        let mut chain = Vec::new();
+        let mut next = call;
+        let mut known = NOWHERE;
+        while let Some(location) = tables.calls.get(next as usize) {
+            if let Some(number) = self.known_calls.get(&(tables.run, next)) {
+                known = *number;
+                break;
+            }
+            chain.push((next, *location));
+            next = location[3];
+        }
+        for (number, [file, line, function, _]) in chain.into_iter().rev() {
+            let location = self.location(tables, [file, line, function, known]);
+            known = count(&self.calls);
+            self.calls.push(location);
+            self.known_calls.insert((tables.run, number), known);
+        }
+        known
+    }
+
+    fn file(&mut self, tables: &Tables, number: u32) -> u32 {
+        if let Some(known) = self.known_files.get(&(tables.run, number)) {
+            return *known;
+        }
+        let Some(file) = tables.files.get(number as usize) else {
+            return NOWHERE;
+        };
+        let [working_directory, directory, name] = file.map(|text| self.text(text));
+        let known = count(&self.files);
+        self.files.push([
+            working_directory,
+            directory,
+            name,
+            NOWHERE,
+            NOWHERE,
+            NOWHERE,
+        ]);
+        self.known_files.insert((tables.run, number), known);
+        known
+    }
+
+    fn function(&mut self, tables: &Tables, number: u32) -> u32 {
+        if let Some(known) = self.known_functions.get(&(tables.run, number)) {
+            return *known;
+        }
+        let Some(function) = tables.functions.get(number as usize) else {
+            return NOWHERE;
+        };
+        let name = self.text(function.name);
+        let known = count(&self.functions);
+        self.functions
+            .push([name, NOWHERE, function.entry, function.language as u32]);
+        self.known_functions.insert((tables.run, number), known);
+        known
+    }
+
+    fn symbol(&mut self, number: u32, start: u32) -> u32 {
+        let name = self.text(Text::of_symbol(number as usize));
+        let known = count(&self.functions);
+        self.functions.push([name, NOWHERE, start, NOWHERE]);
+        known
+    }
+
+    fn text(&mut self, text: Text) -> u32 {
+        if text == Text::NONE {
+            return NOWHERE;
+        }
+        if let Some(known) = self.known_texts.get(&text) {
+            return *known;
+        }
+        let known = u32::try_from(self.strings.len()).unwrap_or(NOWHERE);
+        slices::write_string(self.texts.get(text).as_bytes(), &mut self.strings);
+        self.known_texts.insert(text, known);
+        known
+    }
+
+    fn written(&self, head: &[u8]) -> Vec<u8> {
+        slices::write_tables(
+            head,
+            (&self.files, &self.functions),
+            (&self.calls, &self.locations),
+            (&self.ranges, &self.strings),
+        )
+    }
+}
+
+fn count<T>(table: &[T]) -> u32 {
+    u32::try_from(table.len()).unwrap_or(NOWHERE)
+}

@@ -1,0 +1,742 @@
+//! Reads units: functions, the calls inlined into them, and their names.
+//!
+//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: a function is named by the symbol at the
+//! lowest of its addresses, else by its entry; a range of addresses counts for the first function that has it; what has no
+//! addresses was discarded, with all that is inlined into it.
+//!
+//! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
+
+use std::sync::OnceLock;
+
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use gimli::{
+    AttributeValue, DebugInfoOffset, DwLang, EndianSlice, Reader as _, RunTimeEndian, Section as _,
+    UnitHeader, UnitOffset, UnitSectionOffset,
+};
+use symbolic::common::Language;
+
+use super::flatten::{Flattener, Inlined, Out};
+use super::lines::{Lines, Row};
+use super::shapes::{self, Part, Shape, Shapes};
+use super::symbols::Symbols;
+use super::tables::{Body, File, Function, Numbers, Tables, Text};
+use crate::debuginfo::slices::{Location, NOWHERE};
+
+pub(super) type Slice<'i> = EndianSlice<'i, RunTimeEndian>;
+pub(super) type Dwarf<'i> = gimli::Dwarf<Slice<'i>>;
+pub(super) type Unit<'i> = gimli::Unit<Slice<'i>>;
+pub(super) type Value<'i> = AttributeValue<Slice<'i>>;
+
+/// The longest chain of entries that a name, or a language, is sought along.
+const LONGEST_CHAIN: usize = 16;
+
+/// What holds for all units of an object.
+#[derive(Clone, Copy)]
+pub(super) struct Object<'o> {
+    pub(super) symbols: &'o Symbols<'o>,
+    pub(super) load_address: u64,
+    /// The lowest address of code.
+    pub(super) first_code: u64,
+}
+
+/// Units that may refer to each other.
+pub(super) struct Units<'i> {
+    pub(super) dwarf: Dwarf<'i>,
+    headers: Vec<UnitHeader<Slice<'i>>>,
+    opened: Vec<OnceLock<Option<Unit<'i>>>>,
+}
+
+impl<'i> Units<'i> {
+    /// Reads the headers of units.
+    ///
+    /// # Errors
+    ///
+    /// A header that cannot be read.
+    pub(super) fn open(dwarf: Dwarf<'i>) -> Result<Self, gimli::Error> {
+        let mut headers = Vec::new();
+        let mut units = dwarf.units();
+        while let Some(header) = units.next()? {
+            headers.push(header);
+        }
+        let opened = headers.iter().map(|_| OnceLock::new()).collect();
+        Ok(Self {
+            dwarf,
+            headers,
+            opened,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Opens a unit; `None` for one without entries.
+    fn unit(&self, number: usize) -> Result<Option<&Unit<'i>>, gimli::Error> {
+        let (Some(cell), Some(header)) = (self.opened.get(number), self.headers.get(number)) else {
+            return Ok(None);
+        };
+        if let Some(unit) = cell.get() {
+            return Ok(unit.as_ref());
+        }
+        let unit = match self.dwarf.unit(*header) {
+            Ok(unit) => Some(unit),
+            Err(gimli::Error::MissingUnitDie) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(cell.get_or_init(|| unit).as_ref())
+    }
+
+    /// Returns the unit that an offset lies in, and where in it.
+    fn at(&self, offset: DebugInfoOffset) -> Option<(&Unit<'i>, UnitOffset)> {
+        let offset = UnitSectionOffset(offset.0);
+        let after = self
+            .headers
+            .partition_point(|header| header.offset() <= offset);
+        let unit = self.unit(after.checked_sub(1)?).ok()??;
+        Some((unit, offset.to_unit_offset(&unit.header)?))
+    }
+}
+
+/// What is read of the attributes of a function or an inlined call, beside its addresses.
+#[derive(Debug, Default)]
+struct Entry<'i> {
+    names: NameParts<'i>,
+    call_file: Option<u64>,
+    call_line: u64,
+}
+
+/// The attributes that lead to a name.
+#[derive(Debug, Default)]
+struct NameParts<'i> {
+    linkage_name: Option<Value<'i>>,
+    name: Option<Value<'i>>,
+    /// The entry that this one is an instance of, or completes.
+    reference: Option<Value<'i>>,
+    origin: Option<Value<'i>>,
+}
+
+impl<'i> NameParts<'i> {
+    fn take(&mut self, part: Part, value: Value<'i>) {
+        match part {
+            Part::LinkageName => {
+                self.linkage_name.get_or_insert(value);
+            }
+            Part::Name => self.name = Some(value),
+            Part::Origin => {
+                self.reference = Some(value);
+                self.origin.get_or_insert(value);
+            }
+            Part::Specification => self.reference = Some(value),
+            _ => {}
+        }
+    }
+}
+
+/// What an entry lies in: of entries below it, those of a greater depth belong to it.
+#[derive(Clone, Copy, Debug)]
+struct Context {
+    depth: isize,
+    inside: Option<Inside>,
+    /// Whether it is the function's own entry.
+    is_function: bool,
+}
+
+/// A function with addresses, and how deep in its inlined calls.
+#[derive(Clone, Copy, Debug)]
+struct Inside {
+    function: usize,
+    inline_depth: u32,
+    language: Language,
+}
+
+/// A function whose entries are being read: its ranges of addresses, each with the calls inlined there.
+#[derive(Debug)]
+struct Open {
+    name: Text,
+    language: Language,
+    ranges: Vec<(u64, u64)>,
+    inlined: Vec<Vec<Inlined>>,
+}
+
+/// Reads units into tables.
+pub(super) struct EntryReader<'o> {
+    object: Object<'o>,
+    tables: Tables,
+    seen: HashSet<(u64, u64)>,
+    calls: Numbers<Location>,
+    files: Numbers<File>,
+    inlined: Numbers<Function>,
+    lines: Lines,
+    shapes: Shapes,
+    flattener: Flattener,
+    ranges: Vec<(u64, u64)>,
+    contexts: Vec<Context>,
+    open: Vec<Open>,
+    spare: Vec<Vec<Inlined>>,
+}
+
+/// What is known of the unit that is being read.
+struct Current<'u, 'i> {
+    units: &'u Units<'i>,
+    unit: &'u Unit<'i>,
+    language: Language,
+    prefers_entries: bool,
+    directory: Option<Text>,
+    /// By their numbers in the unit.
+    files: HashMap<u64, u32>,
+    names: HashMap<UnitOffset, Text>,
+}
+
+impl<'o> EntryReader<'o> {
+    pub(super) fn new(object: Object<'o>) -> Self {
+        Self {
+            object,
+            tables: Tables::default(),
+            seen: HashSet::new(),
+            calls: Numbers::new(),
+            files: Numbers::new(),
+            inlined: Numbers::new(),
+            lines: Lines::default(),
+            shapes: Shapes::default(),
+            flattener: Flattener::default(),
+            ranges: Vec::new(),
+            contexts: Vec::new(),
+            open: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Reads some units as one run.
+    ///
+    /// # Errors
+    ///
+    /// Bytes that are no entries.
+    pub(super) fn read(
+        &mut self,
+        run: u32,
+        units: &Units<'_>,
+        numbers: std::ops::Range<usize>,
+    ) -> Result<Tables, gimli::Error> {
+        self.tables = Tables::new(run);
+        self.seen.clear();
+        self.calls.clear();
+        self.files.clear();
+        self.inlined.clear();
+        for number in numbers {
+            if let Some(unit) = units.unit(number)? {
+                self.unit(units, unit)?;
+            }
+        }
+        let mut tables = std::mem::take(&mut self.tables);
+        tables.shrink();
+        Ok(tables)
+    }
+
+    fn unit<'i>(&mut self, units: &Units<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error> {
+        let mut entries = unit.entries();
+        let Some(root) = entries.next_dfs()? else {
+            return Err(gimli::Error::MissingUnitDie);
+        };
+        // What a linker discarded as a whole.
+        if unit.low_pc == 0 && root.attr(gimli::DW_AT_ranges).is_none() {
+            return Ok(());
+        }
+        let producer = root.attr_value(gimli::DW_AT_producer);
+        let producer = producer.and_then(|value| units.dwarf.attr_string(unit, value).ok());
+        let directory = match unit.comp_dir {
+            Some(directory) if std::str::from_utf8(directory.slice()).is_ok() => {
+                Some(self.tables.keep(directory.slice()))
+            }
+            Some(_) => None,
+            None => Some(Text::EMPTY),
+        };
+        let mut current = Current {
+            units,
+            unit,
+            language: language_of(root.attr_value(gimli::DW_AT_language)).unwrap_or_default(),
+            prefers_entries: producer.is_some_and(|producer| producer.slice() == b"Dart VM"),
+            directory,
+            files: HashMap::new(),
+            names: HashMap::new(),
+        };
+        let mut lines = std::mem::take(&mut self.lines);
+        match &unit.line_program {
+            Some(program) => lines.read(program.clone(), self.object.first_code),
+            None => lines = Lines::default(),
+        }
+        let read = self.entries(&mut current, &lines);
+        self.lines = lines;
+        read
+    }
+
+    fn entries(
+        &mut self,
+        current: &mut Current<'_, '_>,
+        lines: &Lines,
+    ) -> Result<(), gimli::Error> {
+        let (unit, encoding) = (current.unit, current.unit.encoding());
+        let mut input = current.bytes_from(unit.header.header_size())?;
+        let end = unit.header.length_including_self();
+        let mut depth_of_next = 0_isize;
+        self.contexts.clear();
+        self.open.clear();
+        self.shapes.clear();
+        let mut shapes = std::mem::take(&mut self.shapes);
+        while !input.is_empty() {
+            let offset = UnitOffset(end - input.len());
+            let depth = depth_of_next;
+            let code = input.read_uleb128()?;
+            if code == 0 {
+                depth_of_next -= 1;
+                continue;
+            }
+            let shape = shapes.of(code, unit)?;
+            depth_of_next += isize::from(shape.has_children);
+            while let Some(context) = self.contexts.pop_if(|context| context.depth >= depth) {
+                self.leave(context, current, lines);
+            }
+            let inside = self.contexts.last().and_then(|context| context.inside);
+            let is_function = match (shape.tag, inside) {
+                (gimli::DW_TAG_subprogram, _) => true,
+                (gimli::DW_TAG_inlined_subroutine, Some(_)) => false,
+                _ => {
+                    shape.skip(&mut input, encoding)?;
+                    continue;
+                }
+            };
+            let entry = self.attributes(current, shape, &mut input)?;
+            let inside = match (is_function, inside) {
+                (true, _) => self.function(current, offset, &entry),
+                (false, Some(inside)) => self.inlined_call(current, offset, &entry, inside),
+                (false, None) => None,
+            };
+            self.contexts.push(Context {
+                depth,
+                inside,
+                is_function,
+            });
+        }
+        while let Some(context) = self.contexts.pop() {
+            self.leave(context, current, lines);
+        }
+        self.shapes = shapes;
+        Ok(())
+    }
+
+    /// Reads what is needed of an entry; its addresses to `self.ranges`.
+    fn attributes<'i>(
+        &mut self,
+        current: &Current<'_, 'i>,
+        shape: &Shape,
+        input: &mut Slice<'i>,
+    ) -> Result<Entry<'i>, gimli::Error> {
+        let (dwarf, unit) = (&current.units.dwarf, current.unit);
+        let (mut low, mut high, mut ranges) = (None, None, None);
+        let mut entry = Entry::default();
+        shape.read(input, unit.encoding(), |part, value| match part {
+            Part::LowAddress => low = Some(value),
+            Part::HighAddress => high = Some(value),
+            Part::Ranges => ranges = Some(value),
+            Part::CallFile => entry.call_file = number(value),
+            Part::CallLine => entry.call_line = number(value).unwrap_or_default(),
+            part => entry.names.take(part, value),
+        })?;
+        self.ranges.clear();
+        if let Some(ranges) = ranges
+            && let Some(mut ranges) = dwarf.attr_ranges(unit, ranges)?
+        {
+            while let Some(range) = match ranges.next() {
+                // What falls ends a list.
+                Err(gimli::Error::InvalidCfiSetLoc(_)) => None,
+                range => range?,
+            } {
+                if range.begin > 0 {
+                    self.ranges.push((range.begin, range.end));
+                }
+            }
+        }
+        let low = low.map(|low| address(dwarf, unit, low)).transpose()?;
+        let high = match (high, low) {
+            (Some(AttributeValue::Udata(size)), Some(low)) => Some(low.wrapping_add(size)),
+            (Some(AttributeValue::Udata(_)) | None, _) => None,
+            (Some(high), _) => Some(address(dwarf, unit, high)?),
+        };
+        if self.ranges.is_empty()
+            && let (Some(low), Some(high)) = (low, high)
+            // A linker marks what it discarded by an address that no code has.
+            && low != 0
+            && low < u64::MAX - 1
+            && low < high
+        {
+            self.ranges.push((low, high));
+        }
+        self.ranges.retain(|(begin, end)| begin < end);
+        Ok(entry)
+    }
+
+    /// Begins a function, if it has addresses that none before it has.
+    fn function<'i>(
+        &mut self,
+        current: &mut Current<'_, 'i>,
+        offset: UnitOffset,
+        entry: &Entry<'i>,
+    ) -> Option<Inside> {
+        let load_address = self.object.load_address;
+        let seen = &mut self.seen;
+        self.ranges
+            .retain(|(begin, end)| seen.insert((*begin, end - begin)));
+        let lowest = self.ranges.iter().map(|(begin, _)| *begin).min()?;
+        let language = current.language_of(entry).unwrap_or(current.language);
+        let symbol = match current.prefers_entries {
+            true => None,
+            false => self.object.symbol_at(lowest.wrapping_sub(load_address)),
+        };
+        let name = symbol.unwrap_or_else(|| current.name_of(offset, entry, &mut self.tables));
+        let ranges = self.ranges.clone();
+        let inlined = ranges
+            .iter()
+            .map(|_| self.spare.pop().unwrap_or_default())
+            .collect();
+        self.open.push(Open {
+            name,
+            language,
+            ranges,
+            inlined,
+        });
+        Some(Inside {
+            function: self.open.len() - 1,
+            inline_depth: 0,
+            language,
+        })
+    }
+
+    /// Adds an inlined call to those ranges of its function that it lies in.
+    fn inlined_call<'i>(
+        &mut self,
+        current: &mut Current<'_, 'i>,
+        offset: UnitOffset,
+        entry: &Entry<'i>,
+        inside: Inside,
+    ) -> Option<Inside> {
+        if self.ranges.is_empty() {
+            return None;
+        }
+        let language = current.language_of(entry).unwrap_or(inside.language);
+        let name = current.name_of(offset, entry, &mut self.tables);
+        let function = Function {
+            name,
+            entry: NOWHERE,
+            language,
+        };
+        let function = self.inlined.of(function, &mut self.tables.functions);
+        let file = match entry.call_file {
+            Some(file) => current.file(file, &mut self.files, &mut self.tables),
+            None => current.no_file(&mut self.files, &mut self.tables),
+        };
+        let open = self.open.get_mut(inside.function)?;
+        for (begin, end) in &self.ranges {
+            let holds = |(from, to): &(u64, u64)| (*from..*to).contains(begin);
+            let Some(at) = open.ranges.iter().position(holds) else {
+                continue;
+            };
+            open.inlined[at].push(Inlined {
+                start: *begin,
+                depth: inside.inline_depth,
+                end: *end,
+                function,
+                file,
+                line: low_half(entry.call_line),
+            });
+        }
+        Some(Inside {
+            inline_depth: inside.inline_depth + 1,
+            language,
+            ..inside
+        })
+    }
+
+    /// Leaves an entry; a function is complete then.
+    fn leave(&mut self, context: Context, current: &mut Current<'_, '_>, lines: &Lines) {
+        if !context.is_function || context.inside.is_none() {
+            return;
+        }
+        let Some(open) = self.open.pop() else { return };
+        for ((begin, end), mut inlined) in open.ranges.into_iter().zip(open.inlined) {
+            self.body(
+                (begin, end),
+                (open.name, open.language),
+                &mut inlined,
+                current,
+                lines,
+            );
+            inlined.clear();
+            self.spare.push(inlined);
+        }
+    }
+
+    /// Adds one range of addresses of a function.
+    fn body(
+        &mut self,
+        (begin, end): (u64, u64),
+        (name, language): (Text, Language),
+        inlined: &mut [Inlined],
+        current: &mut Current<'_, '_>,
+        lines: &Lines,
+    ) {
+        let moved = |address: u64| address.wrapping_sub(self.object.load_address);
+        let (Ok(start), Ok(stop)) = (u32::try_from(moved(begin)), u32::try_from(moved(end))) else {
+            return;
+        };
+        for call in &mut *inlined {
+            (call.start, call.end) = (moved(call.start), moved(call.end));
+        }
+        let function = u32::try_from(self.tables.functions.len()).unwrap_or(NOWHERE);
+        self.tables.functions.push(Function {
+            name,
+            entry: start,
+            language,
+        });
+        let rows: Vec<Row> = lines
+            .between(begin, end)
+            .iter()
+            .map(|row| Row {
+                address: moved(row.address),
+                file: current
+                    .file(row.file, &mut self.files, &mut self.tables)
+                    .into(),
+                ..*row
+            })
+            .collect();
+        let first = self.tables.ranges.len();
+        let mut out = Out {
+            ranges: &mut self.tables.ranges,
+            calls: &mut self.tables.calls,
+            numbers: &mut self.calls,
+        };
+        let ends = (start.into(), stop.into());
+        self.flattener
+            .flatten(ends, function, inlined, rows.into_iter(), &mut out);
+        let count = self.tables.ranges.len() - first;
+        self.tables.bodies.push(Body {
+            start,
+            end: stop,
+            first: u32::try_from(first).unwrap_or(NOWHERE),
+            count: u32::try_from(count).unwrap_or_default(),
+        });
+    }
+}
+
+impl Object<'_> {
+    /// Returns the name of the first symbol at an address.
+    fn symbol_at(&self, address: u64) -> Option<Text> {
+        let number = self.symbols.at(address)?;
+        Some(Text::of_symbol(number as usize))
+    }
+}
+
+impl<'i> Current<'_, 'i> {
+    /// Returns the bytes of the unit from an offset in it on.
+    fn bytes_from(&self, at: usize) -> Result<Slice<'i>, gimli::Error> {
+        let header = &self.unit.header;
+        let mut bytes = *self.units.dwarf.debug_info.reader();
+        bytes.skip(header.offset().0)?;
+        bytes.truncate(header.length_including_self())?;
+        bytes.skip(at)?;
+        Ok(bytes)
+    }
+
+    /// Returns the attributes of an entry that lead to its name.
+    fn names_at(&self, unit: &Unit<'i>, offset: UnitOffset) -> Result<NameParts<'i>, gimli::Error> {
+        let mut entries = unit.entries_raw(Some(offset))?;
+        let mut parts = NameParts::default();
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            return Ok(parts);
+        };
+        for spec in abbreviation.attributes() {
+            let attribute = entries.read_attribute(*spec)?;
+            if let Some(part) = shapes::part_of(attribute.name()) {
+                parts.take(part, attribute.value());
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Returns the number of a file that the unit knows by this number.
+    fn file(&mut self, file: u64, numbers: &mut Numbers<File>, tables: &mut Tables) -> u32 {
+        if let Some(known) = self.files.get(&file) {
+            return *known;
+        }
+        let program = self
+            .unit
+            .line_program
+            .as_ref()
+            .map(|program| program.header());
+        let entry = program.and_then(|program| Some((program, program.file(file)?)));
+        let (directory, name) = match entry {
+            Some((program, entry)) => {
+                let directory = entry.directory(program);
+                let directory = directory.map_or(Text::EMPTY, |value| self.text(value, tables));
+                (directory, self.text(entry.path_name(), tables))
+            }
+            None => (Text::EMPTY, Text::EMPTY),
+        };
+        let number = self.number_of([directory, name], numbers, tables);
+        self.files.insert(file, number);
+        number
+    }
+
+    /// Returns the number of the file that is not known.
+    fn no_file(&self, numbers: &mut Numbers<File>, tables: &mut Tables) -> u32 {
+        self.number_of([Text::EMPTY, Text::EMPTY], numbers, tables)
+    }
+
+    fn number_of(
+        &self,
+        [directory, name]: [Text; 2],
+        numbers: &mut Numbers<File>,
+        tables: &mut Tables,
+    ) -> u32 {
+        let working_directory = self.directory.unwrap_or(Text::NONE);
+        numbers.of([working_directory, directory, name], &mut tables.files)
+    }
+
+    fn text(&self, value: Value<'i>, tables: &mut Tables) -> Text {
+        text(self.units, self.unit, value, tables)
+    }
+
+    /// Returns the language of the function that an entry is an instance of, where that is in another unit.
+    fn language_of(&self, entry: &Entry<'i>) -> Option<Language> {
+        let (mut unit, mut value) = (self.unit, entry.names.origin?);
+        let mut language = None;
+        for _ in 0..LONGEST_CHAIN {
+            let (next, offset) = referred(self.units, unit, value)?;
+            if next.header.offset() != unit.header.offset() {
+                let mut entries = next.entries();
+                let root = entries.next_dfs().ok()??;
+                language = language_of(root.attr_value(gimli::DW_AT_language)).or(language);
+            }
+            unit = next;
+            let mut entries = unit.entries_at_offset(offset).ok()?;
+            entries.next_entry().ok()?;
+            let Some(origin) = entries
+                .current()
+                .and_then(|entry| entry.attr_value(gimli::DW_AT_abstract_origin))
+            else {
+                break;
+            };
+            value = origin;
+        }
+        language
+    }
+
+    /// Returns the name of an entry: its linkage name, its name, or that of what it refers to.
+    fn name_of(&mut self, offset: UnitOffset, entry: &Entry<'i>, tables: &mut Tables) -> Text {
+        if let Some(name) = entry.names.linkage_name.or(entry.names.name) {
+            return self.text(name, tables);
+        }
+        let Some(reference) = entry.names.reference else {
+            return Text::EMPTY;
+        };
+        let AttributeValue::UnitRef(target) = reference else {
+            return self.name_elsewhere(self.unit, reference, tables);
+        };
+        if target == offset {
+            return Text::EMPTY;
+        }
+        if let Some(known) = self.names.get(&target) {
+            return *known;
+        }
+        let name = self.name_elsewhere(self.unit, reference, tables);
+        self.names.insert(target, name);
+        name
+    }
+
+    /// Follows references to an entry with a name.
+    fn name_elsewhere(&self, unit: &Unit<'i>, reference: Value<'i>, tables: &mut Tables) -> Text {
+        let (mut unit, mut reference) = (unit, reference);
+        for _ in 0..LONGEST_CHAIN {
+            let Some((next, offset)) = referred(self.units, unit, reference) else {
+                break;
+            };
+            let Ok(parts) = self.names_at(next, offset) else {
+                break;
+            };
+            if let Some(name) = parts.linkage_name.or(parts.name) {
+                return text(self.units, next, name, tables);
+            }
+            let Some(further) = parts.reference else {
+                break;
+            };
+            (unit, reference) = (next, further);
+        }
+        Text::EMPTY
+    }
+}
+
+/// Returns the entry that a value refers to.
+fn referred<'u, 'i>(
+    units: &'u Units<'i>,
+    unit: &'u Unit<'i>,
+    value: Value<'i>,
+) -> Option<(&'u Unit<'i>, UnitOffset)> {
+    match value {
+        AttributeValue::UnitRef(offset) => Some((unit, offset)),
+        AttributeValue::DebugInfoRef(offset) => units.at(offset),
+        _ => None,
+    }
+}
+
+fn text<'i>(units: &Units<'i>, unit: &Unit<'i>, value: Value<'i>, tables: &mut Tables) -> Text {
+    match value {
+        AttributeValue::DebugStrRef(offset) => Text::in_debug_str(offset.0),
+        AttributeValue::DebugLineStrRef(offset) => Text::in_line_str(offset.0),
+        AttributeValue::DebugStrOffsetsIndex(index) => {
+            let offset = units.dwarf.string_offset(unit, index);
+            offset.map_or(Text::EMPTY, |offset| Text::in_debug_str(offset.0))
+        }
+        AttributeValue::String(text) => tables.keep(text.slice()),
+        _ => Text::EMPTY,
+    }
+}
+
+fn address<'i>(dwarf: &Dwarf<'i>, unit: &Unit<'i>, value: Value<'i>) -> Result<u64, gimli::Error> {
+    let address = dwarf.attr_address(unit, value)?;
+    address.ok_or(gimli::Error::UnsupportedAttributeForm(gimli::DW_FORM_addr))
+}
+
+fn number(value: Value<'_>) -> Option<u64> {
+    match value {
+        AttributeValue::Udata(number) => Some(number),
+        _ => None,
+    }
+}
+
+fn low_half(number: u64) -> u32 {
+    (number & u64::from(u32::MAX)) as u32
+}
+
+fn language_of(value: Option<Value<'_>>) -> Option<Language> {
+    let Some(AttributeValue::Language(language)) = value else {
+        return None;
+    };
+    Some(language_named(language))
+}
+
+fn language_named(language: DwLang) -> Language {
+    match language {
+        gimli::DW_LANG_C | gimli::DW_LANG_C89 | gimli::DW_LANG_C99 | gimli::DW_LANG_C11 => {
+            Language::C
+        }
+        gimli::DW_LANG_C_plus_plus
+        | gimli::DW_LANG_C_plus_plus_03
+        | gimli::DW_LANG_C_plus_plus_11
+        | gimli::DW_LANG_C_plus_plus_14 => Language::Cpp,
+        gimli::DW_LANG_D => Language::D,
+        gimli::DW_LANG_Go => Language::Go,
+        gimli::DW_LANG_ObjC => Language::ObjC,
+        gimli::DW_LANG_ObjC_plus_plus => Language::ObjCpp,
+        gimli::DW_LANG_Rust => Language::Rust,
+        gimli::DW_LANG_Swift => Language::Swift,
+        _ => Language::Unknown,
+    }
+}

@@ -1,0 +1,126 @@
+//! The rows of a unit's line program, by sequence.
+//!
+//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: rows at address zero do not count,
+//! nor do those whose address falls; of several at one address the last counts; a row reaches to the next one.
+
+use gimli::{EndianSlice, IncompleteLineProgram, RunTimeEndian};
+
+/// A row: it holds for so many bytes, from its address on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) address: u64,
+    pub(super) size: u64,
+    pub(super) file: u64,
+    pub(super) line: u32,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    start: u64,
+    end: u64,
+    /// The largest end of this one and those before it.
+    reaches: u64,
+    first: usize,
+    count: usize,
+}
+
+/// The rows of a line program.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    rows: Vec<Row>,
+    sequences: Vec<Sequence>,
+}
+
+impl Lines {
+    /// Reads a line program up to its end, or to what cannot be read. Code begins at `first_code`: sequences that end before it are of
+    /// functions that the linker discarded.
+    pub(super) fn read(
+        &mut self,
+        program: IncompleteLineProgram<EndianSlice<'_, RunTimeEndian>>,
+        first_code: u64,
+    ) {
+        self.rows.clear();
+        self.sequences.clear();
+        let mut last_address = 0;
+        let mut first = 0;
+        let mut rows = program.rows();
+        while let Ok(Some((_, row))) = rows.next_row() {
+            let address = row.address();
+            if address == 0 {
+                continue;
+            }
+            let open = self.rows.len() > first;
+            if open
+                && let Some(last) = self.rows.last_mut()
+                && address >= last.address
+            {
+                last.size = address - last.address;
+            }
+            if row.end_sequence() {
+                let end = match address < last_address {
+                    true => last_address + 1,
+                    false => address,
+                };
+                first = self.close(first, end, first_code);
+                last_address = 0;
+            } else if address >= last_address {
+                let line = row.line().map_or(0, |line| line.get());
+                let row = Row {
+                    address,
+                    // What no other row and no end follows has one byte.
+                    size: 1,
+                    file: row.file_index(),
+                    line: u32::try_from(line & u64::from(u32::MAX)).unwrap_or_default(),
+                };
+                match self.rows.last_mut() {
+                    Some(last) if open && last.address == address => *last = row,
+                    _ => self.rows.push(row),
+                }
+                last_address = address;
+            }
+        }
+        self.close(first, last_address.saturating_add(1), first_code);
+        self.sequences.sort_by_key(|sequence| sequence.start);
+        let mut reaches = 0;
+        for sequence in &mut self.sequences {
+            reaches = sequence.end.max(reaches);
+            sequence.reaches = reaches;
+        }
+    }
+
+    /// Ends a sequence; returns where the next one begins.
+    fn close(&mut self, first: usize, end: u64, first_code: u64) -> usize {
+        match self.rows.get(first) {
+            Some(_) if end <= first_code => self.rows.truncate(first),
+            Some(row) => self.sequences.push(Sequence {
+                start: row.address,
+                end,
+                reaches: end,
+                first,
+                count: self.rows.len() - first,
+            }),
+            None => {}
+        }
+        self.rows.len()
+    }
+
+    /// Returns the rows between two addresses, the one that the first lies in included: those of one sequence, the first that has any.
+    pub(super) fn between(&self, start: u64, end: u64) -> &[Row] {
+        let sequence = self
+            .sequences
+            .partition_point(|sequence| sequence.reaches <= start);
+        let Some(sequence) = self.sequences.get(sequence) else {
+            return &[];
+        };
+        if sequence.start >= end {
+            return &[];
+        }
+        let rows = self
+            .rows
+            .get(sequence.first..sequence.first + sequence.count);
+        let rows = rows.unwrap_or_default();
+        let from = rows.partition_point(|row| row.address <= start);
+        let to = rows.partition_point(|row| row.address < end);
+        rows.get(from.saturating_sub(1)..to).unwrap_or_default()
+    }
+}

@@ -1,0 +1,189 @@
+//! All ranges of an object in the order of their addresses: of functions, of symbols where no function is, and gaps.
+//!
+//! What counts where several things are at one address is `symbolic`'s (`symbolic_symcache::writer`, MIT), which is the oracle: of
+//! functions the one that is read last, unless it knows no line there; a symbol where no function is; the end of either where
+//! nothing is.
+
+use foldhash::{HashSet, HashSetExt};
+
+use super::symbols::Symbols;
+use super::tables::{Body, Placed, Tables};
+
+/// A range, up to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) start: u32,
+    pub(super) what: What,
+}
+
+/// What is in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Nothing,
+    /// A range of the tables of a run.
+    Range {
+        run: u32,
+        number: u32,
+    },
+    Symbol(u32),
+}
+
+/// A range of addresses of a function.
+#[derive(Clone, Copy, Debug)]
+struct OfRun {
+    body: Body,
+    run: u32,
+    /// Its place among all, in the order in which they were read.
+    order: u32,
+}
+
+/// Merges what was read in several runs. Neighbours that say the same are one.
+pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Vec<Entry> {
+    let functions = functions(runs);
+    let merged = with_symbols(&functions, symbols);
+    let mut entries: Vec<Entry> = Vec::with_capacity(merged.len());
+    for entry in merged {
+        let is_same = entries
+            .last()
+            .is_some_and(|last| is_same(last.what, entry.what, runs));
+        if !is_same {
+            entries.push(entry);
+        }
+    }
+    entries.shrink_to_fit();
+    entries
+}
+
+fn is_same(one: What, other: What, runs: &[Tables]) -> bool {
+    match (one, other) {
+        (
+            What::Range { run, number },
+            What::Range {
+                run: other,
+                number: next,
+            },
+        ) => {
+            let place = |number: u32| {
+                let range = runs.get(run as usize)?.ranges.get(number as usize)?;
+                Some(range.location)
+            };
+            run == other && place(number) == place(next)
+        }
+        (one, other) => one == other,
+    }
+}
+
+/// Returns the ranges of all functions. A range of addresses that several runs have is the first one's.
+fn functions(runs: &[Tables]) -> Vec<Entry> {
+    let mut seen = HashSet::new();
+    let mut bodies = Vec::new();
+    for tables in runs {
+        for body in &tables.bodies {
+            if seen.insert((body.start, body.end)) {
+                let order = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
+                let run = tables.run;
+                bodies.push(OfRun {
+                    body: *body,
+                    run,
+                    order,
+                });
+            }
+        }
+    }
+    drop(seen);
+    bodies.sort_unstable_by_key(|of_run| (of_run.body.start, of_run.order));
+    let ranges = bodies.iter().map(|of_run| of_run.body.count as usize).sum();
+    let mut entries = Vec::with_capacity(ranges);
+    let mut left = bodies.as_slice();
+    while let Some((first, rest)) = left.split_first() {
+        let mut end = first.body.end;
+        let overlapping = rest.iter().take_while(|next| {
+            let overlaps = next.body.start < end;
+            end = end.max(next.body.end);
+            overlaps
+        });
+        let (group, next) = left.split_at(1 + overlapping.count());
+        left = next;
+        match group {
+            [alone] => push_all(ranges_of(runs, alone), &mut entries),
+            group => {
+                let mut ranges: Vec<_> = group
+                    .iter()
+                    .flat_map(|of_run| ranges_of(runs, of_run).map(|range| (of_run.order, range)))
+                    .collect();
+                ranges.sort_by_key(|(order, (placed, _))| (placed.start, *order));
+                push_all(ranges.into_iter().map(|(_, range)| range), &mut entries);
+            }
+        }
+    }
+    entries
+}
+
+fn ranges_of<'r>(runs: &'r [Tables], of_run: &OfRun) -> impl Iterator<Item = (&'r Placed, What)> {
+    let OfRun { body, run, .. } = *of_run;
+    let ranges = runs.get(run as usize).map_or(&[][..], |tables| {
+        let first = body.first as usize;
+        let ranges = tables.ranges.get(first..first + body.count as usize);
+        ranges.unwrap_or_default()
+    });
+    ranges
+        .iter()
+        .zip(body.first..)
+        .map(move |(placed, number)| {
+            let what = match placed.is_nothing() {
+                true => What::Nothing,
+                false => What::Range { run, number },
+            };
+            (placed, what)
+        })
+}
+
+/// Adds ranges in the order of their addresses; at one address, in the order in which they were read.
+fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut Vec<Entry>) {
+    for (placed, what) in ranges {
+        let entry = Entry {
+            start: placed.start,
+            what,
+        };
+        match entries.last_mut() {
+            Some(last) if last.start == placed.start => {
+                let counts = match what {
+                    What::Nothing => false,
+                    _ => last.what == What::Nothing || !placed.is_bare(),
+                };
+                if counts {
+                    *last = entry;
+                }
+            }
+            _ => entries.push(entry),
+        }
+    }
+}
+
+/// Adds symbols, and the ends of symbols, where no function is.
+fn with_symbols(functions: &[Entry], symbols: &Symbols<'_>) -> Vec<Entry> {
+    let mut starts = symbols.starts().peekable();
+    let ends = symbols.ends();
+    let mut ends = ends.into_iter().peekable();
+    let mut functions = functions.iter().copied().peekable();
+    let mut entries = Vec::with_capacity(functions.len());
+    loop {
+        let next = [
+            functions.peek().map(|entry| entry.start),
+            starts.peek().map(|(start, _)| *start),
+            ends.peek().copied(),
+        ];
+        let Some(start) = next.into_iter().flatten().min() else {
+            return entries;
+        };
+        let function = functions.next_if(|entry| entry.start == start);
+        let symbol = starts.next_if(|(at, _)| *at == start);
+        ends.next_if_eq(&start);
+        let what = match (function.map(|entry| entry.what), symbol) {
+            (None | Some(What::Nothing), Some((_, number))) => What::Symbol(number),
+            (Some(what), _) => what,
+            (None, None) => What::Nothing,
+        };
+        entries.push(Entry { start, what });
+    }
+}

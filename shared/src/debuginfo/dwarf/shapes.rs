@@ -1,0 +1,339 @@
+//! How the entries of each abbreviation lie in `.debug_info`: what is read of them, and what is skipped in as few steps as its
+//! forms allow. Nine of ten entries are types, variables and parameters, of which nothing is read.
+//!
+//! Source of the format: DWARF 5, sections 7.5.3 (abbreviations) and 7.5.6 (forms).
+
+use gimli::{
+    AttributeValue, DebugAddrIndex, DebugInfoOffset, DebugLineStrOffset, DebugRngListsIndex,
+    DebugStrOffset, DebugStrOffsetsIndex, DwForm, DwTag, Encoding, Error, RawRangeListsOffset,
+    Reader as _, UnitOffset,
+};
+
+use super::entries::{Slice, Unit, Value};
+
+/// An attribute that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    LowAddress,
+    HighAddress,
+    Ranges,
+    LinkageName,
+    Name,
+    Origin,
+    Specification,
+    CallFile,
+    CallLine,
+}
+
+/// A step through the attributes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Skip(usize),
+    SkipLeb128,
+    SkipText,
+    /// Bytes whose number comes first, in so many bytes; none for LEB128.
+    SkipBlock(usize),
+    Read {
+        part: Part,
+        form: DwForm,
+        constant: u64,
+    },
+    /// The entry itself says in which form.
+    Indirect(Option<Part>),
+}
+
+/// The entries of one abbreviation.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) tag: DwTag,
+    pub(super) has_children: bool,
+    skipped: Box<[Step]>,
+    read: Box<[Step]>,
+}
+
+impl Shape {
+    /// Skips the attributes of an entry.
+    pub(super) fn skip(&self, input: &mut Slice<'_>, encoding: Encoding) -> Result<(), Error> {
+        self.skipped
+            .iter()
+            .try_for_each(|step| walk(*step, input, encoding, &mut |_, _| ()))
+    }
+
+    /// Reads the attributes of an entry.
+    pub(super) fn read<'i>(
+        &self,
+        input: &mut Slice<'i>,
+        encoding: Encoding,
+        mut take: impl FnMut(Part, Value<'i>),
+    ) -> Result<(), Error> {
+        self.read
+            .iter()
+            .try_for_each(|step| walk(*step, input, encoding, &mut take))
+    }
+}
+
+/// The shapes of a unit's abbreviations, by their codes; made when they are first met.
+#[derive(Debug, Default)]
+pub(super) struct Shapes(Vec<Option<Shape>>);
+
+/// The largest code: compilers count from one.
+const MAX_CODE: u64 = 1 << 20;
+
+impl Shapes {
+    /// Forgets those of another unit.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Returns the shape of a code.
+    pub(super) fn of(&mut self, code: u64, unit: &Unit<'_>) -> Result<&Shape, Error> {
+        if code > MAX_CODE {
+            return Err(Error::InvalidAbbreviationCode(code));
+        }
+        let at = code as usize;
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, || None);
+        }
+        let unknown = Error::InvalidAbbreviationCode(code);
+        let shape = self.0.get_mut(at).ok_or(unknown)?;
+        if shape.is_none() {
+            *shape = Some(made(code, unit)?);
+        }
+        shape.as_ref().ok_or(unknown)
+    }
+}
+
+fn made(code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
+    let abbreviation = unit.abbreviations.get(code);
+    let abbreviation = abbreviation.ok_or(Error::InvalidAbbreviationCode(code))?;
+    let encoding = unit.encoding();
+    let (mut skipped, mut read) = (Vec::new(), Vec::new());
+    for attribute in abbreviation.attributes() {
+        let form = attribute.form();
+        let step = skipping(form, encoding)?;
+        add(step, &mut skipped);
+        let part = part_of(attribute.name());
+        add(
+            match (part, step) {
+                (Some(_), Step::Indirect(_)) => Step::Indirect(part),
+                (Some(part), _) => Step::Read {
+                    part,
+                    form,
+                    constant: attribute
+                        .implicit_const_value()
+                        .unwrap_or_default()
+                        .cast_unsigned(),
+                },
+                (None, step) => step,
+            },
+            &mut read,
+        );
+    }
+    Ok(Shape {
+        tag: abbreviation.tag(),
+        has_children: abbreviation.has_children(),
+        skipped: skipped.into(),
+        read: read.into(),
+    })
+}
+
+/// Adds a step; what is skipped one after the other is skipped at once.
+fn add(step: Step, steps: &mut Vec<Step>) {
+    match (steps.last_mut(), step) {
+        (_, Step::Skip(0)) => {}
+        (Some(Step::Skip(before)), Step::Skip(bytes)) => *before += bytes,
+        (_, step) => steps.push(step),
+    }
+}
+
+pub(super) fn part_of(attribute: gimli::DwAt) -> Option<Part> {
+    Some(match attribute {
+        gimli::DW_AT_low_pc => Part::LowAddress,
+        gimli::DW_AT_high_pc => Part::HighAddress,
+        gimli::DW_AT_ranges => Part::Ranges,
+        gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => Part::LinkageName,
+        gimli::DW_AT_name => Part::Name,
+        gimli::DW_AT_abstract_origin => Part::Origin,
+        gimli::DW_AT_specification => Part::Specification,
+        gimli::DW_AT_call_file => Part::CallFile,
+        gimli::DW_AT_call_line => Part::CallLine,
+        _ => return None,
+    })
+}
+
+/// Returns how an attribute of a form is skipped.
+fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
+    let offset = usize::from(encoding.format.word_size());
+    let address = usize::from(encoding.address_size);
+    Ok(match form {
+        gimli::DW_FORM_flag_present | gimli::DW_FORM_implicit_const => Step::Skip(0),
+        gimli::DW_FORM_data1
+        | gimli::DW_FORM_ref1
+        | gimli::DW_FORM_flag
+        | gimli::DW_FORM_strx1
+        | gimli::DW_FORM_addrx1 => Step::Skip(1),
+        gimli::DW_FORM_data2
+        | gimli::DW_FORM_ref2
+        | gimli::DW_FORM_strx2
+        | gimli::DW_FORM_addrx2 => Step::Skip(2),
+        gimli::DW_FORM_strx3 | gimli::DW_FORM_addrx3 => Step::Skip(3),
+        gimli::DW_FORM_data4
+        | gimli::DW_FORM_ref4
+        | gimli::DW_FORM_strx4
+        | gimli::DW_FORM_addrx4
+        | gimli::DW_FORM_ref_sup4 => Step::Skip(4),
+        gimli::DW_FORM_data8
+        | gimli::DW_FORM_ref8
+        | gimli::DW_FORM_ref_sig8
+        | gimli::DW_FORM_ref_sup8 => Step::Skip(8),
+        gimli::DW_FORM_data16 => Step::Skip(16),
+        gimli::DW_FORM_addr => Step::Skip(address),
+        // Version 2 refers by addresses.
+        gimli::DW_FORM_ref_addr if encoding.version <= 2 => Step::Skip(address),
+        gimli::DW_FORM_strp
+        | gimli::DW_FORM_line_strp
+        | gimli::DW_FORM_sec_offset
+        | gimli::DW_FORM_ref_addr
+        | gimli::DW_FORM_strp_sup
+        | gimli::DW_FORM_GNU_ref_alt
+        | gimli::DW_FORM_GNU_strp_alt => Step::Skip(offset),
+        gimli::DW_FORM_udata
+        | gimli::DW_FORM_sdata
+        | gimli::DW_FORM_ref_udata
+        | gimli::DW_FORM_strx
+        | gimli::DW_FORM_GNU_str_index
+        | gimli::DW_FORM_addrx
+        | gimli::DW_FORM_GNU_addr_index
+        | gimli::DW_FORM_loclistx
+        | gimli::DW_FORM_rnglistx => Step::SkipLeb128,
+        gimli::DW_FORM_string => Step::SkipText,
+        gimli::DW_FORM_block1 => Step::SkipBlock(1),
+        gimli::DW_FORM_block2 => Step::SkipBlock(2),
+        gimli::DW_FORM_block4 => Step::SkipBlock(4),
+        gimli::DW_FORM_block | gimli::DW_FORM_exprloc => Step::SkipBlock(0),
+        gimli::DW_FORM_indirect => Step::Indirect(None),
+        form => return Err(Error::UnknownForm(form)),
+    })
+}
+
+#[inline]
+fn walk<'i>(
+    step: Step,
+    input: &mut Slice<'i>,
+    encoding: Encoding,
+    take: &mut impl FnMut(Part, Value<'i>),
+) -> Result<(), Error> {
+    match step {
+        Step::Skip(bytes) => input.skip(bytes),
+        Step::SkipLeb128 => input.skip_leb128(),
+        Step::SkipText => input.read_null_terminated_slice().map(drop),
+        Step::SkipBlock(size) => {
+            let bytes = match size {
+                0 => input.read_uleb128()?,
+                size => input.read_uint(size)?,
+            };
+            input.skip(usize::try_from(bytes).map_err(|_| Error::UnsupportedOffset)?)
+        }
+        Step::Read {
+            part,
+            form,
+            constant,
+        } => {
+            take(part, value(part, form, constant, input, encoding)?);
+            Ok(())
+        }
+        Step::Indirect(part) => {
+            let form = DwForm(input.read_uleb128_u16()?);
+            match (part, skipping(form, encoding)?) {
+                // One indirection leads to a form.
+                (_, Step::Indirect(_)) => Err(Error::UnknownForm(form)),
+                (Some(part), _) => {
+                    take(part, value(part, form, 0, input, encoding)?);
+                    Ok(())
+                }
+                (None, step) => walk_direct(step, input, encoding),
+            }
+        }
+    }
+}
+
+fn walk_direct(step: Step, input: &mut Slice<'_>, encoding: Encoding) -> Result<(), Error> {
+    match step {
+        Step::Indirect(_) => Ok(()),
+        step => walk(step, input, encoding, &mut |_, _| ()),
+    }
+}
+
+/// Reads the value of an attribute.
+fn value<'i>(
+    part: Part,
+    form: DwForm,
+    constant: u64,
+    input: &mut Slice<'i>,
+    encoding: Encoding,
+) -> Result<Value<'i>, Error> {
+    let word = usize::from(encoding.format.word_size());
+    let length = match skipping(form, encoding)? {
+        Step::Skip(bytes) => bytes,
+        _ => 0,
+    };
+    let mut number = || match length {
+        0 => input.read_uleb128(),
+        length if length <= 8 => input.read_uint(length),
+        _ => Err(Error::UnsupportedAttributeForm(form)),
+    };
+    let offset = |number: u64| usize::try_from(number).map_err(|_| Error::UnsupportedOffset);
+    Ok(match form {
+        gimli::DW_FORM_addr => AttributeValue::Addr(number()?),
+        gimli::DW_FORM_addrx
+        | gimli::DW_FORM_addrx1
+        | gimli::DW_FORM_addrx2
+        | gimli::DW_FORM_addrx3
+        | gimli::DW_FORM_addrx4
+        | gimli::DW_FORM_GNU_addr_index => {
+            AttributeValue::DebugAddrIndex(DebugAddrIndex(offset(number()?)?))
+        }
+        gimli::DW_FORM_implicit_const => AttributeValue::Udata(constant),
+        // Before version 4 an offset looks like a number.
+        gimli::DW_FORM_data4 | gimli::DW_FORM_data8 if part == Part::Ranges && length == word => {
+            AttributeValue::RangeListsRef(RawRangeListsOffset(offset(number()?)?))
+        }
+        gimli::DW_FORM_data1
+        | gimli::DW_FORM_data2
+        | gimli::DW_FORM_data4
+        | gimli::DW_FORM_data8
+        | gimli::DW_FORM_udata => AttributeValue::Udata(number()?),
+        gimli::DW_FORM_sdata => AttributeValue::Udata(input.read_sleb128()?.cast_unsigned()),
+        gimli::DW_FORM_sec_offset => {
+            AttributeValue::RangeListsRef(RawRangeListsOffset(offset(number()?)?))
+        }
+        gimli::DW_FORM_rnglistx => {
+            AttributeValue::DebugRngListsIndex(DebugRngListsIndex(offset(number()?)?))
+        }
+        gimli::DW_FORM_strp => AttributeValue::DebugStrRef(DebugStrOffset(offset(number()?)?)),
+        gimli::DW_FORM_line_strp => {
+            AttributeValue::DebugLineStrRef(DebugLineStrOffset(offset(number()?)?))
+        }
+        gimli::DW_FORM_strx
+        | gimli::DW_FORM_strx1
+        | gimli::DW_FORM_strx2
+        | gimli::DW_FORM_strx3
+        | gimli::DW_FORM_strx4
+        | gimli::DW_FORM_GNU_str_index => {
+            AttributeValue::DebugStrOffsetsIndex(DebugStrOffsetsIndex(offset(number()?)?))
+        }
+        gimli::DW_FORM_string => AttributeValue::String(input.read_null_terminated_slice()?),
+        gimli::DW_FORM_ref1
+        | gimli::DW_FORM_ref2
+        | gimli::DW_FORM_ref4
+        | gimli::DW_FORM_ref8
+        | gimli::DW_FORM_ref_udata => AttributeValue::UnitRef(UnitOffset(offset(number()?)?)),
+        gimli::DW_FORM_ref_addr => {
+            AttributeValue::DebugInfoRef(DebugInfoOffset(offset(number()?)?))
+        }
+        form => {
+            walk_direct(skipping(form, encoding)?, input, encoding)?;
+            AttributeValue::Flag(true)
+        }
+    })
+}

@@ -1,0 +1,193 @@
+//! What is read of some units: flat tables that refer to texts where they lie.
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+
+use foldhash::{HashMap, HashMapExt};
+use symbolic::common::Language;
+use symbolic::debuginfo::Symbol;
+
+use crate::debuginfo::slices::{Location, NOWHERE};
+
+/// Where a text is: the highest byte says in what, then the number of the run, then an offset or a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Text(u64);
+
+const IN_DEBUG_STR: u64 = 1;
+const IN_LINE_STR: u64 = 2;
+const IN_RUN: u64 = 3;
+const IN_SYMBOL: u64 = 4;
+const SOURCE_SHIFT: u32 = 56;
+const RUN_SHIFT: u32 = 32;
+
+impl Text {
+    pub(super) const EMPTY: Self = Self(0);
+    /// No text, not even the empty one.
+    pub(super) const NONE: Self = Self(u64::MAX);
+
+    pub(super) fn in_debug_str(offset: usize) -> Self {
+        Self::of(IN_DEBUG_STR, offset)
+    }
+
+    pub(super) fn in_line_str(offset: usize) -> Self {
+        Self::of(IN_LINE_STR, offset)
+    }
+
+    pub(super) fn of_symbol(number: usize) -> Self {
+        Self::of(IN_SYMBOL, number)
+    }
+
+    fn in_run(run: u32, offset: usize) -> Self {
+        let run = u64::from(run & 0xff_ffff) << RUN_SHIFT;
+        Self(Self::of(IN_RUN, offset).0 | run)
+    }
+
+    /// An offset that is too large leads nowhere, as one behind the end does.
+    fn of(source: u64, offset: usize) -> Self {
+        let offset = u32::try_from(offset).unwrap_or(NOWHERE);
+        Self(source << SOURCE_SHIFT | u64::from(offset))
+    }
+}
+
+/// Where texts lie.
+pub(super) struct Texts<'a> {
+    pub(super) debug_str: &'a [u8],
+    pub(super) line_str: &'a [u8],
+    pub(super) symbols: &'a [Symbol<'a>],
+    pub(super) runs: &'a [Tables],
+}
+
+impl<'a> Texts<'a> {
+    /// Returns a text; the empty one where there is none.
+    pub(super) fn get(&self, Text(text): Text) -> Cow<'a, str> {
+        let at = (text & u64::from(NOWHERE)) as usize;
+        let bytes = match text >> SOURCE_SHIFT {
+            IN_DEBUG_STR => terminated(self.debug_str, at),
+            IN_LINE_STR => terminated(self.line_str, at),
+            IN_RUN => {
+                let run = (text >> RUN_SHIFT & 0xff_ffff) as usize;
+                let run = self.runs.get(run);
+                run.map_or(&[][..], |run| terminated(&run.texts, at))
+            }
+            IN_SYMBOL => {
+                let name = self
+                    .symbols
+                    .get(at)
+                    .and_then(|symbol| symbol.name.as_deref());
+                return name.unwrap_or_default().into();
+            }
+            _ => &[],
+        };
+        String::from_utf8_lossy(bytes)
+    }
+}
+
+fn terminated(section: &[u8], at: usize) -> &[u8] {
+    let rest = section.get(at..).unwrap_or_default();
+    CStr::from_bytes_until_nul(rest).map_or(&[], CStr::to_bytes)
+}
+
+/// A function: of its own, or one that is inlined, whose entry point is [`NOWHERE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Function {
+    pub(super) name: Text,
+    pub(super) entry: u32,
+    pub(super) language: Language,
+}
+
+/// Compilation directory, directory, name.
+pub(super) type File = [Text; 3];
+
+/// A range of addresses up to the next one. Its location has the numbers of tables of the same run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) start: u32,
+    pub(super) location: Location,
+}
+
+/// The location of a range in which there is nothing.
+pub(super) const NOTHING: Location = [NOWHERE; 4];
+
+impl Placed {
+    /// Tells whether it says that nothing is there.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.location == NOTHING
+    }
+
+    /// Tells whether it stands for a function of which no line is known at its entry point.
+    pub(super) fn is_bare(&self) -> bool {
+        let [file, _, function, _] = self.location;
+        file == NOWHERE && function != NOWHERE
+    }
+}
+
+/// One range of the addresses of a function, and its [`Tables::ranges`]: the last one says that nothing follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Body {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+/// What was read of one run of units.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub(super) run: u32,
+    pub(super) bodies: Vec<Body>,
+    pub(super) ranges: Vec<Placed>,
+    pub(super) functions: Vec<Function>,
+    pub(super) files: Vec<File>,
+    /// Calls of inlined functions: where they are, and the call that the caller is inlined by, which has a lower number.
+    pub(super) calls: Vec<Location>,
+    /// Texts that are nowhere else, each with a zero behind it.
+    texts: Vec<u8>,
+}
+
+impl Tables {
+    pub(super) fn new(run: u32) -> Self {
+        Self {
+            run,
+            ..Self::default()
+        }
+    }
+
+    /// Keeps a text.
+    pub(super) fn keep(&mut self, text: &[u8]) -> Text {
+        let at = self.texts.len();
+        self.texts.extend_from_slice(text);
+        self.texts.push(0);
+        Text::in_run(self.run, at)
+    }
+
+    /// Gives back what was reserved and is not used.
+    pub(super) fn shrink(&mut self) {
+        self.bodies.shrink_to_fit();
+        self.ranges.shrink_to_fit();
+        self.functions.shrink_to_fit();
+        self.calls.shrink_to_fit();
+    }
+}
+
+/// Gives each of several equal things the same number.
+#[derive(Debug)]
+pub(super) struct Numbers<T>(HashMap<T, u32>);
+
+impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
+    pub(super) fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    /// Returns the number of a thing in a table, to which it is added if it is new.
+    pub(super) fn of(&mut self, thing: T, table: &mut Vec<T>) -> u32 {
+        *self.0.entry(thing).or_insert_with(|| {
+            let number = u32::try_from(table.len()).unwrap_or(NOWHERE);
+            table.push(thing);
+            number
+        })
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}

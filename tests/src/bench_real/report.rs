@@ -173,11 +173,6 @@ pub fn milliseconds(value: f64) -> String {
     }
 }
 
-/// Writes a share.
-pub fn percent(value: f64) -> String {
-    format!("{:.1} %", value * 100.0)
-}
-
 /// Writes a ratio.
 pub fn ratio(value: f64) -> String {
     format!("{value:.2} ×")

@@ -21,31 +21,35 @@ impl Encoder<'_> {
         self.entries.len().div_ceil(self.bounds.ranges)
     }
 
-    /// Writes the slices of a part, in the order of their addresses.
-    pub(super) fn cuts(&self, part: usize) -> Vec<Cut> {
-        let from = part * self.bounds.ranges;
-        let to = self.entries.len().min(from + self.bounds.ranges);
-        let mut left = self.entries.get(from..to).unwrap_or_default();
-        let mut cuts = Vec::new();
-        while let Some(first) = left.first() {
-            let mut tables = SliceTables::new(&self.texts);
-            let taken = left
-                .iter()
-                .take_while(|entry| {
-                    let has_room = tables.is_empty() || tables.raw_bytes() < self.bounds.raw_bytes;
-                    if has_room {
-                        tables.add(entry);
-                    }
-                    has_room
-                })
-                .count();
-            cuts.push(Cut {
-                start: first.start,
-                raw: tables.written(self.head),
-            });
-            left = left.get(taken..).unwrap_or_default();
+    /// Returns what writes the slices of a part, in the order of their addresses. It keeps its tables from one slice to the next.
+    pub(super) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
+        let mut tables = SliceTables::new(&self.texts);
+        move |part| {
+            let from = part * self.bounds.ranges;
+            let to = self.entries.len().min(from + self.bounds.ranges);
+            let mut left = self.entries.get(from..to).unwrap_or_default();
+            let mut cuts = Vec::new();
+            while let Some(first) = left.first() {
+                tables.clear();
+                let taken = left
+                    .iter()
+                    .take_while(|entry| {
+                        let has_room =
+                            tables.is_empty() || tables.raw_bytes() < self.bounds.raw_bytes;
+                        if has_room {
+                            tables.add(entry);
+                        }
+                        has_room
+                    })
+                    .count();
+                cuts.push(Cut {
+                    start: first.start,
+                    raw: tables.written(self.head),
+                });
+                left = left.get(taken..).unwrap_or_default();
+            }
+            cuts
         }
-        cuts
     }
 }
 
@@ -79,6 +83,19 @@ impl<'t> SliceTables<'t> {
             known_calls: HashMap::new(),
             known_texts: HashMap::new(),
         }
+    }
+
+    fn clear(&mut self) {
+        self.files.clear();
+        self.functions.clear();
+        self.calls.clear();
+        self.locations.clear();
+        self.ranges.clear();
+        self.strings.clear();
+        self.known_files.clear();
+        self.known_functions.clear();
+        self.known_calls.clear();
+        self.known_texts.clear();
     }
 
     fn is_empty(&self) -> bool {

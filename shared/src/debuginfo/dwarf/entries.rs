@@ -150,11 +150,12 @@ struct Inside {
 }
 
 /// A function whose entries are being read: its ranges of addresses, each with the calls inlined there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Open {
     name: Text,
     language: Language,
     ranges: Vec<(u64, u64)>,
+    /// As many as there are ranges, or more.
     inlined: Vec<Vec<Inlined>>,
 }
 
@@ -172,7 +173,8 @@ pub(super) struct EntryReader<'o> {
     ranges: Vec<(u64, u64)>,
     contexts: Vec<Context>,
     open: Vec<Open>,
-    spare: Vec<Vec<Inlined>>,
+    spare: Vec<Open>,
+    rows: Vec<Row>,
 }
 
 /// What is known of the unit that is being read.
@@ -203,6 +205,7 @@ impl<'o> EntryReader<'o> {
             contexts: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
+            rows: Vec::new(),
         }
     }
 
@@ -300,11 +303,11 @@ impl<'o> EntryReader<'o> {
                 (gimli::DW_TAG_subprogram, _) => true,
                 (gimli::DW_TAG_inlined_subroutine, Some(_)) => false,
                 _ => {
-                    shape.skip(&mut input, encoding)?;
+                    shapes.skip(shape, &mut input, encoding)?;
                     continue;
                 }
             };
-            let entry = self.attributes(current, shape, &mut input)?;
+            let entry = self.attributes(current, (&shapes, shape), &mut input)?;
             let inside = match (is_function, inside) {
                 (true, _) => self.function(current, offset, &entry),
                 (false, Some(inside)) => self.inlined_call(current, offset, &entry, inside),
@@ -327,13 +330,13 @@ impl<'o> EntryReader<'o> {
     fn attributes<'i>(
         &mut self,
         current: &Current<'_, 'i>,
-        shape: &Shape,
+        (shapes, shape): (&Shapes, Shape),
         input: &mut Slice<'i>,
     ) -> Result<Entry<'i>, gimli::Error> {
         let (dwarf, unit) = (&current.units.dwarf, current.unit);
         let (mut low, mut high, mut ranges) = (None, None, None);
         let mut entry = Entry::default();
-        shape.read(input, unit.encoding(), |part, value| match part {
+        shapes.read(shape, input, unit.encoding(), |part, value| match part {
             Part::LowAddress => low = Some(value),
             Part::HighAddress => high = Some(value),
             Part::Ranges => ranges = Some(value),
@@ -392,17 +395,12 @@ impl<'o> EntryReader<'o> {
             false => self.object.symbol_at(lowest.wrapping_sub(load_address)),
         };
         let name = symbol.unwrap_or_else(|| current.name_of(offset, entry, &mut self.tables));
-        let ranges = self.ranges.clone();
-        let inlined = ranges
-            .iter()
-            .map(|_| self.spare.pop().unwrap_or_default())
-            .collect();
-        self.open.push(Open {
-            name,
-            language,
-            ranges,
-            inlined,
-        });
+        let mut open = self.spare.pop().unwrap_or_default();
+        (open.name, open.language) = (name, language);
+        open.ranges.extend_from_slice(&self.ranges);
+        let count = open.inlined.len().max(open.ranges.len());
+        open.inlined.resize_with(count, Vec::new);
+        self.open.push(open);
         Some(Inside {
             function: self.open.len() - 1,
             inline_depth: 0,
@@ -460,18 +458,15 @@ impl<'o> EntryReader<'o> {
         if !context.is_function || context.inside.is_none() {
             return;
         }
-        let Some(open) = self.open.pop() else { return };
-        for ((begin, end), mut inlined) in open.ranges.into_iter().zip(open.inlined) {
-            self.body(
-                (begin, end),
-                (open.name, open.language),
-                &mut inlined,
-                current,
-                lines,
-            );
+        let Some(mut open) = self.open.pop() else {
+            return;
+        };
+        let name = (open.name, open.language);
+        for (range, inlined) in open.ranges.drain(..).zip(&mut open.inlined) {
+            self.body(range, name, inlined, current, lines);
             inlined.clear();
-            self.spare.push(inlined);
         }
+        self.spare.push(open);
     }
 
     /// Adds one range of addresses of a function.
@@ -496,17 +491,17 @@ impl<'o> EntryReader<'o> {
             entry: start,
             language,
         });
-        let rows: Vec<Row> = lines
-            .between(begin, end)
-            .iter()
-            .map(|row| Row {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        rows.extend(lines.between(begin, end).iter().map(|row| {
+            Row {
                 address: moved(row.address),
                 file: current
                     .file(row.file, &mut self.files, &mut self.tables)
                     .into(),
                 ..*row
-            })
-            .collect();
+            }
+        }));
         let first = self.tables.ranges.len();
         let mut out = Out {
             ranges: &mut self.tables.ranges,
@@ -514,8 +509,10 @@ impl<'o> EntryReader<'o> {
             numbers: &mut self.calls,
         };
         let ends = (start.into(), stop.into());
+        let of_function = rows.iter().copied();
         self.flattener
-            .flatten(ends, function, inlined, rows.into_iter(), &mut out);
+            .flatten(ends, function, inlined, of_function, &mut out);
+        self.rows = rows;
         let count = self.tables.ranges.len() - first;
         self.tables.bodies.push(Body {
             start,

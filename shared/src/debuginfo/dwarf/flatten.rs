@@ -69,6 +69,9 @@ impl Flattener {
             .peekable();
         let mut rows = rows.filter(|row| row.address >= start).peekable();
         let mut row: Option<Row> = None;
+        let first = out.ranges.len();
+        // Whether anything is known of a call in the function itself: only then the ends of such calls are known.
+        let (mut knows_calls, mut has_holes) = (false, false);
         let mut at = start;
         loop {
             let mut has_ended = false;
@@ -76,6 +79,7 @@ impl Flattener {
                 has_ended = true;
             }
             while let Some(call) = calls.next_if(|call| call.start <= at) {
+                knows_calls |= !self.active.is_empty();
                 let caller = self
                     .active
                     .last()
@@ -92,6 +96,7 @@ impl Flattener {
             }
             let covering = row.filter(|row| at - row.address < row.size);
             let inner = self.active.last();
+            knows_calls |= covering.is_some() && inner.is_some();
             let location = match (covering, inner) {
                 (Some(row), inner) => {
                     let (function, call) =
@@ -104,6 +109,7 @@ impl Flattener {
                 (None, None) => has_ended.then_some(NOTHING),
             };
             if let Some(location) = location {
+                has_holes |= location == NOTHING;
                 let start = u32::try_from(at).unwrap_or(NOWHERE);
                 out.ranges.push(Placed { start, location });
             }
@@ -118,6 +124,11 @@ impl Flattener {
                 Some(next) if next < end => at = next.max(at + 1),
                 _ => break,
             }
+        }
+        if !knows_calls && has_holes {
+            let mut of_function = out.ranges.split_off(first);
+            of_function.retain(|range| !range.is_nothing());
+            out.ranges.append(&mut of_function);
         }
         let start = u32::try_from(end).unwrap_or(NOWHERE);
         out.ranges.push(Placed {
@@ -177,5 +188,130 @@ fn nest(sorted: &[Inlined], nested: &mut Vec<Inlined>) {
         }
         nested.push(call);
         ends.push(call.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use symbolic::common::Name;
+    use symbolic::debuginfo::FileInfo;
+    use symbolic::debuginfo::function_builder::FunctionBuilder;
+    use symbolic::symcache::{SymCache, SymCacheConverter};
+
+    use super::super::tables::NOTHING;
+    use super::*;
+
+    const START: u64 = 0x100;
+    const NAMES: [&str; 5] = ["outer", "one", "two", "three", "four"];
+    const FILES: [&str; 2] = ["call.c", "row.c"];
+
+    /// Function, file and line of each function at an address, the innermost first.
+    type Answer = Vec<(String, String, u32)>;
+
+    fn by_symbolic(end: u64, inlined: &[Inlined], rows: &[Row]) -> Vec<Answer> {
+        let name = |function: u32| Name::from(NAMES[function as usize]);
+        let file = |file: u64| FileInfo::from_filename(FILES[file as usize].as_bytes());
+        let mut builder = FunctionBuilder::new(name(0), b"", START, end - START);
+        for call in inlined {
+            let size = call.end - call.start;
+            let (file, line) = (file(call.file.into()), call.line.into());
+            builder.add_inlinee(
+                call.depth,
+                name(call.function),
+                call.start,
+                size,
+                file,
+                line,
+            );
+        }
+        for row in rows {
+            builder.add_leaf_line(row.address, Some(row.size), file(row.file), row.line.into());
+        }
+        let mut converter = SymCacheConverter::new();
+        converter.process_symbolic_function(&builder.finish());
+        let mut raw = Vec::new();
+        converter.serialize(&mut raw).unwrap();
+        let raw = crate::debuginfo::blob::AlignedBytes::copied(&raw).unwrap();
+        let cache = SymCache::parse(raw.as_slice()).unwrap();
+        let at = |address| {
+            let locations = cache.lookup(address);
+            let shown = locations.map(|location| {
+                let path = location.file().map(|file| file.full_path());
+                let name = location.function().name().to_owned();
+                (name, path.unwrap_or_default(), location.line())
+            });
+            shown.collect()
+        };
+        (START..end + 3).map(at).collect()
+    }
+
+    fn by_flattening(end: u64, inlined: &[Inlined], rows: &[Row]) -> Vec<Answer> {
+        let (mut ranges, mut calls) = (Vec::new(), Vec::new());
+        let mut out = Out {
+            ranges: &mut ranges,
+            calls: &mut calls,
+            numbers: &mut Numbers::new(),
+        };
+        let mut inlined = inlined.to_vec();
+        let rows = rows.iter().copied();
+        Flattener::default().flatten((START, end), 0, &mut inlined, rows, &mut out);
+        assert!(ranges.windows(2).all(|pair| pair[0].start < pair[1].start));
+        let at = |address: u64| {
+            let after = ranges.partition_point(|range| u64::from(range.start) <= address);
+            let mut location = ranges[after - 1].location;
+            let mut answer = Vec::new();
+            while location != NOTHING {
+                let [file, line, function, call] = location;
+                let file = FILES.get(file as usize).copied().unwrap_or_default();
+                answer.push((NAMES[function as usize].to_owned(), file.to_owned(), line));
+                location = calls.get(call as usize).copied().unwrap_or(NOTHING);
+            }
+            answer
+        };
+        (START..end + 3).map(at).collect()
+    }
+
+    /// Intervals that follow each other, with gaps between them.
+    fn intervals(end: u64, steps: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut at = START;
+        let mut intervals = Vec::new();
+        for (gap, length) in steps {
+            let start = at + gap;
+            at = (start + length).min(end);
+            if start < at {
+                intervals.push((start, at));
+            }
+        }
+        intervals
+    }
+
+    proptest! {
+        /// Calls that reach beyond their callers, that have none, and rows that begin late or end early.
+        #[test]
+        fn each_address_is_answered_as_by_symbolic(
+            length in 1_u64..60,
+            by_depth in vec(vec((0_u64..6, 1_u64..20), 0..6), 0..4),
+            first_row in START - 4..START + 20,
+            row_sizes in vec(1_u64..9, 0..14),
+        ) {
+            let end = START + length;
+            let mut inlined = Vec::new();
+            for (depth, steps) in (0..).zip(&by_depth) {
+                for (start, end) in intervals(end, steps) {
+                    let line = 1000 + inlined.len() as u32;
+                    inlined.push(Inlined { start, depth, end, function: depth + 1, file: 0, line });
+                }
+            }
+            let mut rows = Vec::new();
+            let mut address = first_row;
+            for size in row_sizes {
+                let line = 1 + rows.len() as u32;
+                rows.push(Row { address, size, file: 1, line });
+                address += size;
+            }
+            prop_assert_eq!(by_flattening(end, &inlined, &rows), by_symbolic(end, &inlined, &rows));
+        }
     }
 }

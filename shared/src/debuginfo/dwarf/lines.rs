@@ -58,7 +58,7 @@ impl Lines {
             }
             if row.end_sequence() {
                 let end = match address < last_address {
-                    true => last_address + 1,
+                    true => last_address.saturating_add(1),
                     false => address,
                 };
                 first = self.close(first, end, first_code);

@@ -33,6 +33,7 @@ mod tables;
 mod tests;
 mod units;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::panic::resume_unwind;
@@ -123,9 +124,7 @@ fn seal_runs(
         entries: &merged,
         bounds,
     };
-    slices::seal_side_by_side(encoder.parts(), workers, contents, |part| {
-        encoder.cuts(part)
-    })
+    slices::seal_side_by_side(encoder.parts(), workers, contents, || encoder.cutter())
 }
 
 /// Reads units of which none refers to another, run by run.
@@ -137,18 +136,28 @@ fn read_runs(
 ) -> Result<Vec<Tables>, UnitsError> {
     let endian = endian(units.endianity());
     // Who holds the lock decompresses; who let go of it reads.
-    let units = Mutex::new((0..).zip(units));
+    let units = Mutex::new((0, units));
     side_by_side(workers, || {
         let mut reader = EntryReader::new(about);
-        let mut read = Vec::new();
+        let (mut read, mut buffer) = (Vec::new(), Vec::new());
         loop {
-            let next = units.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((run, info)) = next else {
-                return Ok(read);
+            let (run, info) = {
+                let mut held = units.lock().unwrap_or_else(PoisonError::into_inner);
+                let (next, units) = &mut *held;
+                let Some(info) = units.next_run(buffer) else {
+                    return Ok(read);
+                };
+                *next += 1;
+                (*next - 1, info?)
             };
-            let info = info?;
-            let units = entries::Units::open(sections.dwarf(&info, endian))?;
-            read.push(reader.read(run, &units, 0..units.len())?);
+            {
+                let units = entries::Units::open(sections.dwarf(&info, endian))?;
+                read.push(reader.read(run, &units, 0..units.len())?);
+            }
+            buffer = match info {
+                Cow::Owned(buffer) => buffer,
+                Cow::Borrowed(_) => Vec::new(),
+            };
         }
     })
 }

@@ -36,45 +36,29 @@ enum Step {
     Read {
         part: Part,
         form: DwForm,
+        /// Its length, where all of this form have the same.
+        bytes: usize,
         constant: u64,
     },
     /// The entry itself says in which form.
     Indirect(Option<Part>),
 }
 
-/// The entries of one abbreviation.
-#[derive(Debug)]
+/// The entries of one abbreviation: its steps are those of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) tag: DwTag,
     pub(super) has_children: bool,
-    skipped: Box<[Step]>,
-    read: Box<[Step]>,
-}
-
-impl Shape {
-    /// Skips the attributes of an entry.
-    pub(super) fn skip(&self, input: &mut Slice<'_>, encoding: Encoding) -> Result<(), Error> {
-        self.skipped
-            .iter()
-            .try_for_each(|step| walk(*step, input, encoding, &mut |_, _| ()))
-    }
-
-    /// Reads the attributes of an entry.
-    pub(super) fn read<'i>(
-        &self,
-        input: &mut Slice<'i>,
-        encoding: Encoding,
-        mut take: impl FnMut(Part, Value<'i>),
-    ) -> Result<(), Error> {
-        self.read
-            .iter()
-            .try_for_each(|step| walk(*step, input, encoding, &mut take))
-    }
+    /// Where the steps begin that skip an entry, where those that read it do, and where they end.
+    steps: [usize; 3],
 }
 
 /// The shapes of a unit's abbreviations, by their codes; made when they are first met.
 #[derive(Debug, Default)]
-pub(super) struct Shapes(Vec<Option<Shape>>);
+pub(super) struct Shapes {
+    by_code: Vec<Option<Shape>>,
+    steps: Vec<Step>,
+}
 
 /// The largest code: compilers count from one.
 const MAX_CODE: u64 = 1 << 20;
@@ -82,66 +66,105 @@ const MAX_CODE: u64 = 1 << 20;
 impl Shapes {
     /// Forgets those of another unit.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.by_code.clear();
+        self.steps.clear();
     }
 
     /// Returns the shape of a code.
-    pub(super) fn of(&mut self, code: u64, unit: &Unit<'_>) -> Result<&Shape, Error> {
+    pub(super) fn of(&mut self, code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
+        let at = usize::try_from(code).unwrap_or(usize::MAX);
+        match self.by_code.get(at) {
+            Some(Some(shape)) => Ok(*shape),
+            _ => self.make(code, unit),
+        }
+    }
+
+    #[cold]
+    fn make(&mut self, code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
         if code > MAX_CODE {
             return Err(Error::InvalidAbbreviationCode(code));
         }
         let at = code as usize;
-        if self.0.len() <= at {
-            self.0.resize_with(at + 1, || None);
+        if self.by_code.len() <= at {
+            self.by_code.resize(at + 1, None);
         }
-        let unknown = Error::InvalidAbbreviationCode(code);
-        let shape = self.0.get_mut(at).ok_or(unknown)?;
-        if shape.is_none() {
-            *shape = Some(made(code, unit)?);
+        let shape = made(code, unit, &mut self.steps)?;
+        if let Some(place) = self.by_code.get_mut(at) {
+            *place = Some(shape);
         }
-        shape.as_ref().ok_or(unknown)
+        Ok(shape)
+    }
+
+    /// Skips the attributes of an entry.
+    pub(super) fn skip(
+        &self,
+        shape: Shape,
+        input: &mut Slice<'_>,
+        encoding: Encoding,
+    ) -> Result<(), Error> {
+        let [from, to, _] = shape.steps;
+        let steps = self.steps.get(from..to).unwrap_or_default();
+        steps
+            .iter()
+            .try_for_each(|step| walk(*step, input, encoding, &mut |_, _| ()))
+    }
+
+    /// Reads the attributes of an entry.
+    pub(super) fn read<'i>(
+        &self,
+        shape: Shape,
+        input: &mut Slice<'i>,
+        encoding: Encoding,
+        mut take: impl FnMut(Part, Value<'i>),
+    ) -> Result<(), Error> {
+        let [_, from, to] = shape.steps;
+        let steps = self.steps.get(from..to).unwrap_or_default();
+        steps
+            .iter()
+            .try_for_each(|step| walk(*step, input, encoding, &mut take))
     }
 }
 
-fn made(code: u64, unit: &Unit<'_>) -> Result<Shape, Error> {
+fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Error> {
     let abbreviation = unit.abbreviations.get(code);
     let abbreviation = abbreviation.ok_or(Error::InvalidAbbreviationCode(code))?;
     let encoding = unit.encoding();
-    let (mut skipped, mut read) = (Vec::new(), Vec::new());
+    let skipped = steps.len();
+    for attribute in abbreviation.attributes() {
+        add(skipping(attribute.form(), encoding)?, skipped, steps);
+    }
+    let read = steps.len();
     for attribute in abbreviation.attributes() {
         let form = attribute.form();
-        let step = skipping(form, encoding)?;
-        add(step, &mut skipped);
-        let part = part_of(attribute.name());
-        add(
-            match (part, step) {
-                (Some(_), Step::Indirect(_)) => Step::Indirect(part),
-                (Some(part), _) => Step::Read {
-                    part,
-                    form,
-                    constant: attribute
-                        .implicit_const_value()
-                        .unwrap_or_default()
-                        .cast_unsigned(),
+        let constant = attribute.implicit_const_value().unwrap_or_default();
+        let step = match (part_of(attribute.name()), skipping(form, encoding)?) {
+            (Some(part), Step::Indirect(_)) => Step::Indirect(Some(part)),
+            (Some(part), step) => Step::Read {
+                part,
+                form,
+                bytes: match step {
+                    Step::Skip(bytes) => bytes,
+                    _ => 0,
                 },
-                (None, step) => step,
+                constant: constant.cast_unsigned(),
             },
-            &mut read,
-        );
+            (None, step) => step,
+        };
+        add(step, read, steps);
     }
     Ok(Shape {
         tag: abbreviation.tag(),
         has_children: abbreviation.has_children(),
-        skipped: skipped.into(),
-        read: read.into(),
+        steps: [skipped, read, steps.len()],
     })
 }
 
-/// Adds a step; what is skipped one after the other is skipped at once.
-fn add(step: Step, steps: &mut Vec<Step>) {
+/// Adds a step to those from `first` on; what is skipped one after the other is skipped at once.
+fn add(step: Step, first: usize, steps: &mut Vec<Step>) {
+    let has_any = steps.len() > first;
     match (steps.last_mut(), step) {
         (_, Step::Skip(0)) => {}
-        (Some(Step::Skip(before)), Step::Skip(bytes)) => *before += bytes,
+        (Some(Step::Skip(before)), Step::Skip(bytes)) if has_any => *before += bytes,
         (_, step) => steps.push(step),
     }
 }
@@ -237,9 +260,11 @@ fn walk<'i>(
         Step::Read {
             part,
             form,
+            bytes,
             constant,
         } => {
-            take(part, value(part, form, constant, input, encoding)?);
+            let value = value(part, (form, bytes), constant, input, encoding)?;
+            take(part, value);
             Ok(())
         }
         Step::Indirect(part) => {
@@ -247,8 +272,12 @@ fn walk<'i>(
             match (part, skipping(form, encoding)?) {
                 // One indirection leads to a form.
                 (_, Step::Indirect(_)) => Err(Error::UnknownForm(form)),
-                (Some(part), _) => {
-                    take(part, value(part, form, 0, input, encoding)?);
+                (Some(part), step) => {
+                    let bytes = match step {
+                        Step::Skip(bytes) => bytes,
+                        _ => 0,
+                    };
+                    take(part, value(part, (form, bytes), 0, input, encoding)?);
                     Ok(())
                 }
                 (None, step) => walk_direct(step, input, encoding),
@@ -267,19 +296,18 @@ fn walk_direct(step: Step, input: &mut Slice<'_>, encoding: Encoding) -> Result<
 /// Reads the value of an attribute.
 fn value<'i>(
     part: Part,
-    form: DwForm,
+    (form, length): (DwForm, usize),
     constant: u64,
     input: &mut Slice<'i>,
     encoding: Encoding,
 ) -> Result<Value<'i>, Error> {
     let word = usize::from(encoding.format.word_size());
-    let length = match skipping(form, encoding)? {
-        Step::Skip(bytes) => bytes,
-        _ => 0,
-    };
     let mut number = || match length {
         0 => input.read_uleb128(),
-        length if length <= 8 => input.read_uint(length),
+        1 => input.read_u8().map(u64::from),
+        4 => input.read_u32().map(u64::from),
+        8 => input.read_u64(),
+        length if length < 8 => input.read_uint(length),
         _ => Err(Error::UnsupportedAttributeForm(form)),
     };
     let offset = |number: u64| usize::try_from(number).map_err(|_| Error::UnsupportedOffset);

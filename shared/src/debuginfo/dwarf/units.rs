@@ -84,10 +84,10 @@ impl<'d> Units<'d> {
     }
 }
 
-impl<'d> Iterator for Units<'d> {
-    type Item = io::Result<Cow<'d, [u8]>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl<'d> Units<'d> {
+    /// Returns the next run; `None` after the last one. `buffer` is that of a run that was read: what is decompressed goes there, so that
+    /// the system need not clear new memory for each run.
+    pub(super) fn next_run(&mut self, buffer: Vec<u8>) -> Option<io::Result<Cow<'d, [u8]>>> {
         let mut end = 0;
         while end < self.run_bytes {
             let next = match self.end_of_unit(end) {
@@ -99,7 +99,7 @@ impl<'d> Iterator for Units<'d> {
             }
             end = next;
         }
-        let run = self.info.take(end);
+        let run = self.info.take(end, buffer);
         (!run.is_empty()).then_some(Ok(run))
     }
 }
@@ -139,8 +139,8 @@ impl<'d> Info<'d> {
         }
     }
 
-    /// Takes what is there up to `end`.
-    fn take(&mut self, end: usize) -> Cow<'d, [u8]> {
+    /// Takes what is there up to `end`. What is left goes to a buffer.
+    fn take(&mut self, end: usize, mut buffer: Vec<u8>) -> Cow<'d, [u8]> {
         match self {
             Self::Plain(rest) => {
                 let (taken, left) = rest.split_at(end);
@@ -148,8 +148,11 @@ impl<'d> Info<'d> {
                 Cow::Borrowed(taken)
             }
             Self::Compressed(stream) => {
-                let left = stream.read.split_off(end);
-                Cow::Owned(std::mem::replace(&mut stream.read, left))
+                buffer.clear();
+                buffer.extend_from_slice(stream.read.get(end..).unwrap_or_default());
+                let mut run = std::mem::replace(&mut stream.read, buffer);
+                run.truncate(end);
+                Cow::Owned(run)
             }
         }
     }
@@ -224,6 +227,14 @@ fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl<'d> Iterator for Units<'d> {
+        type Item = io::Result<Cow<'d, [u8]>>;
+
+        fn next(&mut self) -> Option<Self::Item> {
+            self.next_run(Vec::new())
+        }
+    }
 
     impl<'d> Units<'d> {
         /// Returns the units in these bytes, one a run.
@@ -301,7 +312,7 @@ mod tests {
                 "{:?}",
                 &raw[..12]
             );
-            let taken = [info.take(1000), info.take(plain.len() - 1000)];
+            let taken = [1000, plain.len() - 1000].map(|end| info.take(end, Vec::new()));
             assert!(taken.concat() == plain, "{:?}", &raw[..12]);
             assert!(info.up_to(1).unwrap().is_empty());
         }

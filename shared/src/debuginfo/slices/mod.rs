@@ -179,16 +179,17 @@ fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSl
     cuts.iter().map(|cut| sealer.seal(cut, contents)).collect()
 }
 
-/// Seals slices of parts, as a blob, with so many workers. `cut` makes the slices of a part, by its number.
-pub(super) fn seal_side_by_side(
+/// Seals slices of parts, as a blob, with so many workers. `cutter` returns what makes the slices of a part, by its number, for one
+/// worker.
+pub(super) fn seal_side_by_side<C: FnMut(usize) -> Vec<Cut>>(
     parts: usize,
     workers: usize,
     contents: &Contents,
-    cut: impl Fn(usize) -> Vec<Cut> + Sync,
+    cutter: impl Fn() -> C + Sync,
 ) -> Result<Vec<u8>, Failure> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut sealer = SliceSealer::new()?;
+        let (mut cut, mut sealer) = (cutter(), SliceSealer::new()?);
         let mut sealed = Vec::new();
         loop {
             let part = next.fetch_add(1, Ordering::Relaxed);

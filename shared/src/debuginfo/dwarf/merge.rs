@@ -187,3 +187,158 @@ fn with_symbols(functions: &[Entry], symbols: &Symbols<'_>) -> Vec<Entry> {
         entries.push(Entry { start, what });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use symbolic::common::{Language, Name};
+    use symbolic::debuginfo::function_builder::FunctionBuilder;
+    use symbolic::debuginfo::{FileInfo, Symbol};
+    use symbolic::symcache::{SymCache, SymCacheConverter};
+
+    use super::super::flatten::{Flattener, Out};
+    use super::super::lines::Row;
+    use super::super::tables::{Function, Numbers, Text};
+    use super::*;
+    use crate::debuginfo::blob::AlignedBytes;
+
+    const ADDRESSES: std::ops::Range<u64> = 0x100..0x160;
+
+    /// Where a function, or a symbol, begins, and how long it is.
+    type Extent = (u64, u64);
+
+    /// A function: where it is, after how many bytes its rows begin, and how long they are.
+    type Described = (Extent, u64, Vec<u64>);
+
+    fn rows((extent, gap, sizes): &Described) -> Vec<Row> {
+        let mut address = extent.0 + gap;
+        let row = |(line, size): (u32, &u64)| {
+            let row = Row {
+                address,
+                size: *size,
+                file: 0,
+                line,
+            };
+            address += size;
+            row
+        };
+        (1..).zip(sizes).map(row).collect()
+    }
+
+    /// A function by its number and line, or a symbol by its number.
+    fn by_symbolic(functions: &[Described], symbols: &[Symbol<'_>]) -> Vec<Vec<(String, u32)>> {
+        let mut converter = SymCacheConverter::new();
+        let mut seen = HashSet::new();
+        for (number, described) in functions.iter().enumerate() {
+            let (start, size) = described.0;
+            if !seen.insert((start, size)) {
+                continue;
+            }
+            let name = Name::from(format!("f{number}"));
+            let mut builder = FunctionBuilder::new(name, b"", start, size);
+            for row in rows(described) {
+                let file = FileInfo::from_filename(b"a.c");
+                builder.add_leaf_line(row.address, Some(row.size), file, row.line.into());
+            }
+            converter.process_symbolic_function(&builder.finish());
+        }
+        for symbol in symbols {
+            converter.process_symbolic_symbol(symbol);
+        }
+        let mut raw = Vec::new();
+        converter.serialize(&mut raw).unwrap();
+        let raw = AlignedBytes::copied(&raw).unwrap();
+        let cache = SymCache::parse(raw.as_slice()).unwrap();
+        let at = |address| {
+            let locations = cache.lookup(address);
+            let shown =
+                locations.map(|location| (location.function().name().to_owned(), location.line()));
+            shown.collect()
+        };
+        ADDRESSES.map(at).collect()
+    }
+
+    fn by_merging(functions: &[Described], symbols: Symbols<'_>) -> Vec<Vec<(String, u32)>> {
+        // Some functions a run, so that one is merged with its like in another.
+        let runs: Vec<Tables> = (0..)
+            .zip(functions.chunks(2))
+            .map(|(run, functions)| {
+                let mut tables = Tables::new(run);
+                for described in functions {
+                    let ((start, size), function) = (described.0, tables.functions.len() as u32);
+                    let first = tables.ranges.len() as u32;
+                    let number = run as usize * 2 + function as usize;
+                    let name = tables.keep(format!("f{number}").as_bytes());
+                    let (entry, language) = (start as u32, Language::Unknown);
+                    tables.functions.push(Function {
+                        name,
+                        entry,
+                        language,
+                    });
+                    let mut out = Out {
+                        ranges: &mut tables.ranges,
+                        calls: &mut tables.calls,
+                        numbers: &mut Numbers::new(),
+                    };
+                    let extent = (start, start + size);
+                    let rows = rows(described).into_iter();
+                    Flattener::default().flatten(extent, function, &mut [], rows, &mut out);
+                    tables.bodies.push(Body {
+                        start: start as u32,
+                        end: (start + size) as u32,
+                        first,
+                        count: tables.ranges.len() as u32 - first,
+                    });
+                }
+                tables
+            })
+            .collect();
+        let entries = merge(&runs, &symbols);
+        assert!(entries.windows(2).all(|pair| pair[0].start < pair[1].start));
+        let texts = super::super::tables::Texts {
+            debug_str: &[],
+            line_str: &[],
+            symbols: symbols.all(),
+            runs: &runs,
+        };
+        let at = |address: u64| {
+            let after = entries.partition_point(|entry| u64::from(entry.start) <= address);
+            let what = after.checked_sub(1).map(|at| entries[at].what);
+            match what {
+                None | Some(What::Nothing) => Vec::new(),
+                Some(What::Symbol(number)) => {
+                    vec![(texts.get(Text::of_symbol(number as usize)).into_owned(), 0)]
+                }
+                Some(What::Range { run, number }) => {
+                    let tables = &runs[run as usize];
+                    let [_, line, function, _] = tables.ranges[number as usize].location;
+                    let name = texts.get(tables.functions[function as usize].name);
+                    vec![(name.into_owned(), line)]
+                }
+            }
+        };
+        ADDRESSES.map(at).collect()
+    }
+
+    proptest! {
+        /// Functions that overlap, that several runs have, that begin without a row; symbols in them, beside them, and without a size.
+        #[test]
+        fn each_address_is_answered_as_by_symbolic(
+            functions in vec(((0x100_u64..0x140, 1_u64..24), 0_u64..4, vec(1_u64..9, 0..5)), 0..7),
+            symbols in vec((0x100_u64..0x150, 0_u64..20), 0..6),
+        ) {
+            let symbols: Vec<Symbol<'_>> = symbols
+                .iter()
+                .enumerate()
+                .map(|(number, (address, size))| Symbol {
+                    name: Some(format!("s{number}").into()),
+                    address: *address,
+                    size: *size,
+                })
+                .collect();
+            let expected = by_symbolic(&functions, &symbols);
+            prop_assert_eq!(by_merging(&functions, Symbols::from(symbols)), expected);
+        }
+    }
+}

@@ -11,12 +11,17 @@ pub(super) struct Symbols<'d> {
     by_address: Vec<u32>,
 }
 
-impl<'d> Symbols<'d> {
-    pub(super) fn of(object: &ElfObject<'d>) -> Self {
-        let all: Vec<Symbol<'d>> = object.symbols().collect();
+impl<'d> From<Vec<Symbol<'d>>> for Symbols<'d> {
+    fn from(all: Vec<Symbol<'d>>) -> Self {
         let mut by_address: Vec<u32> = (0..).take(all.len()).collect();
         by_address.sort_by_key(|number| all.get(*number as usize).map(|symbol| symbol.address));
         Self { all, by_address }
+    }
+}
+
+impl<'d> Symbols<'d> {
+    pub(super) fn of(object: &ElfObject<'d>) -> Self {
+        Self::from(object.symbols().collect::<Vec<_>>())
     }
 
     /// Returns the symbols in the order of their table.

@@ -67,7 +67,7 @@ impl Derive for Sym {
         if let Object::Elf(elf) = object
             && elf.kind() != ObjectKind::Relocatable
         {
-            return dwarf::seal(elf, cores, contents, Bounds::CURRENT);
+            return dwarf::seal(elf, cores, contents);
         }
         let mut raw = RawCache::default();
         let is_large = object.data().len() >= LARGE_FILE;

@@ -75,14 +75,20 @@ impl From<UnitsError> for Failure {
     }
 }
 
+/// How large slices are. Neighbours that answer the same are one range here: fewer ranges than in [`Bounds::CURRENT`] reach as far, and a
+/// stack reads as many bytes.
+const BOUNDS: Bounds = Bounds {
+    ranges: 1800,
+    ..Bounds::CURRENT
+};
+
 /// Derives the slices of an object, with so many workers, and seals them as a blob.
 pub(super) fn seal(
     object: &ElfObject<'_>,
     workers: usize,
     contents: &Contents,
-    bounds: Bounds,
 ) -> Result<Vec<u8>, Failure> {
-    seal_runs(object, RUN_BYTES, workers, contents, bounds)
+    seal_runs(object, RUN_BYTES, workers, contents, BOUNDS)
 }
 
 fn seal_runs(

@@ -142,6 +142,22 @@ async fn the_pdb_in_a_container_is_unpacked_for_it() {
     bench.is_clean();
 }
 
+/// Shows that a tool that does this is at fault, for a reason in which these words are, and leaves nothing behind.
+async fn assert_fails(script: &str, expected: &str) {
+    let bench = Bench::new(script, PATIENCE);
+    let missing = bench
+        .transcode("pe/x64/crash.pdb", "3.1.0")
+        .await
+        .unwrap_err();
+    assert_eq!(missing.cause, Cause::Malformed, "{script}");
+    assert!(
+        missing.detail.contains(expected),
+        "{script}: {}",
+        missing.detail
+    );
+    bench.is_clean();
+}
+
 #[tokio::test]
 async fn a_tool_of_another_version_is_not_asked() {
     let bench = Bench::new(GOOD, PATIENCE);
@@ -206,18 +222,7 @@ async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
             "wrote nothing",
         ),
     ] {
-        let bench = Bench::new(&script, PATIENCE);
-        let missing = bench
-            .transcode("pe/x64/crash.pdb", "3.1.0")
-            .await
-            .unwrap_err();
-        assert_eq!(missing.cause, Cause::Malformed, "{script}");
-        assert!(
-            missing.detail.contains(expected),
-            "{script}: {}",
-            missing.detail
-        );
-        bench.is_clean();
+        assert_fails(&script, expected).await;
     }
 }
 
@@ -286,18 +291,7 @@ async fn a_tool_has_limits_of_memory_time_and_processes() {
             "ended with 1",
         ),
     ] {
-        let bench = Bench::new(&script, PATIENCE);
-        let missing = bench
-            .transcode("pe/x64/crash.pdb", "3.1.0")
-            .await
-            .unwrap_err();
-        assert_eq!(missing.cause, Cause::Malformed, "{script}");
-        assert!(
-            missing.detail.contains(expected),
-            "{script}: {}",
-            missing.detail
-        );
-        bench.is_clean();
+        assert_fails(&script, expected).await;
     }
 }
 

@@ -30,6 +30,7 @@ mod slices;
 mod symcache;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use build::{Failure, derive, derive_in_turn};

@@ -224,12 +224,16 @@ impl<'t> SliceTables<'t> {
     }
 
     fn written(&self, head: &[u8]) -> Vec<u8> {
-        slices::write_tables(
+        let slice = slices::Tables {
             head,
-            (&self.files, &self.functions),
-            (&self.calls, &self.locations),
-            (&self.ranges, &self.strings),
-        )
+            files: &self.files,
+            functions: &self.functions,
+            calls: &self.calls,
+            locations: &self.locations,
+            ranges: &self.ranges,
+            strings: &self.strings,
+        };
+        slice.written()
     }
 }
 

@@ -16,7 +16,7 @@ use gimli::{
 use symbolic::common::Language;
 
 use super::flatten::{Flattener, Inlined, Out};
-use super::lines::{Lines, Row};
+use super::lines::{Lines, Row, low_half};
 use super::shapes::{self, Part, Shape, Shapes};
 use super::symbols::Symbols;
 use super::tables::{Body, File, Function, Numbers, Tables, Text};
@@ -706,10 +706,6 @@ fn number(value: Value<'_>) -> Option<u64> {
         AttributeValue::Udata(number) => Some(number),
         _ => None,
     }
-}
-
-fn low_half(number: u64) -> u32 {
-    (number & u64::from(u32::MAX)) as u32
 }
 
 fn language_of(value: Option<Value<'_>>) -> Option<Language> {

@@ -5,6 +5,11 @@
 
 use gimli::{EndianSlice, IncompleteLineProgram, RunTimeEndian};
 
+/// Returns a line as SymCaches have it: 32 bits of it.
+pub(super) fn low_half(number: u64) -> u32 {
+    (number & u64::from(u32::MAX)) as u32
+}
+
 /// A row: it holds for so many bytes, from its address on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
@@ -70,7 +75,7 @@ impl Lines {
                     // What no other row and no end follows has one byte.
                     size: 1,
                     file: row.file_index(),
-                    line: u32::try_from(line & u64::from(u32::MAX)).unwrap_or_default(),
+                    line: low_half(line),
                 };
                 match self.rows.last_mut() {
                     Some(last) if open && last.address == address => *last = row,

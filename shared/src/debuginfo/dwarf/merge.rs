@@ -40,13 +40,10 @@ struct OfRun {
 /// Merges what was read in several runs. Neighbours that say the same are one.
 pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Vec<Entry> {
     let functions = functions(runs);
-    let merged = with_symbols(&functions, symbols);
-    let mut entries: Vec<Entry> = Vec::with_capacity(merged.len());
-    for entry in merged {
-        let is_same = entries
-            .last()
-            .is_some_and(|last| is_same(last.what, entry.what, runs));
-        if !is_same {
+    let mut entries: Vec<Entry> = Vec::with_capacity(functions.len());
+    for entry in with_symbols(functions, symbols) {
+        let last = entries.last();
+        if !last.is_some_and(|last| is_same(last.what, entry.what, runs)) {
             entries.push(entry);
         }
     }
@@ -160,22 +157,18 @@ fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut 
     }
 }
 
-/// Adds symbols, and the ends of symbols, where no function is.
-fn with_symbols(functions: &[Entry], symbols: &Symbols<'_>) -> Vec<Entry> {
+/// Returns functions, and where none is, symbols and the ends of symbols.
+fn with_symbols(functions: Vec<Entry>, symbols: &Symbols<'_>) -> impl Iterator<Item = Entry> {
+    let mut functions = functions.into_iter().peekable();
     let mut starts = symbols.starts().peekable();
-    let ends = symbols.ends();
-    let mut ends = ends.into_iter().peekable();
-    let mut functions = functions.iter().copied().peekable();
-    let mut entries = Vec::with_capacity(functions.len());
-    loop {
+    let mut ends = symbols.ends().into_iter().peekable();
+    std::iter::from_fn(move || {
         let next = [
             functions.peek().map(|entry| entry.start),
             starts.peek().map(|(start, _)| *start),
             ends.peek().copied(),
         ];
-        let Some(start) = next.into_iter().flatten().min() else {
-            return entries;
-        };
+        let start = next.into_iter().flatten().min()?;
         let function = functions.next_if(|entry| entry.start == start);
         let symbol = starts.next_if(|(at, _)| *at == start);
         ends.next_if_eq(&start);
@@ -184,8 +177,8 @@ fn with_symbols(functions: &[Entry], symbols: &Symbols<'_>) -> Vec<Entry> {
             (Some(what), _) => what,
             (None, None) => What::Nothing,
         };
-        entries.push(Entry { start, what });
-    }
+        Some(Entry { start, what })
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! the whole.
 //!
 //! ```text
-//! sections   decompressed side by side, line programs mended
+//! sections   decompressed side by side, line programs repaired
 //! units      .debug_info as runs of whole units: where no unit refers to another, decompressed run by run, by the worker
 //!            that takes the next one, so that no more runs are in memory than there are workers
 //! shapes     how the entries of an abbreviation lie, and what is skipped of them
@@ -36,10 +36,8 @@ mod units;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use gimli::RunTimeEndian;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
@@ -54,8 +52,8 @@ use self::units::Units;
 use super::blob::Contents;
 use super::build::{Failure, malformed};
 use super::inspect::chain;
-use super::panics::STACK_BYTES;
 use super::slices::{self, Bounds};
+use super::workers::side_by_side;
 
 /// The least that a run has, in bytes: as many runs are in memory as there are workers.
 const RUN_BYTES: usize = 4 << 20;
@@ -105,7 +103,7 @@ fn seal_runs(
         first_code: sections::first_code(object),
     };
     let names = &sections::READ;
-    let (sections, runs) = match Units::of(object, run_bytes) {
+    let (sections, mut runs) = match Units::of(object, run_bytes) {
         Some(units) => {
             let sections = Sections::open(object, names);
             let runs = read_runs(about, &sections, units, workers)?;
@@ -118,6 +116,7 @@ fn seal_runs(
             (sections, runs)
         }
     };
+    runs.sort_unstable_by_key(|tables| tables.run);
     let merged = merge::merge(&runs, &symbols);
     let encoder = Encoder {
         head: &slices::head(object.arch(), object.debug_id()),
@@ -190,29 +189,6 @@ fn read_units(
             read.push(reader.read(run, &units, number..number + 1)?);
         }
     })
-}
-
-/// Has several workers read; returns what they read in the order of the runs.
-fn side_by_side(
-    workers: usize,
-    work: impl Fn() -> Result<Vec<Tables>, UnitsError> + Sync,
-) -> Result<Vec<Tables>, UnitsError> {
-    let mut read = thread::scope(|scope| {
-        let others: Vec<_> = (1..workers)
-            // Without more threads this one does it all.
-            .map_while(|_| {
-                let thread = thread::Builder::new().stack_size(STACK_BYTES);
-                thread.spawn_scoped(scope, &work).ok()
-            })
-            .collect();
-        let mut read = work()?;
-        for other in others {
-            read.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic))?);
-        }
-        Ok::<_, UnitsError>(read)
-    })?;
-    read.sort_unstable_by_key(|tables| tables.run);
-    Ok(read)
 }
 
 fn endian(endianity: Endian) -> RunTimeEndian {

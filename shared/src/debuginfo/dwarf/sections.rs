@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection, Endian};
@@ -13,6 +12,7 @@ use symbolic::debuginfo::elf::ElfObject;
 use super::entries::Dwarf;
 use super::line_programs;
 use super::reader::Reader;
+use crate::debuginfo::workers::side_by_side;
 
 /// Sections that a session reads, but for `.debug_info`.
 pub(super) const ALL: [&str; 12] = [
@@ -57,32 +57,27 @@ impl<'d> Sections<'d> {
         names.sort_by_key(|name| Reverse(length(name)));
         let little_endian = object.endianity() == Endian::Little;
         let left = Mutex::new(names.into_iter());
-        let sections = Mutex::new(HashMap::new());
-        let decompress = || {
+        let decompress = || -> Result<_, Infallible> {
+            let mut sections = Vec::new();
             loop {
                 // A lock that is taken in the head of a loop would be held in its body.
-                let next = lock(&left).next();
-                let Some(name) = next else { break };
+                let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(name) = next else {
+                    return Ok(sections);
+                };
                 if let Some(mut section) = object.section(name) {
                     if name == "debug_line" {
                         line_programs::mend(&mut section.data, little_endian);
                     }
-                    lock(&sections).insert(name, section);
+                    sections.push((name, section));
                 }
             }
         };
-        thread::scope(|scope| {
-            // Without more threads this one does it all.
-            for _ in 1..THREADS {
-                let _ = thread::Builder::new().spawn_scoped(scope, decompress);
-            }
-            decompress();
-        });
-        Self(
-            sections
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        let sections = match side_by_side(THREADS, decompress) {
+            Ok(sections) => sections,
+            Err(never) => match never {},
+        };
+        Self(sections.into_iter().collect())
     }
 
     /// Takes a section out.
@@ -139,8 +134,4 @@ pub(super) fn first_code(object: &ElfObject<'_>) -> u64 {
         headers.min()
     };
     lowest().unwrap_or_default()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

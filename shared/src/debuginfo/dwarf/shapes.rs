@@ -44,6 +44,27 @@ enum Step {
     Indirect(Option<Part>),
 }
 
+impl Step {
+    /// Returns the step that reads what this one skips.
+    fn reading(self, part: Part, form: DwForm, constant: u64) -> Self {
+        match self {
+            Self::Indirect(_) => Self::Indirect(Some(part)),
+            Self::Skip(bytes) => Self::Read {
+                part,
+                form,
+                bytes,
+                constant,
+            },
+            _ => Self::Read {
+                part,
+                form,
+                bytes: 0,
+                constant,
+            },
+        }
+    }
+}
+
 /// The entries of one abbreviation: its steps are those of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -138,17 +159,8 @@ fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Erro
         let form = attribute.form();
         let constant = attribute.implicit_const_value().unwrap_or_default();
         let step = match (part_of(attribute.name()), skipping(form, encoding)?) {
-            (Some(part), Step::Indirect(_)) => Step::Indirect(Some(part)),
-            (Some(part), step) => Step::Read {
-                part,
-                form,
-                bytes: match step {
-                    Step::Skip(bytes) => bytes,
-                    _ => 0,
-                },
-                constant: constant.cast_unsigned(),
-            },
-            (None, step) => step,
+            (Some(part), skipped) => skipped.reading(part, form, constant.cast_unsigned()),
+            (None, skipped) => skipped,
         };
         add(step, read, steps);
     }
@@ -239,6 +251,7 @@ fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
     })
 }
 
+/// Takes a step.
 #[inline]
 fn walk<'i>(
     step: Step,
@@ -269,27 +282,14 @@ fn walk<'i>(
         }
         Step::Indirect(part) => {
             let form = DwForm(input.read_uleb128_u16()?);
-            match (part, skipping(form, encoding)?) {
+            let step = match (part, skipping(form, encoding)?) {
                 // One indirection leads to a form.
-                (_, Step::Indirect(_)) => Err(Error::UnknownForm(form)),
-                (Some(part), step) => {
-                    let bytes = match step {
-                        Step::Skip(bytes) => bytes,
-                        _ => 0,
-                    };
-                    take(part, value(part, (form, bytes), 0, input, encoding)?);
-                    Ok(())
-                }
-                (None, step) => walk_direct(step, input, encoding),
-            }
+                (_, Step::Indirect(_)) => return Err(Error::UnknownForm(form)),
+                (Some(part), skipped) => skipped.reading(part, form, 0),
+                (None, skipped) => skipped,
+            };
+            walk(step, input, encoding, take)
         }
-    }
-}
-
-fn walk_direct(step: Step, input: &mut Slice<'_>, encoding: Encoding) -> Result<(), Error> {
-    match step {
-        Step::Indirect(_) => Ok(()),
-        step => walk(step, input, encoding, &mut |_, _| ()),
     }
 }
 
@@ -360,7 +360,7 @@ fn value<'i>(
             AttributeValue::DebugInfoRef(DebugInfoOffset(offset(number()?)?))
         }
         form => {
-            walk_direct(skipping(form, encoding)?, input, encoding)?;
+            walk(skipping(form, encoding)?, input, encoding, &mut |_, _| ())?;
             AttributeValue::Flag(true)
         }
     })

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::raw::{self, File, Function, Location, NOWHERE, Tables};
+use super::raw::{File, Function, Location, NOWHERE, Tables};
 
 /// How large a slice may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,9 +114,7 @@ impl<'a> Cutter<'a> {
             ranges,
             strings: &self.string_bytes,
         };
-        let mut raw = Vec::new();
-        raw::write(&slice, &mut raw);
-        raw
+        slice.written()
     }
 
     fn string(&mut self, offset: u32) -> u32 {

@@ -125,8 +125,6 @@ impl Joined {
             ranges: &self.ranges,
             strings: &self.string_bytes,
         };
-        let mut out = Vec::new();
-        raw::write(&tables, &mut out);
-        out
+        tables.written()
     }
 }

@@ -53,10 +53,10 @@ use self::cfi::CfiCutter;
 use self::cut::Cutter;
 use self::index::SliceRef;
 use self::join::Joined;
-use self::raw::Tables;
 use super::blob::{self, AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
 use super::build::{Failure, malformed};
 use super::inspect::chain;
+use super::workers::side_by_side;
 use crate::cache::{Converter, IndexRef, Kind, Ready, current_version};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
@@ -64,7 +64,7 @@ pub use self::cfi::CfiRecords;
 pub(super) use self::cfi::Unwinding;
 pub use self::cut::Bounds;
 pub(super) use self::cut::Cut;
-pub(super) use self::raw::{File, Function, Location, NOWHERE, write_string};
+pub(super) use self::raw::{File, Function, Location, NOWHERE, Tables, write_string};
 
 impl Bounds {
     /// How large slices are: `docs/performance.md` has the measurements that decided it.
@@ -201,17 +201,7 @@ pub(super) fn seal_side_by_side<C: FnMut(usize) -> Vec<Cut>>(
             }
         }
     };
-    let mut sealed = thread::scope(|scope| {
-        let others: Vec<_> = (1..workers)
-            // Without more threads this one does it all.
-            .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
-            .collect();
-        let mut sealed = work()?;
-        for other in others {
-            sealed.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic))?);
-        }
-        Ok::<_, Failure>(sealed)
-    })?;
+    let mut sealed = side_by_side(workers, work)?;
     sealed.sort_unstable_by_key(|slice| slice.start);
     Ok(assemble(sealed, contents))
 }
@@ -263,27 +253,6 @@ pub(super) fn head(arch: Arch, debug_id: DebugId) -> Vec<u8> {
 pub(super) fn starts_of(raw: &[u8]) -> Vec<u32> {
     let tables = Tables::read(raw).expect("a SymCache");
     tables.ranges.to_vec()
-}
-
-/// Writes a SymCache of these tables: files and functions, calls and locations, ranges and strings.
-pub(super) fn write_tables(
-    head: &[u8],
-    (files, functions): (&[File], &[Function]),
-    (calls, locations): (&[Location], &[Location]),
-    (ranges, strings): (&[u32], &[u8]),
-) -> Vec<u8> {
-    let tables = Tables {
-        head,
-        files,
-        functions,
-        calls,
-        locations,
-        ranges,
-        strings,
-    };
-    let mut raw = Vec::new();
-    raw::write(&tables, &mut raw);
-    raw
 }
 
 /// Opens a slice, and looks up its first address, as a reader will that has decompressed it.

@@ -42,17 +42,17 @@ pub(in crate::debuginfo) type Location = [u32; 4];
 
 /// The tables of a SymCache.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tables<'a> {
+pub(in crate::debuginfo) struct Tables<'a> {
     /// What stands before the numbers: magic, version, debug id, architecture.
-    pub(super) head: &'a [u8],
-    pub(super) files: &'a [File],
-    pub(super) functions: &'a [Function],
+    pub(in crate::debuginfo) head: &'a [u8],
+    pub(in crate::debuginfo) files: &'a [File],
+    pub(in crate::debuginfo) functions: &'a [Function],
     /// Those that others are inlined into and that have no range of their own.
-    pub(super) calls: &'a [Location],
+    pub(in crate::debuginfo) calls: &'a [Location],
     /// One for each range.
-    pub(super) locations: &'a [Location],
-    pub(super) ranges: &'a [u32],
-    pub(super) strings: &'a [u8],
+    pub(in crate::debuginfo) locations: &'a [Location],
+    pub(in crate::debuginfo) ranges: &'a [u32],
+    pub(in crate::debuginfo) strings: &'a [u8],
 }
 
 impl<'a> Tables<'a> {
@@ -159,38 +159,42 @@ pub(in crate::debuginfo) fn write_string(string: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(string);
 }
 
-/// Writes a SymCache of these tables.
-pub(super) fn write(tables: &Tables<'_>, out: &mut Vec<u8>) {
-    let Tables {
-        head,
-        files,
-        functions,
-        calls,
-        locations,
-        ranges,
-        strings,
-    } = tables;
-    out.extend_from_slice(head);
-    let numbers = [
-        files.len(),
-        functions.len(),
-        calls.len() + locations.len(),
-        ranges.len(),
-        strings.len(),
-    ];
-    for number in numbers {
-        out.extend_from_slice(&u32::try_from(number).unwrap_or(NOWHERE).to_ne_bytes());
+impl Tables<'_> {
+    /// Returns a SymCache of these tables.
+    pub(in crate::debuginfo) fn written(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Self {
+            head,
+            files,
+            functions,
+            calls,
+            locations,
+            ranges,
+            strings,
+        } = self;
+        out.extend_from_slice(head);
+        let numbers = [
+            files.len(),
+            functions.len(),
+            calls.len() + locations.len(),
+            ranges.len(),
+            strings.len(),
+        ];
+        for number in numbers {
+            out.extend_from_slice(&u32::try_from(number).unwrap_or(NOWHERE).to_ne_bytes());
+        }
+        out.resize(HEADER_BYTES, 0);
+        let parts: [&[&[u8]]; 4] = [
+            &[bytemuck::cast_slice(files)],
+            &[bytemuck::cast_slice(functions)],
+            &[bytemuck::cast_slice(calls), bytemuck::cast_slice(locations)],
+            &[bytemuck::cast_slice(ranges)],
+        ];
+        for part in parts {
+            part.iter().for_each(|bytes| out.extend_from_slice(bytes));
+            out.resize(out.len().next_multiple_of(8), 0);
+        }
+        out.extend_from_slice(strings);
+        out
     }
-    out.resize(HEADER_BYTES, 0);
-    let parts: [&[&[u8]]; 4] = [
-        &[bytemuck::cast_slice(files)],
-        &[bytemuck::cast_slice(functions)],
-        &[bytemuck::cast_slice(calls), bytemuck::cast_slice(locations)],
-        &[bytemuck::cast_slice(ranges)],
-    ];
-    for part in parts {
-        part.iter().for_each(|bytes| out.extend_from_slice(bytes));
-        out.resize(out.len().next_multiple_of(8), 0);
-    }
-    out.extend_from_slice(strings);
 }

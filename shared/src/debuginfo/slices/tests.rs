@@ -535,8 +535,7 @@ fn where_there_is_nothing_to_look_up_there_are_no_slices() {
         strings: &[],
         ..tables
     };
-    let mut empty = Vec::new();
-    raw::write(&nothing, &mut empty);
+    let empty = nothing.written();
     let aligned = AlignedBytes::copied(&empty).unwrap();
     let blob = seal(aligned.as_slice(), &contents, Bounds::CURRENT).unwrap();
     assert_eq!(blob.len(), blob::FOOTER_BYTES);

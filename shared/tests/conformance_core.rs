@@ -81,6 +81,7 @@ impl Derived {
         ModuleOutcome::Found {
             cache,
             features: features.clone(),
+            lacks: None,
             considered: Considered::default(),
         }
     }

@@ -43,6 +43,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
                 let found = ModuleOutcome::Found {
                     cache,
                     features: Features::default(),
+                    lacks: None,
                     considered: Considered::default(),
                 };
                 let (completed, stats) = symbolicate(&request, &plan(&request), &[found]);

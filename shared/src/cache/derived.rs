@@ -35,4 +35,6 @@ pub struct Derived {
     pub blob: Bytes,
     /// xxh3-64 of the blob.
     pub checksum: u64,
+    /// What is not in it although the DIF has it, or says that another file does: for a human.
+    pub lacks: Option<String>,
 }

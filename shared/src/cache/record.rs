@@ -63,6 +63,9 @@ pub struct Ready {
     pub file_type: FileType,
     /// The DIFs it was made from, the main one first.
     pub made_from: Vec<DifRef>,
+    /// What is not in it although the DIF has it, or says that another file does: for a human.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
     /// When it was published.
     pub derived_at: Timestamp,
     /// What made it.

@@ -41,11 +41,13 @@ const _: () = assert!(
 /// - 1: `symbolic` 13.9.0, over mended line programs.
 /// - 2: SymCaches in slices.
 /// - 3: CFI caches in slices, of which overlaps are resolved.
+/// - 4: SymCaches straight from DWARF: lines of symbols without an entry, parts of functions by their own names, no names outside of
+///   code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Converter(pub u32);
 
 impl Converter {
     /// The converter in this build.
-    pub const CURRENT: Self = Self(3);
+    pub const CURRENT: Self = Self(4);
 }

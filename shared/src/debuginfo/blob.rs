@@ -571,6 +571,7 @@ mod tests {
             arch: contents.arch.name().to_owned(),
             file_type: contents.file_type,
             made_from: Vec::new(),
+            lacks: None,
             derived_at: Timestamp::from_secs(0),
             converter: contents.converter,
         }

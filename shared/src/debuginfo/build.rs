@@ -26,11 +26,15 @@ pub(super) trait Derive {
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
 
     /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.
-    fn seal(object: &Object<'_>, _cores: usize, contents: &Contents) -> Result<Vec<u8>, Failure> {
+    fn seal(
+        object: &Object<'_>,
+        _cores: usize,
+        contents: &Contents,
+    ) -> Result<SealedCache, Failure> {
         let mut out = BufWriter::with_capacity(64 << 10, Sealer::new()?);
         Self::write(object, &mut out)?;
         let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(sealer.finish(contents)?)
+        Ok(SealedCache::whole(sealer.finish(contents)?))
     }
 
     /// Opens a blob as a reader will, and looks up a few things.
@@ -38,6 +42,20 @@ pub(super) trait Derive {
 
     /// Checks a raw cache so far that no lookup in it can go wrong; else says what is wrong with it.
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String>;
+}
+
+/// What was made of an object.
+#[derive(Debug)]
+pub(super) struct SealedCache {
+    pub(super) blob: Vec<u8>,
+    /// What is in the object, or elsewhere, and is not in the blob: for a human.
+    pub(super) lacks: Option<String>,
+}
+
+impl SealedCache {
+    pub(super) fn whole(blob: Vec<u8>) -> Self {
+        Self { blob, lacks: None }
+    }
 }
 
 /// Why nothing was derived.
@@ -109,13 +127,14 @@ fn derive_as<D: Derive>(
             ..found.meta.features.clone()
         },
     };
-    let blob = D::seal(&object, cores, &contents)?;
+    let SealedCache { blob, lacks } = D::seal(&object, cores, &contents)?;
     D::try_out(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
     Ok(Derived {
         kind: D::KIND,
         checksum: slices::checksum(&blob),
         blob: Bytes::from(blob),
+        lacks,
     })
 }
 
@@ -130,8 +149,8 @@ pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
     let contents = |kind| slices::unfiled(kind, object.arch(), debug_id);
     Ok([
-        Sym::seal(&object, 1, &contents(Kind::SymCache))?,
-        Cfi::seal(&object, 1, &contents(Kind::CfiCache))?,
+        Sym::seal(&object, 1, &contents(Kind::SymCache))?.blob,
+        Cfi::seal(&object, 1, &contents(Kind::CfiCache))?.blob,
     ])
 }
 

@@ -206,6 +206,14 @@ fn file_type(object: &Object<'_>) -> Result<FileType, String> {
 fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
     match elf.kind() {
         ObjectKind::Dump => Err("a core dump, which has no debug information".to_owned()),
+        ObjectKind::Relocatable if elf.raw_section("modinfo").is_some() => Err(
+            "a module of the Linux kernel, which is linked when it is loaded, and is not read"
+                .to_owned(),
+        ),
+        ObjectKind::Relocatable => Err(
+            "an object file that is not linked, which is not read: upload what is linked from it"
+                .to_owned(),
+        ),
         _ if elf.raw_section("text").is_some() => Ok(FileType::ElfCode),
         ObjectKind::Debug => Ok(FileType::ElfDebug),
         _ if elf.has_debug_info() => Ok(FileType::ElfDebug),

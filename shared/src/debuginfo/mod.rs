@@ -19,6 +19,7 @@ mod dwarf;
 mod headers;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
+mod image;
 mod inspect;
 mod layout;
 mod lookup;

@@ -1,6 +1,7 @@
 //! SymCaches: functions and lines of native objects.
 //!
-//! ELF files become slices directly: see [`dwarf`]. Of all others, `symbolic` reads the functions and makes a SymCache, which is cut.
+//! Files with DWARF, and those with symbols alone, become slices directly: see [`dwarf`]. Of all others, `symbolic` reads the functions and
+//! makes a SymCache, which is cut.
 //! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
 //! functions: one thread reads, another converts and writes. A small file is done before that pays.
 
@@ -12,12 +13,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use symbolic::common::{Arch, DebugId};
-use symbolic::debuginfo::{Function, Object, ObjectDebugSession, ObjectKind, Symbol};
+use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
-use super::build::{Derive, Failure, malformed, unsupported};
-use super::dwarf;
+use super::build::{Derive, Failure, SealedCache, malformed, unsupported};
+use super::dwarf::{self, Program};
 use super::inspect::chain;
 use super::panics::{self, STACK_BYTES};
 use super::slices::{self, Bounds, SliceIndex};
@@ -63,21 +64,24 @@ impl Derive for Sym {
         }
     }
 
-    fn seal(object: &Object<'_>, cores: usize, contents: &Contents) -> Result<Vec<u8>, Failure> {
-        if let Object::Elf(elf) = object
-            && elf.kind() != ObjectKind::Relocatable
-        {
-            return dwarf::seal(elf, cores, contents);
+    fn seal(
+        object: &Object<'_>,
+        cores: usize,
+        contents: &Contents,
+    ) -> Result<SealedCache, Failure> {
+        if let Some(program) = Program::of(object) {
+            return dwarf::seal(program, cores, contents);
         }
         let mut raw = RawCache::default();
         let is_large = object.data().len() >= LARGE_FILE;
         match object {
-            Object::MachO(_) | Object::Wasm(_) | Object::Breakpad(_) if is_large && cores > 1 => {
+            Object::Breakpad(_) if is_large && cores > 1 => {
                 write_side_by_side(object, &mut raw)?;
             }
             _ => Self::write(object, &mut raw)?,
         }
-        slices::seal(raw.as_slice(), contents, Bounds::CURRENT)
+        let blob = slices::seal(raw.as_slice(), contents, Bounds::CURRENT)?;
+        Ok(SealedCache::whole(blob))
     }
 
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {
@@ -127,7 +131,7 @@ fn convert<'f, E: Error + 'static>(
     Ok(converter)
 }
 
-/// Writes the SymCache of a file that is neither PE nor PDB, in two threads.
+/// Writes the SymCache of a Breakpad file in two threads.
 fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
     let session = debug_session(object)?;
     convert_beside(object, WAITING_BATCHES, out, |parts| {

@@ -116,6 +116,9 @@ pub struct ExplainedState {
     pub arch: String,
     /// The DIFs that it was made from.
     pub made_from: Vec<DifRef>,
+    /// What is not in it although the DIF has it, or says that another file does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
     /// When it was published.
     pub derived_at: Timestamp,
 }
@@ -351,6 +354,7 @@ impl ExplainedRecord {
             file_type: ready.file_type,
             arch: ready.arch.clone(),
             made_from: ready.made_from.clone(),
+            lacks: ready.lacks.clone(),
             derived_at: ready.derived_at,
         };
         let placeholder = |placeholder: &Placeholder| ExplainedPlaceholder {

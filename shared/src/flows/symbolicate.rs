@@ -814,6 +814,7 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
                 Some(cache) if serves => ModuleOutcome::Found {
                     cache,
                     features: ready.features.clone(),
+                    lacks: ready.lacks.as_deref(),
                     considered,
                 },
                 // A file was found, but there is nothing in it to symbolicate with.

@@ -233,12 +233,14 @@ impl Session {
                 kind,
                 blob,
                 checksum,
+                lacks,
             }) if blob.len() as u64 <= MAX_BLOB_BYTES => {
                 return self.answer(
                     &Answer::Derived {
                         job,
                         kind,
                         checksum,
+                        lacks,
                     },
                     &blob,
                 );

@@ -63,7 +63,7 @@ impl Adjustment {
 
 /// Returns the address of the instruction to look up; `None` where there is none before the address.
 pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Option<u64> {
-    let mut info = InstructionInfo::new(arch, address);
+    let mut info = InstructionInfo::new(with_its_step(arch), address);
     let previous = match situation.adjustment {
         Adjustment::Previous => true,
         Adjustment::Aligned => false,
@@ -83,6 +83,15 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
         true if address < LARGEST_STEP => None,
         true => Some(info.previous_address()),
         false => Some(info.aligned_address()),
+    }
+}
+
+/// Returns the architecture whose instructions are as long. `InstructionInfo` takes those of PowerPC for eight bytes in 64 bits, which have
+/// four there, too (Power ISA, book I, section 1.6).
+fn with_its_step(arch: Arch) -> Arch {
+    match arch {
+        Arch::Ppc64 => Arch::Ppc,
+        arch => arch,
     }
 }
 
@@ -142,7 +151,7 @@ mod tests {
         check(0x1007, Arch::Arm64, 0x1004, 0x1000);
         check(0x1007, Arch::Arm64_32, 0x1004, 0x1000);
         check(0x1007, Arch::Ppc, 0x1004, 0x1000);
-        check(0x100f, Arch::Ppc64, 0x1008, 0x1000);
+        check(0x1007, Arch::Ppc64, 0x1004, 0x1000);
         check(0x1007, Arch::Wasm32, 0x1004, 0x1000);
         check(0x100b, Arch::Mips, 0x1008, 0x1000); // over the delay slot
         check(0x100b, Arch::Mips64, 0x1008, 0x1000);

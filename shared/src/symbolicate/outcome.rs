@@ -18,6 +18,8 @@ pub enum ModuleOutcome<'a> {
         cache: LookupCache<'a>,
         /// What the object offers that it was made from.
         features: Features,
+        /// What is not in it although the DIF has it, or says that another file does.
+        lacks: Option<&'a str>,
         /// The DIFs considered for it.
         considered: Considered<'a>,
     },
@@ -95,9 +97,11 @@ fn describe(
         Some(ModuleOutcome::Found {
             cache,
             features,
+            lacks,
             considered,
         }) => {
             module.debug_status = ModuleStatus::Found;
+            module.debug_detail = lacks.map(str::to_owned);
             module.features = features.clone();
             if let LookupCache::Sym(cache) = cache {
                 module.arch = cache.arch();

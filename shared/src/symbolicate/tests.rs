@@ -71,6 +71,7 @@ fn demo(request: Value) -> (Value, Stats) {
         &ModuleOutcome::Found {
             cache,
             features,
+            lacks: None,
             considered: Considered::default(),
         },
     )
@@ -116,6 +117,7 @@ fn names_and_paths_that_frames_have_in_common_are_in_memory_once() {
     let outcome = ModuleOutcome::Found {
         cache: LookupCache::Sym(SymCache::parse(&cache).unwrap().into()),
         features: Features::default(),
+        lacks: None,
         considered: Considered::default(),
     };
     let (completed, _) = symbolicate(&request, &plan(&request), &[outcome]);
@@ -527,6 +529,7 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
         shown(ModuleOutcome::Found {
             cache,
             features: Features::default(),
+            lacks: None,
             considered: only
         }),
         [r#""b" "notfound" null"#, r#""c" "ok" {"status":"ok"}"#]
@@ -593,6 +596,7 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
     let outcome = ModuleOutcome::Found {
         cache,
         features: Features::default(),
+        lacks: None,
         considered: Considered::default(),
     };
 
@@ -677,6 +681,7 @@ fn a_dotnet_frame_is_found_by_method_and_offset() {
     let outcome = ModuleOutcome::Found {
         cache,
         features: Features::default(),
+        lacks: None,
         considered: Considered::default(),
     };
     let frames = |frame: Value| {
@@ -830,6 +835,7 @@ proptest! {
                 _ => LookupCache::Sym(SymCache::parse(&sym).unwrap().into()),
             },
             features: Features::default(),
+            lacks: None,
             considered: Considered::default(),
         };
         let outcomes: Vec<_> = plan.wanted().iter().map(outcome).collect();

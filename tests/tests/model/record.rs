@@ -81,6 +81,7 @@ impl Product {
             arch: "x86_64".to_owned(),
             file_type: FileType::ElfDebug,
             made_from: vec![made_from],
+            lacks: None,
             derived_at: now,
             converter: Converter(self.converter),
         }

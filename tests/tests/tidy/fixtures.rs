@@ -8,9 +8,10 @@ const FOLDER: &str = "tests/fixtures/";
 const MOST_BYTES: u64 = 3 << 20;
 
 /// What says how fixtures are made and what they must give: described as a whole.
-const DESCRIBED_AS_A_WHOLE: [&str; 6] = [
+const DESCRIBED_AS_A_WHOLE: [&str; 7] = [
     "README.md",
     "build.sh",
+    "zoo.sh",
     "manifest.json",
     "sources/",
     "tools/",

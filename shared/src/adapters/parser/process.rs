@@ -279,9 +279,18 @@ impl ProcessParser {
                         job,
                         kind,
                         checksum,
+                        lacks,
                     },
                     blob,
-                )) => (job, Ok(derived(kind, checksum, blob))),
+                )) => {
+                    let derived = Derived {
+                        kind,
+                        blob,
+                        checksum,
+                        lacks,
+                    };
+                    (job, Ok(derived))
+                }
                 Ok((Answer::Missing { job, missing }, _)) => (job, Err(missing)),
                 Ok((other, _)) => return Err(unexpected(other)),
                 Err(error) => match self.why(error) {
@@ -354,14 +363,6 @@ impl ProcessParser {
                 .caused_by(error)
                 .into(),
         }
-    }
-}
-
-fn derived(kind: crate::cache::Kind, checksum: u64, blob: Bytes) -> Derived {
-    Derived {
-        kind,
-        blob,
-        checksum,
     }
 }
 

@@ -94,6 +94,9 @@ pub enum Answer {
         kind: Kind,
         /// Checksum of the blob.
         checksum: u64,
+        /// What is not in it, for a human.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lacks: Option<String>,
     },
     /// Why there is no blob.
     Missing {
@@ -164,6 +167,7 @@ mod tests {
             job: 1,
             kind: Kind::CfiCache,
             checksum: u64::MAX,
+            lacks: Some("a unit".to_owned()),
         };
         write_answer(&mut pipe, &answer, b"blob").unwrap();
         write_answer(
@@ -181,8 +185,9 @@ mod tests {
             Answer::Derived {
                 job: 1,
                 kind: Kind::CfiCache,
-                checksum: u64::MAX
-            }
+                checksum: u64::MAX,
+                lacks: Some(lacks)
+            } if lacks == "a unit"
         ));
         assert_eq!(payload, "blob");
         let (second, payload) = read_answer(&mut pipe).await.unwrap();

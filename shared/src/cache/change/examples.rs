@@ -86,6 +86,7 @@ pub(in crate::cache) fn state(
         arch: "x86_64".to_owned(),
         file_type: FileType::ElfDebug,
         made_from: vec![made_from.clone()],
+        lacks: None,
         derived_at: BEGIN,
         converter: Converter::CURRENT,
     }

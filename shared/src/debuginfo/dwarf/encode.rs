@@ -2,7 +2,8 @@
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::merge::{Entry, What};
+use super::merge::{Entry, Merged, SymbolLine, What};
+use super::symbols::Symbols;
 use super::tables::{NOTHING, Tables, Text, Texts};
 use crate::debuginfo::slices::{self, Bounds, Cut, File, Function, Location, NOWHERE};
 
@@ -11,23 +12,24 @@ pub(super) struct Encoder<'a> {
     /// What a SymCache begins with.
     pub(super) head: &'a [u8],
     pub(super) texts: Texts<'a>,
-    pub(super) entries: &'a [Entry],
+    pub(super) symbols: &'a Symbols<'a>,
+    pub(super) merged: &'a Merged,
     pub(super) bounds: Bounds,
 }
 
 impl Encoder<'_> {
     /// Returns how many parts there are, each of which is one slice, or more.
     pub(super) fn parts(&self) -> usize {
-        self.entries.len().div_ceil(self.bounds.ranges)
+        self.merged.entries.len().div_ceil(self.bounds.ranges)
     }
 
     /// Returns what writes the slices of a part, in the order of their addresses. It keeps its tables from one slice to the next.
     pub(super) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
-        let mut tables = SliceTables::new(&self.texts);
+        let mut tables = SliceTables::new(self);
         move |part| {
             let from = part * self.bounds.ranges;
-            let to = self.entries.len().min(from + self.bounds.ranges);
-            let mut left = self.entries.get(from..to).unwrap_or_default();
+            let to = self.merged.entries.len().min(from + self.bounds.ranges);
+            let mut left = self.merged.entries.get(from..to).unwrap_or_default();
             let mut cuts = Vec::new();
             while let Some(first) = left.first() {
                 tables.clear();
@@ -56,6 +58,8 @@ impl Encoder<'_> {
 /// The tables of one slice. What is in them is known by its run and its number there.
 struct SliceTables<'t> {
     texts: &'t Texts<'t>,
+    symbols: &'t Symbols<'t>,
+    lines: &'t [SymbolLine],
     files: Vec<File>,
     functions: Vec<Function>,
     calls: Vec<Location>,
@@ -64,14 +68,17 @@ struct SliceTables<'t> {
     strings: Vec<u8>,
     known_files: HashMap<(u32, u32), u32>,
     known_functions: HashMap<(u32, u32), u32>,
+    known_symbols: HashMap<u32, u32>,
     known_calls: HashMap<(u32, u32), u32>,
     known_texts: HashMap<Text, u32>,
 }
 
 impl<'t> SliceTables<'t> {
-    fn new(texts: &'t Texts<'t>) -> Self {
+    fn new(encoder: &'t Encoder<'t>) -> Self {
         Self {
-            texts,
+            texts: &encoder.texts,
+            symbols: encoder.symbols,
+            lines: &encoder.merged.lines,
             files: Vec::new(),
             functions: Vec::new(),
             calls: Vec::new(),
@@ -80,6 +87,7 @@ impl<'t> SliceTables<'t> {
             strings: Vec::new(),
             known_files: HashMap::new(),
             known_functions: HashMap::new(),
+            known_symbols: HashMap::new(),
             known_calls: HashMap::new(),
             known_texts: HashMap::new(),
         }
@@ -94,6 +102,7 @@ impl<'t> SliceTables<'t> {
         self.strings.clear();
         self.known_files.clear();
         self.known_functions.clear();
+        self.known_symbols.clear();
         self.known_calls.clear();
         self.known_texts.clear();
     }
@@ -114,7 +123,8 @@ impl<'t> SliceTables<'t> {
     fn add(&mut self, entry: &Entry) {
         let location = match entry.what {
             What::Nothing => NOTHING,
-            What::Symbol(number) => [NOWHERE, 0, self.symbol(number, entry.start), NOWHERE],
+            What::Symbol(number) => [NOWHERE, 0, self.symbol(number), NOWHERE],
+            What::Line(number) => self.line(number),
             What::Range { run, number } => match self.texts.runs.get(run as usize) {
                 Some(tables) => self.range(tables, number),
                 None => NOTHING,
@@ -203,10 +213,25 @@ impl<'t> SliceTables<'t> {
         known
     }
 
-    fn symbol(&mut self, number: u32, start: u32) -> u32 {
+    fn line(&mut self, number: u32) -> Location {
+        let Some(line) = self.lines.get(number as usize) else {
+            return NOTHING;
+        };
+        let [file, number] = line.place;
+        let tables = self.texts.runs.get(line.run as usize);
+        let file = tables.map_or(NOWHERE, |tables| self.file(tables, file));
+        [file, number, self.symbol(line.symbol), NOWHERE]
+    }
+
+    fn symbol(&mut self, number: u32) -> u32 {
+        if let Some(known) = self.known_symbols.get(&number) {
+            return *known;
+        }
         let name = self.text(Text::of_symbol(number as usize));
+        let start = u32::try_from(self.symbols.address(number)).unwrap_or(NOWHERE);
         let known = count(&self.functions);
         self.functions.push([name, NOWHERE, start, NOWHERE]);
+        self.known_symbols.insert(number, known);
         known
     }
 

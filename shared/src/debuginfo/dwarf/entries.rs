@@ -19,7 +19,7 @@ use super::flatten::{Flattener, Inlined, Out};
 use super::lines::{Lines, Row, low_half};
 use super::shapes::{self, Part, Shape, Shapes};
 use super::symbols::Symbols;
-use super::tables::{Body, File, Function, Numbers, Tables, Text};
+use super::tables::{Body, Counts, File, Function, Loose, Numbers, Tables, Text};
 use crate::debuginfo::slices::{Location, NOWHERE};
 
 pub(super) type Slice<'i> = EndianSlice<'i, RunTimeEndian>;
@@ -43,27 +43,39 @@ pub(super) struct Object<'o> {
 pub(super) struct Units<'i> {
     pub(super) dwarf: Dwarf<'i>,
     headers: Vec<UnitHeader<Slice<'i>>>,
+    /// All units, and those whose headers cannot be read.
+    pub(super) counts: Counts,
     opened: Vec<OnceLock<Option<Unit<'i>>>>,
 }
 
 impl<'i> Units<'i> {
-    /// Reads the headers of units.
-    ///
-    /// # Errors
-    ///
-    /// A header that cannot be read.
-    pub(super) fn open(dwarf: Dwarf<'i>) -> Result<Self, gimli::Error> {
-        let mut headers = Vec::new();
-        let mut units = dwarf.units();
-        while let Some(header) = units.next()? {
-            headers.push(header);
+    /// Reads the headers of units. One that cannot be read costs its unit.
+    pub(super) fn open(dwarf: Dwarf<'i>) -> Self {
+        let (mut headers, mut counts) = (Vec::new(), Counts::default());
+        let section = dwarf.debug_info.reader();
+        let mut rest = *section;
+        while !rest.is_empty() {
+            let offset = DebugInfoOffset(rest.offset_from(*section));
+            let length = rest.read_initial_length().map(|(length, _)| length);
+            if length == Ok(0) {
+                continue; // padding
+            }
+            counts.units += 1;
+            match dwarf.debug_info.header_from_offset(offset) {
+                Ok(header) => headers.push(header),
+                Err(error) => counts.add_unread(error),
+            }
+            if length.and_then(|length| rest.skip(length)).is_err() {
+                break;
+            }
         }
         let opened = headers.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self {
+        Self {
             dwarf,
             headers,
+            counts,
             opened,
-        })
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -152,9 +164,10 @@ struct Inside {
 /// A function whose entries are being read: its ranges of addresses, each with the calls inlined there.
 #[derive(Debug, Default)]
 struct Open {
-    name: Text,
     language: Language,
     ranges: Vec<(u64, u64)>,
+    /// As many as there are ranges.
+    names: Vec<Text>,
     /// As many as there are ranges, or more.
     inlined: Vec<Vec<Inlined>>,
 }
@@ -171,6 +184,8 @@ pub(super) struct EntryReader<'o> {
     shapes: Shapes,
     flattener: Flattener,
     ranges: Vec<(u64, u64)>,
+    /// The addresses of all functions of the unit.
+    covered: Vec<(u64, u64)>,
     contexts: Vec<Context>,
     open: Vec<Open>,
     spare: Vec<Open>,
@@ -202,6 +217,7 @@ impl<'o> EntryReader<'o> {
             shapes: Shapes::default(),
             flattener: Flattener::default(),
             ranges: Vec::new(),
+            covered: Vec::new(),
             contexts: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
@@ -209,30 +225,31 @@ impl<'o> EntryReader<'o> {
         }
     }
 
-    /// Reads some units as one run.
-    ///
-    /// # Errors
-    ///
-    /// Bytes that are no entries.
+    /// Reads some units as one run. Of one that cannot be read there is what comes before.
     pub(super) fn read(
         &mut self,
         run: u32,
         units: &Units<'_>,
         numbers: std::ops::Range<usize>,
-    ) -> Result<Tables, gimli::Error> {
+    ) -> Tables {
         self.tables = Tables::new(run);
         self.seen.clear();
         self.calls.clear();
         self.files.clear();
         self.inlined.clear();
         for number in numbers {
-            if let Some(unit) = units.unit(number)? {
-                self.unit(units, unit)?;
+            let read = match units.unit(number) {
+                Ok(Some(unit)) => self.unit(units, unit),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = read {
+                self.tables.counts.add_unread(error);
             }
         }
         let mut tables = std::mem::take(&mut self.tables);
         tables.shrink();
-        Ok(tables)
+        tables
     }
 
     fn unit<'i>(&mut self, units: &Units<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error> {
@@ -268,6 +285,7 @@ impl<'o> EntryReader<'o> {
             None => lines = Lines::default(),
         }
         let read = self.entries(&mut current, &lines);
+        self.loose(&mut current, &lines);
         self.lines = lines;
         read
     }
@@ -281,6 +299,7 @@ impl<'o> EntryReader<'o> {
         let mut input = current.bytes_from(unit.header.header_size())?;
         let end = unit.header.length_including_self();
         let mut depth_of_next = 0_isize;
+        self.covered.clear();
         self.contexts.clear();
         self.open.clear();
         self.shapes.clear();
@@ -384,20 +403,30 @@ impl<'o> EntryReader<'o> {
         offset: UnitOffset,
         entry: &Entry<'i>,
     ) -> Option<Inside> {
-        let load_address = self.object.load_address;
+        self.covered.extend_from_slice(&self.ranges);
         let seen = &mut self.seen;
         self.ranges
             .retain(|(begin, end)| seen.insert((*begin, end - begin)));
-        let lowest = self.ranges.iter().map(|(begin, _)| *begin).min()?;
+        if self.ranges.is_empty() {
+            return None;
+        }
         let language = current.language_of(entry).unwrap_or(current.language);
-        let symbol = match current.prefers_entries {
-            true => None,
-            false => self.object.symbol_at(lowest.wrapping_sub(load_address)),
-        };
-        let name = symbol.unwrap_or_else(|| current.name_of(offset, entry, &mut self.tables));
         let mut open = self.spare.pop().unwrap_or_default();
-        (open.name, open.language) = (name, language);
-        open.ranges.extend_from_slice(&self.ranges);
+        open.language = language;
+        // A part that was split off is named by its own symbol. One without is named as the function, whose entry point comes first.
+        let mut name = None;
+        for (begin, end) in &self.ranges {
+            let symbol = match current.prefers_entries {
+                true => None,
+                false => self.object.symbol_at(*begin),
+            };
+            let own = symbol
+                .or(name)
+                .unwrap_or_else(|| current.name_of(offset, entry, &mut self.tables));
+            name.get_or_insert(own);
+            open.ranges.push((*begin, *end));
+            open.names.push(own);
+        }
         let count = open.inlined.len().max(open.ranges.len());
         open.inlined.resize_with(count, Vec::new);
         self.open.push(open);
@@ -461,9 +490,9 @@ impl<'o> EntryReader<'o> {
         let Some(mut open) = self.open.pop() else {
             return;
         };
-        let name = (open.name, open.language);
-        for (range, inlined) in open.ranges.drain(..).zip(&mut open.inlined) {
-            self.body(range, name, inlined, current, lines);
+        let ranges = open.ranges.drain(..).zip(open.names.drain(..));
+        for ((range, name), inlined) in ranges.zip(&mut open.inlined) {
+            self.body(range, (name, open.language), inlined, current, lines);
             inlined.clear();
         }
         self.spare.push(open);
@@ -478,10 +507,10 @@ impl<'o> EntryReader<'o> {
         current: &mut Current<'_, '_>,
         lines: &Lines,
     ) {
-        let moved = |address: u64| address.wrapping_sub(self.object.load_address);
-        let (Ok(start), Ok(stop)) = (u32::try_from(moved(begin)), u32::try_from(moved(end))) else {
+        let Some((start, stop)) = self.object.relative(begin, end) else {
             return;
         };
+        let moved = |address: u64| address.wrapping_sub(self.object.load_address);
         for call in &mut *inlined {
             (call.start, call.end) = (moved(call.start), moved(call.end));
         }
@@ -521,13 +550,64 @@ impl<'o> EntryReader<'o> {
             count: u32::try_from(count).unwrap_or_default(),
         });
     }
+
+    /// Keeps the rows that no function of the unit covers: of functions that a compiler has no entries for, and of assembly.
+    fn loose(&mut self, current: &mut Current<'_, '_>, lines: &Lines) {
+        join(&mut self.covered);
+        let mut covering = (0, 0);
+        for row in lines.all() {
+            let (mut begin, end) = (row.address, row.address.saturating_add(row.size));
+            // Most rows lie in the function that the row before lies in.
+            while begin < end {
+                if !(covering.0..covering.1).contains(&begin) {
+                    let next = self.covered.partition_point(|(_, end)| *end <= begin);
+                    covering = self
+                        .covered
+                        .get(next)
+                        .copied()
+                        .unwrap_or((u64::MAX, u64::MAX));
+                }
+                let stop = covering.0.min(end);
+                if begin < stop {
+                    let file = current.file(row.file, &mut self.files, &mut self.tables);
+                    if let Some((start, end)) = self.object.relative(begin, stop) {
+                        self.tables.keep_loose(Loose {
+                            start,
+                            end,
+                            file,
+                            line: row.line,
+                        });
+                    }
+                }
+                begin = covering.1.max(stop);
+            }
+        }
+    }
+}
+
+/// Sorts ranges; those that overlap or touch become one.
+fn join(ranges: &mut Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, last| {
+        let touches = next.0 <= last.1;
+        if touches {
+            last.1 = last.1.max(next.1);
+        }
+        touches
+    });
 }
 
 impl Object<'_> {
     /// Returns the name of the first symbol at an address.
     fn symbol_at(&self, address: u64) -> Option<Text> {
-        let number = self.symbols.at(address)?;
+        let number = self.symbols.at(address.wrapping_sub(self.load_address))?;
         Some(Text::of_symbol(number as usize))
+    }
+
+    /// Returns where addresses are, relative to that at which the object is loaded.
+    fn relative(&self, begin: u64, end: u64) -> Option<(u32, u32)> {
+        let moved = |address: u64| address.wrapping_sub(self.load_address).try_into().ok();
+        Some((moved(begin)?, moved(end)?))
     }
 }
 

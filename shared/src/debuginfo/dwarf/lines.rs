@@ -128,4 +128,14 @@ impl Lines {
         let to = rows.partition_point(|row| row.address < end);
         rows.get(from.saturating_sub(1)..to).unwrap_or_default()
     }
+
+    /// Returns the rows, sequence by sequence.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
+        self.sequences.iter().flat_map(|sequence| {
+            let rows = self
+                .rows
+                .get(sequence.first..sequence.first + sequence.count);
+            rows.unwrap_or_default()
+        })
+    }
 }

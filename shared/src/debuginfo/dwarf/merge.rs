@@ -2,12 +2,13 @@
 //!
 //! What counts where several things are at one address is `symbolic`'s (`symbolic_symcache::writer`, MIT), which is the oracle: of
 //! functions the one that is read last, unless it knows no line there; a symbol where no function is; the end of either where
-//! nothing is.
+//! nothing is. Beyond it, a symbol has the lines that no function has, and labels count outside of functions.
 
 use foldhash::{HashSet, HashSetExt};
 
 use super::symbols::Symbols;
-use super::tables::{Body, Placed, Tables};
+use super::tables::{Body, Loose, Placed, Tables};
+use crate::debuginfo::slices::NOWHERE;
 
 /// A range, up to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,25 @@ pub(super) enum What {
         number: u32,
     },
     Symbol(u32),
+    /// A line of a symbol: one of [`Merged::lines`].
+    Line(u32),
+}
+
+/// A row of the tables of a run, under the name of a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SymbolLine {
+    pub(super) symbol: u32,
+    pub(super) run: u32,
+    /// The file in the tables of the run, and the line.
+    pub(super) place: [u32; 2],
+}
+
+/// All ranges of an object.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    /// In the order of their addresses.
+    pub(super) entries: Vec<Entry>,
+    pub(super) lines: Vec<SymbolLine>,
 }
 
 /// A range of addresses of a function.
@@ -38,17 +58,96 @@ struct OfRun {
 }
 
 /// Merges what was read in several runs. Neighbours that say the same are one.
-pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Vec<Entry> {
+pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Merged {
     let functions = functions(runs);
-    let mut entries: Vec<Entry> = Vec::with_capacity(functions.len());
-    for entry in with_symbols(functions, symbols) {
-        let last = entries.last();
-        if !last.is_some_and(|last| is_same(last.what, entry.what, runs)) {
-            entries.push(entry);
+    let mut merged = Merged {
+        entries: Vec::with_capacity(functions.len()),
+        lines: Vec::new(),
+    };
+    let loose = loose(runs);
+    let mut entries = with_symbols(functions, symbols).peekable();
+    while let Some(entry) = entries.next() {
+        merged.push(entry, runs);
+        if let What::Symbol(symbol) = entry.what {
+            let end = entries.peek().map_or(NOWHERE, |next| next.start);
+            merged.push_lines(symbol, (entry.start, end), &loose);
         }
     }
-    entries.shrink_to_fit();
-    entries
+    merged.entries.shrink_to_fit();
+    merged
+}
+
+impl Merged {
+    fn push(&mut self, entry: Entry, runs: &[Tables]) {
+        let last = self.entries.last();
+        if !last.is_some_and(|last| is_same(last.what, entry.what, runs)) {
+            self.entries.push(entry);
+        }
+    }
+
+    /// Adds the lines of a symbol, between the addresses at which it counts.
+    fn push_lines(&mut self, symbol: u32, (start, end): (u32, u32), loose: &[(u32, Loose)]) {
+        let mut at = start;
+        let first = loose.partition_point(|(_, row)| row.end <= start);
+        let rows = loose.iter().skip(first);
+        for (run, row) in rows.take_while(|(_, row)| row.start < end) {
+            if at < row.start {
+                self.end_line(at, symbol);
+            }
+            at = row.start.max(at);
+            let line = u32::try_from(self.lines.len()).unwrap_or(NOWHERE);
+            self.lines.push(SymbolLine {
+                symbol,
+                run: *run,
+                place: [row.file, row.line],
+            });
+            self.replace_at(at, What::Line(line));
+            at = row.end;
+        }
+        if at < end {
+            self.end_line(at, symbol);
+        }
+    }
+
+    /// Adds what is at an address, or replaces it.
+    fn replace_at(&mut self, start: u32, what: What) {
+        match self.entries.last_mut() {
+            Some(last) if last.start == start => last.what = what,
+            _ => self.entries.push(Entry { start, what }),
+        }
+    }
+
+    /// From here on, no line of the symbol is known.
+    fn end_line(&mut self, start: u32, symbol: u32) {
+        let what = What::Symbol(symbol);
+        if self.entries.last().is_none_or(|last| last.what != what) {
+            self.entries.push(Entry { start, what });
+        }
+    }
+}
+
+/// Returns the rows that no function covers, by address, each with its run. Where several runs have some, the first one's count.
+fn loose(runs: &[Tables]) -> Vec<(u32, Loose)> {
+    let of_run = |tables: &Tables| {
+        let run = tables.run;
+        tables
+            .loose
+            .iter()
+            .map(move |row| (run, *row))
+            .collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = runs.iter().flat_map(of_run).collect();
+    all.sort_by_key(|(run, row)| (row.start, *run));
+    let mut end = 0;
+    all.retain_mut(|(_, row)| {
+        row.start = row.start.max(end);
+        let is_new = row.start < row.end;
+        if is_new {
+            end = row.end;
+        }
+        is_new
+    });
+    all
 }
 
 fn is_same(one: What, other: What, runs: &[Tables]) -> bool {
@@ -162,22 +261,30 @@ fn with_symbols(functions: Vec<Entry>, symbols: &Symbols<'_>) -> impl Iterator<I
     let mut functions = functions.into_iter().peekable();
     let mut starts = symbols.starts().peekable();
     let mut ends = symbols.ends().into_iter().peekable();
+    let mut in_function = false;
     std::iter::from_fn(move || {
-        let next = [
-            functions.peek().map(|entry| entry.start),
-            starts.peek().map(|(start, _)| *start),
-            ends.peek().copied(),
-        ];
-        let start = next.into_iter().flatten().min()?;
-        let function = functions.next_if(|entry| entry.start == start);
-        let symbol = starts.next_if(|(at, _)| *at == start);
-        ends.next_if_eq(&start);
-        let what = match (function.map(|entry| entry.what), symbol) {
-            (None | Some(What::Nothing), Some((_, number))) => What::Symbol(number),
-            (Some(what), _) => what,
-            (None, None) => What::Nothing,
-        };
-        Some(Entry { start, what })
+        loop {
+            let next = [
+                functions.peek().map(|entry| entry.start),
+                starts.peek().map(|(start, _)| *start),
+                ends.peek().copied(),
+            ];
+            let start = next.into_iter().flatten().min()?;
+            let function = functions.next_if(|entry| entry.start == start);
+            let symbol = starts.next_if(|(at, _)| *at == start);
+            let is_end = ends.next_if_eq(&start).is_some();
+            let function = function.map(|entry| entry.what);
+            in_function = function.map_or(in_function, |what| what != What::Nothing);
+            let counts = |number: &u32| !(in_function && symbols.is_label(*number));
+            let what = match (function, symbol.map(|(_, number)| number).filter(counts)) {
+                (None | Some(What::Nothing), Some(number)) => What::Symbol(number),
+                (Some(what), _) => what,
+                (None, None) if is_end => What::Nothing,
+                // A label within a function.
+                (None, None) => continue,
+            };
+            return Some(Entry { start, what });
+        }
     })
 }
 
@@ -287,7 +394,7 @@ mod tests {
                 tables
             })
             .collect();
-        let entries = merge(&runs, &symbols);
+        let entries = merge(&runs, &symbols).entries;
         assert!(entries.windows(2).all(|pair| pair[0].start < pair[1].start));
         let texts = super::super::tables::Texts {
             debug_str: &[],
@@ -303,6 +410,7 @@ mod tests {
                 Some(What::Symbol(number)) => {
                     vec![(texts.get(Text::of_symbol(number as usize)).into_owned(), 0)]
                 }
+                Some(What::Line(_)) => panic!("no row is without a function"),
                 Some(What::Range { run, number }) => {
                     let tables = &runs[run as usize];
                     let [_, line, function, _] = tables.ranges[number as usize].location;
@@ -331,7 +439,7 @@ mod tests {
                 })
                 .collect();
             let expected = by_symbolic(&functions, &symbols);
-            prop_assert_eq!(by_merging(&functions, Symbols::from(symbols)), expected);
+            prop_assert_eq!(by_merging(&functions, Symbols::new(symbols, Vec::new())), expected);
         }
     }
 }

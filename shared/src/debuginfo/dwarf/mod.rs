@@ -1,4 +1,5 @@
-//! The functions, inlined calls and lines of ELF files, from units to slices; and debug sessions of `symbolic` on them, to compare.
+//! The functions, inlined calls and lines of files with DWARF, from units to slices; and debug sessions of `symbolic` on ELF files, to
+//! compare.
 //!
 //! A worker takes a *run* of units, reads it into flat tables, and takes the next one, as many workers as there are cores. Then all
 //! ranges are merged in the order of their addresses, and workers write, compress and check slices of them. There is no SymCache of
@@ -16,7 +17,9 @@
 //! encode     SymCaches of these ranges, one a slice
 //! ```
 //!
-//! What is found in two runs counts in the first. What is answered is what `symbolic` answers, which is the oracle of the tests.
+//! What is found in two runs counts in the first. What is answered is what `symbolic` answers, which is the oracle of the tests, and
+//! where it answers less than the file says: the lines of a symbol that has no entry, which compilers leave out where lines are all that is
+//! asked for; each part of a function by the name of its own symbol.
 
 mod encode;
 mod entries;
@@ -35,11 +38,14 @@ mod units;
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use gimli::RunTimeEndian;
+use symbolic::common::{Arch, DebugId};
+use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
@@ -47,10 +53,11 @@ use self::encode::Encoder;
 use self::entries::EntryReader;
 use self::sections::Sections;
 use self::symbols::Symbols;
-use self::tables::{Tables, Texts};
+use self::tables::{Counts, Tables, Texts};
 use self::units::Units;
 use super::blob::Contents;
-use super::build::{Failure, malformed};
+use super::build::{Failure, SealedCache, malformed};
+use super::image::Image;
 use super::inspect::chain;
 use super::slices::{self, Bounds};
 use super::workers::side_by_side;
@@ -63,8 +70,6 @@ const RUN_BYTES: usize = 4 << 20;
 enum UnitsError {
     #[error("its units do not decompress")]
     Compression(#[from] io::Error),
-    #[error("bad debug file: corrupted dwarf debug data")]
-    Entries(#[from] gimli::Error),
 }
 
 impl From<UnitsError> for Failure {
@@ -80,27 +85,60 @@ const BOUNDS: Bounds = Bounds {
     ..Bounds::CURRENT
 };
 
-/// Derives the slices of an object, with so many workers, and seals them as a blob.
+/// A file of units, or of symbols alone.
+pub(super) struct Program<'o, 'd> {
+    pub(super) sections: &'o (dyn Dwarf<'d> + Sync),
+    /// What its addresses are relative to in a SymCache.
+    pub(super) load_address: u64,
+    pub(super) arch: Arch,
+    pub(super) debug_id: DebugId,
+    pub(super) image: Image<'d>,
+}
+
+impl<'o, 'd> Program<'o, 'd> {
+    /// Returns what is read of an object; `None` of one whose format has no DWARF.
+    pub(super) fn of(object: &'o Object<'d>) -> Option<Self> {
+        let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
+            Object::Elf(elf) => (elf, elf.load_address()),
+            Object::MachO(mach) => (mach, mach.load_address()),
+            Object::Pe(pe) => (pe, pe.load_address()),
+            // Its addresses are those in its code.
+            Object::Wasm(wasm) => (wasm, wasm.code_offset().wrapping_neg()),
+            _ => return None,
+        };
+        Some(Self {
+            sections,
+            load_address,
+            arch: object.arch(),
+            debug_id: object.debug_id(),
+            image: Image::of(object),
+        })
+    }
+}
+
+/// Derives the slices of a program, with so many workers, and seals them as a blob.
 pub(super) fn seal(
-    object: &ElfObject<'_>,
+    program: Program<'_, '_>,
     workers: usize,
     contents: &Contents,
-) -> Result<Vec<u8>, Failure> {
-    seal_runs(object, RUN_BYTES, workers, contents, BOUNDS)
+) -> Result<SealedCache, Failure> {
+    seal_runs(program, RUN_BYTES, workers, contents, BOUNDS)
 }
 
 fn seal_runs(
-    object: &ElfObject<'_>,
+    program: Program<'_, '_>,
     run_bytes: usize,
     workers: usize,
     contents: &Contents,
     bounds: Bounds,
-) -> Result<Vec<u8>, Failure> {
-    let symbols = Symbols::of(object);
+) -> Result<SealedCache, Failure> {
+    let object = program.sections;
+    let first_code = program.image.first_code();
+    let symbols = Symbols::new(program.image.functions, program.image.labels);
     let about = entries::Object {
         symbols: &symbols,
-        load_address: object.load_address(),
-        first_code: sections::first_code(object),
+        load_address: program.load_address,
+        first_code,
     };
     let names = &sections::READ;
     let (sections, mut runs) = match Units::of(object, run_bytes) {
@@ -112,24 +150,57 @@ fn seal_runs(
         None => {
             let names: Vec<_> = names.iter().copied().chain([units::SECTION]).collect();
             let sections = Sections::open(object, &names);
-            let runs = read_units(about, &sections, object.endianity(), workers)?;
+            let runs = read_units(about, &sections, object.endianity(), workers);
             (sections, runs)
         }
     };
     runs.sort_unstable_by_key(|tables| tables.run);
+    let lacks = lacks(&runs)?;
     let merged = merge::merge(&runs, &symbols);
     let encoder = Encoder {
-        head: &slices::head(object.arch(), object.debug_id()),
+        head: &slices::head(program.arch, program.debug_id),
         texts: Texts {
             debug_str: sections.data("debug_str"),
             line_str: sections.data("debug_line_str"),
             symbols: symbols.all(),
             runs: &runs,
         },
-        entries: &merged,
+        symbols: &symbols,
+        merged: &merged,
         bounds,
     };
-    slices::seal_side_by_side(encoder.parts(), workers, contents, || encoder.cutter())
+    let blob = slices::seal_side_by_side(encoder.parts(), workers, contents, || encoder.cutter())?;
+    Ok(SealedCache { blob, lacks })
+}
+
+/// Says of which units there is nothing.
+///
+/// # Errors
+///
+/// There is nothing of any.
+fn lacks(runs: &[Tables]) -> Result<Option<String>, Failure> {
+    let mut all = Counts::default();
+    for tables in runs {
+        all.add(tables.counts);
+    }
+    let Counts {
+        units,
+        unread,
+        problem,
+    } = all;
+    let Some(problem) = problem else {
+        return Ok(None);
+    };
+    let is_empty = runs.iter().all(|tables| tables.bodies.is_empty());
+    if unread == units && is_empty {
+        return Err(malformed(format!(
+            "bad debug file: corrupted dwarf debug data: {problem}"
+        )));
+    }
+    Ok(Some(format!(
+        "{unread} of the {units} units of its debug information cannot be read ({problem}): functions and lines of theirs are missing; \
+         make the file anew, and upload it again"
+    )))
 }
 
 /// Reads units of which none refers to another, run by run.
@@ -156,8 +227,10 @@ fn read_runs(
                 (*next - 1, info?)
             };
             {
-                let units = entries::Units::open(sections.dwarf(&info, endian))?;
-                read.push(reader.read(run, &units, 0..units.len())?);
+                let units = entries::Units::open(sections.dwarf(&info, endian));
+                let mut tables = reader.read(run, &units, 0..units.len());
+                tables.counts.add(units.counts);
+                read.push(tables);
             }
             buffer = match info {
                 Cow::Owned(buffer) => buffer,
@@ -173,11 +246,11 @@ fn read_units(
     sections: &Sections<'_>,
     endianity: Endian,
     workers: usize,
-) -> Result<Vec<Tables>, UnitsError> {
+) -> Vec<Tables> {
     let info = sections.data(units::SECTION);
-    let units = entries::Units::open(sections.dwarf(info, endian(endianity)))?;
+    let units = entries::Units::open(sections.dwarf(info, endian(endianity)));
     let next = AtomicU32::new(0);
-    side_by_side(workers, || {
+    let read = side_by_side(workers, || -> Result<_, Infallible> {
         let mut reader = EntryReader::new(about);
         let mut read = Vec::new();
         loop {
@@ -186,9 +259,17 @@ fn read_units(
             if number >= units.len() {
                 return Ok(read);
             }
-            read.push(reader.read(run, &units, number..number + 1)?);
+            read.push(reader.read(run, &units, number..number + 1));
         }
-    })
+    });
+    let mut read = match read {
+        Ok(read) => read,
+        Err(never) => match never {},
+    };
+    if let Some(first) = read.first_mut() {
+        first.counts.add(units.counts);
+    }
+    read
 }
 
 fn endian(endianity: Endian) -> RunTimeEndian {

@@ -6,12 +6,10 @@ use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
-use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection, Endian};
-use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
-use super::entries::Dwarf;
+use super::entries;
 use super::line_programs;
-use super::reader::Reader;
 use crate::debuginfo::workers::side_by_side;
 
 /// Sections that a session reads, but for `.debug_info`.
@@ -51,7 +49,7 @@ pub(super) struct Sections<'d>(HashMap<&'static str, DwarfSection<'d>>);
 impl<'d> Sections<'d> {
     /// Decompresses these sections side by side, the largest first: one after the other that takes a fifth of the time that a
     /// large file takes in all.
-    pub(super) fn open(object: &ElfObject<'d>, names: &[&'static str]) -> Self {
+    pub(super) fn open(object: &(dyn Dwarf<'d> + Sync), names: &[&'static str]) -> Self {
         let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
         let mut names = names.to_vec();
         names.sort_by_key(|name| Reverse(length(name)));
@@ -91,7 +89,7 @@ impl<'d> Sections<'d> {
     }
 
     /// Returns what reads units in these bytes, with these sections.
-    pub(super) fn dwarf<'s>(&'s self, info: &'s [u8], endian: RunTimeEndian) -> Dwarf<'s> {
+    pub(super) fn dwarf<'s>(&'s self, info: &'s [u8], endian: RunTimeEndian) -> entries::Dwarf<'s> {
         let section = |id: SectionId| {
             let data = match id {
                 SectionId::DebugInfo => info,
@@ -100,38 +98,9 @@ impl<'d> Sections<'d> {
             };
             Ok::<_, Infallible>(EndianSlice::new(data, endian))
         };
-        match Dwarf::load(section) {
+        match entries::Dwarf::load(section) {
             Ok(dwarf) => dwarf,
             Err(never) => match never {},
         }
     }
-}
-
-/// Returns the lowest address of a section with code; zero where the section headers do not tell. Source: the ELF specification (gABI),
-/// "Sections".
-pub(super) fn first_code(object: &ElfObject<'_>) -> u64 {
-    const EXECUTABLE: u64 = 4;
-    let read = |at: usize, size: usize| {
-        let little_endian = object.endianity() == Endian::Little;
-        let mut reader = Reader::new(object.data(), little_endian);
-        reader.at = at;
-        reader.unsigned(size)
-    };
-    let is_64_bit = object.data().get(4) == Some(&2);
-    let (word, table_at, entry_at) = match is_64_bit {
-        true => (8, 0x28, 0x3a),
-        false => (4, 0x20, 0x2e),
-    };
-    let lowest = || {
-        let table = usize::try_from(read(table_at, word)?).ok()?;
-        let (size, count) = (read(entry_at, 2)?, read(entry_at + 2, 2)?);
-        let headers = (0..count).filter_map(|number| {
-            let header = table.checked_add(usize::try_from(number * size).ok()?)?;
-            let flags = read(header.checked_add(8)?, word)?;
-            let address = read(header.checked_add(8 + word)?, word)?;
-            (flags & EXECUTABLE != 0).then_some(address)
-        });
-        headers.min()
-    };
-    lowest().unwrap_or_default()
 }

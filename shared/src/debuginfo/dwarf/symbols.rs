@@ -1,27 +1,30 @@
 //! The symbols of functions, by address.
 
 use symbolic::debuginfo::Symbol;
-use symbolic::debuginfo::elf::ElfObject;
 
 /// Symbols in the order of their table, and in that of their addresses.
 #[derive(Debug)]
 pub(super) struct Symbols<'d> {
+    /// Those of functions, then labels.
     all: Vec<Symbol<'d>>,
+    functions: u32,
     /// Of several at one address, the first in the table comes first.
     by_address: Vec<u32>,
 }
 
-impl<'d> From<Vec<Symbol<'d>>> for Symbols<'d> {
-    fn from(all: Vec<Symbol<'d>>) -> Self {
+impl<'d> Symbols<'d> {
+    /// Takes symbols of functions, and labels, which count where nothing else does.
+    pub(super) fn new(functions: Vec<Symbol<'d>>, labels: Vec<Symbol<'d>>) -> Self {
+        let count = u32::try_from(functions.len()).unwrap_or(u32::MAX);
+        let mut all = functions;
+        all.extend(labels);
         let mut by_address: Vec<u32> = (0..).take(all.len()).collect();
         by_address.sort_by_key(|number| all.get(*number as usize).map(|symbol| symbol.address));
-        Self { all, by_address }
-    }
-}
-
-impl<'d> Symbols<'d> {
-    pub(super) fn of(object: &ElfObject<'d>) -> Self {
-        Self::from(object.symbols().collect::<Vec<_>>())
+        Self {
+            all,
+            functions: count,
+            by_address,
+        }
     }
 
     /// Returns the symbols in the order of their table.
@@ -29,13 +32,25 @@ impl<'d> Symbols<'d> {
         &self.all
     }
 
-    /// Returns the number of the first symbol at an address, if it has a name.
+    /// Tells whether a symbol counts only where nothing else does.
+    pub(super) fn is_label(&self, number: u32) -> bool {
+        number >= self.functions
+    }
+
+    /// Returns the address of a symbol.
+    pub(super) fn address(&self, number: u32) -> u64 {
+        let symbol = self.all.get(number as usize);
+        symbol.map_or(u64::MAX, |symbol| symbol.address)
+    }
+
+    /// Returns the number of the first symbol of a function at an address, if it has a name.
     pub(super) fn at(&self, address: u64) -> Option<u32> {
         let first = self
             .by_address
             .partition_point(|number| self.address(*number) < address);
         let number = *self.by_address.get(first)?;
-        let is_it = self.address(number) == address && self.has_name(number);
+        let is_it =
+            self.address(number) == address && self.has_name(number) && !self.is_label(number);
         is_it.then_some(number)
     }
 
@@ -63,11 +78,6 @@ impl<'d> Symbols<'d> {
         ends.sort_unstable();
         ends.dedup();
         ends
-    }
-
-    fn address(&self, number: u32) -> u64 {
-        let symbol = self.all.get(number as usize);
-        symbol.map_or(u64::MAX, |symbol| symbol.address)
     }
 
     fn has_name(&self, number: u32) -> bool {

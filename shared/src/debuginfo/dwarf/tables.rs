@@ -130,12 +130,47 @@ pub(super) struct Body {
     pub(super) count: u32,
 }
 
+/// A row of a line program that lies in no function of its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Loose {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) file: u32,
+    pub(super) line: u32,
+}
+
+/// Units, and those of them that cannot be read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) units: usize,
+    pub(super) unread: usize,
+    /// What is wrong with the first that cannot be read.
+    pub(super) problem: Option<gimli::Error>,
+}
+
+impl Counts {
+    /// Adds those of other units, which come later.
+    pub(super) fn add(&mut self, other: Self) {
+        self.units += other.units;
+        self.unread += other.unread;
+        self.problem = self.problem.or(other.problem);
+    }
+
+    /// Counts a unit that cannot be read.
+    pub(super) fn add_unread(&mut self, problem: gimli::Error) {
+        self.unread += 1;
+        self.problem.get_or_insert(problem);
+    }
+}
+
 /// What was read of one run of units.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub(super) run: u32,
+    pub(super) counts: Counts,
     pub(super) bodies: Vec<Body>,
     pub(super) ranges: Vec<Placed>,
+    pub(super) loose: Vec<Loose>,
     pub(super) functions: Vec<Function>,
     pub(super) files: Vec<File>,
     /// Calls of inlined functions: where they are, and the call that the caller is inlined by, which has a lower number.
@@ -160,10 +195,21 @@ impl Tables {
         Text::in_run(self.run, at)
     }
 
+    /// Keeps a row that lies in no function; it may continue the last one.
+    pub(super) fn keep_loose(&mut self, row: Loose) {
+        match self.loose.last_mut() {
+            Some(last) if (last.end, last.file, last.line) == (row.start, row.file, row.line) => {
+                last.end = row.end;
+            }
+            _ => self.loose.push(row),
+        }
+    }
+
     /// Gives back what was reserved and is not used.
     pub(super) fn shrink(&mut self) {
         self.bodies.shrink_to_fit();
         self.ranges.shrink_to_fit();
+        self.loose.shrink_to_fit();
         self.functions.shrink_to_fit();
         self.calls.shrink_to_fit();
     }

@@ -7,8 +7,7 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 
 use flate2::bufread::ZlibDecoder;
-use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
-use symbolic::debuginfo::elf::ElfObject;
+use symbolic::debuginfo::dwarf::{Dwarf, Endian};
 
 use super::reader::Reader;
 
@@ -45,7 +44,7 @@ enum Info<'d> {
 
 impl<'d> Units<'d> {
     /// Returns the units of an object in runs of some `run_bytes`; `None` where one may refer to another.
-    pub(super) fn of(object: &ElfObject<'d>, run_bytes: usize) -> Option<Self> {
+    pub(super) fn of(object: &(dyn Dwarf<'d> + Sync), run_bytes: usize) -> Option<Self> {
         let little_endian = object.endianity() == Endian::Little;
         let abbreviations = object.section("debug_abbrev").map(|section| section.data);
         if !stand_alone(&abbreviations.unwrap_or_default(), little_endian)? {
@@ -56,9 +55,8 @@ impl<'d> Units<'d> {
             Some(Cow::Owned(_)) => return None,
             None => &[],
         };
-        let is_64_bit = object.data().get(4) == Some(&2);
         Some(Self {
-            info: Info::of(raw, is_64_bit, little_endian).ok()?,
+            info: Info::of(raw, little_endian).ok()?,
             little_endian,
             run_bytes,
         })
@@ -106,7 +104,7 @@ impl<'d> Units<'d> {
 
 impl<'d> Info<'d> {
     /// Opens a section that may be compressed: its contents tell, since no unit is as short as a compression header would say.
-    fn of(raw: &'d [u8], is_64_bit: bool, little_endian: bool) -> io::Result<Self> {
+    fn of(raw: &'d [u8], little_endian: bool) -> io::Result<Self> {
         const ZLIB: u64 = 1;
         const ZSTD: u64 = 2;
         const GNU_HEADER: usize = 12;
@@ -118,10 +116,12 @@ impl<'d> Info<'d> {
             let length = length.map_or(0, |length| u64::from_be_bytes(*length));
             return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default(), length));
         }
-        let (header, length_at, size) = if is_64_bit { (24, 8, 8) } else { (12, 4, 4) };
-        let data = raw.get(header..).unwrap_or_default();
         let mut reader = Reader::new(raw, little_endian);
         let kind = reader.unsigned(4);
+        // In a file of 64 bits, something reserved comes before the length, which is zero.
+        let is_64_bit = reader.unsigned(4) == Some(0);
+        let (header, length_at, size) = if is_64_bit { (24, 8, 8) } else { (12, 4, 4) };
+        let data = raw.get(header..).unwrap_or_default();
         reader.at = length_at;
         let length = reader.unsigned(size).unwrap_or_default();
         Ok(match kind {
@@ -299,14 +299,14 @@ mod tests {
             header[length / 3..][..4].copy_from_slice(&size);
             header
         };
-        for (raw, is_64_bit) in [
-            (plain.clone(), true),
-            (with_header(b"ZLIB\0\0\0\0\0\x0c\x35\0", &zlib), true),
-            (with_header(&gabi(1, 24), &zlib), true),
-            (with_header(&gabi(1, 12), &zlib), false),
-            (with_header(&gabi(2, 24), &zstd), true),
+        for raw in [
+            plain.clone(),
+            with_header(b"ZLIB\0\0\0\0\0\x0c\x35\0", &zlib),
+            with_header(&gabi(1, 24), &zlib),
+            with_header(&gabi(1, 12), &zlib),
+            with_header(&gabi(2, 24), &zstd),
         ] {
-            let mut info = Info::of(&raw, is_64_bit, true).unwrap();
+            let mut info = Info::of(&raw, true).unwrap();
             assert!(
                 info.up_to(plain.len()).unwrap() == plain,
                 "{:?}",
@@ -320,7 +320,7 @@ mod tests {
         for claimed in [plain.len() as u32 + 1, plain.len() as u32 - 1] {
             let mut raw = with_header(&gabi(1, 24), &zlib);
             raw[8..12].copy_from_slice(&claimed.to_le_bytes());
-            let mut info = Info::of(&raw, true, true).unwrap();
+            let mut info = Info::of(&raw, true).unwrap();
             let error = info.up_to(usize::MAX).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }

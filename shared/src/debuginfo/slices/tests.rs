@@ -342,6 +342,7 @@ fn ready(contents: &Contents, blob: &[u8]) -> Ready {
         arch: contents.arch.name().to_owned(),
         file_type: contents.file_type,
         made_from: Vec::new(),
+        lacks: None,
         derived_at: Timestamp::default(),
         converter: Converter::CURRENT,
     }

@@ -806,6 +806,7 @@ impl Builder {
                 false => debuginfo::index_of(&derived.blob),
             },
         };
+        let lacks = derived.lacks;
         self.caches.create(&path, derived.blob).await?;
         Ok(Ready {
             version,
@@ -816,6 +817,7 @@ impl Builder {
             arch: origin.arch,
             file_type: origin.file_type,
             made_from: vec![dif.dif.clone()],
+            lacks,
             derived_at: invocation.now(),
             converter: Converter::CURRENT,
         })

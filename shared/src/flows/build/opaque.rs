@@ -54,6 +54,7 @@ pub(super) fn opaque(kind: Kind, bytes: Bytes) -> Derived {
         kind,
         checksum: debuginfo::checksum_of_all(&bytes),
         blob: bytes,
+        lacks: None,
     }
 }
 

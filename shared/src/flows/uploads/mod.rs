@@ -313,8 +313,9 @@ impl Builder {
                     .await
             }
             Reading::Found(found) => {
-                self.apply_upload(invocation, arrived, announced, former, upload, found)
-                    .await
+                let apply =
+                    self.apply_upload(invocation, arrived, announced, former, upload, found);
+                Box::pin(apply).await
             }
         }
     }

@@ -1,0 +1,271 @@
+//! What an object says of its addresses: where code is, and which functions its symbols name there.
+//!
+//! Symbols come from `symbolic`, but for those of ELF files, of which it passes on less than they say: an odd address is Thumb code at
+//! the even one; symbols that hand-written assembly declares without a type name code, too. Of any format, a symbol ends with its
+//! section: what has no size would else reach to the end of memory. A stripped ELF file may have a compressed one within it, with the
+//! symbols that it lost ("MiniDebugInfo").
+//!
+//! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm Architecture (AAELF32), "Symbol Values" and
+//! "Mapping symbols"; the PE format specification, "Section Table"; `mach-o/loader.h` of XNU; the manual of GDB, "MiniDebugInfo".
+
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::io::Read;
+use std::ops::Range;
+
+use goblin::container::Ctx;
+use goblin::elf::header::EM_ARM;
+use goblin::elf::section_header::{SHT_DYNSYM, SHT_SYMTAB, SectionHeader};
+use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, Sym, Symtab};
+use goblin::mach::MachO;
+use goblin::mach::constants::{S_ATTR_PURE_INSTRUCTIONS, S_ATTR_SOME_INSTRUCTIONS};
+use goblin::pe::section_table::IMAGE_SCN_MEM_EXECUTE;
+use lzma_rust2::XzReader;
+use symbolic::debuginfo::dwarf::Dwarf as _;
+use symbolic::debuginfo::{Object, Symbol};
+
+/// The most that the file within a file takes, in bytes, and its decoder in KiB.
+const MOST_WITHIN: u64 = 64 << 20;
+const MOST_OF_DECODER: u32 = 64 << 10;
+
+/// Code and symbols of an object.
+#[derive(Debug, Default)]
+pub(super) struct Image<'d> {
+    /// Addresses relative to that at which the object is loaded, in the order of their tables.
+    pub(super) functions: Vec<Symbol<'d>>,
+    /// Symbols without a type, where no function with a size is.
+    pub(super) labels: Vec<Symbol<'d>>,
+    /// Addresses of code, as they are in the object; none where it does not tell.
+    code: Vec<Range<u64>>,
+}
+
+impl<'d> Image<'d> {
+    /// Reads code and symbols of an object. What cannot be read is not there.
+    pub(super) fn of(object: &Object<'d>) -> Self {
+        let code = match object {
+            Object::Elf(elf) => {
+                let parsed = Elf::parse(elf.data()).ok();
+                let within = elf.raw_section("gnu_debugdata");
+                let within = within.and_then(|section| decompressed(&section.data));
+                return parsed
+                    .map(|parsed| parsed.image(within.as_deref(), elf.load_address()))
+                    .unwrap_or_default();
+            }
+            Object::MachO(mach) => mach_code(mach.data()),
+            Object::Pe(pe) => {
+                let code = pe.sections().iter().filter(|section| {
+                    section.characteristics & IMAGE_SCN_MEM_EXECUTE == IMAGE_SCN_MEM_EXECUTE
+                });
+                code.map(|section| {
+                    let size = section.virtual_size.max(section.size_of_raw_data);
+                    let start = pe.load_address() + u64::from(section.virtual_address);
+                    start..start + u64::from(size)
+                })
+                .collect()
+            }
+            _ => Vec::new(),
+        };
+        let functions = object.symbols().collect();
+        Self::within(code, object.load_address(), functions, Vec::new())
+    }
+
+    /// Ends each symbol with the code that it lies in; one that lies in none does not count.
+    fn within(
+        code: Vec<Range<u64>>,
+        load_address: u64,
+        mut functions: Vec<Symbol<'d>>,
+        mut labels: Vec<Symbol<'d>>,
+    ) -> Self {
+        if !code.is_empty() {
+            let ends = |symbol: &mut Symbol<'_>| {
+                let address = symbol.address.checked_add(load_address);
+                let section = address.and_then(|address| {
+                    let section = code.iter().find(|section| section.contains(&address))?;
+                    Some(section.end - address)
+                });
+                let Some(left) = section else { return false };
+                symbol.size = match symbol.size {
+                    0 => left,
+                    size => size.min(left),
+                };
+                true
+            };
+            functions.retain_mut(ends);
+            labels.iter_mut().for_each(|label| label.size = 0);
+            labels.retain_mut(ends);
+        }
+        Self {
+            functions,
+            labels,
+            code,
+        }
+    }
+
+    /// Returns the lowest address of code, as it is in the object; zero where the object does not tell.
+    pub(super) fn first_code(&self) -> u64 {
+        let starts = self.code.iter().map(|section| section.start);
+        starts.min().unwrap_or_default()
+    }
+}
+
+fn mach_code(data: &[u8]) -> Vec<Range<u64>> {
+    let Ok(mach) = MachO::parse(data, 0) else {
+        return Vec::new();
+    };
+    let sections = mach.segments.into_iter().flat_map(|segment| {
+        let sections = segment.sections().unwrap_or_default();
+        sections.into_iter().map(|(section, _)| section)
+    });
+    sections
+        .filter(|section| {
+            section.flags & (S_ATTR_PURE_INSTRUCTIONS | S_ATTR_SOME_INSTRUCTIONS) != 0
+        })
+        .map(|section| section.addr..section.addr.saturating_add(section.size))
+        .collect()
+}
+
+/// The section headers of an ELF file.
+struct Elf<'d> {
+    data: &'d [u8],
+    machine: u16,
+    context: Ctx,
+    sections: Vec<SectionHeader>,
+}
+
+impl<'d> Elf<'d> {
+    fn parse(data: &'d [u8]) -> goblin::error::Result<Self> {
+        let header = goblin::elf::Elf::parse_header(data)?;
+        let context = Ctx::new(header.container()?, header.endianness()?);
+        let table = usize::try_from(header.e_shoff).unwrap_or(usize::MAX);
+        let sections = match table {
+            0 => Vec::new(),
+            table => SectionHeader::parse(data, table, header.e_shnum.into(), context)?,
+        };
+        Ok(Self {
+            data,
+            machine: header.e_machine,
+            context,
+            sections,
+        })
+    }
+
+    /// Returns code and symbols, with those of the file within it.
+    fn image(&self, within: Option<&[u8]>, load_address: u64) -> Image<'d> {
+        let code = self.sections.iter().filter(|section| is_code(section));
+        let code = code
+            .map(|section| section.sh_addr..section.sh_addr.saturating_add(section.sh_size))
+            .filter(|section| !section.is_empty())
+            .collect();
+        let (mut functions, mut labels) = self.named(load_address);
+        if let Some(within) = within.and_then(|within| Elf::parse(within).ok()) {
+            let (more_functions, more_labels) = within.named(load_address);
+            functions.extend(more_functions.into_iter().map(owned));
+            labels.extend(more_labels.into_iter().map(owned));
+        }
+        keep_uncovered(&mut labels, &functions);
+        Image::within(code, load_address, functions, labels)
+    }
+
+    /// Returns the symbols of functions, and labels.
+    fn named(&self, load_address: u64) -> (Vec<Symbol<'d>>, Vec<Symbol<'d>>) {
+        let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+            for table in self.sections.iter().filter(|table| table.sh_type == kind) {
+                for (symbol, name) in self.symbols(table) {
+                    let table = match symbol.st_type() {
+                        STT_FUNC => &mut functions,
+                        STT_NOTYPE if is_label(name) => &mut labels,
+                        _ => continue,
+                    };
+                    table.extend(self.relative(&symbol, name, load_address));
+                }
+            }
+        }
+        (functions, labels)
+    }
+
+    /// Returns the symbols of a table that lie in code, each with its name.
+    fn symbols(&self, table: &SectionHeader) -> impl Iterator<Item = (Sym, &'d [u8])> {
+        let entry = usize::try_from(table.sh_entsize).unwrap_or_default();
+        let symbols = table.file_range().and_then(|range| {
+            let count = range.len().checked_div(entry)?;
+            Symtab::parse(self.data, range.start, count, self.context).ok()
+        });
+        let names = self.sections.get(table.sh_link as usize);
+        let names = names.and_then(|names| self.data.get(names.file_range()?));
+        let symbols = symbols.into_iter().flat_map(|symbols| symbols.iter());
+        symbols.filter_map(move |symbol| {
+            // Symbols that are not defined here have section zero, which has no code.
+            self.sections
+                .get(symbol.st_shndx)
+                .filter(|section| is_code(section))?;
+            let name = names.unwrap_or_default().get(symbol.st_name..)?;
+            let name = CStr::from_bytes_until_nul(name).ok()?;
+            Some((symbol, name.to_bytes()))
+        })
+    }
+
+    /// Returns a symbol by its address relative to that at which the file is loaded.
+    fn relative(&self, symbol: &Sym, name: &'d [u8], load_address: u64) -> Option<Symbol<'d>> {
+        let address = match self.machine {
+            EM_ARM => symbol.st_value & !1,
+            _ => symbol.st_value,
+        };
+        Some(Symbol {
+            name: Some(Cow::Borrowed(std::str::from_utf8(name).ok()?)),
+            address: address.checked_sub(load_address)?,
+            size: symbol.st_size,
+        })
+    }
+}
+
+/// Returns the file within a file; `None` where it does not decompress, or is too large.
+fn decompressed(section: &[u8]) -> Option<Vec<u8>> {
+    let mut within = Vec::new();
+    let mut reader = XzReader::new_mem_limit(section, false, MOST_OF_DECODER).take(MOST_WITHIN + 1);
+    reader.read_to_end(&mut within).ok()?;
+    (within.len() as u64 <= MOST_WITHIN).then_some(within)
+}
+
+fn owned<'d>(symbol: Symbol<'_>) -> Symbol<'d> {
+    Symbol {
+        name: symbol.name.map(|name| Cow::Owned(name.into_owned())),
+        address: symbol.address,
+        size: symbol.size,
+    }
+}
+
+fn is_code(section: &SectionHeader) -> bool {
+    section.is_executable() && section.is_alloc()
+}
+
+/// Tells whether a symbol without a type has the name of code: not one that only assemblers use, nor one that maps what is Thumb, Arm
+/// or data.
+fn is_label(name: &[u8]) -> bool {
+    !(name.is_empty() || name.starts_with(b"$") || name.starts_with(b".L"))
+}
+
+/// Keeps those labels that lie in none of the functions.
+fn keep_uncovered(labels: &mut Vec<Symbol<'_>>, functions: &[Symbol<'_>]) {
+    let mut covered: Vec<_> = functions
+        .iter()
+        .map(|function| {
+            (
+                function.address,
+                function.address.saturating_add(function.size),
+            )
+        })
+        .collect();
+    covered.sort_unstable();
+    // From here on, each has the largest end of those up to it.
+    let mut reaches = 0;
+    for (_, end) in &mut covered {
+        reaches = reaches.max(*end);
+        *end = reaches;
+    }
+    labels.retain(|label| {
+        let after = covered.partition_point(|(start, _)| *start <= label.address);
+        let last = after.checked_sub(1).and_then(|last| covered.get(last));
+        last.is_none_or(|(_, end)| *end <= label.address)
+    });
+}

@@ -70,7 +70,7 @@ async fn symbolicate(
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Failure> {
-    let query = Query::parse(&query.unwrap_or_default())?;
+    let query = Query::parse(&query.unwrap_or_default(), Query::OF_REQUESTS)?;
     let too_large = RequestError::TooLarge {
         what: "bytes",
         limit: limits::BODY_BYTES,
@@ -94,7 +94,7 @@ async fn continue_request(
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
-    let query = Query::parse(&query.unwrap_or_default())?;
+    let query = Query::parse(&query.unwrap_or_default(), Query::OF_REQUESTS)?;
     let unknown = || {
         Failure::new(
             StatusCode::NOT_FOUND,
@@ -147,9 +147,27 @@ async fn answer(
             if body.len() > limits::ANSWER_BYTES {
                 return Err(flows::Error::TooLarge { bytes: body.len() }.into());
             }
+            let handler_us = u64::try_from(invocation.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);
             tracing::info!(
-                ?stats,
-                handler_us = u64::try_from(invocation.elapsed().as_micros()).unwrap_or(u64::MAX),
+                stacktraces = stats.stacktraces,
+                frames = frames.total(),
+                symbolicated = frames.symbolicated,
+                missing_symbol = frames.missing_symbol,
+                unknown_image = frames.unknown_image,
+                missing = frames.missing,
+                malformed = frames.malformed,
+                inlined = stats.inlined,
+                truncated = stats.truncated,
+                dropped = stats.dropped,
+                modules = modules.total(),
+                modules_unused = modules.unused,
+                modules_found = modules.found,
+                reads = reads.reads,
+                read_bytes = reads.bytes,
+                remembered = reads.remembered,
+                answer_bytes = stats.answer_bytes,
+                handler_us,
                 "completed"
             );
             Ok(Some(
@@ -165,12 +183,13 @@ async fn explain(
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
     match ExplainQuery::parse(&query.unwrap_or_default())? {
-        ExplainQuery::Upload { key } => match symbolicator.explain_upload(&key).await? {
+        ExplainQuery::Upload { keys } => match symbolicator.explain_upload(&keys).await? {
             Some(upload) => Ok(Json(upload).into_response()),
             None => Err(Failure::new(
                 StatusCode::NOT_FOUND,
                 format!(
-                    "no event of {key:?} was seen yet: is the key right, and does it begin with its scope (global/…)?"
+                    "no event of {} was seen yet: if it was uploaded a moment ago, ask again; else, is the key right, and does it begin with its scope (global/…)?",
+                    keys.join(" or ")
                 ),
             )),
         },
@@ -209,9 +228,15 @@ async fn symcache(
     {
         Plain::At(url) => Ok((StatusCode::FOUND, [(header::LOCATION, url)]).into_response()),
         Plain::Nowhere(states) => {
-            let states: Vec<_> = states.iter().map(|record| record.state).collect();
+            let states = states.iter();
+            let states = states.map(|record| format!("{} in {}", record.state, record.place()));
+            let states: Vec<_> = states.collect();
+            let states = match states.is_empty() {
+                true => "no source is searched".to_owned(),
+                false => states.join(", "),
+            };
             let detail = format!(
-                "no SymCache of this module is ready ({states:?}): GET /explain with the same query tells why; POST /symbolicate has one built"
+                "no SymCache of this module is ready ({states}): GET /explain with the same query tells why; POST /symbolicate has one built where there is a file of it"
             );
             Err(Failure::new(StatusCode::NOT_FOUND, detail))
         }
@@ -232,7 +257,7 @@ async fn rollout(
 }
 
 async fn wanted(State(symbolicator): App, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let query = Query::parse(&query.unwrap_or_default())?;
+    let query = Query::parse(&query.unwrap_or_default(), Query::OF_LISTS)?;
     Ok(Json(symbolicator.wanted(&query.scope, query.page).await?).into_response())
 }
 

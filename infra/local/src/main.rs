@@ -171,14 +171,25 @@ fn announce(addresses: &Addresses, division: &Division, latency: Latency) {
         addresses.s3
     );
     anstream::println!("  {dim}curl {}/_local/stats{dim:#}", addresses.gateway);
+    anstream::println!(
+        "  {dim}what the functions write: {}/*.log; LOG=debug shows it here{dim:#}",
+        addresses.data.join("logs").display()
+    );
 }
+
+/// Events that say of a client's mistake, or of a lost compare-and-swap, what the client is answered: in normal running they
+/// look like faults of the stack.
+const ANSWERS: [(&str, &str); 2] = [
+    ("s3s", "s3s::ops=off"),
+    ("dynoxide", "dynoxide::server=error"),
+];
 
 /// Writes what happens to standard error: `LOG` chooses how much (`info` unless it is set).
 fn report_events() {
     let filter = std::env::var("LOG").map(|text| EnvFilter::try_new(directives(&text)));
     let filter = match filter {
         Ok(Ok(filter)) => filter,
-        _ => EnvFilter::new("info"),
+        _ => EnvFilter::new(directives("info")),
     };
     let colours = std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -190,8 +201,10 @@ fn report_events() {
 }
 
 /// A level is meant for the stack and its functions. The crates that they are made of write bodies of requests and credentials
-/// below `info`, and do so only if they are named, as in `info,hyper=trace`.
+/// below `info`, and do so only if they are named, as in `info,hyper=trace`; so do they with [`ANSWERS`].
 fn directives(log: &str) -> String {
+    let quiet = ANSWERS.iter().filter(|(name, _)| !log.contains(name));
+    let quiet = quiet.map(|(_, directive)| (*directive).to_owned());
     let directives = log
         .split(',')
         .map(|part| match part.trim().parse::<LevelFilter>() {
@@ -200,7 +213,7 @@ fn directives(log: &str) -> String {
             }
             _ => part.trim().to_owned(),
         });
-    directives.collect::<Vec<_>>().join(",")
+    directives.chain(quiet).collect::<Vec<_>>().join(",")
 }
 
 fn failed(message: &str) -> ExitCode {
@@ -243,7 +256,14 @@ mod tests {
             ("warn", "warn"),
             ("info, local_stack::s3=debug", "info,local_stack::s3=debug"),
         ] {
-            assert_eq!(directives(log), expected);
+            let quiet = "s3s::ops=off,dynoxide::server=error";
+            assert_eq!(directives(log), format!("{expected},{quiet}"));
         }
+    }
+
+    #[test]
+    fn what_clients_are_answered_is_written_if_the_crate_is_named() {
+        let directives = directives("info,s3s=debug");
+        assert_eq!(directives, "info,s3s=debug,dynoxide::server=error");
     }
 }

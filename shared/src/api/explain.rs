@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::symbolicator::{ErrorBody, Module, RequestError, query_pairs};
+use super::symbolicator::{ErrorBody, Module, RequestError, pasted_pairs, query_pairs};
 use crate::domain::{CodeId, DebugId, ModuleId, ObjectId, Scope};
 
 /// What is to be explained.
@@ -12,8 +12,8 @@ pub enum ExplainQuery {
     /// What became of an upload.
     Upload {
         /// Its key in the uploads bucket, which begins with its scope. Where the query names a scope, too, it
-        /// is one that reads the key's.
-        key: String,
+        /// is one that reads the key's. A plus sign is a space, or was pasted: then the key has a second form.
+        keys: Vec<String>,
     },
     /// What a request for a module would read.
     Module {
@@ -28,7 +28,7 @@ pub enum ExplainQuery {
 
 /// Why a query cannot be answered: it names what there is not, or too little.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error("the query of the URL explains nothing")]
+#[error("the query of the URL does not name what to explain")]
 pub struct ExplainError {
     reason: String,
 }
@@ -52,6 +52,7 @@ impl ExplainQuery {
         let (mut key, mut debug_id, mut code_id) = (None, None, None);
         let (mut source, mut scope, mut object_type) = (None, None, None);
         let (mut code_file, mut debug_file) = (None, None);
+        let mut pasted = None;
         for (name, value) in query_pairs(query)? {
             let slot = match name.as_str() {
                 "key" => &mut key,
@@ -68,6 +69,11 @@ impl ExplainQuery {
                 return refuse(format!("{name} is there twice"));
             }
         }
+        for (name, value) in pasted_pairs(query)? {
+            if name == "key" {
+                pasted = Some(value);
+            }
+        }
         if let Some(key) = key {
             let others = [
                 debug_id,
@@ -81,12 +87,17 @@ impl ExplainQuery {
                 return refuse("a key goes with nothing but its scope");
             }
             let asked: Option<Scope> = parsed("scope", scope)?;
-            let is_readable = |asked: Scope| {
-                Scope::of_key(&key).is_some_and(|scope| asked.readable().contains(&scope))
+            let is_readable = |key: &String| {
+                asked.as_ref().is_none_or(|asked| {
+                    Scope::of_key(key).is_some_and(|scope| asked.readable().contains(&scope))
+                })
             };
-            return match asked.is_none_or(is_readable) {
-                true => Ok(Self::Upload { key }),
-                false => refuse("the key lies in another scope than the one that is asked for"),
+            let mut keys: Vec<String> = std::iter::once(key).chain(pasted).collect();
+            keys.dedup();
+            keys.retain(is_readable);
+            return match keys.is_empty() {
+                true => refuse("the key lies in another scope than the one that is asked for"),
+                false => Ok(Self::Upload { keys }),
             };
         }
         let debug_id: Option<DebugId> = parsed("debug_id", debug_id)?;
@@ -160,10 +171,13 @@ mod tests {
     #[test]
     fn an_upload_is_named_by_its_key_and_a_module_by_its_ids() {
         let parse = |query: &str| ExplainQuery::parse(query).unwrap();
-        let key = "global/a b+c".to_owned();
+        let keys = vec!["global/a b+c".to_owned(), "global/a+b+c".to_owned()];
         for query in ["key=global/a+b%2Bc", "key=global/a+b%2Bc&scope=acme"] {
-            assert_eq!(parse(query), ExplainQuery::Upload { key: key.clone() });
+            assert_eq!(parse(query), ExplainQuery::Upload { keys: keys.clone() });
         }
+        let keys = vec!["global/libc++.debug".to_owned()];
+        let encoded = "key=global/libc%2B%2B.debug";
+        assert_eq!(parse(encoded), ExplainQuery::Upload { keys });
         let module = |query: &str| match parse(query) {
             ExplainQuery::Module {
                 module,

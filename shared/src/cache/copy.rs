@@ -75,6 +75,7 @@ mod tests {
                 file_type: FileType::ElfDebug,
                 features: Features::default(),
                 refused: None,
+                fault: None,
             },
             token: Token::from_random(7),
             part_bytes,

@@ -145,6 +145,9 @@ pub struct Upload {
     /// Modules that it does not serve, because they had as many files as they may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_room: Option<NoRoom>,
+    /// What its reader passed over in it, and why: lines for a human, whose number and length are bounded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
     /// Attempts to read these bytes that began and did not end well. Each is counted before it
     /// begins.
     #[serde(default)]
@@ -190,6 +193,7 @@ impl Upload {
             state: UploadState::Pending,
             progress: UploadProgress::Begun,
             no_room: None,
+            passed_over: Vec::new(),
             crashes: 0,
             reconciled: 0,
             at,
@@ -326,6 +330,9 @@ pub struct UploadedObject {
     pub arch: String,
     /// What it offers.
     pub features: Features,
+    /// Why nothing can be derived from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Missing>,
 }
 
 /// An uploaded DIF that has a module's id.
@@ -346,6 +353,9 @@ pub struct Dif {
     /// Why it cannot serve, where that is known without fetching it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Missing>,
+    /// Why nothing can be derived from the object, as its first reader found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Missing>,
 }
 
 impl Dif {
@@ -601,5 +611,27 @@ impl Item {
             Item::Rollout(_) => Some(ItemKey::sweep(SweepItem::Rollout)),
             Item::Alias(_) | Item::Manifest(_) | Item::Newer { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_and_its_objects_are_read_as_builds_before_their_last_fields_wrote_them() {
+        let object = serde_json::json!({
+            "module": {"code": "ac456ebc"}, "code_id": "ac456ebc", "file_type": "elf_code", "arch": "x86_64",
+            "features": {"has_debug_info": false, "has_unwind_info": true, "has_symbols": true, "has_sources": false}
+        });
+        let upload = serde_json::json!({
+            "key": "global/a", "etag": "1", "sequencer": "00", "size": 7, "objects": [object], "state": "applied",
+            "crashes": 0, "reconciled": 0, "at": 1000
+        });
+        let read: Upload = serde_json::from_value(upload.clone()).unwrap();
+        assert_eq!(read.passed_over, [""; 0]);
+        assert_eq!(read.objects[0].fault, None);
+        // And written so where they say nothing, as those builds read them.
+        assert_eq!(serde_json::to_value(&read).unwrap(), upload);
     }
 }

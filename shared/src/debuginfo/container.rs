@@ -54,8 +54,8 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 /// Lines kept of what was passed over.
 const MAX_IGNORED: usize = 100;
 
-/// Enough to tell every format by its beginning.
-const MAGIC_BYTES: usize = 64;
+/// Enough to tell every format by its beginning: a tar archive has its magic number at byte 257.
+const MAGIC_BYTES: usize = 512;
 
 /// Finds the files in a DIF; unpacks those that are in a container.
 ///
@@ -127,6 +127,12 @@ pub(super) fn describe(data: &[u8]) -> String {
     if let Some((_, what)) = known.iter().find(|(magic, _)| data.starts_with(magic)) {
         return (*what).to_owned();
     }
+    if data.get(257..).is_some_and(|at| at.starts_with(b"ustar")) {
+        return "a tar archive, which is not read: use zip".to_owned();
+    }
+    if is_coff_object(data) {
+        return "an object file of Windows (COFF), which is not linked: upload the PDB of what is linked from it".to_owned();
+    }
     let text = data.get(..data.len().min(64)).unwrap_or_default();
     let text = text.trim_ascii_start().to_ascii_lowercase();
     let what = match text.as_slice() {
@@ -143,6 +149,18 @@ pub(super) fn describe(data: &[u8]) -> String {
         _ => "bytes of another kind",
     };
     format!("not a debug information file: it begins with {what}")
+}
+
+/// Tells whether a file begins like an object file of Windows: Microsoft, "PE Format", COFF file header. It has no magic
+/// number but its machine; an object file has sections and no optional header, and is not text.
+fn is_coff_object(data: &[u8]) -> bool {
+    const MACHINES: [[u8; 2]; 4] = [[0x4c, 0x01], [0x64, 0x86], [0xc4, 0x01], [0x64, 0xaa]];
+    let Some((header, _)) = data.split_first_chunk::<20>() else {
+        return false;
+    };
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let (sections, optional_header) = (half(2), half(16));
+    MACHINES.contains(&[header[0], header[1]]) && sections > 0 && optional_header == 0
 }
 
 /// A container, by its magic number.
@@ -450,4 +468,45 @@ fn is_of_no_interest(name: &str) -> bool {
         || file == "Info.plist"
         || file == ".DS_Store"
         || file.starts_with("._")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// The beginning of a tar archive in the format of POSIX.
+    fn tar() -> Vec<u8> {
+        let mut tar = vec![0; 1024];
+        tar[..5].copy_from_slice(b"a.sym");
+        tar[257..262].copy_from_slice(b"ustar");
+        tar
+    }
+
+    #[test]
+    fn a_tar_archive_and_an_object_file_of_windows_are_told_so() {
+        assert!(describe(&tar()).starts_with("a tar archive"));
+        let mut object = vec![0; 60];
+        object[..4].copy_from_slice(&[0x64, 0x86, 3, 0]);
+        assert!(describe(&object).starts_with("an object file of Windows"));
+        // The beginning of a text is no machine with sections.
+        assert!(describe(b"L\x01").starts_with("not a debug information file"));
+        object[16] = 0xf0;
+        assert!(describe(&object).starts_with("not a debug information file"));
+    }
+
+    #[test]
+    fn a_tar_archive_in_a_stream_is_told_so() {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(&tar()).unwrap();
+        let mut room = Vec::new();
+        let limit = RoomLimit {
+            bytes: 1 << 20,
+            budget: 1 << 20,
+        };
+        let layout = unpack(&gzip.finish().unwrap(), false, &mut room, limit).unwrap();
+        assert_eq!(layout.parts, []);
+        assert!(layout.ignored[0].starts_with("a tar archive"), "{layout:?}");
+    }
 }

@@ -32,8 +32,9 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             match object {
                 Ok((mut meta, fault)) => {
                     meta.index = layout.objects.len();
+                    meta.fault.clone_from(&fault);
                     if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
-                        let no_id = "it has neither a debug id nor a code id, by which it could be looked up";
+                        let no_id = "it has neither a debug id nor a code id, by which it could be looked up: link what it belongs to with -Wl,--build-id";
                         let fault = fault
                             .as_ref()
                             .map(|fault| format!("{no_id}; {}", fault.detail));
@@ -106,6 +107,7 @@ impl Reader<'_> {
             } else {
                 Features::default()
             },
+            fault: None,
         };
         Ok((meta, fault))
     }
@@ -126,6 +128,7 @@ impl Reader<'_> {
                     file_type,
                     arch: arch.name().to_owned(),
                     features,
+                    fault: None,
                 };
                 Ok((
                     meta,

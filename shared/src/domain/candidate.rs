@@ -19,6 +19,9 @@ pub struct Candidate {
     /// How long fetching it took, in milliseconds, where it was fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
+    /// Why nothing can be derived from it, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// What became of a candidate.

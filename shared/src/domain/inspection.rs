@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CodeId, DebugId, Features, FileType};
+use super::{CodeId, DebugId, Features, FileType, Missing};
 
 /// What is in a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,4 +28,7 @@ pub struct ObjectMeta {
     pub arch: String,
     /// What it offers.
     pub features: Features,
+    /// Why nothing can be derived from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Missing>,
 }

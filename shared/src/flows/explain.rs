@@ -6,31 +6,107 @@ use serde::Serialize;
 
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation, uploads, visits};
+use crate::api::advice::Advice;
 use crate::cache::{
     Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, NoRoom, Placeholder,
-    Reader, Ready, Sought, Upload, decide,
+    Reader, Ready, Sought, Upload, UploadState, UploadedObject, decide,
 };
 use crate::domain::{
-    Candidate, Cause, DifRef, FileType, FormatVersion, Location, ModuleId, ObjectId, Quality,
-    Scope, SourceKey, Timestamp,
+    Candidate, Cause, CodeId, DebugId, DifRef, Features, FileType, FormatVersion, Location,
+    ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
 use crate::ports::{Consistency, StoreError};
 
 /// Objects of an upload that are listed.
 const MAX_OBJECTS: usize = 1000;
 
+/// The state of a record of a place to which nothing of the module was uploaded.
+const ABSENT: &str = "absent";
+
 /// What became of an upload, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedUpload {
-    /// What its item says. Of its objects the first thousand are listed.
-    #[serde(flatten)]
-    pub upload: Upload,
-    /// How many objects it has beside these.
+    /// Its key in the uploads bucket.
+    pub key: String,
+    /// Whose it is; nothing where its key names no scope.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub further_objects: Option<usize>,
+    pub scope: Option<Scope>,
+    /// What became of it.
+    #[serde(flatten)]
+    pub state: UploadState,
+    /// What it lacks, or what is to be known of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
     /// What is unusual about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The etag of the bytes that this is about.
+    pub etag: String,
+    /// The order of its event among those of its key.
+    pub sequencer: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its objects; of many the first thousand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ExplainedObject>,
+    /// How many objects it has beside these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub further_objects: Option<usize>,
+    /// What its reader passed over in it, and why; the last line says so where there was more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
+    /// Attempts to read it that did not end well. One that is under way counts.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub attempts: u32,
+    /// When the last attempt began, or what became of it was written.
+    pub at: Timestamp,
+}
+
+/// One object in an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedObject {
+    /// Identity of the debug file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debug_id: Option<DebugId>,
+    /// Identity of the code file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code_id: Option<CodeId>,
+    /// What it is.
+    pub file_type: FileType,
+    /// Its architecture.
+    pub arch: String,
+    /// What it offers.
+    pub features: Features,
+    /// What it lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl From<UploadedObject> for ExplainedObject {
+    fn from(object: UploadedObject) -> Self {
+        let UploadedObject {
+            module: _,
+            debug_id,
+            code_id,
+            file_type,
+            arch,
+            features,
+            fault,
+        } = object;
+        Self {
+            advice: Advice::of_object(file_type, &features, code_id.as_ref(), fault.as_ref()),
+            debug_id,
+            code_id,
+            file_type,
+            arch,
+            features,
+        }
+    }
 }
 
 /// Says that an upload that is applied does not serve all of its modules.
@@ -57,8 +133,12 @@ pub struct Explained {
     pub module: String,
     /// Its kind.
     pub kind: Kind,
-    /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait` or `build`.
+    /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait`, `build`; `absent` where it
+    /// is known that nothing was uploaded, `unknown` where no request asked its server yet.
     pub state: &'static str,
+    /// What it lacks, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Advice>,
     /// Until when it would wait at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_until: Option<Timestamp>,
@@ -160,10 +240,14 @@ pub struct ExplainedAsk {
 }
 
 impl Symbolicator {
-    /// Tells what became of an upload; `None` where no event of this key was seen. Changes nothing.
-    pub async fn explain_upload(&self, key: &str) -> Result<Option<ExplainedUpload>, Error> {
-        let key = ItemKey::upload(&Location::new(key));
-        let loaded = self.records.load(&[key], Consistency::Strong).await?;
+    /// Tells what became of an upload, of the first of these keys that an event was seen of; `None` where of none. Changes
+    /// nothing.
+    pub async fn explain_upload(&self, keys: &[String]) -> Result<Option<ExplainedUpload>, Error> {
+        let keys: Vec<ItemKey> = keys
+            .iter()
+            .map(|key| ItemKey::upload(&Location::new(key.as_str())))
+            .collect();
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
         let upload = loaded
             .into_iter()
             .flatten()
@@ -180,16 +264,29 @@ impl Symbolicator {
             None => objects.len(),
         };
         objects.truncate(MAX_OBJECTS);
+        let scope = Scope::of_key(&upload.key);
+        let note = note(&upload);
+        let being_read = (upload.state == UploadState::Pending).then_some(Advice::BeingRead);
+        let of_tenant = scope
+            .clone()
+            .filter(|scope| *scope != Scope::Global)
+            .map(|scope| Advice::TenantsScope { scope });
         Ok(Some(ExplainedUpload {
+            scope,
+            advice: being_read.into_iter().chain(of_tenant).collect(),
+            note,
             further_objects: all
                 .checked_sub(objects.len())
                 .filter(|further| *further > 0),
-            note: note(&upload),
-            upload: Upload {
-                objects,
-                object_set: None,
-                ..upload
-            },
+            objects: objects.into_iter().map(ExplainedObject::from).collect(),
+            key: upload.key,
+            state: upload.state,
+            etag: upload.etag,
+            sequencer: upload.sequencer,
+            size: upload.size,
+            passed_over: upload.passed_over,
+            attempts: upload.crashes,
+            at: upload.at,
         }))
     }
 
@@ -221,17 +318,21 @@ impl Symbolicator {
                 .into_iter()
                 .filter(|module| !is_upload(&module)),
         );
-        let aliases: Vec<ItemKey> = match ModuleId::of(module.debug_id, module.code_id.as_ref()) {
-            Some(ModuleId::Code(_)) => modules
-                .iter()
-                .filter(is_upload)
-                .map(ModuleKey::alias)
-                .collect(),
-            _ => Vec::new(),
-        };
-        let (mut records, targets) = self.explained(invocation, &modules, &aliases).await?;
+        let aliased = with_alias(module, &modules);
+        let (mut records, targets) = self.explained(invocation, &modules, &aliased).await?;
+        let (led, targets): (Vec<ModuleKey>, Vec<ModuleKey>) = targets.into_iter().unzip();
         if !targets.is_empty() {
+            // Nothing is filed under the id that was asked for, and what it leads to is.
+            records.retain(|record| {
+                record.state != ABSENT || !led.iter().any(|led| record.is_of(led))
+            });
             records.extend(self.explained(invocation, &targets, &[]).await?.0);
+        }
+        let is_absent =
+            |record: &Explained| record.state == ABSENT && record.kind == Kind::SymCache;
+        for record in records.iter_mut().filter(|record| is_absent(record)) {
+            let searched = vec![record.place()];
+            record.advice = Some(Advice::of_absent(module, searched));
         }
         Ok(records)
     }
@@ -245,13 +346,14 @@ impl Symbolicator {
         majors.into_iter().map(Kind::MsSymCache).collect()
     }
 
-    /// Reads the entries of modules and what aliases lead to, strongly, in one round.
+    /// Reads the entries of modules and what the aliases of some lead to, strongly, in one round. Returns each of those that
+    /// lead somewhere with where they do.
     async fn explained(
         &self,
         invocation: &Invocation,
         modules: &[ModuleKey],
-        aliases: &[ItemKey],
-    ) -> Result<(Vec<Explained>, Vec<ModuleKey>), StoreError> {
+        aliased: &[ModuleKey],
+    ) -> Result<(Vec<Explained>, Vec<(ModuleKey, ModuleKey)>), StoreError> {
         let opaque = self.opaque_kinds();
         let kinds_of = |module: &ModuleKey| {
             let is_for_tools = module.sought().is_some_and(|sought| sought.to_transcode);
@@ -267,9 +369,14 @@ impl Symbolicator {
             .map(|module| &module.source)
             .filter(|source| !source.announces_changes())
             .collect();
+        let uploads: Vec<&ModuleKey> = modules
+            .iter()
+            .filter(|module| module.source.announces_changes())
+            .collect();
         let keys = entries.iter().map(|(module, kind)| module.entry(*kind));
         let keys: Vec<ItemKey> = keys
-            .chain(aliases.iter().cloned())
+            .chain(uploads.iter().map(|module| module.presence()))
+            .chain(aliased.iter().map(ModuleKey::alias))
             .chain(servers.iter().map(|source| ItemKey::health(source)))
             .collect();
         let loaded = self.records.load(&keys, Consistency::Strong).await?;
@@ -277,24 +384,33 @@ impl Symbolicator {
             .into_iter()
             .map(|stored| stored.map(|stored| stored.item));
         let (reader, now) = (self.settings.reader(), invocation.now());
+        let of_entries: Vec<Option<Item>> = items.by_ref().take(entries.len()).collect();
+        let presences = items.by_ref().take(uploads.len());
+        let absent: Vec<&ModuleKey> = uploads
+            .iter()
+            .zip(presences)
+            .filter(|(_, presence)| presence.is_none())
+            .map(|(module, _)| *module)
+            .collect();
         let explain = |((module, kind), item): ((&ModuleKey, Kind), Option<Item>)| {
             let entry = item.as_ref().and_then(Item::entry);
             // That nobody asked for Microsoft's SymCache says nothing.
             let is_told = entry.is_some() || !kind.is_opaque();
-            is_told.then(|| Explained::of(module, kind, entry, &reader, now))
+            let has_files = !absent.contains(&module);
+            is_told.then(|| Explained::of(module, kind, entry, has_files, &reader, now))
         };
         let mut records: Vec<Explained> = entries
             .into_iter()
-            .zip(items.by_ref())
+            .zip(of_entries)
             .filter_map(explain)
             .collect();
-        let target = |item| match item {
-            Some(Item::Alias(alias)) => Some(alias.target),
+        let target = |(module, item): (&ModuleKey, Option<Item>)| match item {
+            Some(Item::Alias(alias)) => Some((module.clone(), alias.target)),
             _ => None,
         };
-        let targets = items
-            .by_ref()
-            .take(aliases.len())
+        let targets = aliased
+            .iter()
+            .zip(items.by_ref())
             .filter_map(target)
             .collect();
         let health: Vec<Item> = items.flatten().collect();
@@ -310,25 +426,66 @@ impl Symbolicator {
     }
 }
 
+/// Returns the places of a module that may lead to its debug id: it is looked up by its code id alone.
+pub(super) fn with_alias(module: &ObjectId, places: &[ModuleKey]) -> Vec<ModuleKey> {
+    let is_by_code = matches!(
+        ModuleId::of(module.debug_id, module.code_id.as_ref()),
+        Some(ModuleId::Code(_))
+    );
+    let uploads = places
+        .iter()
+        .filter(|place| is_by_code && place.source.announces_changes());
+    uploads.cloned().collect()
+}
+
 impl Explained {
+    /// Returns where its files are, as a text.
+    pub fn place(&self) -> String {
+        match self.source.announces_changes() {
+            true => format!("the uploads of {}", self.scope),
+            false => self.source.id().to_owned(),
+        }
+    }
+
+    /// Tells whether it is a record of this place.
+    fn is_of(&self, place: &ModuleKey) -> bool {
+        let ModuleKey {
+            scope,
+            source,
+            module,
+        } = place;
+        (&self.scope, &self.source, &self.module) == (scope, source, module)
+    }
+
     fn of(
         module: &ModuleKey,
         kind: Kind,
         entry: Option<&Entry>,
+        has_files: bool,
         reader: &Reader,
         now: Timestamp,
     ) -> Self {
         let decision = decide(entry, reader, now);
-        let waits_until = match &decision {
-            Decision::Wait { until } => Some(*until),
-            _ => None,
-        };
+        let is_upload = module.source.announces_changes();
+        let (mut waits_until, mut advice) = (None, None);
         let state = match decision {
-            Decision::Use(_) => "use",
-            Decision::UseAndUpgrade(_) => "use_and_upgrade",
-            Decision::UseOlder(_) => "use_older",
+            Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready) => {
+                if kind == Kind::SymCache {
+                    advice = Advice::of_features(&ready.features);
+                }
+                match decision {
+                    Decision::UseAndUpgrade(_) => "use_and_upgrade",
+                    Decision::UseOlder(_) => "use_older",
+                    _ => "use",
+                }
+            }
             Decision::Missing(_) => "missing",
-            Decision::Wait { .. } => "wait",
+            Decision::Wait { .. } | Decision::Build if is_upload && !has_files => ABSENT,
+            Decision::Build if !is_upload && entry.is_none() => "unknown",
+            Decision::Wait { until } => {
+                waits_until = Some(until);
+                "wait"
+            }
             Decision::Build => "build",
         };
         Self {
@@ -337,6 +494,7 @@ impl Explained {
             module: module.module.clone(),
             kind,
             state,
+            advice,
             waits_until,
             source_rests_until: None,
             record: entry.map(|entry| ExplainedRecord::of(entry, now)),

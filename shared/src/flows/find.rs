@@ -78,6 +78,11 @@ pub fn candidate(dif: &Dif, outcome: Option<&Missing>, took: Option<Duration>) -
         download: outcome.map_or_else(there, Download::failed),
         size: Some(dif.size),
         duration_ms: took.and_then(|took| u64::try_from(took.as_millis()).ok()),
+        // Where deriving failed, that says why.
+        fault: match outcome {
+            Some(_) => None,
+            None => dif.fault.as_ref().map(|fault| fault.detail.clone()),
+        },
     }
 }
 
@@ -123,6 +128,7 @@ mod tests {
                 ..Features::default()
             },
             refused: None,
+            fault: None,
         }
     }
 

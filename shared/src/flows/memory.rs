@@ -3,7 +3,8 @@
 //! An item is believed for a time after it was read. What was read of the uploads of a scope is believed for longer, as
 //! long as the [`Generation`] of that scope stands: it is read again at most every two seconds, and if it is the one that
 //! was read *before* the item, nothing was uploaded or removed since. So a warm request whose modules are ready makes no
-//! call at all, and one with modules that nobody uploaded reads one item for each scope.
+//! call at all, and one with modules that nobody uploaded, or of which only symbols were uploaded, reads one item for each
+//! scope.
 //!
 //! The monotonic clock may stand still while the sandbox is frozen, and the wall clock may be set back. A time is over
 //! when either of them says so.
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use super::Invocation;
 use crate::cache::{Entry, Generation, Item, ItemKey, Stored, Token};
 use crate::debuginfo::{OpenCache, Slice, SliceIndex};
-use crate::domain::{DebugId, Scope, Timestamp};
+use crate::domain::{DebugId, Quality, Scope, Timestamp};
 use crate::symbolicate::NameMemory;
 
 /// Items that are remembered; some hundred bytes each.
@@ -35,8 +36,8 @@ const MAX_ASKED: usize = 10_000;
 /// Demangled names that are remembered, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
 
-/// A ready entry is believed for at most this long before its scope's generation is asked for: what its owner removed is
-/// out of every answer within a minute.
+/// A ready entry that nothing could be better than is believed for at most this long before its scope's generation is asked
+/// for: what its owner removed is out of every answer within a minute.
 const READY_LIFETIME: Duration = Duration::from_secs(45);
 
 /// A generation is believed for this long, and so is whatever no generation vouches for: an upload is seen by every
@@ -279,7 +280,7 @@ impl Memory {
         // What somebody is at work on changes without a change of the uploads.
         let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_at_rest));
         let lifetime = match item {
-            Some(Item::Entry(entry)) if entry.ready().is_some() => {
+            Some(Item::Entry(entry)) if is_ready_for_long(entry) => {
                 invocation.jittered(READY_LIFETIME)
             }
             Some(Item::Alias(_) | Item::Source(_) | Item::Wanted(_)) => {
@@ -351,6 +352,14 @@ impl Memory {
     pub fn bytes(&self) -> u64 {
         self.opened.weight() + self.indexes.weight()
     }
+}
+
+/// Tells whether an entry is ready, and no upload could make it better: the next file of the module is likely to be on its
+/// way where there are only symbols so far.
+fn is_ready_for_long(entry: &Entry) -> bool {
+    let is_upload = entry.module().source.announces_changes();
+    let ready = entry.ready();
+    ready.is_some_and(|ready| !is_upload || ready.quality == Quality::Preferred)
 }
 
 /// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.

@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
-use super::explain::Explained;
+use super::explain::{Explained, with_alias};
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
-use crate::cache::{Change, Decision, Entry, Item, ItemKey, Kind, Policy, Ready, Sought, decide};
+use crate::cache::{
+    Change, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Ready, Sought, decide,
+};
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
 use crate::ports::{Consistency, StoreError, StoreErrorKind};
@@ -47,19 +49,14 @@ impl Symbolicator {
     ) -> Result<Plain, Error> {
         let sources: Vec<_> = self.sources().into_iter().map(|key| (key, None)).collect();
         let modules = self.places(module, scope, &sources, Sought::new);
-        let keys: Vec<ItemKey> = modules
-            .iter()
-            .map(|module| module.entry(Kind::SymCache))
-            .collect();
-        let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        let entries: Vec<Entry> = loaded
-            .into_iter()
-            .flatten()
-            .filter_map(|stored| match stored.item {
-                Item::Entry(entry) => Some(entry),
-                _ => None,
-            })
-            .collect();
+        let aliases = with_alias(module, &modules);
+        let keys = modules.iter().map(|module| module.entry(Kind::SymCache));
+        let keys = keys.chain(aliases.iter().map(ModuleKey::alias)).collect();
+        let (mut entries, targets) = self.sym_caches(keys).await?;
+        if !targets.is_empty() {
+            let keys = targets.iter().map(|module| module.entry(Kind::SymCache));
+            entries.extend(self.sym_caches(keys.collect()).await?.0);
+        }
         let reader = self.settings.reader();
         let usable = entries.iter().filter_map(|entry| {
             match decide(Some(entry), &reader, invocation.now()) {
@@ -98,6 +95,23 @@ impl Symbolicator {
         Ok(Plain::At(
             self.caches.presign(&path, URL_LIFETIME, None).await?,
         ))
+    }
+
+    /// Loads entries, and where aliases lead to.
+    async fn sym_caches(
+        &self,
+        keys: Vec<ItemKey>,
+    ) -> Result<(Vec<Entry>, Vec<ModuleKey>), StoreError> {
+        let (mut entries, mut targets) = (Vec::new(), Vec::new());
+        let loaded = self.records.load(&keys, Consistency::Strong).await?;
+        for stored in loaded.into_iter().flatten() {
+            match stored.item {
+                Item::Entry(entry) => entries.push(entry),
+                Item::Alias(alias) => targets.push(alias.target),
+                _ => {}
+            }
+        }
+        Ok((entries, targets))
     }
 
     /// Reads a blob, and joins its slices.

@@ -34,7 +34,7 @@ use crate::ports::{
     BlobStore, Consistency, Demangler, LaneMessage, Lanes, RecordStore, StoreError,
 };
 use crate::symbolicate::{
-    Considered, KnownNames, ModuleOutcome, Plan, Stats, plan, symbolicate_with,
+    Considered, KnownNames, ModuleOutcome, Plan, Searched, Stats, advise, plan, symbolicate_with,
 };
 
 /// Blobs read at a time.
@@ -259,6 +259,8 @@ impl Symbolicator {
                 bytes: stats.answer_bytes,
             });
         }
+        let searched: Vec<Searched> = lookups.iter().map(|lookup| self.searched(lookup)).collect();
+        advise(&mut completed, request, &plan, &outcomes, &searched);
         stats.reads = asked.opening.counts();
         let used = lookups.iter().filter_map(|lookup| match &lookup.outcome {
             Some(Found::Cache { chosen, .. }) => Some(&chosen.entry),
@@ -266,6 +268,37 @@ impl Symbolicator {
         });
         self.touch(invocation, used.collect()).await;
         Ok(Answer::Completed(Box::new(completed), stats))
+    }
+
+    /// Tells where a lookup searched, and which of the files that it found cannot be read.
+    fn searched(&self, lookup: &Lookup) -> Searched {
+        let place = |place: &Place| {
+            let ModuleKey { source, scope, .. } = &place.module;
+            if !source.announces_changes() {
+                return source.id().to_owned();
+            }
+            match self.memory.last_generation(scope) {
+                Some(None) => format!("the uploads of {scope} (nothing was read there yet)"),
+                _ => format!("the uploads of {scope}"),
+            }
+        };
+        let damaged = |chosen: &Chosen| {
+            let mut candidates = chosen.entry.candidates().iter();
+            candidates.find_map(|candidate| {
+                let fault = candidate.fault.clone()?;
+                Some((candidate.location.to_string(), fault))
+            })
+        };
+        let mut places: Vec<String> = lookup.places.iter().map(place).collect();
+        // A module that is found by several ids has a place for each.
+        places.dedup();
+        Searched {
+            places,
+            damaged: match &lookup.outcome {
+                Some(Found::Cache { chosen, .. }) => damaged(chosen),
+                _ => None,
+            },
+        }
     }
 
     /// Keeps the request, unless it is kept.

@@ -5,9 +5,10 @@
 //!
 //! The rules, each where it is kept: which module covers an address (`modules`), which instruction an address
 //! means (`adjust`), what frames a lookup makes (`frame`), which of them are shown, in which order
-//! (`stacktrace`), how functions are called (`demangle`), what becomes of modules (`outcome`).
+//! (`stacktrace`), how functions are called (`demangle`), what becomes of modules (`outcome`), what they lack (`advise`).
 
 mod adjust;
+mod advise;
 mod demangle;
 mod frame;
 #[cfg(any(test, feature = "testing"))]
@@ -20,6 +21,7 @@ mod stats;
 
 use crate::api::symbolicator::{Completed, Request};
 
+pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, Wanted, plan};

@@ -111,6 +111,11 @@ impl Plan {
         addresses
     }
 
+    /// Returns the frames that lie in a module, as indices of their stack trace and within it.
+    pub(super) fn frames_of(&self, module: usize) -> &[(usize, usize)] {
+        self.frames.get(module).map_or(&[], Vec::as_slice)
+    }
+
     /// Returns the place in [`Plan::wanted`] of the cache for a module; `None` for one that no frame lies in.
     pub(super) fn place_of(&self, module: usize) -> Option<usize> {
         self.by_module.get(module).copied().flatten()

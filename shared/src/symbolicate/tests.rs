@@ -462,6 +462,7 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
         download,
         size: None,
         duration_ms: None,
+        fault: None,
     };
     let ok = || Download::Ok {
         features: Features::default(),

@@ -12,6 +12,7 @@ mod chaos;
 mod copies;
 mod cost;
 mod crash;
+mod first_hour;
 mod hostile;
 mod kills;
 mod lanes;

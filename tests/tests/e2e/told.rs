@@ -8,7 +8,7 @@ use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{Running, bytes_of, crash};
 
 /// Asks a route that only tells.
-async fn get(running: &Running, path: &str) -> Reply {
+pub(crate) async fn get(running: &Running, path: &str) -> Reply {
     let client = running.client();
     let request = client.request(Method::GET, path);
     client.send("what is told", request).await.unwrap()
@@ -86,7 +86,7 @@ async fn a_module_is_explained_by_every_record_that_a_request_would_read() {
         ["uploads", "ppdbcache", "build"],
         ["uploads", "symcache", "use"],
         [&*company, "cficache", "use"],
-        [&*company, "ppdbcache", "build"],
+        [&*company, "ppdbcache", "unknown"],
         [&*company, "symcache", "use"],
     ];
     assert_eq!(states, expected);
@@ -121,9 +121,9 @@ async fn one_source_is_explained_alone_and_an_unknown_one_is_told_which_there_ar
     let alone = alone.as_array().unwrap();
     assert_eq!(alone.len(), 3, "{alone:#?}");
     assert!(alone.iter().all(|record| record["source"] == "uploads"));
-    // Nothing was built yet: there is no record, and a request would ask for one.
-    let is_new = |record: &Value| record["state"] == "build" && record.get("record").is_none();
-    assert!(alone.iter().all(is_new), "{alone:#?}");
+    // Nothing was uploaded, and no request asks for a build.
+    let is_absent = |record: &Value| record["state"] == "absent" && record.get("record").is_none();
+    assert!(alone.iter().all(is_absent), "{alone:#?}");
 
     let reply = get(&running, &format!("{}&source=nobody", explain_sample())).await;
     let reply = reply.expect(422, "an unknown source").unwrap();

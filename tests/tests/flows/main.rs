@@ -9,6 +9,7 @@
 mod copies;
 mod counts;
 mod faults;
+mod first_hour;
 mod health;
 mod hostile;
 mod ms_symcache;

@@ -11,6 +11,7 @@ use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sa
 use tokio::task::JoinSet;
 
 use crate::CRASH;
+use crate::first_hour::explained;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -569,19 +570,10 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
 async fn what_became_of_an_upload_can_be_asked() {
     let world = World::new();
     world.upload("global/note.txt", "hostile/text.txt").await;
-    let explained = world
-        .symbolicator()
-        .explain_upload("global/note.txt")
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(explained.upload, world.upload_item("global/note.txt"));
-    assert_eq!(
-        world
-            .symbolicator()
-            .explain_upload("global/other")
-            .await
-            .unwrap(),
-        None
-    );
+    let note = explained(&world, "global/note.txt").await.unwrap();
+    let upload = world.upload_item("global/note.txt");
+    assert_eq!((note.state, note.size), (upload.state, upload.size));
+    assert_eq!(note.scope, Some(Scope::Global));
+    assert_eq!(note.advice, []);
+    assert_eq!(explained(&world, "global/other").await, None);
 }

@@ -296,9 +296,9 @@ async fn a_module_is_explained_without_any_effect() {
     assert_eq!(
         states,
         [
-            ("acme", Kind::CfiCache, "build"),
-            ("acme", Kind::PpdbCache, "build"),
-            ("acme", Kind::SymCache, "build"),
+            ("acme", Kind::CfiCache, "absent"),
+            ("acme", Kind::PpdbCache, "absent"),
+            ("acme", Kind::SymCache, "absent"),
             ("global", Kind::CfiCache, "use"),
             ("global", Kind::PpdbCache, "build"),
             ("global", Kind::SymCache, "use"),

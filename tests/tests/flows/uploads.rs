@@ -7,6 +7,7 @@ use symdepot_tests::harness::{
     manifest, sample_crash,
 };
 
+use crate::first_hour::explained;
 use crate::{CHECKSUM, CRASH, CRASH_ARM64, CRASH_PE};
 
 #[tokio::test(start_paused = true)]
@@ -517,13 +518,9 @@ async fn an_archive_serves_the_modules_that_have_room_and_says_which_have_none()
     let event = world.put("global/symbols.zip", archive);
     world.deliver(&event).await.unwrap();
     world.settle().await;
-    let explain = || async {
-        let explained = world.symbolicator();
-        let explained = explained.explain_upload("global/symbols.zip").await;
-        explained.unwrap().unwrap()
-    };
+    let explain = || async { explained(&world, "global/symbols.zip").await.unwrap() };
     let explained = explain().await;
-    assert_eq!(explained.upload.state, UploadState::Applied);
+    assert_eq!(explained.state, UploadState::Applied);
     let note = explained.note.unwrap();
     assert!(note.contains("1 of its 2 modules"), "{note}");
     assert!(note.contains(&breakpad_id(1)), "{note}");
@@ -549,11 +546,9 @@ async fn an_archive_of_thousands_of_objects_is_served_and_can_be_removed() {
         let entry = world.entry("global", &breakpad_id(number), Kind::SymCache);
         assert!(entry.unwrap().ready().is_some(), "{number}");
     }
-    let explained = world.symbolicator();
-    let explained = explained.explain_upload("global/symbols.zip").await;
-    let explained = explained.unwrap().unwrap();
+    let explained = explained(&world, "global/symbols.zip").await.unwrap();
     assert_eq!(
-        (explained.upload.objects.len(), explained.further_objects),
+        (explained.objects.len(), explained.further_objects),
         (1000, Some(OBJECTS - 1000))
     );
     world.remove("global/symbols.zip").await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::calendar::Moment;
 
@@ -31,9 +31,12 @@ impl FunctionLog {
         })
     }
 
-    /// A line that a process wrote.
+    /// A line that a process wrote. What is written in normal running is for the file: on a terminal it would bury the rest.
     pub(super) fn line(&self, line: &str) {
-        tracing::info!(target: "function", function = %self.name, "{line}");
+        match is_routine(line) {
+            true => tracing::debug!(target: "function", function = %self.name, "{line}"),
+            false => tracing::info!(target: "function", function = %self.name, "{line}"),
+        }
         self.write(line);
     }
 
@@ -71,6 +74,13 @@ impl FunctionLog {
     }
 }
 
+/// Tells whether a line is an event that a function notes in normal running: of level `INFO` or below.
+fn is_routine(line: &str) -> bool {
+    let event: Option<Value> = serde_json::from_str(line).ok();
+    let level = event.as_ref().and_then(|event| event["level"].as_str());
+    matches!(level, Some("INFO" | "DEBUG" | "TRACE"))
+}
+
 /// What is reported about an invocation.
 pub(super) struct Report<'a> {
     pub(super) request_id: &'a str,
@@ -80,4 +90,23 @@ pub(super) struct Report<'a> {
     pub(super) init: Option<Duration>,
     pub(super) memory_mb: u64,
     pub(super) max_rss: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_function_notes_in_normal_running_is_kept_from_the_terminal() {
+        assert!(is_routine(r#"{"level":"INFO","message":"completed"}"#));
+        for line in [
+            r#"{"level":"WARN","message":"a blob is not what its record says"}"#,
+            r#"{"level":"ERROR","message":"a request failed"}"#,
+            "thread 'main' panicked",
+            "INFO",
+            "{}",
+        ] {
+            assert!(!is_routine(line), "{line}");
+        }
+    }
 }

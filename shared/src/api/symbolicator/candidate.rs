@@ -78,7 +78,11 @@ impl From<&domain::Candidate> for Candidate {
             download,
             size: _,
             duration_ms: _,
+            fault,
         } = candidate;
+        let malformed = |details: &String| Derivation::Malformed {
+            details: Some(details.clone()),
+        };
         Self {
             source: source.clone(),
             location: location.clone(),
@@ -96,7 +100,7 @@ impl From<&domain::Candidate> for Candidate {
                 },
             },
             unwind: None,
-            debug: None,
+            debug: fault.as_ref().map(malformed),
         }
     }
 }
@@ -115,6 +119,7 @@ mod tests {
             },
             size: Some(7),
             duration_ms: Some(8),
+            fault: None,
         };
         let wire = Candidate {
             debug: Some(Derivation::Malformed { details: None }),

@@ -42,7 +42,7 @@ pub use hex::Hex;
 pub use module::{CompletedModule, Module, ModuleStatus};
 pub use parse::parse_request;
 pub use query::Query;
-pub(in crate::api) use query::query_pairs;
+pub(in crate::api) use query::{pasted_pairs, query_pairs};
 pub use request::{FrameOrder, Options, Request, Stacktrace};
 pub use response::{Completed, CompletedStacktrace, RETRY_AFTER_SECONDS, Response, SystemInfo};
 pub use sources::{Selected, SourceRef, Sources};

@@ -28,6 +28,11 @@ pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
 
 /// Finds out what is wrong with a body, which may take several passes as it happens rarely.
 fn explain(body: &[u8]) -> RequestError {
+    if let Some(encoding) = compressed_with(body) {
+        let cause =
+            format!("it is compressed with {encoding}, which is not read: send it as it is");
+        return RequestError::Syntax { cause };
+    }
     // What is malformed further down counts more than what is wrong before it.
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
         return RequestError::Syntax {
@@ -55,6 +60,15 @@ fn explain(body: &[u8]) -> RequestError {
                 }
             }
         }
+    }
+}
+
+/// Returns how a body is compressed, if it is.
+fn compressed_with(body: &[u8]) -> Option<&'static str> {
+    match body {
+        [0x1f, 0x8b, ..] => Some("gzip"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        _ => None,
     }
 }
 
@@ -219,6 +233,22 @@ mod tests {
                 .status(),
             400
         );
+    }
+
+    #[test]
+    fn a_compressed_body_is_told_so() {
+        for (body, encoding) in [
+            (&b"\x1f\x8b\x08\0"[..], "gzip"),
+            (b"\x28\xb5\x2f\xfd\x04", "zstd"),
+        ] {
+            let error = parse_request(body).unwrap_err();
+            assert_eq!(error.status(), 400);
+            let cause = &error.body().causes[0];
+            assert!(
+                cause.contains(&format!("compressed with {encoding}")),
+                "{cause}"
+            );
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::domain::Scope;
 /// use std::time::Duration;
 /// use symdepot::api::symbolicator::Query;
 ///
-/// let query = Query::parse("timeout=5&scope=acme%20inc")?;
+/// let query = Query::parse("timeout=5&scope=acme%20inc", Query::OF_REQUESTS)?;
 /// assert_eq!(query.timeout, Some(Duration::from_secs(5)));
 /// assert_eq!(query.scope.as_str(), "acme inc");
 /// # Ok::<(), symdepot::api::symbolicator::RequestError>(())
@@ -29,16 +29,30 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads the part of a URL after the question mark; parameters that nobody knows are ignored.
+    /// The parameters of requests to symbolicate.
+    pub const OF_REQUESTS: &'static [&'static str] = &["timeout", "scope"];
+
+    /// The parameters of lists.
+    pub const OF_LISTS: &'static [&'static str] = &["scope", "page"];
+
+    /// Reads the part of a URL after the question mark, which may have these parameters.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Query`] for a value that is none, and for a parameter that is there twice.
-    pub fn parse(query: &str) -> Result<Self, RequestError> {
+    /// [`RequestError::Query`] for a value that is none, for a parameter that is there twice, and for any other: a scope
+    /// that is misspelled would read the global one in silence.
+    pub fn parse(query: &str, parameters: &[&str]) -> Result<Self, RequestError> {
         let error = |cause: String| RequestError::Query { cause };
         let (mut timeout, mut scope, mut page) = (None, None, None);
         for (name, value) in encoded_pairs(query) {
-            let twice = match &*decode(name)? {
+            let name = decode(name)?;
+            if !parameters.contains(&name.as_str()) {
+                let known = parameters.join(" and ");
+                return Err(error(format!(
+                    "{name}: no such parameter; there are {known}"
+                )));
+            }
+            let twice = match name.as_str() {
                 "timeout" => {
                     let value = decode(value)?;
                     // `parse` takes a plus sign, which is no digit.
@@ -86,6 +100,13 @@ pub(in crate::api) fn query_pairs(query: &str) -> Result<Vec<(String, String)>, 
         .collect()
 }
 
+/// Reads a query as pairs of a name and a value in which a plus sign is one, as in a path that was pasted.
+pub(in crate::api) fn pasted_pairs(query: &str) -> Result<Vec<(String, String)>, RequestError> {
+    encoded_pairs(query)
+        .map(|(name, value)| Ok((decode(name)?, decode_percent(value)?)))
+        .collect()
+}
+
 fn encoded_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
@@ -93,8 +114,12 @@ fn encoded_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Decodes a name or a value as forms encode them: `%20` and `+` are spaces.
 fn decode(text: &str) -> Result<String, RequestError> {
-    let spaced = text.replace('+', " ");
-    match percent_decode_str(&spaced).decode_utf8() {
+    decode_percent(&text.replace('+', " "))
+}
+
+/// Decodes a name or a value in which a plus sign is one.
+fn decode_percent(text: &str) -> Result<String, RequestError> {
+    match percent_decode_str(text).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned()),
         Err(_) => Err(RequestError::Query {
             cause: format!("{text:?} is not UTF-8"),
@@ -109,7 +134,7 @@ mod tests {
     #[test]
     fn a_query_says_how_long_and_for_whom() {
         let check = |query: &str, timeout: Option<u64>, scope: &str| {
-            let parsed = Query::parse(query).unwrap();
+            let parsed = Query::parse(query, Query::OF_REQUESTS).unwrap();
             assert_eq!(
                 (parsed.timeout, parsed.scope.as_str()),
                 (timeout.map(Duration::from_secs), scope),
@@ -118,7 +143,7 @@ mod tests {
         };
         check("", None, "global");
         check("timeout=0", Some(0), "global");
-        check("&scope=acme&other=1&flag", None, "acme");
+        check("&scope=acme&", None, "acme");
         check(
             "time%6fut=18446744073709551615&scope=a%2Bb+c",
             Some(u64::MAX),
@@ -143,8 +168,11 @@ mod tests {
             "scope=a%0a",
             "scope=%ff",
             "scope=a&scope=a",
+            "scpoe=a",
+            "page=2",
+            "scope=a&flag",
         ] {
-            let error = Query::parse(query).unwrap_err();
+            let error = Query::parse(query, Query::OF_REQUESTS).unwrap_err();
             assert_eq!(error.status(), 400, "{query}");
         }
     }

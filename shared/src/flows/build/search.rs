@@ -356,6 +356,7 @@ impl Search {
             download: Download::failed(&missing),
             size: None,
             duration_ms: u64::try_from(took.as_millis()).ok(),
+            fault: None,
         });
         let is_over = is_the_servers(missing.cause);
         if missing.cause != Cause::NotFound && (is_over || self.failure.is_none()) {
@@ -407,6 +408,7 @@ fn filed(
         file_type: first.file_type,
         features,
         refused: None,
+        fault: first.fault.clone(),
     })
 }
 

@@ -29,6 +29,8 @@ pub(super) struct FiledModule {
     pub(super) file_type: FileType,
     /// What its objects offer together.
     pub(super) features: Features,
+    /// Why nothing can be derived from one of its objects.
+    pub(super) fault: Option<Missing>,
 }
 
 /// Returns the modules of these objects of a file, each once.
@@ -49,12 +51,16 @@ pub(super) fn modules(
                 has_pdb: false,
                 file_type: object.file_type,
                 features: Features::default(),
+                fault: None,
             }),
         };
         if Rank::of(&object.features, Purpose::Debug) < Rank::of(&module.features, Purpose::Debug) {
             module.file_type = object.file_type;
         }
         module.features.merge(&object.features);
+        if module.fault.is_none() {
+            module.fault.clone_from(&object.fault);
+        }
         module.kinds.extend(Kind::derived_from(object.file_type));
         if object.file_type == FileType::MsSymCache {
             let name = MsSymCacheName::of(location);
@@ -128,6 +134,7 @@ impl Builder {
             file_type: module.file_type,
             features: module.features.clone(),
             refused,
+            fault: module.fault.clone(),
         });
         let is_later = |present: &Item| matches!(present, Item::Dif(present) if order(&upload.sequencer, &present.sequencer).is_lt());
         let next = |present: Present<'_>| {
@@ -181,6 +188,7 @@ mod tests {
                 has_unwind_info: !has_debug_info,
                 ..Features::default()
             },
+            fault: None,
         }
     }
 

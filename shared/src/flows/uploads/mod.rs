@@ -313,9 +313,9 @@ impl Builder {
                     .await
             }
             Reading::Found(found) => {
-                let apply =
+                let applied =
                     self.apply_upload(invocation, arrived, announced, former, upload, found);
-                Box::pin(apply).await
+                Box::pin(applied).await
             }
         }
     }
@@ -383,6 +383,7 @@ impl Builder {
         upload: Upload,
         Found {
             objects,
+            passed_over,
             refused,
             mut open,
         }: Found,
@@ -413,9 +414,14 @@ impl Builder {
             return Ok(());
         }
         // The item names the objects before there is anything to undo, so that a removal finds what to undo.
+        let upload = Upload {
+            passed_over,
+            ..upload
+        };
         let mut upload = match is_named {
             true => Upload {
                 crashes: 0,
+                passed_over: upload.passed_over,
                 ..before.clone()
             },
             false => self.with_objects(invocation, upload, objects).await?,
@@ -919,6 +925,7 @@ fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
         announced.objects.clone_from(&named.objects);
         announced.object_set.clone_from(&named.object_set);
         announced.no_room.clone_from(&named.no_room);
+        announced.passed_over.clone_from(&named.passed_over);
     }
     announced
 }

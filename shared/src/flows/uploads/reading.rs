@@ -9,6 +9,9 @@ use crate::domain::{
 };
 use crate::ports::{DifError, DifStat};
 
+/// The most bytes of a line about something that was passed over.
+const MAX_LINE_BYTES: usize = 300;
+
 /// What to do about an upload, once its file has been looked at.
 pub(super) enum Reading {
     /// It has objects, each under its id.
@@ -25,6 +28,8 @@ pub(super) enum Reading {
 pub(super) struct Found {
     /// Its objects.
     pub(super) objects: Vec<UploadedObject>,
+    /// What was passed over, as [`passed_over`] has it.
+    pub(super) passed_over: Vec<String>,
     /// Why nothing can be derived from it, where that is known.
     pub(super) refused: Option<Missing>,
     /// The file, open, where something can.
@@ -71,7 +76,11 @@ impl Builder {
             }
             Err(DifError::Changed) => return Ok(Reading::Overtaken),
         };
-        let objects = filed_objects(&inspection);
+        let mut objects = filed_objects(&inspection);
+        if too_large.is_some() {
+            // That only parts of it were read follows from that.
+            objects.iter_mut().for_each(|object| object.fault = None);
+        }
         if objects.is_empty() {
             let reason = match too_large {
                 Some(missing) => missing.detail,
@@ -79,6 +88,7 @@ impl Builder {
             };
             return Ok(Reading::Ignored(reason));
         }
+        let passed_over = passed_over(&inspection);
         let open = too_large.is_none().then(|| OpenDif {
             dif: dif.clone(),
             parser,
@@ -87,6 +97,7 @@ impl Builder {
         });
         Ok(Reading::Found(Found {
             objects,
+            passed_over,
             refused: too_large,
             open: open.into_iter().collect(),
         }))
@@ -120,9 +131,11 @@ fn read_name(location: &Location, size: u64) -> Reading {
             has_debug_info: true,
             ..Features::default()
         },
+        fault: None,
     };
     Reading::Found(Found {
         objects: vec![object],
+        passed_over: Vec::new(),
         refused: None,
         open: Vec::new(),
     })
@@ -141,13 +154,27 @@ fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
                 file_type: object.file_type,
                 arch: object.arch.clone(),
                 features: object.features.clone(),
+                fault: object.fault.clone(),
             })
         })
         .collect()
 }
 
+/// Returns what was passed over, and why: some hundred lines, each no longer than [`MAX_LINE_BYTES`].
+fn passed_over(inspection: &Inspection) -> Vec<String> {
+    let cut = |line: &String| match line.len() {
+        ..=MAX_LINE_BYTES => line.clone(),
+        _ => {
+            // Names may be long, and the reason stands behind them.
+            let tail = line.ceil_char_boundary(line.len() - MAX_LINE_BYTES);
+            format!("…{}", line.get(tail..).unwrap_or_default())
+        }
+    };
+    inspection.ignored.iter().map(cut).collect()
+}
+
 fn reason_for_nothing(inspection: &Inspection) -> String {
-    match inspection.ignored.as_slice() {
+    match passed_over(inspection).as_slice() {
         [] => "it holds no debug information file".to_owned(),
         reasons => reasons.join("; "),
     }

@@ -1,0 +1,395 @@
+//! Why an answer has less than it could have, and what to do next: the one table of causes, texts and next steps.
+//!
+//! `debug_detail` of a module and `GET /explain` say it, and whatever shows their answers.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use crate::domain::{CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, Scope};
+
+/// Why an answer has less than it could have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// No place that was searched has a file of the module.
+    NotUploaded {
+        /// The places, as texts.
+        searched: Vec<String>,
+    },
+    /// The request leaves out every source.
+    NoSource,
+    /// The module has no id that can be read.
+    NoId,
+    /// The build id stands where the debug id belongs.
+    BuildIdAsDebugId {
+        /// What stands there.
+        debug_id: DebugId,
+    },
+    /// The code id has another length than a build id.
+    CodeIdLength {
+        /// Its hexadecimal digits.
+        digits: usize,
+    },
+    /// What was found names functions, and has no files and lines.
+    SymbolsOnly,
+    /// What was found has neither symbols nor debug information.
+    Stripped,
+    /// A better file than the one that was used is there, and cannot be read.
+    Damaged {
+        /// Where it is.
+        location: String,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// Frames with absolute addresses lie in a module at address zero.
+    ModuleAtZero,
+    /// The upload is still being read.
+    BeingRead,
+    /// The upload belongs to a tenant.
+    TenantsScope {
+        /// The scope.
+        scope: Scope,
+    },
+    /// The file has no build id.
+    NoBuildId,
+    /// Nothing can be derived from the object.
+    Unreadable {
+        /// What is wrong with it.
+        fault: String,
+    },
+}
+
+impl Advice {
+    /// Every cause, as answers name it.
+    pub const CAUSES: [&str; 13] = [
+        "not_uploaded",
+        "no_source",
+        "no_id",
+        "build_id_as_debug_id",
+        "code_id_length",
+        "symbols_only",
+        "stripped",
+        "damaged",
+        "module_at_zero",
+        "being_read",
+        "tenants_scope",
+        "no_build_id",
+        "unreadable",
+    ];
+
+    /// Returns the name of the cause.
+    pub fn cause(&self) -> &'static str {
+        let [
+            not_uploaded,
+            no_source,
+            no_id,
+            build_id_as_debug_id,
+            code_id_length,
+            symbols_only,
+            stripped,
+            damaged,
+            module_at_zero,
+            being_read,
+            tenants_scope,
+            no_build_id,
+            unreadable,
+        ] = Self::CAUSES;
+        match self {
+            Self::NotUploaded { .. } => not_uploaded,
+            Self::NoSource => no_source,
+            Self::NoId => no_id,
+            Self::BuildIdAsDebugId { .. } => build_id_as_debug_id,
+            Self::CodeIdLength { .. } => code_id_length,
+            Self::SymbolsOnly => symbols_only,
+            Self::Stripped => stripped,
+            Self::Damaged { .. } => damaged,
+            Self::ModuleAtZero => module_at_zero,
+            Self::BeingRead => being_read,
+            Self::TenantsScope { .. } => tenants_scope,
+            Self::NoBuildId => no_build_id,
+            Self::Unreadable { .. } => unreadable,
+        }
+    }
+
+    /// Says what is the case.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::NotUploaded { searched } => {
+                format!("no file of it was found in {}", searched.join(", "))
+            }
+            Self::NoSource => "the request names no source that could have a file of it".to_owned(),
+            Self::NoId => {
+                "it has neither a debug_id nor a code_id that can be read, so there is nothing to search for".to_owned()
+            }
+            Self::BuildIdAsDebugId { debug_id } => {
+                format!("no file has the debug_id {debug_id}, which looks like a build id")
+            }
+            Self::CodeIdLength { digits } => {
+                format!("no file has its code_id, whose {digits} digits are not those of a build id (40, 32 or 16)")
+            }
+            Self::SymbolsOnly => {
+                "the file that was found has symbols and no debug information: functions have no files and lines, and static ones may have no name".to_owned()
+            }
+            Self::Stripped => {
+                "the file that was found is stripped: it has neither symbols nor debug information".to_owned()
+            }
+            Self::Damaged { location, fault } => {
+                format!("a file of it cannot be read: {location}: {fault}")
+            }
+            Self::ModuleAtZero => {
+                "its image_addr is 0, so absolute addresses are not looked up in it".to_owned()
+            }
+            Self::BeingRead => "it is still being read".to_owned(),
+            Self::TenantsScope { scope } => {
+                format!("it lies in the scope {scope}, which requests read with ?scope={scope} alone")
+            }
+            Self::NoBuildId => {
+                "it has no build id: its debug_id is a hash of the first 4,096 bytes of its code, and no code_id leads to it".to_owned()
+            }
+            Self::Unreadable { fault } => format!("nothing can be derived from it: {fault}"),
+        }
+    }
+
+    /// Says what to do about it.
+    pub fn next_step(&self) -> &'static str {
+        match self {
+            Self::NotUploaded { .. } => {
+                "upload its debug file, or ask with the scope that it was uploaded to; GET /explain?key=… tells whether an upload was read, and by which ids it is found: then send the request again"
+            }
+            Self::NoSource => "leave `sources` out to search all of them",
+            Self::NoId => {
+                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; a program without one has to be linked with -Wl,--build-id"
+            }
+            Self::BuildIdAsDebugId { .. } => {
+                "send the build id as code_id, and leave debug_id out: in a debug_id the bytes have another order"
+            }
+            Self::CodeIdLength { .. } => "send the whole build id, as `readelf -n` prints it",
+            Self::SymbolsOnly | Self::Stripped => {
+                "upload its debug file, too: the program as it was before `strip`, or what `objcopy --only-keep-debug`, dsymutil or the linker (PDB) wrote"
+            }
+            Self::Damaged { .. } | Self::Unreadable { .. } => {
+                "compare it with the file that the build left, and upload that one"
+            }
+            Self::ModuleAtZero => {
+                "send the address that it was mapped at as image_addr; or addresses counted from its start, with \"addr_mode\": \"rel:N\", N being its place in `modules`"
+            }
+            Self::BeingRead => {
+                "ask again in some seconds; a request for its modules is best sent then"
+            }
+            Self::TenantsScope { .. } => {
+                "ask with this scope; or copy it to global/…, which all requests read"
+            }
+            Self::NoBuildId => "link it with -Wl,--build-id, and upload it again",
+        }
+    }
+
+    /// Returns why there is no file of a module: what its ids tell, or else that nothing in these places has one.
+    pub fn of_absent(module: &ObjectId, searched: Vec<String>) -> Self {
+        let is_elf = module.object_type == ObjectType::Elf;
+        let may_be_elf = is_elf || module.object_type == ObjectType::Unknown;
+        match (module.debug_id, &module.code_id) {
+            (None, None) => Self::NoId,
+            (Some(debug_id), code_id)
+                if may_be_elf
+                    && (is_longer_than_of_elf(debug_id, is_elf)
+                        || code_id
+                            .as_ref()
+                            .is_some_and(|id| is_unswapped(debug_id, id))) =>
+            {
+                Self::BuildIdAsDebugId { debug_id }
+            }
+            (None, Some(code_id)) if is_elf && !matches!(code_id.as_str().len(), 16 | 32 | 40) => {
+                let digits = code_id.as_str().len();
+                Self::CodeIdLength { digits }
+            }
+            _ if searched.is_empty() => Self::NoSource,
+            _ => Self::NotUploaded { searched },
+        }
+    }
+
+    /// Returns what a file lacks that was found for names and lines; `None` where it lacks nothing.
+    pub fn of_features(features: &Features) -> Option<Self> {
+        match (features.has_debug_info, features.has_symbols) {
+            (true, _) => None,
+            (false, true) => Some(Self::SymbolsOnly),
+            (false, false) => Some(Self::Stripped),
+        }
+    }
+
+    /// Returns what an object of an upload lacks; `None` where it lacks nothing.
+    pub fn of_object(
+        file_type: FileType,
+        features: &Features,
+        code_id: Option<&CodeId>,
+        fault: Option<&Missing>,
+    ) -> Option<Self> {
+        if let Some(fault) = fault {
+            let fault = fault.detail.clone();
+            return Some(Self::Unreadable { fault });
+        }
+        if matches!(file_type, FileType::ElfCode | FileType::ElfDebug) && code_id.is_none() {
+            return Some(Self::NoBuildId);
+        }
+        match file_type {
+            FileType::SourceBundle => None,
+            _ => Self::of_features(features),
+        }
+    }
+}
+
+/// Tells whether a debug id has more than the 32 digits that one of an ELF file has. That of a PDB ends with its age,
+/// which is a small number.
+fn is_longer_than_of_elf(debug_id: DebugId, is_elf: bool) -> bool {
+    const LARGEST_AGE: u32 = 0xffff;
+    let most = if is_elf { 0 } else { LARGEST_AGE };
+    debug_id.appendix() > most
+}
+
+/// Tells whether a debug id has the bytes of a build id in their own order: the first three numbers of a debug id have
+/// theirs swapped. Ids of 32 digits are those of other formats, which swap nothing.
+fn is_unswapped(debug_id: DebugId, code_id: &CodeId) -> bool {
+    let digits = debug_id.uuid().simple().to_string();
+    let rest = code_id.as_str().strip_prefix(&digits);
+    rest.is_some_and(|rest| !rest.is_empty())
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.detail(), self.next_step())
+    }
+}
+
+impl Serialize for Advice {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut advice = serializer.serialize_struct("Advice", 3)?;
+        advice.serialize_field("cause", self.cause())?;
+        advice.serialize_field("detail", &self.detail())?;
+        advice.serialize_field("next_step", self.next_step())?;
+        advice.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `readelf -n` of the sample.
+    const BUILD_ID: &str = "ac456ebc7f4825f4367208b89f51ad48a1b2c3d4";
+
+    fn one_of_each() -> Vec<Advice> {
+        let searched = vec![
+            "the uploads of acme (nothing was read there yet)".to_owned(),
+            "the uploads of global".to_owned(),
+            "microsoft".to_owned(),
+        ];
+        let fault = "the file is cut short: it has 3000 of 6944 bytes, upload it again".to_owned();
+        vec![
+            Advice::NotUploaded { searched },
+            Advice::NoSource,
+            Advice::NoId,
+            Advice::BuildIdAsDebugId {
+                debug_id: BUILD_ID.parse().unwrap(),
+            },
+            Advice::CodeIdLength { digits: 39 },
+            Advice::SymbolsOnly,
+            Advice::Stripped,
+            Advice::Damaged {
+                location: "global/app.debug".to_owned(),
+                fault: fault.clone(),
+            },
+            Advice::ModuleAtZero,
+            Advice::BeingRead,
+            Advice::TenantsScope {
+                scope: "symbols".parse().unwrap(),
+            },
+            Advice::NoBuildId,
+            Advice::Unreadable { fault },
+        ]
+    }
+
+    #[test]
+    fn the_table_of_causes_texts_and_next_steps() {
+        let table = one_of_each();
+        let causes: Vec<&str> = table.iter().map(Advice::cause).collect();
+        assert_eq!(causes, Advice::CAUSES);
+        insta::assert_json_snapshot!(table);
+    }
+
+    fn elf(debug_id: Option<&str>, code_id: Option<&str>) -> ObjectId {
+        ObjectId {
+            debug_id: debug_id.map(|id| id.parse().unwrap()),
+            code_id: code_id.map(|id| CodeId::new(id.into())),
+            object_type: ObjectType::Elf,
+            ..ObjectId::default()
+        }
+    }
+
+    #[test]
+    fn ids_that_no_file_can_have_are_told_from_those_of_files_that_are_not_there() {
+        let debug_id = "bc6e45ac-487f-f425-3672-08b89f51ad48";
+        let swapped = Some(debug_id);
+        let searched = || vec!["the uploads of global".to_owned()];
+        let cause = |module: &ObjectId| Advice::of_absent(module, searched()).cause();
+        for (module, expected) in [
+            (elf(None, None), "no_id"),
+            (elf(Some(BUILD_ID), None), "build_id_as_debug_id"),
+            (
+                elf(Some(&BUILD_ID[..32]), Some(BUILD_ID)),
+                "build_id_as_debug_id",
+            ),
+            (elf(None, Some(&BUILD_ID[..39])), "code_id_length"),
+            (elf(swapped, Some(BUILD_ID)), "not_uploaded"),
+            (elf(swapped, None), "not_uploaded"),
+            (elf(None, Some(BUILD_ID)), "not_uploaded"),
+            (elf(None, Some(&BUILD_ID[..16])), "not_uploaded"),
+        ] {
+            assert_eq!(cause(&module), expected, "{module:?}");
+        }
+        let pdb = |age: &str| ObjectId {
+            object_type: ObjectType::Unknown,
+            ..elf(Some(&format!("{}-{age}", debug_id)), None)
+        };
+        assert_eq!(cause(&pdb("a")), "not_uploaded");
+        assert_eq!(cause(&pdb("9f51ad48")), "build_id_as_debug_id");
+        let nowhere = Advice::of_absent(&elf(swapped, None), Vec::new());
+        assert_eq!(nowhere.cause(), "no_source");
+    }
+
+    #[test]
+    fn an_object_is_told_what_it_lacks() {
+        let code_id = CodeId::new(BUILD_ID.into());
+        let features = |has_debug_info, has_symbols| Features {
+            has_debug_info,
+            has_symbols,
+            ..Features::default()
+        };
+        let cause = |file_type, features: Features, code_id, fault: Option<Missing>| {
+            let advice = Advice::of_object(file_type, &features, code_id, fault.as_ref());
+            advice.map(|advice| advice.cause())
+        };
+        let (id, elf) = (Some(&code_id), FileType::ElfCode);
+        assert_eq!(cause(elf, features(true, true), id, None), None);
+        assert_eq!(
+            cause(elf, features(false, true), id, None),
+            Some("symbols_only")
+        );
+        assert_eq!(
+            cause(elf, features(false, false), id, None),
+            Some("stripped")
+        );
+        assert_eq!(
+            cause(elf, features(true, true), None, None),
+            Some("no_build_id")
+        );
+        let fault = Missing::malformed("the file is cut short");
+        assert_eq!(
+            cause(elf, features(false, false), id, Some(fault)),
+            Some("unreadable")
+        );
+        assert_eq!(
+            cause(FileType::SourceBundle, Features::default(), None, None),
+            None
+        );
+    }
+}

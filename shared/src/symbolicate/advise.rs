@@ -1,0 +1,194 @@
+//! What each module's answer lacks, and what to do about it: where nothing else says why there is no more.
+
+use super::{ModuleOutcome, Plan};
+use crate::api::advice::Advice;
+use crate::api::symbolicator::{AddrMode, Completed, Request};
+use crate::domain::Cause;
+
+/// The most bytes of advice in an answer: modules beyond them are answered without.
+const MAX_ADVICE_BYTES: usize = 256 << 10;
+
+/// Where a module of a plan was searched, and what is known of its files beside the one that was used.
+#[derive(Clone, Debug, Default)]
+pub struct Searched {
+    /// The places, as texts.
+    pub places: Vec<String>,
+    /// A file that cannot be read: where it is, and what is wrong with it.
+    pub damaged: Option<(String, String)>,
+}
+
+/// Says in the details of modules what they lack, and what to do about it.
+///
+/// `plan` and `outcomes` are those that the answer was made with; `searched` is in the order of [`Plan::wanted`].
+pub fn advise(
+    completed: &mut Completed,
+    request: &Request,
+    plan: &Plan,
+    outcomes: &[ModuleOutcome<'_>],
+    searched: &[Searched],
+) {
+    let mut bytes = 0;
+    for (index, module) in completed.modules.iter_mut().enumerate() {
+        let Some(place) = plan.place_of(index) else {
+            continue;
+        };
+        let (outcome, searched) = (outcomes.get(place), searched.get(place));
+        let (Some(outcome), Some(searched), None) = (outcome, searched, &module.debug_detail)
+        else {
+            continue;
+        };
+        let advice = match outcome {
+            ModuleOutcome::Found { features, .. } => {
+                let is_at_zero = module.module.image_addr.0 == 0;
+                if is_at_zero && has_absolute_frames(request, plan, index) {
+                    Some(Advice::ModuleAtZero)
+                } else {
+                    Advice::of_features(features).map(|lack| searched.damaged_or(lack))
+                }
+            }
+            ModuleOutcome::Missing {
+                missing,
+                considered,
+            } if missing.cause == Cause::NotFound => Some(match considered.used {
+                Some(_) => searched.damaged_or(Advice::Stripped),
+                None => Advice::of_absent(&module.module.object_id(), searched.places.clone()),
+            }),
+            ModuleOutcome::Missing { .. } | ModuleOutcome::Failed { .. } => None,
+        };
+        let detail = advice.map(|advice| advice.to_string());
+        bytes += detail.as_ref().map_or(0, String::len);
+        if bytes > MAX_ADVICE_BYTES {
+            return;
+        }
+        module.debug_detail = detail;
+    }
+}
+
+impl Searched {
+    /// Returns that a file is damaged, which says more than what the others lack.
+    fn damaged_or(&self, lack: Advice) -> Advice {
+        match self.damaged.clone() {
+            Some((location, fault)) => Advice::Damaged { location, fault },
+            None => lack,
+        }
+    }
+}
+
+/// Tells whether frames with absolute addresses lie in a module.
+fn has_absolute_frames(request: &Request, plan: &Plan, module: usize) -> bool {
+    let frame = |(stacktrace, frame): &(usize, usize)| {
+        let stacktrace = request.stacktraces.get(*stacktrace)?;
+        stacktrace.frames.get(*frame)
+    };
+    let mut frames = plan.frames_of(module).iter().filter_map(frame);
+    frames.any(|frame| frame.addr_mode == AddrMode::Abs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::symbolicator::parse_request;
+    use crate::domain::{Location, Missing, SourceKey};
+    use crate::symbolicate::{Considered, plan, symbolicate};
+
+    const BUILD_ID: &str = "ac456ebc7f4825f4367208b89f51ad48a1b2c3d4";
+
+    fn details(
+        request: &str,
+        outcome: &ModuleOutcome<'_>,
+        searched: &Searched,
+    ) -> Vec<Option<String>> {
+        let request = parse_request(request.as_bytes()).unwrap();
+        let plan = plan(&request);
+        let outcomes = vec![outcome.clone(); plan.wanted().len()];
+        let searched = vec![searched.clone(); outcomes.len()];
+        let (mut completed, _) = symbolicate(&request, &plan, &outcomes);
+        advise(&mut completed, &request, &plan, &outcomes, &searched);
+        let modules = completed.modules.into_iter();
+        modules.map(|module| module.debug_detail).collect()
+    }
+
+    fn request(modules: usize) -> String {
+        let module = |at: usize| {
+            format!(
+                r#"{{"type": "elf", "code_id": "{BUILD_ID}", "code_file": "{at}", "image_addr": {at}}}"#
+            )
+        };
+        let frame = |at: usize| format!(r#"{{"instruction_addr": {at}, "addr_mode": "rel:{at}"}}"#);
+        let list =
+            |one: &dyn Fn(usize) -> String| (0..modules).map(one).collect::<Vec<_>>().join(", ");
+        format!(
+            r#"{{"modules": [{}], "stacktraces": [{{"frames": [{}]}}]}}"#,
+            list(&module),
+            list(&frame)
+        )
+    }
+
+    fn not_found(used: Option<(&'static SourceKey, &'static Location)>) -> ModuleOutcome<'static> {
+        ModuleOutcome::Missing {
+            missing: Missing::not_found(),
+            considered: Considered {
+                candidates: &[],
+                used,
+            },
+        }
+    }
+
+    #[test]
+    fn a_module_without_files_is_told_where_they_were_searched() {
+        let searched = Searched {
+            places: vec!["the uploads of global".to_owned()],
+            damaged: None,
+        };
+        let [Some(detail)] = &details(&request(1), &not_found(None), &searched)[..] else {
+            panic!("one module with a detail");
+        };
+        assert!(
+            detail.starts_with("no file of it was found in the uploads of global; upload"),
+            "{detail}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_serves_nothing_is_stripped_or_damaged() {
+        let used: &'static (SourceKey, Location) = Box::leak(Box::new((
+            SourceKey::uploads(),
+            Location::new("global/app"),
+        )));
+        let outcome = not_found(Some((&used.0, &used.1)));
+        let stripped = details(&request(1), &outcome, &Searched::default());
+        assert!(stripped[0].as_ref().unwrap().contains("is stripped"));
+        let searched = Searched {
+            damaged: Some(("global/app.debug".to_owned(), "cut short".to_owned())),
+            ..Searched::default()
+        };
+        let damaged = details(&request(1), &outcome, &searched);
+        let damaged = damaged[0].as_ref().unwrap();
+        assert!(damaged.contains("global/app.debug: cut short"), "{damaged}");
+    }
+
+    #[test]
+    fn what_says_why_already_is_left_as_it_is_and_unused_modules_say_nothing() {
+        let outcome = ModuleOutcome::Missing {
+            missing: Missing::malformed("the file is cut short"),
+            considered: Considered::default(),
+        };
+        let unused = request(1).replace("rel:0", "rel:7");
+        let searched = Searched::default();
+        let malformed = details(&request(1), &outcome, &searched);
+        assert_eq!(malformed, [Some("the file is cut short".to_owned())]);
+        assert_eq!(details(&unused, &outcome, &searched), [None]);
+    }
+
+    #[test]
+    fn advice_is_a_bounded_part_of_an_answer() {
+        let searched = Searched {
+            places: vec!["x".repeat(1000)],
+            damaged: None,
+        };
+        let details = details(&request(1000), &not_found(None), &searched);
+        let bytes: usize = details.iter().flatten().map(String::len).sum();
+        assert!(bytes <= MAX_ADVICE_BYTES && bytes > MAX_ADVICE_BYTES / 2);
+        assert!(details[0].is_some() && details[999].is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! The way of README: from `gcc -g` to the names of one's own crash.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use symdepot_tests::stack::{checkout, until};
+
+use crate::told::get;
+use crate::{PATIENCE, Running};
+
+const PROGRAM: &str = "int at(int *p) { return *p; }\nint main() { return at((int *)8); }\n";
+
+/// Runs a program in a folder.
+fn run(folder: &Path, command: &[&str]) -> Output {
+    let output = Command::new(command[0])
+        .args(&command[1..])
+        .current_dir(folder)
+        .env("OUT", "crash.json")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// Tells whether everything that the way takes is on this machine.
+fn is_possible() -> bool {
+    let mut needed = ["gcc", "objcopy", "strip", "readelf", "gdb"].into_iter();
+    let missing = needed.find(|program| {
+        let there = Command::new(program).arg("--version").output();
+        !there.is_ok_and(|output| output.status.success())
+    });
+    if let Some(program) = missing {
+        println!("not tried: {program} is not on this machine");
+    }
+    missing.is_none()
+}
+
+fn names_and_lines(answer: &Value) -> Vec<(&str, u64)> {
+    let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
+    let own = frames
+        .iter()
+        .filter(|frame| frame["status"] == "symbolicated");
+    let own = own.map(|frame| {
+        let function = frame["function"].as_str().unwrap_or_default();
+        (function, frame["lineno"].as_u64().unwrap_or_default())
+    });
+    own.collect()
+}
+
+#[tokio::test]
+async fn a_program_that_crashes_under_gdb_has_names_by_its_build_id_alone() {
+    if !is_possible() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("app.c"), PROGRAM).unwrap();
+    let script = checkout().join("docs/examples/crash_request.py");
+    for command in [
+        "gcc -g -Wl,--build-id app.c -o app",
+        "objcopy --only-keep-debug app app.debug",
+        "strip app",
+    ] {
+        run(folder.path(), &command.split(' ').collect::<Vec<_>>());
+    }
+    let gdb = ["gdb", "-q", "-batch", "-ex", "run", "-x"];
+    let script = script.to_str().unwrap();
+    run(folder.path(), &[&gdb[..], &[script, "./app"]].concat());
+    let crash = std::fs::read(folder.path().join("crash.json")).unwrap();
+    let crash: Value = serde_json::from_slice(&crash).unwrap();
+    let notes = run(folder.path(), &["readelf", "-n", "app"]);
+    let notes = String::from_utf8(notes.stdout).unwrap();
+    let module = &crash["modules"][0];
+    assert!(
+        notes.contains(module["code_id"].as_str().unwrap()),
+        "{notes}"
+    );
+
+    let running = Running::start().await;
+    let client = running.client();
+    let missing = client.completed("", &crash).await.unwrap();
+    let detail = missing["modules"][0]["debug_detail"].as_str().unwrap();
+    assert!(detail.contains("upload its debug file"), "{detail}");
+    let debug_file = std::fs::read(folder.path().join("app.debug")).unwrap();
+    running.upload("global/app++.debug", debug_file).await;
+    // That there was nothing is believed for two seconds.
+    let named = async || {
+        let full = client.completed("", &crash).await.unwrap();
+        let is_found = full["modules"][0]["debug_status"] == "found";
+        is_found.then_some(full)
+    };
+    let full = until("names", PATIENCE, named).await.unwrap();
+    let expected = [("at", 1), ("main", 2)];
+    assert_eq!(names_and_lines(&full)[..2], expected, "{full:#}");
+    assert_eq!(crash["signal"], json!(11));
+
+    // As pasted: the plus signs of the key are not encoded.
+    let pasted = get(&running, "/explain?key=global/app++.debug").await;
+    let pasted = pasted.expect(200, "the upload").unwrap().body;
+    assert_eq!(pasted["key"], "global/app++.debug", "{pasted:#}");
+    assert_eq!(
+        pasted["objects"][0]["code_id"], module["code_id"],
+        "{pasted:#}"
+    );
+    let by_code_id = format!("/symcache?code_id={}", module["code_id"].as_str().unwrap());
+    // The client follows the redirect.
+    assert_eq!(get(&running, &by_code_id).await.status, 200);
+    let unknown = format!("{by_code_id}0");
+    let unknown = get(&running, &unknown).await;
+    let unknown = unknown.expect(404, "no such build id").unwrap().body;
+    let detail = unknown["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("(absent in the uploads of global)"),
+        "{detail}"
+    );
+}
+
+#[tokio::test]
+async fn a_parameter_that_is_misspelled_is_refused_with_those_there_are() {
+    let running = Running::start().await;
+    for path in ["/wanted?scpoe=acme", "/requests/1?scpoe=acme"] {
+        let reply = get(&running, path).await.expect(400, path).unwrap().body;
+        let cause = reply["causes"][0].as_str().unwrap();
+        assert!(cause.starts_with("scpoe: no such parameter"), "{cause}");
+        assert!(cause.contains("scope"), "{cause}");
+    }
+}

@@ -1,0 +1,401 @@
+//! What a newcomer meets in the first hour: nothing is left out in silence, and what is left out comes with the next step.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use symdepot::api::advice::Advice;
+use symdepot::api::symbolicator::{
+    AddrMode, Candidate, Completed, Derivation, FrameStatus, Hex, ModuleStatus, Options,
+};
+use symdepot::cache::{Kind, UploadState};
+use symdepot::domain::{CodeId, ObjectId, Scope};
+use symdepot::flows::explain::{Explained, ExplainedUpload};
+use symdepot::flows::plain::Plain;
+use symdepot_tests::harness::{
+    Crash, World, archive, breakpad, fixture, function_names, in_module, sample_crash,
+};
+
+use crate::CRASH;
+
+/// The build id of elf/crash and of its debug file, as `readelf -n` prints it.
+const BUILD_ID: &str = "ac456ebc7f4825f4367208b89f51ad481774aae7";
+
+/// The time after which a warm instance has seen an upload.
+const SEEN_AFTER: Duration = Duration::from_secs(2);
+
+/// A time after which an instance believes what it has seen of a scope.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Tells what became of an upload.
+pub(crate) async fn explained(world: &World, key: &str) -> Option<ExplainedUpload> {
+    let keys = [key.to_owned()];
+    let explained = world.symbolicator().explain_upload(&keys).await;
+    explained.unwrap()
+}
+
+/// Tells what a request for a module would read.
+async fn explained_module(world: &World, module: &ObjectId) -> Vec<Explained> {
+    let invocation = world.invocation(Duration::from_secs(9));
+    let symbolicator = world.symbolicator();
+    let explained = symbolicator.explain_module(&invocation, module, None, &Scope::Global);
+    explained.await.unwrap()
+}
+
+fn by_build_id() -> ObjectId {
+    ObjectId {
+        code_id: Some(CodeId::new(BUILD_ID.into())),
+        ..ObjectId::default()
+    }
+}
+
+/// A crash in a module, with one address counted from its start.
+fn crash_in(module: &Value) -> Crash {
+    in_module(module.clone(), &[0x3950])
+}
+
+fn sample_module() -> Value {
+    json!({"type": "elf", "code_id": BUILD_ID})
+}
+
+fn detail(completed: &Completed) -> &str {
+    let detail = completed.modules[0].debug_detail.as_deref();
+    detail.unwrap_or_default()
+}
+
+fn has_lines(completed: &Completed) -> bool {
+    let mut frames = completed.stacktraces[0].frames.iter();
+    frames.any(|frame| frame.frame.lineno.is_some_and(|line| line > 0))
+}
+
+/// B1.
+#[tokio::test(start_paused = true)]
+async fn the_build_id_alone_leads_to_names_and_a_build_id_in_the_debug_id_is_told_so() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let by_code_id = world.symbolicate(&crash_in(&sample_module())).await;
+    assert_eq!(by_code_id.modules[0].debug_status, ModuleStatus::Found);
+    assert!(has_lines(&by_code_id) && detail(&by_code_id).is_empty());
+
+    let wrong = json!({"type": "elf", "debug_id": BUILD_ID});
+    let missing = world.symbolicate(&crash_in(&wrong)).await;
+    assert_eq!(missing.modules[0].debug_status, ModuleStatus::Missing);
+    let detail = detail(&missing);
+    assert!(detail.contains("looks like a build id"), "{detail}");
+    assert!(detail.contains("send the build id as code_id"), "{detail}");
+}
+
+/// B2.
+#[tokio::test(start_paused = true)]
+async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_module_where_it_was_searched()
+ {
+    let world = World::new();
+    world.upload("symbols/crash.debug", "elf/crash.debug").await;
+    let upload = explained(&world, "symbols/crash.debug").await.unwrap();
+    assert_eq!(upload.scope, Some("symbols".parse().unwrap()));
+    let advice = upload.advice[0].to_string();
+    assert!(advice.contains("?scope=symbols"), "{advice}");
+
+    let missing = world.symbolicate(&sample_crash()).await;
+    let nowhere = "no file of it was found in the uploads of global (nothing was read there yet);";
+    assert!(
+        detail(&missing).starts_with(nowhere),
+        "{}",
+        detail(&missing)
+    );
+    let other: Scope = "other".parse().unwrap();
+    world.upload("global/note.txt", "hostile/text.txt").await;
+    world.upload("global/inventory", "elf/inventory").await;
+    world.pass(SEEN_AFTER).await;
+    let missing = world.symbolicate_for(&other, &sample_crash()).await;
+    let both = "the uploads of other (nothing was read there yet), the uploads of global;";
+    assert!(detail(&missing).contains(both), "{}", detail(&missing));
+}
+
+/// B5, B6.
+#[tokio::test(start_paused = true)]
+async fn a_debug_file_that_comes_after_the_stripped_program_is_seen_within_two_seconds() {
+    for settled in [Duration::ZERO, LONG] {
+        let world = World::new();
+        world.upload("global/crash", "elf/crash").await;
+        world.pass(settled).await;
+        for _ in 0..3 {
+            let symbols = world.symbolicate(&sample_crash()).await;
+            assert!(!has_lines(&symbols));
+            assert!(
+                detail(&symbols).contains("symbols and no debug information"),
+                "{}",
+                detail(&symbols)
+            );
+            world.pass(SEEN_AFTER).await;
+        }
+        world.symbolicate(&sample_crash()).await;
+        world.upload("global/crash.debug", "elf/crash.debug").await;
+        world.pass(SEEN_AFTER).await;
+        let full = world.symbolicate(&sample_crash()).await;
+        assert!(has_lines(&full), "{settled:?}: {:?}", function_names(&full));
+        assert_eq!(detail(&full), "");
+        world.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_only_symbols_costs_a_warm_instance_one_read_of_its_scope() {
+    let world = World::new();
+    world.upload("global/crash", "elf/crash").await;
+    world.pass(LONG).await;
+    world.symbolicate(&sample_crash()).await;
+    world.pass(SEEN_AFTER).await;
+    world.symbolicate(&sample_crash()).await;
+    let loads = || world.records.calls().of("load");
+    for _ in 0..10 {
+        world.pass(SEEN_AFTER).await;
+        let before = loads();
+        world.symbolicate(&sample_crash()).await;
+        world.symbolicate(&sample_crash()).await;
+        assert_eq!(loads() - before, 1);
+    }
+}
+
+/// B3.
+#[tokio::test(start_paused = true)]
+async fn what_an_archive_passed_over_is_kept_and_shown() {
+    let world = World::new();
+    let long_name = format!("{}/readme.txt", "folder".repeat(200));
+    let files = [
+        ("app.sym".to_owned(), breakpad(1)),
+        ("readme.txt".to_owned(), b"read me".to_vec()),
+        ("empty".to_owned(), Vec::new()),
+        (long_name, b"read me, too".to_vec()),
+    ];
+    let event = world.put("global/symbols.zip", archive(&files));
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let upload = explained(&world, "global/symbols.zip").await.unwrap();
+    assert_eq!(
+        (&upload.state, upload.objects.len()),
+        (&UploadState::Applied, 1)
+    );
+    let [readme, empty, long] = &upload.passed_over[..] else {
+        panic!("{:?}", upload.passed_over);
+    };
+    assert!(readme.starts_with("readme.txt: not a debug"), "{readme}");
+    assert_eq!(empty, "empty: empty file");
+    assert!(long.starts_with('…') && long.len() < 310, "{long}");
+    // The same bytes once more: what is known of them stays.
+    let again = world.put("global/symbols.zip", archive(&files));
+    world.deliver(&again).await.unwrap();
+    let again = explained(&world, "global/symbols.zip").await.unwrap();
+    assert_eq!(again.passed_over, upload.passed_over);
+}
+
+/// B4.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_cut_short_says_so_beside_a_stripped_program_of_its_id() {
+    let world = World::new();
+    let whole = fixture("elf/crash.debug");
+    let event = world.put("global/crash.debug", whole[..whole.len() / 2].to_vec());
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let upload = explained(&world, "global/crash.debug").await.unwrap();
+    assert_eq!(upload.state, UploadState::Applied);
+    let advice = upload.objects[0].advice.as_ref().unwrap();
+    assert_eq!(advice.cause(), "unreadable");
+    assert!(advice.detail().contains("cut short"), "{advice}");
+
+    world.upload("global/crash", "elf/crash").await;
+    let request = Crash {
+        options: Options {
+            dif_candidates: true,
+            ..sample_crash().options
+        },
+        ..sample_crash()
+    };
+    let answer = world.symbolicate(&request).await;
+    assert_eq!(answer.modules[0].debug_status, ModuleStatus::Found);
+    let detail = detail(&answer);
+    assert!(
+        detail.contains("global/crash.debug: the file is cut short"),
+        "{detail}"
+    );
+    let candidates = &answer.modules[0].candidates;
+    let of_it = |candidate: &&Candidate| candidate.location.as_str() == "global/crash.debug";
+    let candidate = candidates.iter().find(of_it).unwrap();
+    assert!(
+        matches!(&candidate.debug, Some(Derivation::Malformed { details: Some(details) }) if details.contains("cut short")),
+        "{candidate:?}"
+    );
+}
+
+/// B7.
+#[tokio::test(start_paused = true)]
+async fn a_module_that_nobody_uploaded_is_explained_as_absent() {
+    let world = World::new();
+    let records = explained_module(&world, &by_build_id()).await;
+    let states: Vec<_> = records.iter().map(|record| record.state).collect();
+    assert_eq!(states, ["absent"; 3]);
+    let advised: Vec<_> = records
+        .iter()
+        .filter_map(|record| Some((record.kind, record.advice.as_ref()?.cause())))
+        .collect();
+    assert_eq!(advised, [(Kind::SymCache, "not_uploaded")]);
+
+    // Filed under its debug id, to which the code id leads.
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let records = explained_module(&world, &by_build_id()).await;
+    assert!(records.iter().all(|record| record.module.contains(CRASH)));
+    assert!(records.iter().any(|record| record.state == "use"));
+}
+
+/// B8.
+#[tokio::test(start_paused = true)]
+async fn a_plain_symcache_is_found_by_the_build_id() {
+    let world = World::new();
+    let plain = || async {
+        let invocation = world.invocation(Duration::from_secs(9));
+        let symbolicator = world.symbolicator();
+        let module = by_build_id();
+        let plain = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
+        plain.await.unwrap()
+    };
+    let Plain::Nowhere(records) = plain().await else {
+        panic!("nothing was uploaded");
+    };
+    assert_eq!(records[0].place(), "the uploads of global");
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    assert!(matches!(plain().await, Plain::At(_)));
+}
+
+/// B9.
+#[tokio::test(start_paused = true)]
+async fn a_key_with_a_plus_sign_is_found_as_it_is_pasted() {
+    let world = World::new();
+    let key = "global/libstdc++.so.6.debug";
+    world.upload(key, "elf/crash.debug").await;
+    let keys = [key.replace('+', " "), key.to_owned()];
+    let explained = world.symbolicator().explain_upload(&keys).await;
+    assert_eq!(explained.unwrap().unwrap().key, key);
+}
+
+/// B10.
+#[tokio::test(start_paused = true)]
+async fn absolute_addresses_in_a_module_at_zero_are_told_so() {
+    let world = World::new();
+    world.upload("global/crash.debug", "elf/crash.debug").await;
+    let mut request = crash_in(&sample_module());
+    request.modules[0].image_addr = Hex(0);
+    let frame = &mut request.stacktraces[0].frames[0];
+    (frame.addr_mode, frame.instruction_addr) = (AddrMode::Rel(0), Hex(0x3950));
+    let relative = world.symbolicate(&request).await;
+    assert!(has_lines(&relative) && detail(&relative).is_empty());
+    request.stacktraces[0].frames[0].addr_mode = AddrMode::Abs;
+    let absolute = world.symbolicate(&request).await;
+    let status = absolute.stacktraces[0].frames[0].status;
+    assert_eq!(status, FrameStatus::MissingSymbol);
+    let detail = detail(&absolute);
+    assert!(detail.contains("its image_addr is 0"), "{detail}");
+}
+
+/// B17.
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_is_still_being_read_says_so_and_a_missing_module_says_to_try_again() {
+    let world = World::new();
+    let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
+    world.derivations.kill_next_readers(1);
+    assert!(world.deliver(&event).await.is_err());
+    let upload = explained(&world, "global/crash.debug").await.unwrap();
+    assert_eq!(upload.state, UploadState::Pending);
+    let causes: Vec<_> = upload.advice.iter().map(|advice| advice.cause()).collect();
+    assert_eq!(causes, ["being_read"]);
+    assert_eq!(upload.attempts, 1);
+    let missing = world.symbolicate(&sample_crash()).await;
+    let detail = detail(&missing);
+    assert!(detail.contains("then send the request again"), "{detail}");
+}
+
+/// B18.
+#[tokio::test(start_paused = true)]
+async fn a_program_without_a_build_id_is_told_what_its_id_is_made_of() {
+    let world = World::new();
+    world.upload("global/lib.so", "elf/no-build-id.so").await;
+    let upload = explained(&world, "global/lib.so").await.unwrap();
+    let advice = upload.objects[0].advice.as_ref().unwrap();
+    assert_eq!(advice.cause(), "no_build_id");
+    assert!(advice.next_step().contains("-Wl,--build-id"), "{advice}");
+}
+
+/// Returns the names of all fields of an object, those of objects in the fields that are named, too.
+fn fields(of: &Value, within: &[&str]) -> Vec<String> {
+    let fields = of.as_object().unwrap().iter();
+    let fields = fields.flat_map(|(name, value)| {
+        let inner = match (within.contains(&name.as_str()), value) {
+            (true, Value::Array(list)) => list
+                .iter()
+                .flat_map(|one| self::fields(one, within))
+                .collect(),
+            (true, Value::Object(_)) => self::fields(value, within),
+            _ => Vec::new(),
+        };
+        std::iter::once(name.clone()).chain(inner)
+    });
+    fields.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_field_status_and_cause_is_in_the_page_of_the_api() {
+    let page = include_str!("../../../docs/api.md");
+    let world = World::new();
+    world.upload("acme/crash", "elf/crash").await;
+    let files = [
+        ("app.sym".to_owned(), breakpad(1)),
+        ("readme.txt".to_owned(), b"read me".to_vec()),
+    ];
+    let event = world.put("global/symbols.zip", archive(&files));
+    world.deliver(&event).await.unwrap();
+    world.settle().await;
+    let pending = world.put("global/pending.debug", fixture("elf/crash.debug"));
+    world.derivations.kill_next_readers(1);
+    assert!(world.deliver(&pending).await.is_err());
+    world.upload("global/note.txt", "hostile/text.txt").await;
+    let mut named: Vec<String> = Vec::new();
+    for key in [
+        "acme/crash",
+        "global/symbols.zip",
+        "global/pending.debug",
+        "global/note.txt",
+    ] {
+        let upload = serde_json::to_value(explained(&world, key).await.unwrap()).unwrap();
+        named.extend(fields(&upload, &["objects", "advice"]));
+        named.push(upload["state"].as_str().unwrap().to_owned());
+    }
+    world.upload("global/crash", "elf/crash").await;
+    for record in explained_module(&world, &by_build_id()).await {
+        let state = record.state;
+        let record = serde_json::to_value(&record).unwrap();
+        let within = ["record", "ready", "missing", "candidates", "advice"];
+        named.extend(fields(&record, &within));
+        named.push(state.to_owned());
+    }
+    for status in [
+        ModuleStatus::Found,
+        ModuleStatus::Unused,
+        ModuleStatus::Missing,
+        ModuleStatus::Malformed,
+        ModuleStatus::FetchingFailed,
+        ModuleStatus::Timeout,
+        ModuleStatus::Unsupported,
+        ModuleStatus::Other,
+    ] {
+        let status = serde_json::to_value(status).unwrap();
+        named.push(status.as_str().unwrap().to_owned());
+    }
+    named.extend(Advice::CAUSES.map(str::to_owned));
+    assert!(named.iter().any(|name| name == "passed_over"), "{named:?}");
+    assert!(named.iter().any(|name| name == "candidates"), "{named:?}");
+    let is_told = |name: &str| {
+        page.contains(&format!("`{name}`")) || page.contains(&format!("record.{name}`"))
+    };
+    named.retain(|name| !is_told(name));
+    named.sort_unstable();
+    named.dedup();
+    assert_eq!(named, [""; 0], "docs/api.md does not explain these");
+}

@@ -74,6 +74,7 @@ mod tests {
                 size,
                 file_type: FileType::ElfDebug,
                 features: Features::default(),
+                is_accompanied: false,
                 refused: None,
                 fault: None,
             },

@@ -330,6 +330,9 @@ pub struct UploadedObject {
     pub arch: String,
     /// What it offers.
     pub features: Features,
+    /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_accompanied: bool,
     /// Why nothing can be derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Missing>,
@@ -350,6 +353,9 @@ pub struct Dif {
     pub file_type: FileType,
     /// What the object offers.
     pub features: Features,
+    /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_accompanied: bool,
     /// Why it cannot serve, where that is known without fetching it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Missing>,

@@ -1,5 +1,6 @@
 //! Deriving: one object, one cache, sealed and loaded as a reader would load it.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::io::{self, BufWriter, Write};
 
@@ -15,7 +16,7 @@ use super::ppdb::Ppdb;
 use super::slices;
 use super::symcache::Sym;
 use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
-use crate::domain::{Cause, Features, Missing};
+use crate::domain::{Cause, Features, FileType, Missing};
 
 /// How one kind is derived. One implementation a kind.
 pub(super) trait Derive {
@@ -26,8 +27,9 @@ pub(super) trait Derive {
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
 
     /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.
-    fn seal(
-        object: &Object<'_>,
+    fn seal<'d>(
+        object: &Object<'d>,
+        _beside: &Beside<'d>,
         _cores: usize,
         contents: &Contents,
     ) -> Result<SealedCache, Failure> {
@@ -42,6 +44,31 @@ pub(super) trait Derive {
 
     /// Checks a raw cache so far that no lookup in it can go wrong; else says what is wrong with it.
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String>;
+}
+
+/// Files beside an object, in the same DIF, that it may need.
+#[derive(Debug, Default)]
+pub(super) struct Beside<'d> {
+    /// Those with split units.
+    pub(super) split: Vec<&'d [u8]>,
+    /// ELF files by their build ids.
+    pub(super) by_code_id: HashMap<String, &'d [u8]>,
+}
+
+impl<'d> Beside<'d> {
+    fn of(layout: &Layout, bytes: DifBytes<'d>) -> Self {
+        let part = |number: usize| bytes.part(layout.parts.get(number)?.place);
+        let by_code_id = layout.objects.iter().filter_map(|found| {
+            let is_elf = matches!(found.meta.file_type, FileType::ElfCode | FileType::ElfDebug);
+            let id = found.meta.code_id.as_ref().filter(|_| is_elf)?;
+            Some((id.to_string(), part(found.part)?))
+        });
+        let split = layout.split.iter();
+        Self {
+            split: split.filter_map(|number| part(*number)).collect(),
+            by_code_id: by_code_id.collect(),
+        }
+    }
 }
 
 /// What was made of an object.
@@ -127,7 +154,8 @@ fn derive_as<D: Derive>(
             ..found.meta.features.clone()
         },
     };
-    let SealedCache { blob, lacks } = D::seal(&object, cores, &contents)?;
+    let SealedCache { blob, lacks } =
+        D::seal(&object, &Beside::of(layout, bytes), cores, &contents)?;
     D::try_out(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
     Ok(Derived {
@@ -147,10 +175,11 @@ fn derive_as<D: Derive>(
 pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
+    let beside = Beside::default();
     let contents = |kind| slices::unfiled(kind, object.arch(), debug_id);
     Ok([
-        Sym::seal(&object, 1, &contents(Kind::SymCache))?.blob,
-        Cfi::seal(&object, 1, &contents(Kind::CfiCache))?.blob,
+        Sym::seal(&object, &beside, 1, &contents(Kind::SymCache))?.blob,
+        Cfi::seal(&object, &beside, 1, &contents(Kind::CfiCache))?.blob,
     ])
 }
 

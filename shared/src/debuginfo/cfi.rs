@@ -10,7 +10,7 @@ use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
-use super::build::{Derive, Failure, SealedCache, io_error, malformed, unsupported};
+use super::build::{Beside, Derive, Failure, SealedCache, io_error, malformed, unsupported};
 use super::inspect::chain;
 use super::slices::{self, Bounds, SliceIndex, Unwinding};
 use crate::cache::Kind;
@@ -61,7 +61,12 @@ impl Derive for Cfi {
             })
     }
 
-    fn seal(object: &Object<'_>, _: usize, contents: &Contents) -> Result<SealedCache, Failure> {
+    fn seal<'d>(
+        object: &Object<'d>,
+        _: &Beside<'d>,
+        _: usize,
+        contents: &Contents,
+    ) -> Result<SealedCache, Failure> {
         let mut out = Text::default();
         Self::write(object, &mut out)?;
         let unwinding = Unwinding::read(records(&out.0)).map_err(malformed)?;

@@ -7,7 +7,7 @@ use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 use super::cut_short::cut_short;
 use super::headers::{self, Headers};
 use super::layout::{DifBytes, Found, Layout, Part};
-use super::{cfi, container, panics};
+use super::{cfi, container, dwarf, panics};
 use crate::domain::{Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
 
 /// Lists the objects of a DIF, and completes its layout with them.
@@ -19,6 +19,10 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
         let data = bytes.part(part.place).unwrap_or_default();
         if Archive::peek(data) == FileFormat::Unknown {
             layout.ignore(&part.name, &container::describe(data));
+            continue;
+        }
+        if is_split(data) {
+            layout.split.push(number);
             continue;
         }
         let reader = Reader {
@@ -51,6 +55,18 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             }
         }
     }
+    if layout.objects.is_empty() && !layout.split.is_empty() {
+        let what =
+            "split DWARF (.dwo, .dwp), which belongs to a program: upload one zip archive of both";
+        layout.ignore("", what);
+    }
+    // Split units belong to the programs beside them; what `dwz` made is an object of its own.
+    let is_elf =
+        |found: &&mut Found| matches!(found.meta.file_type, FileType::ElfCode | FileType::ElfDebug);
+    if layout.parts.len() > 1 {
+        let elf = layout.objects.iter_mut().filter(is_elf);
+        elf.for_each(|found| found.meta.is_accompanied = true);
+    }
     Inspection {
         objects: layout
             .objects
@@ -59,6 +75,12 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             .collect(),
         ignored: layout.ignored.clone(),
     }
+}
+
+/// Tells whether a file has the units of a program that is another file.
+fn is_split(data: &[u8]) -> bool {
+    let is_split = || ElfObject::parse(data).is_ok_and(|elf| dwarf::is_split(&elf));
+    Archive::peek(data) == FileFormat::Elf && panics::caught(is_split).unwrap_or_default()
 }
 
 /// An object and why nothing can be derived from it, or why it is ignored.
@@ -107,6 +129,7 @@ impl Reader<'_> {
             } else {
                 Features::default()
             },
+            is_accompanied: false,
             fault: None,
         };
         Ok((meta, fault))
@@ -128,6 +151,7 @@ impl Reader<'_> {
                     file_type,
                     arch: arch.name().to_owned(),
                     features,
+                    is_accompanied: false,
                     fault: None,
                 };
                 Ok((
@@ -213,6 +237,8 @@ fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
             "a module of the Linux kernel, which is linked when it is loaded, and is not read"
                 .to_owned(),
         ),
+        // What `dwz` makes of several programs has no code.
+        ObjectKind::Relocatable if elf.raw_section("text").is_none() => Ok(FileType::ElfDebug),
         ObjectKind::Relocatable => Err(
             "an object file that is not linked, which is not read: upload what is linked from it"
                 .to_owned(),

@@ -13,6 +13,9 @@ pub struct Layout {
     pub parts: Vec<Part>,
     /// The objects, in the order of their indices.
     pub objects: Vec<Found>,
+    /// Files with split units, which belong to the other objects, counted as parts.
+    #[serde(default)]
+    pub split: Vec<usize>,
     /// What was passed over, and why: for a human.
     pub ignored: Vec<String>,
     /// How many bytes of the room are taken.

@@ -17,7 +17,7 @@ use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
-use super::build::{Derive, Failure, SealedCache, malformed, unsupported};
+use super::build::{Beside, Derive, Failure, SealedCache, malformed, unsupported};
 use super::dwarf::{self, Program};
 use super::inspect::chain;
 use super::panics::{self, STACK_BYTES};
@@ -64,12 +64,13 @@ impl Derive for Sym {
         }
     }
 
-    fn seal(
-        object: &Object<'_>,
+    fn seal<'d>(
+        object: &Object<'d>,
+        beside: &Beside<'d>,
         cores: usize,
         contents: &Contents,
     ) -> Result<SealedCache, Failure> {
-        if let Some(program) = Program::of(object) {
+        if let Some(program) = Program::of(object, beside) {
             return dwarf::seal(program, cores, contents);
         }
         let mut raw = RawCache::default();
@@ -317,7 +318,7 @@ mod tests {
             dif[at + 30..at + length].fill(0xa5);
             let object = Object::parse(&dif).unwrap();
             let contents = slices::unfiled(Kind::SymCache, object.arch(), None);
-            match Sym::seal(&object, 2, &contents) {
+            match Sym::seal(&object, &Beside::default(), 2, &contents) {
                 Err(Failure::Missing(missing)) => {
                     let detail = missing.detail;
                     assert!(detail.contains("do not decompress"), "{name}: {detail}");

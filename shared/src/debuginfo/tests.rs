@@ -9,6 +9,7 @@ use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::SymCacheConverter;
 
+use super::build::Beside;
 use super::*;
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
 use crate::domain::{Cause, FileType, Inspection, Missing, Rank, Timestamp};
@@ -218,6 +219,8 @@ fn every_container_holds_what_was_put_into_it() {
         for held in entry["holds"].as_array().unwrap() {
             for mut object in Opened::of(held.as_str().unwrap()).inspection.objects {
                 object.index = expected.len();
+                let is_elf = matches!(object.file_type, FileType::ElfCode | FileType::ElfDebug);
+                object.is_accompanied = is_elf && opened.layout.parts.len() > 1;
                 expected.push(object);
             }
         }
@@ -290,7 +293,7 @@ fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
             let expected = raw_sym_cache(&object);
             assert_eq!(cache.sym_caches().arch(), object.arch());
             // Of files that are read by ourselves, the tests there tell.
-            if dwarf::Program::of(&object).is_none() {
+            if dwarf::Program::of(&object, &Beside::default()).is_none() {
                 slices::tests::assert_same(&cache.sym_caches(), expected.as_slice(), file);
             }
 
@@ -400,7 +403,7 @@ fn is_same_name(found: &str, expected: &str) -> bool {
 #[test]
 fn what_is_not_linked_is_ignored_with_what_to_do() {
     const E_TYPE: usize = 16;
-    let mut dif = fixture("elf/crash.debug");
+    let mut dif = fixture("elf/checksum");
     dif[E_TYPE] = 1;
     let opened = Opened::new(dif, false, ROOM);
     assert!(opened.inspection.objects.is_empty());
@@ -485,6 +488,10 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
       0x104c4 [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
       0x104cb [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
     riscv64: of 92 92 names, 92 lines, 92 chains
+    shared.zip: of 74 74 names, 74 lines, 74 chains
+    split-alone: of 84 84 names, 84 lines, 84 chains
+    split-packaged.zip: of 108 108 names, 108 lines, 108 chains
+    split-single.zip: of 86 86 names, 86 lines, 86 chains
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
     "#);

@@ -28,6 +28,9 @@ pub struct ObjectMeta {
     pub arch: String,
     /// What it offers.
     pub features: Features,
+    /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_accompanied: bool,
     /// Why nothing can be derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Missing>,

@@ -96,6 +96,7 @@ impl From<UploadedObject> for ExplainedObject {
             file_type,
             arch,
             features,
+            is_accompanied: _,
             fault,
         } = object;
         Self {

@@ -52,6 +52,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Mi
                 // There is nothing left to do about what is made already.
                 ranked.dif.file_type != FileType::MsSymCache,
                 ranked.rank,
+                Reverse(ranked.dif.is_accompanied),
                 ranked.dif.file_type,
                 ranked.dif.dif.location.clone(),
             )
@@ -127,6 +128,7 @@ mod tests {
                 has_symbols: offers.contains("symbols"),
                 ..Features::default()
             },
+            is_accompanied: false,
             refused: None,
             fault: None,
         }

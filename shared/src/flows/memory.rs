@@ -19,7 +19,7 @@ use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use super::Invocation;
-use crate::cache::{Entry, Generation, Item, ItemKey, Stored, Token};
+use crate::cache::{Entry, Generation, Item, ItemKey, Ready, Stored, Token};
 use crate::debuginfo::{OpenCache, Slice, SliceIndex};
 use crate::domain::{DebugId, Quality, Scope, Timestamp};
 use crate::symbolicate::NameMemory;
@@ -355,11 +355,12 @@ impl Memory {
 }
 
 /// Tells whether an entry is ready, and no upload could make it better: the next file of the module is likely to be on its
-/// way where there are only symbols so far.
+/// way where there are only symbols so far, or where another file has more.
 fn is_ready_for_long(entry: &Entry) -> bool {
     let is_upload = entry.module().source.announces_changes();
     let ready = entry.ready();
-    ready.is_some_and(|ready| !is_upload || ready.quality == Quality::Preferred)
+    let is_complete = |ready: &Ready| ready.quality == Quality::Preferred && ready.lacks.is_none();
+    ready.is_some_and(|ready| !is_upload || is_complete(ready))
 }
 
 /// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.

@@ -67,7 +67,6 @@ fn has_lines(completed: &Completed) -> bool {
     frames.any(|frame| frame.frame.lineno.is_some_and(|line| line > 0))
 }
 
-/// B1.
 #[tokio::test(start_paused = true)]
 async fn the_build_id_alone_leads_to_names_and_a_build_id_in_the_debug_id_is_told_so() {
     let world = World::new();
@@ -84,7 +83,6 @@ async fn the_build_id_alone_leads_to_names_and_a_build_id_in_the_debug_id_is_tol
     assert!(detail.contains("send the build id as code_id"), "{detail}");
 }
 
-/// B2.
 #[tokio::test(start_paused = true)]
 async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_module_where_it_was_searched()
  {
@@ -156,7 +154,6 @@ async fn what_has_only_symbols_costs_a_warm_instance_one_read_of_its_scope() {
     }
 }
 
-/// B3.
 #[tokio::test(start_paused = true)]
 async fn what_an_archive_passed_over_is_kept_and_shown() {
     let world = World::new();
@@ -188,7 +185,6 @@ async fn what_an_archive_passed_over_is_kept_and_shown() {
     assert_eq!(again.passed_over, upload.passed_over);
 }
 
-/// B4.
 #[tokio::test(start_paused = true)]
 async fn a_file_that_is_cut_short_says_so_beside_a_stripped_program_of_its_id() {
     let world = World::new();
@@ -226,7 +222,6 @@ async fn a_file_that_is_cut_short_says_so_beside_a_stripped_program_of_its_id() 
     );
 }
 
-/// B7.
 #[tokio::test(start_paused = true)]
 async fn a_module_that_nobody_uploaded_is_explained_as_absent() {
     let world = World::new();
@@ -246,7 +241,6 @@ async fn a_module_that_nobody_uploaded_is_explained_as_absent() {
     assert!(records.iter().any(|record| record.state == "use"));
 }
 
-/// B8.
 #[tokio::test(start_paused = true)]
 async fn a_plain_symcache_is_found_by_the_build_id() {
     let world = World::new();
@@ -265,7 +259,6 @@ async fn a_plain_symcache_is_found_by_the_build_id() {
     assert!(matches!(plain().await, Plain::At(_)));
 }
 
-/// B9.
 #[tokio::test(start_paused = true)]
 async fn a_key_with_a_plus_sign_is_found_as_it_is_pasted() {
     let world = World::new();
@@ -276,7 +269,6 @@ async fn a_key_with_a_plus_sign_is_found_as_it_is_pasted() {
     assert_eq!(explained.unwrap().unwrap().key, key);
 }
 
-/// B10.
 #[tokio::test(start_paused = true)]
 async fn absolute_addresses_in_a_module_at_zero_are_told_so() {
     let world = World::new();
@@ -295,7 +287,6 @@ async fn absolute_addresses_in_a_module_at_zero_are_told_so() {
     assert!(detail.contains("its image_addr is 0"), "{detail}");
 }
 
-/// B17.
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_is_still_being_read_says_so_and_a_missing_module_says_to_try_again() {
     let world = World::new();
@@ -312,7 +303,6 @@ async fn an_upload_that_is_still_being_read_says_so_and_a_missing_module_says_to
     assert!(detail.contains("then send the request again"), "{detail}");
 }
 
-/// B18.
 #[tokio::test(start_paused = true)]
 async fn a_program_without_a_build_id_is_told_what_its_id_is_made_of() {
     let world = World::new();
@@ -398,4 +388,35 @@ async fn every_field_status_and_cause_is_in_the_page_of_the_api() {
     named.sort_unstable();
     named.dedup();
     assert_eq!(named, [""; 0], "docs/api.md does not explain these");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_split_program_alone_says_which_file_it_lacks_and_one_archive_of_both_has_all_names() {
+    let world = World::new();
+    let program = json!({"type": "elf", "code_id": "1ab1f26eb5bb867256b85516c274959678ad51fb"});
+    let crash = in_module(program, &[0x11cd]);
+    world.upload("global/app", "zoo/split-alone").await;
+    let alone = world.symbolicate(&crash).await;
+    assert_eq!(
+        function_names(&alone),
+        ["shop::sell(shop::Item const*, int)"]
+    );
+    assert!(
+        detail(&alone).contains("shop.dwo (id b2ba7b9c6f282e2c)"),
+        "{}",
+        detail(&alone)
+    );
+
+    world.pass(SEEN_AFTER).await;
+    world.upload("global/app.zip", "zoo/split-single.zip").await;
+    world.pass(SEEN_AFTER).await;
+    let both = world.symbolicate(&crash).await;
+    assert_eq!(
+        function_names(&both),
+        [
+            "shop::Basket::Basket()",
+            "shop::sell(shop::Item const*, int)"
+        ]
+    );
+    assert_eq!(detail(&both), "");
 }

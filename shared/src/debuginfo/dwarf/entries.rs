@@ -15,6 +15,7 @@ use gimli::{
 };
 use symbolic::common::Language;
 
+use super::companions::Split;
 use super::flatten::{Flattener, Inlined, Out};
 use super::lines::{Lines, Row, low_half};
 use super::shapes::{self, Part, Shape, Shapes};
@@ -30,6 +31,8 @@ pub(super) type Value<'i> = AttributeValue<Slice<'i>>;
 /// The longest chain of entries that a name, or a language, is sought along.
 const LONGEST_CHAIN: usize = 16;
 
+type NameInShared<'o> = dyn Fn(DebugInfoOffset, &mut Tables) -> Text + Sync + 'o;
+
 /// What holds for all units of an object.
 #[derive(Clone, Copy)]
 pub(super) struct Object<'o> {
@@ -37,11 +40,17 @@ pub(super) struct Object<'o> {
     pub(super) load_address: u64,
     /// The lowest address of code.
     pub(super) first_code: u64,
+    /// Units that are in other files.
+    pub(super) split: &'o Split<'o>,
+    /// Returns the name of an entry of the file that it shares with others.
+    pub(super) name_in_shared: &'o NameInShared<'o>,
 }
 
 /// Units that may refer to each other.
 pub(super) struct Units<'i> {
     pub(super) dwarf: Dwarf<'i>,
+    /// Whether it is not the object itself that has them.
+    is_elsewhere: bool,
     headers: Vec<UnitHeader<Slice<'i>>>,
     /// All units, and those whose headers cannot be read.
     pub(super) counts: Counts,
@@ -72,9 +81,33 @@ impl<'i> Units<'i> {
         let opened = headers.iter().map(|_| OnceLock::new()).collect();
         Self {
             dwarf,
+            is_elsewhere: false,
             headers,
             counts,
             opened,
+        }
+    }
+
+    /// Reads the headers of units that several objects share.
+    pub(super) fn open_shared(dwarf: Dwarf<'i>) -> Self {
+        Self {
+            is_elsewhere: true,
+            ..Self::open(dwarf)
+        }
+    }
+
+    /// Takes a split unit, which its skeleton completed.
+    pub(super) fn of_split(
+        dwarf: Dwarf<'i>,
+        header: UnitHeader<Slice<'i>>,
+        unit: Unit<'i>,
+    ) -> Self {
+        Self {
+            dwarf,
+            is_elsewhere: true,
+            headers: vec![header],
+            counts: Counts::default(),
+            opened: vec![OnceLock::from(Some(unit))],
         }
     }
 
@@ -196,6 +229,7 @@ pub(super) struct EntryReader<'o> {
 struct Current<'u, 'i> {
     units: &'u Units<'i>,
     unit: &'u Unit<'i>,
+    name_in_shared: &'u NameInShared<'u>,
     language: Language,
     prefers_entries: bool,
     directory: Option<Text>,
@@ -226,12 +260,15 @@ impl<'o> EntryReader<'o> {
     }
 
     /// Reads some units as one run. Of one that cannot be read there is what comes before.
-    pub(super) fn read(
+    pub(super) fn read<'i>(
         &mut self,
         run: u32,
-        units: &Units<'_>,
+        units: &Units<'i>,
         numbers: std::ops::Range<usize>,
-    ) -> Tables {
+    ) -> Tables
+    where
+        'o: 'i,
+    {
         self.tables = Tables::new(run);
         self.seen.clear();
         self.calls.clear();
@@ -239,7 +276,7 @@ impl<'o> EntryReader<'o> {
         self.inlined.clear();
         for number in numbers {
             let read = match units.unit(number) {
-                Ok(Some(unit)) => self.unit(units, unit),
+                Ok(Some(unit)) => self.unit_or_split(units, unit),
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
@@ -252,15 +289,36 @@ impl<'o> EntryReader<'o> {
         tables
     }
 
+    /// Reads a unit, or the split one that it stands for.
+    fn unit_or_split<'i>(&mut self, units: &Units<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error>
+    where
+        'o: 'i,
+    {
+        if is_discarded(unit)? {
+            return Ok(());
+        }
+        let Some(id) = unit.dwo_id else {
+            return self.unit(units, unit);
+        };
+        let Some(split) = self.object.split.unit(id, unit, &units.dwarf) else {
+            self.tables.counts.add_absent(|| {
+                let name = unit.dwo_name().ok()?;
+                let name = units.dwarf.attr_string(unit, name?).ok()?;
+                Some(format!("{} (id {:016x})", name.to_string_lossy(), id.0))
+            });
+            return self.unit(units, unit);
+        };
+        match split.unit(0)? {
+            Some(unit) => self.unit(&split, unit),
+            None => Ok(()),
+        }
+    }
+
     fn unit<'i>(&mut self, units: &Units<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error> {
         let mut entries = unit.entries();
         let Some(root) = entries.next_dfs()? else {
             return Err(gimli::Error::MissingUnitDie);
         };
-        // What a linker discarded as a whole.
-        if unit.low_pc == 0 && root.attr(gimli::DW_AT_ranges).is_none() {
-            return Ok(());
-        }
         let producer = root.attr_value(gimli::DW_AT_producer);
         let producer = producer.and_then(|value| units.dwarf.attr_string(unit, value).ok());
         let directory = match unit.comp_dir {
@@ -275,6 +333,7 @@ impl<'o> EntryReader<'o> {
             unit,
             language: language_of(root.attr_value(gimli::DW_AT_language)).unwrap_or_default(),
             prefers_entries: producer.is_some_and(|producer| producer.slice() == b"Dart VM"),
+            name_in_shared: self.object.name_in_shared,
             directory,
             files: HashMap::new(),
             names: HashMap::new(),
@@ -585,6 +644,18 @@ impl<'o> EntryReader<'o> {
     }
 }
 
+/// Tells whether a linker discarded a unit as a whole.
+fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
+    if unit.low_pc != 0 {
+        return Ok(false);
+    }
+    let mut entries = unit.entries();
+    let root = entries.next_dfs()?.ok_or(gimli::Error::MissingUnitDie)?;
+    // GCC has the ranges of a split unit in the unit itself.
+    let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
+    Ok(!has_ranges)
+}
+
 /// Sorts ranges; those that overlap or touch become one.
 fn join(ranges: &mut Vec<(u64, u64)>) {
     ranges.sort_unstable();
@@ -622,22 +693,6 @@ impl<'i> Current<'_, 'i> {
         Ok(bytes)
     }
 
-    /// Returns the attributes of an entry that lead to its name.
-    fn names_at(&self, unit: &Unit<'i>, offset: UnitOffset) -> Result<NameParts<'i>, gimli::Error> {
-        let mut entries = unit.entries_raw(Some(offset))?;
-        let mut parts = NameParts::default();
-        let Some(abbreviation) = entries.read_abbreviation()? else {
-            return Ok(parts);
-        };
-        for spec in abbreviation.attributes() {
-            let attribute = entries.read_attribute(*spec)?;
-            if let Some(part) = shapes::part_of(attribute.name()) {
-                parts.take(part, attribute.value());
-            }
-        }
-        Ok(parts)
-    }
-
     /// Returns the number of a file that the unit knows by this number.
     fn file(&mut self, file: u64, numbers: &mut Numbers<File>, tables: &mut Tables) -> u32 {
         if let Some(known) = self.files.get(&file) {
@@ -652,8 +707,8 @@ impl<'i> Current<'_, 'i> {
         let (directory, name) = match entry {
             Some((program, entry)) => {
                 let directory = entry.directory(program);
-                let directory = directory.map_or(Text::EMPTY, |value| self.text(value, tables));
-                (directory, self.text(entry.path_name(), tables))
+                let directory = directory.map_or(Text::EMPTY, |value| self.path(value, tables));
+                (directory, self.path(entry.path_name(), tables))
             }
             None => (Text::EMPTY, Text::EMPTY),
         };
@@ -679,6 +734,15 @@ impl<'i> Current<'_, 'i> {
 
     fn text(&self, value: Value<'i>, tables: &mut Tables) -> Text {
         text(self.units, self.unit, value, tables)
+    }
+
+    /// Returns a text of a line program, which is in the object itself also where its unit is not.
+    fn path(&self, value: Value<'i>, tables: &mut Tables) -> Text {
+        match value {
+            AttributeValue::DebugStrRef(offset) => Text::in_debug_str(offset.0),
+            AttributeValue::DebugLineStrRef(offset) => Text::in_line_str(offset.0),
+            value => self.text(value, tables),
+        }
     }
 
     /// Returns the language of the function that an entry is an instance of, where that is in another unit.
@@ -732,22 +796,63 @@ impl<'i> Current<'_, 'i> {
     fn name_elsewhere(&self, unit: &Unit<'i>, reference: Value<'i>, tables: &mut Tables) -> Text {
         let (mut unit, mut reference) = (unit, reference);
         for _ in 0..LONGEST_CHAIN {
+            if let AttributeValue::DebugInfoRefSup(offset) = reference {
+                return (self.name_in_shared)(offset, tables);
+            }
             let Some((next, offset)) = referred(self.units, unit, reference) else {
                 break;
             };
-            let Ok(parts) = self.names_at(next, offset) else {
-                break;
-            };
-            if let Some(name) = parts.linkage_name.or(parts.name) {
-                return text(self.units, next, name, tables);
+            match name_or_reference(self.units, next, offset, tables) {
+                Ok(name) => return name,
+                Err(Some(further)) => (unit, reference) = (next, further),
+                Err(None) => break,
             }
-            let Some(further) = parts.reference else {
-                break;
-            };
-            (unit, reference) = (next, further);
         }
         Text::EMPTY
     }
+}
+
+/// Follows references from an entry to one with a name.
+pub(super) fn name_in(units: &Units<'_>, offset: DebugInfoOffset, tables: &mut Tables) -> Text {
+    let mut place = units.at(offset);
+    for _ in 0..LONGEST_CHAIN {
+        let Some((unit, offset)) = place else { break };
+        match name_or_reference(units, unit, offset, tables) {
+            Ok(name) => return name,
+            Err(further) => {
+                place = further.and_then(|further| referred(units, unit, further));
+            }
+        }
+    }
+    Text::EMPTY
+}
+
+/// Returns the name of an entry; of one without, what it refers to.
+fn name_or_reference<'i>(
+    units: &Units<'i>,
+    unit: &Unit<'i>,
+    offset: UnitOffset,
+    tables: &mut Tables,
+) -> Result<Text, Option<Value<'i>>> {
+    let parts = names_at(unit, offset).map_err(|_| None)?;
+    let name = parts.linkage_name.or(parts.name).ok_or(parts.reference)?;
+    Ok(text(units, unit, name, tables))
+}
+
+/// Returns the attributes of an entry that lead to its name.
+fn names_at<'i>(unit: &Unit<'i>, offset: UnitOffset) -> Result<NameParts<'i>, gimli::Error> {
+    let mut entries = unit.entries_raw(Some(offset))?;
+    let mut parts = NameParts::default();
+    let Some(abbreviation) = entries.read_abbreviation()? else {
+        return Ok(parts);
+    };
+    for spec in abbreviation.attributes() {
+        let attribute = entries.read_attribute(*spec)?;
+        if let Some(part) = shapes::part_of(attribute.name()) {
+            parts.take(part, attribute.value());
+        }
+    }
+    Ok(parts)
 }
 
 /// Returns the entry that a value refers to.
@@ -765,6 +870,10 @@ fn referred<'u, 'i>(
 
 fn text<'i>(units: &Units<'i>, unit: &Unit<'i>, value: Value<'i>, tables: &mut Tables) -> Text {
     match value {
+        value if units.is_elsewhere || matches!(value, AttributeValue::DebugStrRefSup(_)) => {
+            let text = units.dwarf.attr_string(unit, value);
+            text.map_or(Text::EMPTY, |text| tables.keep(text.slice()))
+        }
         AttributeValue::DebugStrRef(offset) => Text::in_debug_str(offset.0),
         AttributeValue::DebugLineStrRef(offset) => Text::in_line_str(offset.0),
         AttributeValue::DebugStrOffsetsIndex(index) => {

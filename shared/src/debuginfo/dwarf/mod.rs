@@ -6,6 +6,7 @@
 //! the whole.
 //!
 //! ```text
+//! companions what other files have of it: split units, and what `dwz` moved to a shared file
 //! sections   decompressed side by side, line programs repaired
 //! units      .debug_info as runs of whole units: where no unit refers to another, decompressed run by run, by the worker
 //!            that takes the next one, so that no more runs are in memory than there are workers
@@ -21,6 +22,7 @@
 //! where it answers less than the file says: the lines of a symbol that has no entry, which compilers leave out where lines are all that is
 //! asked for; each part of a function by the name of its own symbol.
 
+mod companions;
 mod encode;
 mod entries;
 mod flatten;
@@ -36,6 +38,8 @@ mod tables;
 mod tests;
 mod units;
 
+pub(super) use self::companions::is_split;
+
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -49,14 +53,15 @@ use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
+use self::companions::{Companions, Split};
 use self::encode::Encoder;
 use self::entries::EntryReader;
 use self::sections::Sections;
 use self::symbols::Symbols;
-use self::tables::{Counts, Tables, Texts};
+use self::tables::{Counts, Tables, Text, Texts};
 use self::units::Units;
 use super::blob::Contents;
-use super::build::{Failure, SealedCache, malformed};
+use super::build::{Beside, Failure, SealedCache, malformed};
 use super::image::Image;
 use super::inspect::chain;
 use super::slices::{self, Bounds};
@@ -93,11 +98,15 @@ pub(super) struct Program<'o, 'd> {
     pub(super) arch: Arch,
     pub(super) debug_id: DebugId,
     pub(super) image: Image<'d>,
+    /// The sections of what belongs to it.
+    companions: Companions<'d>,
+    /// Name and build id of a shared file that is not there.
+    lacks_shared: Option<(String, String)>,
 }
 
 impl<'o, 'd> Program<'o, 'd> {
-    /// Returns what is read of an object; `None` of one whose format has no DWARF.
-    pub(super) fn of(object: &'o Object<'d>) -> Option<Self> {
+    /// Returns what is read of an object, and of the files beside it; `None` of one whose format has no DWARF.
+    pub(super) fn of(object: &'o Object<'d>, beside: &Beside<'d>) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
             Object::Elf(elf) => (elf, elf.load_address()),
             Object::MachO(mach) => (mach, mach.load_address()),
@@ -106,13 +115,42 @@ impl<'o, 'd> Program<'o, 'd> {
             Object::Wasm(wasm) => (wasm, wasm.code_offset().wrapping_neg()),
             _ => return None,
         };
+        let (shared, lacks_shared) = match object {
+            Object::Elf(elf) => shared(elf, beside),
+            _ => (None, None),
+        };
+        let split = beside.split.iter().filter_map(|bytes| {
+            let elf = ElfObject::parse(bytes).ok()?;
+            Some(Sections::open(&elf, &sections::SPLIT))
+        });
         Some(Self {
+            companions: Companions {
+                split: split.collect(),
+                shared,
+            },
+            lacks_shared,
             sections,
             load_address,
             arch: object.arch(),
             debug_id: object.debug_id(),
             image: Image::of(object),
         })
+    }
+}
+
+/// Opens the file that an object shares with others; else returns its name and build id, if there is one.
+fn shared<'d>(
+    elf: &ElfObject<'d>,
+    beside: &Beside<'d>,
+) -> (Option<Sections<'d>>, Option<(String, String)>) {
+    let link = elf.section("gnu_debugaltlink");
+    let Some((name, id)) = link.and_then(|link| companions::shared_file(&link.data)) else {
+        return (None, None);
+    };
+    let file = beside.by_code_id.get(id.as_str());
+    match file.and_then(|bytes| ElfObject::parse(bytes).ok()) {
+        Some(file) => (Some(Sections::open(&file, &sections::SHARED)), None),
+        None => (None, Some((name, id))),
     }
 }
 
@@ -135,27 +173,36 @@ fn seal_runs(
     let object = program.sections;
     let first_code = program.image.first_code();
     let symbols = Symbols::new(program.image.functions, program.image.labels);
+    let endian = endian(object.endianity());
+    let units = Units::of(object, run_bytes);
+    let names: Vec<_> = match units {
+        Some(_) => sections::READ.to_vec(),
+        None => sections::READ.into_iter().chain([units::SECTION]).collect(),
+    };
+    let sections = Sections::open(object, &names);
+    let shared = program.companions.shared.as_ref();
+    let shared_dwarf = || shared.map(|shared| shared.dwarf(shared.data(units::SECTION), endian));
+    let mut parent = sections.dwarf(sections.data(units::SECTION), endian);
+    if let Some(shared) = shared_dwarf() {
+        parent.set_sup(shared);
+    }
+    let shared = shared_dwarf().map(entries::Units::open_shared);
     let about = entries::Object {
         symbols: &symbols,
         load_address: program.load_address,
         first_code,
+        split: &Split::open(&program.companions.split, endian),
+        name_in_shared: &|offset, tables| match &shared {
+            Some(shared) => entries::name_in(shared, offset, tables),
+            None => Text::EMPTY,
+        },
     };
-    let names = &sections::READ;
-    let (sections, mut runs) = match Units::of(object, run_bytes) {
-        Some(units) => {
-            let sections = Sections::open(object, names);
-            let runs = read_runs(about, &sections, units, workers)?;
-            (sections, runs)
-        }
-        None => {
-            let names: Vec<_> = names.iter().copied().chain([units::SECTION]).collect();
-            let sections = Sections::open(object, &names);
-            let runs = read_units(about, &sections, object.endianity(), workers);
-            (sections, runs)
-        }
+    let mut runs = match units {
+        Some(units) => read_runs(about, &sections, units, workers)?,
+        None => read_units(about, entries::Units::open(parent), workers),
     };
     runs.sort_unstable_by_key(|tables| tables.run);
-    let lacks = lacks(&runs)?;
+    let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
     let merged = merge::merge(&runs, &symbols);
     let encoder = Encoder {
         head: &slices::head(program.arch, program.debug_id),
@@ -173,34 +220,43 @@ fn seal_runs(
     Ok(SealedCache { blob, lacks })
 }
 
-/// Says of which units there is nothing.
+/// Says of which units there is nothing, or less than there is in another file.
 ///
 /// # Errors
 ///
 /// There is nothing of any.
-fn lacks(runs: &[Tables]) -> Result<Option<String>, Failure> {
+fn lacks(runs: &[Tables], shared: Option<&(String, String)>) -> Result<Option<String>, Failure> {
     let mut all = Counts::default();
     for tables in runs {
-        all.add(tables.counts);
+        all.add(tables.counts.clone());
     }
-    let Counts {
-        units,
-        unread,
-        problem,
-    } = all;
-    let Some(problem) = problem else {
-        return Ok(None);
-    };
+    let (units, unread, absent) = (all.units, all.unread, all.absent);
     let is_empty = runs.iter().all(|tables| tables.bodies.is_empty());
-    if unread == units && is_empty {
-        return Err(malformed(format!(
-            "bad debug file: corrupted dwarf debug data: {problem}"
-        )));
+    let mut lacks = Vec::new();
+    if let Some(problem) = all.problem {
+        if unread == units && is_empty {
+            return Err(malformed(format!(
+                "bad debug file: corrupted dwarf debug data: {problem}"
+            )));
+        }
+        lacks.push(format!(
+            "{unread} of the {units} units of its debug information cannot be read ({problem}): functions and lines of theirs are \
+             missing; make the file anew, and upload it again"
+        ));
     }
-    Ok(Some(format!(
-        "{unread} of the {units} units of its debug information cannot be read ({problem}): functions and lines of theirs are missing; \
-         make the file anew, and upload it again"
-    )))
+    if absent > 0 {
+        let file = all.absent_file.unwrap_or_default();
+        lacks.push(format!(
+            "inlined calls and names are in split DWARF files, of {absent} of {units} units, the first of them {file}: upload one zip \
+             archive of the program with its .dwp, or with its .dwo files"
+        ));
+    }
+    if let Some((name, id)) = shared {
+        lacks.push(format!(
+            "names are in a file that it shares with others, {name} (build id {id}): upload one zip archive of both"
+        ));
+    }
+    Ok((!lacks.is_empty()).then(|| lacks.join("; ")))
 }
 
 /// Reads units of which none refers to another, run by run.
@@ -241,14 +297,11 @@ fn read_runs(
 }
 
 /// Reads units that may refer to each other, each as a run.
-fn read_units(
-    about: entries::Object<'_>,
-    sections: &Sections<'_>,
-    endianity: Endian,
+fn read_units<'i>(
+    about: entries::Object<'i>,
+    units: entries::Units<'i>,
     workers: usize,
 ) -> Vec<Tables> {
-    let info = sections.data(units::SECTION);
-    let units = entries::Units::open(sections.dwarf(info, endian(endianity)));
     let next = AtomicU32::new(0);
     let read = side_by_side(workers, || -> Result<_, Infallible> {
         let mut reader = EntryReader::new(about);

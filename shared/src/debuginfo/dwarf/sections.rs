@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
-use super::entries;
+use super::entries::{self, Slice};
 use super::line_programs;
 use crate::debuginfo::workers::side_by_side;
 
@@ -36,6 +36,29 @@ pub(super) const READ: [&str; 8] = [
     "debug_line_str",
     "debug_ranges",
     "debug_rnglists",
+    "debug_str",
+    "debug_str_offsets",
+];
+
+/// Sections that split units are read with; the first is there wherever any is.
+pub(super) const SPLIT: [&str; 8] = [
+    "debug_info.dwo",
+    "debug_abbrev.dwo",
+    "debug_cu_index",
+    "debug_line.dwo",
+    "debug_rnglists.dwo",
+    "debug_str.dwo",
+    "debug_str_offsets.dwo",
+    "debug_tu_index",
+];
+
+/// Sections that a shared file is read with.
+pub(super) const SHARED: [&str; 6] = [
+    "debug_abbrev",
+    "debug_info",
+    // A unit is opened with its line program, of which nothing is read.
+    "debug_line",
+    "debug_line_str",
     "debug_str",
     "debug_str_offsets",
 ];
@@ -86,6 +109,21 @@ impl<'d> Sections<'d> {
     /// Returns the bytes of a section; none where there is no such section.
     pub(super) fn data(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], |section| &section.data)
+    }
+
+    /// Returns a section of a file with split units.
+    pub(super) fn split_section<'s>(&'s self, id: SectionId, endian: RunTimeEndian) -> Slice<'s> {
+        let name = id.dwo_name().unwrap_or_default();
+        EndianSlice::new(self.data(name.trim_start_matches('.')), endian)
+    }
+
+    /// Returns what reads split units in these sections, before it is told what they belong to.
+    pub(super) fn split_dwarf(&self, endian: RunTimeEndian) -> entries::Dwarf<'_> {
+        let section = |id| Ok::<_, Infallible>(self.split_section(id, endian));
+        match entries::Dwarf::load(section) {
+            Ok(dwarf) => dwarf,
+            Err(never) => match never {},
+        }
     }
 
     /// Returns what reads units in these bytes, with these sections.

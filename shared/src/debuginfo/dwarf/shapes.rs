@@ -359,6 +359,12 @@ fn value<'i>(
         gimli::DW_FORM_ref_addr => {
             AttributeValue::DebugInfoRef(DebugInfoOffset(offset(number()?)?))
         }
+        gimli::DW_FORM_GNU_ref_alt | gimli::DW_FORM_ref_sup4 | gimli::DW_FORM_ref_sup8 => {
+            AttributeValue::DebugInfoRefSup(DebugInfoOffset(offset(number()?)?))
+        }
+        gimli::DW_FORM_GNU_strp_alt | gimli::DW_FORM_strp_sup => {
+            AttributeValue::DebugStrRefSup(DebugStrOffset(offset(number()?)?))
+        }
         form => {
             walk(skipping(form, encoding)?, input, encoding, &mut |_, _| ())?;
             AttributeValue::Flag(true)

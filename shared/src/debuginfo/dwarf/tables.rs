@@ -140,12 +140,16 @@ pub(super) struct Loose {
 }
 
 /// Units, and those of them that cannot be read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) units: usize,
     pub(super) unread: usize,
     /// What is wrong with the first that cannot be read.
     pub(super) problem: Option<gimli::Error>,
+    /// How many are in files that are not there.
+    pub(super) absent: usize,
+    /// Name and id of the first of those.
+    pub(super) absent_file: Option<String>,
 }
 
 impl Counts {
@@ -154,6 +158,16 @@ impl Counts {
         self.units += other.units;
         self.unread += other.unread;
         self.problem = self.problem.or(other.problem);
+        self.absent += other.absent;
+        self.absent_file = self.absent_file.take().or(other.absent_file);
+    }
+
+    /// Counts a unit that is in a file that is not there.
+    pub(super) fn add_absent(&mut self, file: impl FnOnce() -> Option<String>) {
+        self.absent += 1;
+        if self.absent_file.is_none() {
+            self.absent_file = file();
+        }
     }
 
     /// Counts a unit that cannot be read.

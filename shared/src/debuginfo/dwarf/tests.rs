@@ -130,7 +130,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
         let dif = fixture(file);
         for object in Archive::parse(&dif).unwrap().objects() {
             let object = object.unwrap();
-            let Some(Program { image, .. }) = Program::of(&object) else {
+            let Some(Program { image, .. }) = Program::of(&object, &Beside::default()) else {
                 continue;
             };
             let mut plain = Vec::new();
@@ -146,7 +146,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
                 (usize::MAX, 2, SHORT),
                 (usize::MAX, 1, Bounds::CURRENT),
             ] {
-                let program = Program::of(&object).unwrap();
+                let program = Program::of(&object, &Beside::default()).unwrap();
                 let blob = seal_runs(program, run_bytes, workers, &contents, bounds)
                     .unwrap()
                     .blob;
@@ -204,7 +204,7 @@ fn sealed(dif: &[u8], run_bytes: usize) -> Result<SealedCache, Failure> {
     let object = Object::parse(dif).unwrap();
     let debug_id = Some(object.debug_id());
     let contents = slices::unfiled(Kind::SymCache, object.arch(), debug_id);
-    let program = Program::of(&object).unwrap();
+    let program = Program::of(&object, &Beside::default()).unwrap();
     seal_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }
 
@@ -254,6 +254,16 @@ fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn what_is_in_another_file_is_named() {
+    let lacks = |dif: &[u8]| sealed(dif, usize::MAX).unwrap().lacks.unwrap();
+    insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names are in split DWARF files, of 1 of 1 units, the first of them shop.dwo (id b2ba7b9c6f282e2c): upload one zip archive of the program with its .dwp, or with its .dwo files");
+    let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
+    let mut program = Vec::new();
+    io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
+    insta::assert_snapshot!(lacks(&program), @"names are in a file that it shares with others, shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload one zip archive of both");
 }
 
 #[test]

@@ -407,6 +407,7 @@ fn filed(
         size,
         file_type: first.file_type,
         features,
+        is_accompanied: first.is_accompanied,
         refused: None,
         fault: first.fault.clone(),
     })

@@ -29,6 +29,8 @@ pub(super) struct FiledModule {
     pub(super) file_type: FileType,
     /// What its objects offer together.
     pub(super) features: Features,
+    /// Whether one of its objects came with files that may complete it.
+    pub(super) is_accompanied: bool,
     /// Why nothing can be derived from one of its objects.
     pub(super) fault: Option<Missing>,
 }
@@ -51,9 +53,11 @@ pub(super) fn modules(
                 has_pdb: false,
                 file_type: object.file_type,
                 features: Features::default(),
+                is_accompanied: false,
                 fault: None,
             }),
         };
+        module.is_accompanied |= object.is_accompanied;
         if Rank::of(&object.features, Purpose::Debug) < Rank::of(&module.features, Purpose::Debug) {
             module.file_type = object.file_type;
         }
@@ -133,6 +137,7 @@ impl Builder {
             size: upload.size,
             file_type: module.file_type,
             features: module.features.clone(),
+            is_accompanied: module.is_accompanied,
             refused,
             fault: module.fault.clone(),
         });
@@ -188,6 +193,7 @@ mod tests {
                 has_unwind_info: !has_debug_info,
                 ..Features::default()
             },
+            is_accompanied: false,
             fault: None,
         }
     }

@@ -188,6 +188,7 @@ mod tests {
             file_type: FileType::ElfDebug,
             arch: "x86_64".to_owned(),
             features: Features::default(),
+            is_accompanied: false,
             fault: None,
         }
     }

@@ -131,6 +131,7 @@ fn read_name(location: &Location, size: u64) -> Reading {
             has_debug_info: true,
             ..Features::default()
         },
+        is_accompanied: false,
         fault: None,
     };
     Reading::Found(Found {
@@ -154,6 +155,7 @@ fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
                 file_type: object.file_type,
                 arch: object.arch.clone(),
                 features: object.features.clone(),
+                is_accompanied: object.is_accompanied,
                 fault: object.fault.clone(),
             })
         })

@@ -90,7 +90,7 @@ model: ## the protocol, exhaustively within large bounds; prints the number of s
 # Needs nightly Rust and cargo-fuzz; what it finds is kept in target/fuzz.
 .PHONY: fuzz
 fuzz: ## hostile bytes for files, requests, names, sources and blobs, each for a while (needs cargo-fuzz; FUZZ_SECONDS=60)
-	@for target in footer index slice cfi_slice archive breakpad name request source; do \
+	@for target in footer index slice cfi_slice archive breakpad dwarf name request source; do \
 	  mkdir -p target/fuzz/corpus/$$target target/fuzz/found; \
 	  $(CARGO) +nightly fuzz run --fuzz-dir tests/fuzz --target-dir target/fuzz $$target \
 	    target/fuzz/corpus/$$target tests/fuzz/seeds/$$target -- \

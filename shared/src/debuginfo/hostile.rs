@@ -128,6 +128,121 @@ pub fn dif(bytes: &[u8]) {
     }
 }
 
+/// What ends a section in the bytes that [`dwarf()`] takes.
+const SECTION_END: [u8; 4] = [0xf1, 0x9a, 0x03, 0x5e];
+
+/// The sections in those bytes, in that order.
+const SECTIONS: [&str; 17] = [
+    ".debug_abbrev",
+    ".debug_info",
+    ".debug_line",
+    ".debug_str",
+    ".debug_line_str",
+    ".debug_rnglists",
+    ".debug_ranges",
+    ".debug_addr",
+    ".debug_str_offsets",
+    ".debug_abbrev.dwo",
+    ".debug_info.dwo",
+    ".debug_str.dwo",
+    ".debug_str_offsets.dwo",
+    ".debug_rnglists.dwo",
+    ".debug_line.dwo",
+    ".debug_cu_index",
+    ".gnu_debugaltlink",
+];
+
+/// Takes bytes for the sections of a program, and of files beside it, and derives a SymCache of them: a panic is one of ours.
+pub fn dwarf(bytes: &[u8]) {
+    let elf = elf_of(bytes);
+    super::dwarf::derive_beside_itself(&elf);
+}
+
+/// Returns sections as [`dwarf()`] takes them.
+#[cfg(test)]
+pub(super) fn sections(data: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
+    let with_end = |name: &&str| [&*data(name), &SECTION_END].concat();
+    SECTIONS.iter().flat_map(with_end).collect()
+}
+
+/// Returns an ELF file for x86-64 with these sections, and code from 0x1000 on. Source: the ELF specification (gABI).
+pub(super) fn elf_of(bytes: &[u8]) -> Vec<u8> {
+    const HEADER: usize = 64;
+    const PROGBITS: u64 = 1;
+    const STRTAB: u64 = 3;
+    const NOBITS: u64 = 8;
+    const ALLOCATED_CODE: u64 = 2 | 4;
+    let mut rest = bytes;
+    let mut sections = Vec::new();
+    for name in SECTIONS {
+        let end = rest
+            .windows(SECTION_END.len())
+            .position(|bytes| bytes == SECTION_END);
+        let (section, next) = match end {
+            Some(end) => (&rest[..end], &rest[end + SECTION_END.len()..]),
+            None => (rest, &[][..]),
+        };
+        rest = next;
+        if !section.is_empty() {
+            sections.push((name, section));
+        }
+    }
+    let mut file = vec![0; HEADER];
+    file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
+    let mut names = b"\0.text\0.shstrtab\0".to_vec();
+    let mut headers = vec![
+        [0; 8],
+        [
+            1 | NOBITS << 32,
+            ALLOCATED_CODE,
+            0x1000,
+            0,
+            0x10_0000,
+            0,
+            1,
+            0,
+        ],
+    ];
+    for (name, data) in sections {
+        let (at, length) = (names.len() as u64, data.len() as u64);
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        headers.push([
+            at | PROGBITS << 32,
+            0,
+            0,
+            file.len() as u64,
+            length,
+            0,
+            1,
+            0,
+        ]);
+        file.extend_from_slice(data);
+    }
+    headers.push([
+        7 | STRTAB << 32,
+        0,
+        0,
+        file.len() as u64,
+        names.len() as u64,
+        0,
+        1,
+        0,
+    ]);
+    file.extend_from_slice(&names);
+    let table = file.len() as u64;
+    file[0x28..0x30].copy_from_slice(&table.to_le_bytes());
+    let count = headers.len() as u16;
+    file[0x34..0x36].copy_from_slice(&64_u16.to_le_bytes());
+    file[0x3a..0x3c].copy_from_slice(&64_u16.to_le_bytes());
+    file[0x3c..0x3e].copy_from_slice(&count.to_le_bytes());
+    file[0x3e..0x40].copy_from_slice(&(count - 1).to_le_bytes());
+    for header in headers {
+        file.extend(header.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    file
+}
+
 /// Takes bytes for unwind information, and asks it.
 pub fn cfi_slice(bytes: &[u8]) {
     if let Ok(records) = CfiRecords::parse(bytes) {

@@ -33,6 +33,9 @@ const LONGEST_CHAIN: usize = 16;
 
 type NameInShared<'o> = dyn Fn(DebugInfoOffset, &mut Tables) -> Text + Sync + 'o;
 
+/// Ranges of functions that need not be joined before there are more, half a megabyte of them.
+const COVERED: usize = 1 << 15;
+
 /// What holds for all units of an object.
 #[derive(Clone, Copy)]
 pub(super) struct Object<'o> {
@@ -219,6 +222,8 @@ pub(super) struct EntryReader<'o> {
     ranges: Vec<(u64, u64)>,
     /// The addresses of all functions of the unit.
     covered: Vec<(u64, u64)>,
+    /// When they are joined, at the latest.
+    room_for_covered: usize,
     contexts: Vec<Context>,
     open: Vec<Open>,
     spare: Vec<Open>,
@@ -252,6 +257,7 @@ impl<'o> EntryReader<'o> {
             flattener: Flattener::default(),
             ranges: Vec::new(),
             covered: Vec::new(),
+            room_for_covered: COVERED,
             contexts: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
@@ -359,6 +365,7 @@ impl<'o> EntryReader<'o> {
         let end = unit.header.length_including_self();
         let mut depth_of_next = 0_isize;
         self.covered.clear();
+        self.room_for_covered = COVERED;
         self.contexts.clear();
         self.open.clear();
         self.shapes.clear();
@@ -463,6 +470,11 @@ impl<'o> EntryReader<'o> {
         entry: &Entry<'i>,
     ) -> Option<Inside> {
         self.covered.extend_from_slice(&self.ranges);
+        if self.covered.len() >= self.room_for_covered {
+            // Many functions may have the same ranges.
+            join(&mut self.covered);
+            self.room_for_covered = 2 * self.covered.len().max(COVERED);
+        }
         let seen = &mut self.seen;
         self.ranges
             .retain(|(begin, end)| seen.insert((*begin, end - begin)));

@@ -220,6 +220,23 @@ fn seal_runs(
     Ok(SealedCache { blob, lacks })
 }
 
+/// Derives a SymCache of an ELF file, which is also the file with its split units, and the one that it shares with others.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<SealedCache, Failure>> {
+    let object = Object::parse(elf).ok()?;
+    let mut beside = Beside {
+        split: vec![elf],
+        ..Beside::default()
+    };
+    if let Object::Elf(parsed) = &object {
+        let link = parsed.section("gnu_debugaltlink");
+        let shared = link.and_then(|link| companions::shared_file(&link.data));
+        beside.by_code_id.extend(shared.map(|(_, id)| (id, elf)));
+    }
+    let contents = slices::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
+    Some(seal(Program::of(&object, &beside)?, 1, &contents))
+}
+
 /// Says of which units there is nothing, or less than there is in another file.
 ///
 /// # Errors

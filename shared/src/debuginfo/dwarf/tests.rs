@@ -7,6 +7,7 @@ use symbolic::symcache::{SourceLocation, SymCache};
 
 use super::super::blob::AlignedBytes;
 use super::super::build::Derive as _;
+use super::super::hostile;
 use super::super::slices::SliceIndex;
 use super::super::symcache::Sym;
 use super::super::tests::{debug_files, fixture, text};
@@ -264,6 +265,45 @@ fn what_is_in_another_file_is_named() {
     let mut program = Vec::new();
     io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
     insta::assert_snapshot!(lacks(&program), @"names are in a file that it shares with others, shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload one zip archive of both");
+}
+
+/// Returns the sections of a program of the zoo, as hostile ones are written.
+fn hostile_seed(name: &str) -> Vec<u8> {
+    let dif = fixture(name);
+    let object = Object::parse(&dif).unwrap();
+    let Object::Elf(elf) = &object else { panic!() };
+    hostile::sections(|name| {
+        let section = elf.section(name.trim_start_matches('.'));
+        section.map_or(Vec::new(), |section| section.data.into_owned())
+    })
+}
+
+#[test]
+fn sections_that_are_written_again_are_read_as_before() {
+    let lacks = |sealed: SealedCache| (ranges(&sealed.blob) > 20).then_some(sealed.lacks);
+    for name in ["zoo/lines-only", "zoo/cold-parts", "zoo/labels"] {
+        let elf = hostile::elf_of(&hostile_seed(name));
+        let derived = derive_beside_itself(&elf).unwrap().unwrap();
+        assert_eq!(lacks(derived), Some(None), "{name}");
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(400))]
+
+    /// Whatever the bytes say, the reader comes to an end and panics nowhere.
+    #[test]
+    fn mutated_sections_are_read_or_refused(
+        program in 0_usize..3,
+        changes in proptest::collection::vec((0.0..1.0, proptest::prelude::any::<u8>()), 1..24),
+    ) {
+        let mut bytes = hostile_seed(["zoo/cold-parts", "zoo/labels", "zoo/ppc64le"][program]);
+        for (place, byte) in changes {
+            let at = (place * bytes.len() as f64) as usize;
+            bytes[at] = byte;
+        }
+        hostile::dwarf(&bytes);
+    }
 }
 
 #[test]

@@ -73,11 +73,12 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
 fn the_seeds_of_the_fuzz_targets_do_no_harm() {
-    let targets: [FuzzTarget; 9] = [
+    let targets: [FuzzTarget; 10] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
         ("slice", debuginfo::hostile::slice),
         ("cfi_slice", debuginfo::hostile::cfi_slice),
+        ("dwarf", debuginfo::hostile::dwarf),
         ("archive", debuginfo::hostile::dif),
         ("breakpad", debuginfo::hostile::dif),
         ("name", symbolicate::hostile::name),
@@ -93,8 +94,8 @@ fn the_seeds_of_the_fuzz_targets_do_no_harm() {
         assert!(seeds.len() > 1, "{target}");
         for seed in seeds {
             call(&seed);
-            // Each byte once as it should not be.
-            for at in 0..seed.len() {
+            // A thousand bytes at most, each once as it should not be.
+            for at in (0..seed.len()).step_by(seed.len().div_ceil(1000).max(1)) {
                 let mut bad = seed.clone();
                 bad[at] ^= 0xff;
                 call(&bad);

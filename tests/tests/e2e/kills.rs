@@ -20,9 +20,6 @@ const MANY_FUNCTIONS: usize = 150_000;
 /// Attempts that a file has, unless the template says otherwise.
 const ATTEMPTS: u64 = 3;
 
-/// Programs of ours with debug information, large enough that deriving from them takes a while.
-const PROGRAMS: [&str; 3] = ["derive", "symbolicate", "local-stack"];
-
 /// A program that was uploaded, and what is in it.
 struct Program {
     key: String,
@@ -112,20 +109,19 @@ async fn nothing_is_lost_when_the_stack_is_killed_in_the_middle_of_deriving() {
 #[tokio::test]
 async fn a_message_comes_back_when_its_function_is_killed() {
     let running = Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
-    let mut programs = Vec::new();
-    for name in PROGRAMS {
-        programs.push(Program::upload(running.client(), name).await);
+    let modules = [1, 2, 3].map(|number| MadeUp::new(number, MANY_FUNCTIONS / 2));
+    for module in modules {
+        let uploaded = running.client().upload(&module.key(), module.file()).await;
+        uploaded.unwrap();
     }
-    // Each invocation at another moment: before the parser does anything, and further and further into its work.
+    // Each invocation at another moment: before the parser does anything, and further and further into its work, of which it has
+    // more than any of them.
     let mut killed: Vec<Process> = Vec::new();
-    for moment in [0, 80, 190, 330] {
-        let moment = Duration::from_millis(moment);
-        let (parser, derive) = parser_at_work_but(&running.stack, moment, &killed).await;
+    for worked in [0, 100, 300] {
+        let worked = Duration::from_millis(worked);
+        let (parser, derive) = parser_at_work_but(&running.stack, worked, &killed).await;
         derive.kill();
         killed.extend([parser, derive]);
-        if killed.len() / 2 == programs.len() {
-            break;
-        }
     }
     until("the end of the parsers", PATIENCE, async || {
         killed
@@ -136,12 +132,15 @@ async fn a_message_comes_back_when_its_function_is_killed() {
     .await
     .unwrap();
     running.idle().await;
-    for program in &programs {
-        program.assert_serves(&running).await;
+    for module in modules {
+        let (state, upload) = running.state_of(&module.key()).await;
+        assert_eq!(state, "applied", "{upload:#}");
+        let answer = running.client().completed("", &module.crash()).await;
+        module.assert_symbolicated(&answer.unwrap());
     }
     let stats = running.client().stats().await.unwrap();
     assert!(
-        stats.function("derive").errors >= programs.len() as u64,
+        stats.function("derive").errors >= modules.len() as u64,
         "{stats:#?}"
     );
     assert_eq!(stats.dead_letters(), 0, "{stats:#?}");

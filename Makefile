@@ -138,6 +138,6 @@ build: ## the three functions as they are deployed: small, and slow to link
 	@ls -l target/lean/symbolicate target/lean/derive target/lean/prune
 
 .PHONY: fixtures
-fixtures: ## builds the test programs anew (needs clang, lld, llvm, gdb, elfutils, gcab; clang, lld and llvm 19)
+fixtures: ## rebuilds the test programs (needs clang, lld, llvm, gdb, elfutils, gcab; clang, lld and llvm 19)
 	tests/fixtures/build.sh
 	tests/fixtures/zoo.sh

@@ -4,7 +4,7 @@
     gdb -q -batch -ex run -x crash_request.py ./app     # run it until it crashes
     curl -s http://127.0.0.1:3021/symbolicate -d @crash.json
 
-Writes crash.json, or the file that OUT names. gdb needs the programs and libraries that crashed, and no debug files. Each of them is told by
+Writes crash.json, or the file that OUT names. gdb needs the programs and libraries that crashed, and no debug files. Each of them is identified by
 its build id, as `readelf -n` prints it.
 """
 

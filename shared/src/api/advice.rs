@@ -80,35 +80,20 @@ impl Advice {
 
     /// Returns the name of the cause.
     pub fn cause(&self) -> &'static str {
-        let [
-            not_uploaded,
-            no_source,
-            no_id,
-            build_id_as_debug_id,
-            code_id_length,
-            symbols_only,
-            stripped,
-            damaged,
-            module_at_zero,
-            being_read,
-            tenants_scope,
-            no_build_id,
-            unreadable,
-        ] = Self::CAUSES;
         match self {
-            Self::NotUploaded { .. } => not_uploaded,
-            Self::NoSource => no_source,
-            Self::NoId => no_id,
-            Self::BuildIdAsDebugId { .. } => build_id_as_debug_id,
-            Self::CodeIdLength { .. } => code_id_length,
-            Self::SymbolsOnly => symbols_only,
-            Self::Stripped => stripped,
-            Self::Damaged { .. } => damaged,
-            Self::ModuleAtZero => module_at_zero,
-            Self::BeingRead => being_read,
-            Self::TenantsScope { .. } => tenants_scope,
-            Self::NoBuildId => no_build_id,
-            Self::Unreadable { .. } => unreadable,
+            Self::NotUploaded { .. } => "not_uploaded",
+            Self::NoSource => "no_source",
+            Self::NoId => "no_id",
+            Self::BuildIdAsDebugId { .. } => "build_id_as_debug_id",
+            Self::CodeIdLength { .. } => "code_id_length",
+            Self::SymbolsOnly => "symbols_only",
+            Self::Stripped => "stripped",
+            Self::Damaged { .. } => "damaged",
+            Self::ModuleAtZero => "module_at_zero",
+            Self::BeingRead => "being_read",
+            Self::TenantsScope { .. } => "tenants_scope",
+            Self::NoBuildId => "no_build_id",
+            Self::Unreadable { .. } => "unreadable",
         }
     }
 
@@ -228,7 +213,7 @@ impl Advice {
             let fault = fault.detail.clone();
             return Some(Self::Unreadable { fault });
         }
-        if matches!(file_type, FileType::ElfCode | FileType::ElfDebug) && code_id.is_none() {
+        if file_type.is_elf() && code_id.is_none() {
             return Some(Self::NoBuildId);
         }
         match file_type {

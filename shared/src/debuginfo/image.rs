@@ -42,15 +42,14 @@ pub(super) struct Image<'d> {
 impl<'d> Image<'d> {
     /// Reads code and symbols of an object. What cannot be read is not there.
     pub(super) fn of(object: &Object<'d>) -> Self {
+        if let Object::Elf(elf) = object {
+            let within = elf.raw_section("gnu_debugdata");
+            let within = within.and_then(|section| decompressed(&section.data));
+            return Elf::parse(elf.data())
+                .map(|parsed| parsed.image(within.as_deref(), elf.load_address()))
+                .unwrap_or_default();
+        }
         let code = match object {
-            Object::Elf(elf) => {
-                let parsed = Elf::parse(elf.data()).ok();
-                let within = elf.raw_section("gnu_debugdata");
-                let within = within.and_then(|section| decompressed(&section.data));
-                return parsed
-                    .map(|parsed| parsed.image(within.as_deref(), elf.load_address()))
-                    .unwrap_or_default();
-            }
             Object::MachO(mach) => mach_code(mach.data()),
             Object::Pe(pe) => {
                 let code = pe.sections().iter().filter(|section| {

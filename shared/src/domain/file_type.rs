@@ -37,6 +37,13 @@ pub enum FileType {
     MsSymCache,
 }
 
+impl FileType {
+    /// Tells whether files of the type are ELF files.
+    pub fn is_elf(self) -> bool {
+        matches!(self, Self::ElfCode | Self::ElfDebug)
+    }
+}
+
 /// The type of a module in a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

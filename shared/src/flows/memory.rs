@@ -3,7 +3,7 @@
 //! An item is believed for a time after it was read. What was read of the uploads of a scope is believed for longer, as
 //! long as the [`Generation`] of that scope stands: it is read again at most every two seconds, and if it is the one that
 //! was read *before* the item, nothing was uploaded or removed since. So a warm request whose modules are ready makes no
-//! call at all, and one with modules that nobody uploaded, or of which only symbols were uploaded, reads one item for each
+//! call at all, and one with modules without an upload, or with symbols alone, reads one item for each
 //! scope.
 //!
 //! The monotonic clock may stand still while the sandbox is frozen, and the wall clock may be set back. A time is over

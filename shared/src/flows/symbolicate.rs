@@ -259,8 +259,10 @@ impl Symbolicator {
                 bytes: stats.answer_bytes,
             });
         }
-        let searched: Vec<Searched> = lookups.iter().map(|lookup| self.searched(lookup)).collect();
-        advise(&mut completed, request, &plan, &outcomes, &searched);
+        advise(&mut completed, request, &plan, &outcomes, |place| {
+            let lookup = lookups.get(place);
+            lookup.map_or_else(Searched::default, |lookup| self.searched(lookup))
+        });
         stats.reads = asked.opening.counts();
         let used = lookups.iter().filter_map(|lookup| match &lookup.outcome {
             Some(Found::Cache { chosen, .. }) => Some(&chosen.entry),

@@ -19,22 +19,21 @@ pub struct Searched {
 
 /// Says in the details of modules what they lack, and what to do about it.
 ///
-/// `plan` and `outcomes` are those that the answer was made with; `searched` is in the order of [`Plan::wanted`].
+/// `plan` and `outcomes` are those that the answer was made with; `searched` returns what is known of
+/// one of [`Plan::wanted`], and is asked only where that is said.
 pub fn advise(
     completed: &mut Completed,
     request: &Request,
     plan: &Plan,
     outcomes: &[ModuleOutcome<'_>],
-    searched: &[Searched],
+    searched: impl Fn(usize) -> Searched,
 ) {
     let mut bytes = 0;
     for (index, module) in completed.modules.iter_mut().enumerate() {
         let Some(place) = plan.place_of(index) else {
             continue;
         };
-        let (outcome, searched) = (outcomes.get(place), searched.get(place));
-        let (Some(outcome), Some(searched), None) = (outcome, searched, &module.debug_detail)
-        else {
+        let (Some(outcome), None) = (outcomes.get(place), &module.debug_detail) else {
             continue;
         };
         let advice = match outcome {
@@ -43,15 +42,15 @@ pub fn advise(
                 if is_at_zero && has_absolute_frames(request, plan, index) {
                     Some(Advice::ModuleAtZero)
                 } else {
-                    Advice::of_features(features).map(|lack| searched.damaged_or(lack))
+                    Advice::of_features(features).map(|lack| searched(place).damaged_or(lack))
                 }
             }
             ModuleOutcome::Missing {
                 missing,
                 considered,
             } if missing.cause == Cause::NotFound => Some(match considered.used {
-                Some(_) => searched.damaged_or(Advice::Stripped),
-                None => Advice::of_absent(&module.module.object_id(), searched.places.clone()),
+                Some(_) => searched(place).damaged_or(Advice::Stripped),
+                None => Advice::of_absent(&module.module.object_id(), searched(place).places),
             }),
             ModuleOutcome::Missing { .. } | ModuleOutcome::Failed { .. } => None,
         };
@@ -66,8 +65,8 @@ pub fn advise(
 
 impl Searched {
     /// Returns that a file is damaged, which says more than what the others lack.
-    fn damaged_or(&self, lack: Advice) -> Advice {
-        match self.damaged.clone() {
+    fn damaged_or(self, lack: Advice) -> Advice {
+        match self.damaged {
             Some((location, fault)) => Advice::Damaged { location, fault },
             None => lack,
         }
@@ -101,9 +100,10 @@ mod tests {
         let request = parse_request(request.as_bytes()).unwrap();
         let plan = plan(&request);
         let outcomes = vec![outcome.clone(); plan.wanted().len()];
-        let searched = vec![searched.clone(); outcomes.len()];
         let (mut completed, _) = symbolicate(&request, &plan, &outcomes);
-        advise(&mut completed, &request, &plan, &outcomes, &searched);
+        advise(&mut completed, &request, &plan, &outcomes, |_| {
+            searched.clone()
+        });
         let modules = completed.modules.into_iter();
         modules.map(|module| module.debug_detail).collect()
     }

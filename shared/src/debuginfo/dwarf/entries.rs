@@ -791,7 +791,7 @@ impl<'i> Current<'_, 'i> {
             return Text::EMPTY;
         };
         let AttributeValue::UnitRef(target) = reference else {
-            return self.name_elsewhere(self.unit, reference, tables);
+            return self.name_elsewhere(reference, tables);
         };
         if target == offset {
             return Text::EMPTY;
@@ -799,41 +799,53 @@ impl<'i> Current<'_, 'i> {
         if let Some(known) = self.names.get(&target) {
             return *known;
         }
-        let name = self.name_elsewhere(self.unit, reference, tables);
+        let name = self.name_elsewhere(reference, tables);
         self.names.insert(target, name);
         name
     }
 
-    /// Follows references to an entry with a name.
-    fn name_elsewhere(&self, unit: &Unit<'i>, reference: Value<'i>, tables: &mut Tables) -> Text {
-        let (mut unit, mut reference) = (unit, reference);
-        for _ in 0..LONGEST_CHAIN {
-            if let AttributeValue::DebugInfoRefSup(offset) = reference {
-                return (self.name_in_shared)(offset, tables);
-            }
-            let Some((next, offset)) = referred(self.units, unit, reference) else {
-                break;
-            };
-            match name_or_reference(self.units, next, offset, tables) {
-                Ok(name) => return name,
-                Err(Some(further)) => (unit, reference) = (next, further),
-                Err(None) => break,
-            }
-        }
-        Text::EMPTY
+    fn name_elsewhere(&self, reference: Value<'i>, tables: &mut Tables) -> Text {
+        follow(
+            self.units,
+            self.unit,
+            reference,
+            self.name_in_shared,
+            tables,
+        )
     }
 }
 
-/// Follows references from an entry to one with a name.
+/// Returns the name of an entry of a shared file.
 pub(super) fn name_in(units: &Units<'_>, offset: DebugInfoOffset, tables: &mut Tables) -> Text {
-    let mut place = units.at(offset);
+    let Some((unit, offset)) = units.at(offset) else {
+        return Text::EMPTY;
+    };
+    // Those are not shared any further.
+    let nowhere = |_: DebugInfoOffset, _: &mut Tables| Text::EMPTY;
+    let here = AttributeValue::UnitRef(offset);
+    follow(units, unit, here, &nowhere, tables)
+}
+
+/// Follows references to an entry with a name.
+fn follow<'i>(
+    units: &Units<'i>,
+    unit: &Unit<'i>,
+    reference: Value<'i>,
+    name_in_shared: &NameInShared<'_>,
+    tables: &mut Tables,
+) -> Text {
+    let (mut unit, mut reference) = (unit, reference);
     for _ in 0..LONGEST_CHAIN {
-        let Some((unit, offset)) = place else { break };
-        match name_or_reference(units, unit, offset, tables) {
+        if let AttributeValue::DebugInfoRefSup(offset) = reference {
+            return name_in_shared(offset, tables);
+        }
+        let Some((next, offset)) = referred(units, unit, reference) else {
+            break;
+        };
+        match name_or_reference(units, next, offset, tables) {
             Ok(name) => return name,
-            Err(further) => {
-                place = further.and_then(|further| referred(units, unit, further));
-            }
+            Err(Some(further)) => (unit, reference) = (next, further),
+            Err(None) => break,
         }
     }
     Text::EMPTY

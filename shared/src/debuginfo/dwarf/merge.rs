@@ -70,7 +70,7 @@ pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Merged {
         merged.push(entry, runs);
         if let What::Symbol(symbol) = entry.what {
             let end = entries.peek().map_or(NOWHERE, |next| next.start);
-            merged.push_lines(symbol, (entry.start, end), &loose);
+            merged.push_lines(symbol, (entry.start, end), &loose, runs);
         }
     }
     merged.entries.shrink_to_fit();
@@ -86,13 +86,24 @@ impl Merged {
     }
 
     /// Adds the lines of a symbol, between the addresses at which it counts.
-    fn push_lines(&mut self, symbol: u32, (start, end): (u32, u32), loose: &[(u32, Loose)]) {
+    fn push_lines(
+        &mut self,
+        symbol: u32,
+        (start, end): (u32, u32),
+        loose: &[(u32, Loose)],
+        runs: &[Tables],
+    ) {
+        // From there on, no line of the symbol is known.
+        let without_line = |start| Entry {
+            start,
+            what: What::Symbol(symbol),
+        };
         let mut at = start;
         let first = loose.partition_point(|(_, row)| row.end <= start);
         let rows = loose.iter().skip(first);
         for (run, row) in rows.take_while(|(_, row)| row.start < end) {
             if at < row.start {
-                self.end_line(at, symbol);
+                self.push(without_line(at), runs);
             }
             at = row.start.max(at);
             let line = u32::try_from(self.lines.len()).unwrap_or(NOWHERE);
@@ -105,7 +116,7 @@ impl Merged {
             at = row.end;
         }
         if at < end {
-            self.end_line(at, symbol);
+            self.push(without_line(at), runs);
         }
     }
 
@@ -116,27 +127,14 @@ impl Merged {
             _ => self.entries.push(Entry { start, what }),
         }
     }
-
-    /// From here on, no line of the symbol is known.
-    fn end_line(&mut self, start: u32, symbol: u32) {
-        let what = What::Symbol(symbol);
-        if self.entries.last().is_none_or(|last| last.what != what) {
-            self.entries.push(Entry { start, what });
-        }
-    }
 }
 
 /// Returns the rows that no function covers, by address, each with its run. Where several runs have some, the first one's count.
 fn loose(runs: &[Tables]) -> Vec<(u32, Loose)> {
-    let of_run = |tables: &Tables| {
-        let run = tables.run;
-        tables
-            .loose
-            .iter()
-            .map(move |row| (run, *row))
-            .collect::<Vec<_>>()
-    };
-    let mut all: Vec<_> = runs.iter().flat_map(of_run).collect();
+    let mut all: Vec<_> = runs
+        .iter()
+        .flat_map(|tables| tables.loose.iter().map(|row| (tables.run, *row)))
+        .collect();
     all.sort_by_key(|(run, row)| (row.start, *run));
     let mut end = 0;
     all.retain_mut(|(_, row)| {

@@ -12,7 +12,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use symdepot::adapters::parser::{InProcessDeriver, ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Kind};
-use symdepot::domain::Rank;
+use symdepot::domain::{Rank, Written};
 use symdepot::ports::Deriver;
 use symdepot_tests::bench_real::plain;
 use symdepot_tests::stack::{Binaries, fixture};
@@ -69,7 +69,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
 async fn derive(deriver: &dyn Deriver, bytes: &Bytes) -> usize {
     let mut dif = deriver.reserve(bytes.len() as u64).unwrap();
     dif.write_at(0, bytes.clone()).await.unwrap();
-    let mut parser = deriver.open(dif, false).await.unwrap();
+    let mut parser = deriver.open(dif, Written::Whole).await.unwrap();
     let mut derived = 0;
     for (index, object) in parser.inspect().await.unwrap().objects.iter().enumerate() {
         let job = |kind: &Kind| DeriveJob {

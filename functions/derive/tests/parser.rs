@@ -10,7 +10,7 @@ use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Derived, Kind};
 use symdepot::debuginfo::checksum;
-use symdepot::domain::{Cause, Inspection, Missing, Rank};
+use symdepot::domain::{Cause, Inspection, Missing, Rank, Written};
 use symdepot::ports::{Deriver, ParseError, Parser, StoreErrorKind};
 
 const LIMITS: ParserLimits = ParserLimits {
@@ -42,7 +42,7 @@ impl Bench {
         let dif = dif.into();
         let mut scratch = self.deriver.reserve(dif.len() as u64).unwrap();
         scratch.write_at(0, dif).await.unwrap();
-        self.deriver.open(scratch, false).await.unwrap()
+        self.deriver.open(scratch, Written::Whole).await.unwrap()
     }
 
     /// Inspects and derives both native kinds of the first object.
@@ -121,7 +121,7 @@ async fn a_process_derives_what_this_process_would() {
         let mut there = bench.open(dif.clone()).await;
         let mut scratch = here.reserve(dif.len() as u64).unwrap();
         scratch.write_at(0, dif).await.unwrap();
-        let mut here = here.open(scratch, false).await.unwrap();
+        let mut here = here.open(scratch, Written::Whole).await.unwrap();
 
         let inspection: Inspection = there.inspect().await.unwrap();
         assert_eq!(inspection, here.inspect().await.unwrap(), "{file}");
@@ -394,7 +394,7 @@ async fn a_file_with_holes_tells_its_ids() {
     let mut scratch = bench.deriver.reserve(16_384).unwrap();
     scratch.write_at(0, head).await.unwrap();
     scratch.write_at(far, tail).await.unwrap();
-    let mut parser = bench.deriver.open(scratch, true).await.unwrap();
+    let mut parser = bench.deriver.open(scratch, Written::InPart).await.unwrap();
     let inspection = parser.inspect().await.unwrap();
     assert_eq!(
         inspection.objects[0].code_id.as_ref().unwrap().as_str(),
@@ -404,12 +404,35 @@ async fn a_file_with_holes_tells_its_ids() {
 }
 
 #[tokio::test]
+async fn files_that_are_written_together_complete_each_other() {
+    let bench = bench();
+    let alone = bench.derive(fixture("zoo/split-alone")).await;
+    assert!(alone[0].as_ref().unwrap().lacks.is_some());
+    let in_one_archive = bench.derive(fixture("zoo/split-packaged-4.zip")).await;
+    let (mut written, mut files) = (Vec::new(), Vec::new());
+    for file in ["zoo/split-alone", "zoo/split-packaged-4.zip"] {
+        let bytes = fixture(file);
+        files.push((written.len() as u64, bytes.len() as u64));
+        written.extend(bytes);
+        written.resize(written.len().next_multiple_of(16), 0);
+    }
+    let mut scratch = bench.deriver.reserve(written.len() as u64).unwrap();
+    scratch.write_at(0, written.into()).await.unwrap();
+    let together = bench.deriver.open(scratch, Written::Together(files)).await;
+    let mut together = together.unwrap();
+    assert_eq!(together.inspect().await.unwrap().objects.len(), 2);
+    let completed = together.derive(0, &both()).await.unwrap();
+    assert_eq!(completed, in_one_archive);
+    assert_eq!(completed[0].as_ref().unwrap().lacks, None);
+}
+
+#[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let scratch = ScratchSpace::new(folder.path(), 1 << 20);
     let deriver = ProcessDeriver::new("/nowhere/derive", LIMITS, scratch);
     let scratch = deriver.reserve(0).unwrap();
-    let mut parser = deriver.open(scratch, false).await.unwrap();
+    let mut parser = deriver.open(scratch, Written::Whole).await.unwrap();
     let Err(ParseError::Store(error)) = parser.inspect().await else {
         panic!()
     };

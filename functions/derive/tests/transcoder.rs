@@ -21,7 +21,7 @@ use symdepot::adapters::parser::transcoder::{COMMAND, ToolLimits, Transcoder, Tr
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::Transcoding;
-use symdepot::domain::{Cause, Missing};
+use symdepot::domain::{Cause, Missing, Written};
 use symdepot::ports::{Deriver, ParseError};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::Instant;
@@ -80,7 +80,7 @@ impl Bench {
         let dif = Bytes::from(fixture(dif));
         let mut scratch = self.deriver.reserve(dif.len() as u64).unwrap();
         scratch.write_at(0, dif).await.unwrap();
-        let mut parser = self.deriver.open(scratch, false).await.unwrap();
+        let mut parser = self.deriver.open(scratch, Written::Whole).await.unwrap();
         let transcoding = Transcoding {
             pdb: "My App.pdb".to_owned(),
             debug_id: ID.parse().unwrap(),

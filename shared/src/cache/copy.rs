@@ -75,6 +75,8 @@ mod tests {
                 file_type: FileType::ElfDebug,
                 features: Features::default(),
                 is_accompanied: false,
+                needs: Vec::new(),
+                needed_by: Vec::new(),
                 refused: None,
                 fault: None,
             },

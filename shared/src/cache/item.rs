@@ -12,8 +12,8 @@ use super::{
     Revision, SourceHealth, SweepItem, Tally, Token,
 };
 use crate::domain::{
-    CodeId, DebugId, DifRef, Features, FileType, FormatVersion, Location, Missing, ModuleId,
-    MsSymCacheName, Scope, SourceKey, Timestamp,
+    CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion, Location, Missing,
+    ModuleId, MsSymCacheName, Scope, SourceKey, Timestamp,
 };
 
 /// An item, and the revision that its next write must name.
@@ -79,7 +79,8 @@ pub enum Item {
 /// - 1: everything else.
 /// - 2: [`Presence`], [`Generation`], [`ObjectChunk`], [`Overflow`]; an [`Upload`] whose objects
 ///   are in chunks.
-pub const SCHEMA: u32 = 2;
+/// - 3: an [`Upload`], an [`ObjectChunk`] and a [`Dif`] with a [`ModuleId::Companion`], or that need one.
+pub const SCHEMA: u32 = 3;
 
 /// That a module has, or had a moment ago, files among the uploads of a scope.
 ///
@@ -333,6 +334,12 @@ pub struct UploadedObject {
     /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_accompanied: bool,
+    /// What companions of it have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<CompanionId>,
+    /// Under a [`ModuleId::Companion`]: the module that needs what this names. Without one, it is the companion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed_by: Option<ModuleId>,
     /// Why nothing can be derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Missing>,
@@ -356,6 +363,13 @@ pub struct Dif {
     /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_accompanied: bool,
+    /// What companions of it have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<CompanionId>,
+    /// Where the module is what a file and its companion have in common: the modules that need it, as [`ModuleKey::module`] has them.
+    /// Of the companion, none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needed_by: Vec<String>,
     /// Why it cannot serve, where that is known without fetching it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Missing>,
@@ -533,6 +547,9 @@ impl Item {
     /// leaves the item alone.
     pub fn schema(&self) -> u32 {
         match self {
+            Item::Upload(upload) if have_companions(&upload.objects) => 3,
+            Item::Objects(chunk) if have_companions(&chunk.objects) => 3,
+            Item::Dif(dif) if !dif.needs.is_empty() || dif.module.is_of_companions() => 3,
             Item::Presence(_) | Item::Generation(_) | Item::Objects(_) | Item::Overflow(_) => 2,
             // A build that does not know of the chunks would take the upload for one without
             // objects.
@@ -620,9 +637,46 @@ impl Item {
     }
 }
 
+fn have_companions(objects: &[UploadedObject]) -> bool {
+    let is_of_companions =
+        |object: &UploadedObject| matches!(object.module, ModuleId::Companion(_));
+    objects
+        .iter()
+        .any(|object| !object.needs.is_empty() || is_of_companions(object))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_that_knows_no_companions_leaves_uploads_with_them_alone() {
+        let object = |module: ModuleId| UploadedObject {
+            module,
+            debug_id: None,
+            code_id: None,
+            file_type: FileType::ElfDebug,
+            arch: String::new(),
+            features: Features::default(),
+            is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: None,
+            fault: None,
+        };
+        let plain = object(ModuleId::Code(CodeId::new("ac456ebc".to_owned())));
+        let needing = UploadedObject {
+            needs: vec![CompanionId::unit(7)],
+            ..plain.clone()
+        };
+        let companion = object(ModuleId::Companion(CompanionId::unit(7)));
+        let schema = |objects| {
+            let upload = Upload::pending("global/a", Timestamp::from_secs(0));
+            Item::Upload(Upload { objects, ..upload }).schema()
+        };
+        assert_eq!(schema(vec![plain.clone()]), 1);
+        assert_eq!(schema(vec![plain.clone(), needing]), 3);
+        assert_eq!(schema(vec![plain, companion]), 3);
+    }
 
     #[test]
     fn an_upload_and_its_objects_are_read_as_builds_before_their_last_fields_wrote_them() {

@@ -96,6 +96,11 @@ impl ModuleKey {
         serde_json::from_str(&self.module).ok()
     }
 
+    /// Tells whether it is what a file and its companion have in common, and no module of a crash.
+    pub fn is_of_companions(&self) -> bool {
+        self.module.starts_with(ModuleId::COMPANION_PREFIX)
+    }
+
     /// Returns the readable text, one field a line.
     pub fn text(&self) -> String {
         format!(

@@ -1,6 +1,5 @@
 //! Deriving: one object, one cache, sealed and loaded as a reader would load it.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::io::{self, BufWriter, Write};
 
@@ -16,7 +15,7 @@ use super::ppdb::Ppdb;
 use super::slices;
 use super::symcache::Sym;
 use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
-use crate::domain::{Cause, Features, FileType, Missing};
+use crate::domain::{Cause, Features, Missing};
 
 /// How one kind is derived. One implementation a kind.
 pub(super) trait Derive {
@@ -29,7 +28,7 @@ pub(super) trait Derive {
     /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.
     fn seal<'d>(
         object: &Object<'d>,
-        _beside: &Beside<'d>,
+        _beside: &Beside<'_, 'd>,
         _cores: usize,
         contents: &Contents,
     ) -> Result<SealedCache, Failure> {
@@ -46,29 +45,26 @@ pub(super) trait Derive {
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String>;
 }
 
-/// Files beside an object, in the same DIF, that it may need.
-#[derive(Debug, Default)]
-pub(super) struct Beside<'d> {
+/// Files beside an object that it may need.
+pub(super) struct Beside<'f, 'd> {
     /// Those with split units.
     pub(super) split: Vec<&'d [u8]>,
-    /// ELF files by their build ids.
-    pub(super) by_code_id: HashMap<String, &'d [u8]>,
+    /// Returns the ELF file with a build id.
+    pub(super) with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
 }
 
-impl<'d> Beside<'d> {
-    fn of(layout: &Layout, bytes: DifBytes<'d>) -> Self {
-        let part = |number: usize| bytes.part(layout.parts.get(number)?.place);
-        let by_code_id = layout.objects.iter().filter_map(|found| {
-            let is_elf = matches!(found.meta.file_type, FileType::ElfCode | FileType::ElfDebug);
-            let id = found.meta.code_id.as_ref().filter(|_| is_elf)?;
-            Some((id.to_string(), part(found.part)?))
-        });
-        let split = layout.split.iter();
+impl Default for Beside<'_, '_> {
+    fn default() -> Self {
         Self {
-            split: split.filter_map(|number| part(*number)).collect(),
-            by_code_id: by_code_id.collect(),
+            split: Vec::new(),
+            with_build_id: &|_| None,
         }
     }
+}
+
+/// Returns the bytes of a part of a DIF.
+fn part<'d>(layout: &Layout, bytes: DifBytes<'d>, number: usize) -> Option<&'d [u8]> {
+    bytes.part(layout.parts.get(number)?.place)
 }
 
 /// What was made of an object.
@@ -130,11 +126,8 @@ fn derive_as<D: Derive>(
     job: DeriveJob,
     cores: usize,
 ) -> Result<Derived, Failure> {
-    let part = layout
-        .parts
-        .get(found.part)
-        .and_then(|part| bytes.part(part.place));
-    let data = part.ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
+    let data = part(layout, bytes, found.part)
+        .ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
     let archive = Archive::parse(data).map_err(|error| malformed(chain(&error)))?;
     let object = archive
         .object_by_index(found.index)
@@ -154,8 +147,17 @@ fn derive_as<D: Derive>(
             ..found.meta.features.clone()
         },
     };
-    let SealedCache { blob, lacks } =
-        D::seal(&object, &Beside::of(layout, bytes), cores, &contents)?;
+    let split = layout.split.iter();
+    let beside = Beside {
+        split: split
+            .filter_map(|number| part(layout, bytes, *number))
+            .collect(),
+        with_build_id: &|id| {
+            let found = layout.elf_with_build_id(id)?;
+            part(layout, bytes, found.part)
+        },
+    };
+    let SealedCache { blob, lacks } = D::seal(&object, &beside, cores, &contents)?;
     D::try_out(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
     Ok(Derived {

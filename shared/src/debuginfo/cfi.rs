@@ -63,7 +63,7 @@ impl Derive for Cfi {
 
     fn seal<'d>(
         object: &Object<'d>,
-        _: &Beside<'d>,
+        _: &Beside<'_, 'd>,
         _: usize,
         contents: &Contents,
     ) -> Result<SealedCache, Failure> {

@@ -10,8 +10,8 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use symbolic::debuginfo::{Archive, FileFormat};
 
-use super::layout::{Layout, Part, Place};
-use crate::domain::{Cause, Missing};
+use super::layout::{DifBytes, Layout, Part, Place};
+use crate::domain::{Cause, Missing, Written};
 
 /// Room for what is unpacked.
 pub trait Room {
@@ -59,11 +59,10 @@ const MAGIC_BYTES: usize = 512;
 
 /// Finds the files in a DIF; unpacks those that are in a container.
 ///
-/// With `partial`, the DIF has holes: of a stream only the beginning is unpacked, an archive is passed over.
-/// Fails only where the room does.
+/// Of a DIF with holes only the beginning of a stream is unpacked, and an archive is passed over. Fails only where the room does.
 pub fn unpack(
     dif: &[u8],
-    partial: bool,
+    written: &Written,
     room: &mut dyn Room,
     limit: RoomLimit,
 ) -> io::Result<Layout> {
@@ -72,22 +71,18 @@ pub fn unpack(
         limit,
         work: 0,
         layout: Layout {
-            partial,
+            partial: *written == Written::InPart,
             ..Layout::default()
         },
     };
-    match Container::of(dif) {
-        None => unpacker.layout.parts.push(Part {
-            name: String::new(),
-            place: Place::Whole,
-            fault: None,
-        }),
-        Some(Container::Stream(stream)) => unpacker.stream("", stream, dif)?,
-        Some(Container::Zip | Container::Cabinet) if partial => {
-            unpacker.ignore("", "an archive of which only parts were read");
-        }
-        Some(Container::Zip) => unpacker.zip(dif)?,
-        Some(Container::Cabinet) => unpacker.cabinet(dif)?,
+    let Written::Together(files) = written else {
+        unpacker.open(dif, Place::Whole)?;
+        return Ok(unpacker.layout);
+    };
+    for (offset, length) in files.iter().copied() {
+        let place = Place::Within { offset, length };
+        let written = DifBytes { dif, unpacked: &[] };
+        unpacker.open(written.part(place).unwrap_or_default(), place)?;
     }
     Ok(unpacker.layout)
 }
@@ -227,6 +222,24 @@ struct Unpacker<'a> {
 }
 
 impl Unpacker<'_> {
+    /// Finds the files in one that was written.
+    fn open(&mut self, dif: &[u8], place: Place) -> io::Result<()> {
+        match Container::of(dif) {
+            None => self.layout.parts.push(Part {
+                name: String::new(),
+                place,
+                fault: None,
+            }),
+            Some(Container::Stream(stream)) => self.stream("", stream, dif)?,
+            Some(Container::Zip | Container::Cabinet) if self.layout.partial => {
+                self.ignore("", "an archive of which only parts were read");
+            }
+            Some(Container::Zip) => self.zip(dif)?,
+            Some(Container::Cabinet) => self.cabinet(dif)?,
+        }
+        Ok(())
+    }
+
     fn stream(&mut self, name: &str, stream: Stream, data: impl Read) -> io::Result<()> {
         match stream.reader(data) {
             Ok(mut reader) => self.file(name, stream.name(), &mut *reader, false),
@@ -505,7 +518,7 @@ mod tests {
             bytes: 1 << 20,
             budget: 1 << 20,
         };
-        let layout = unpack(&gzip.finish().unwrap(), false, &mut room, limit).unwrap();
+        let layout = unpack(&gzip.finish().unwrap(), &Written::Whole, &mut room, limit).unwrap();
         assert_eq!(layout.parts, []);
         assert!(layout.ignored[0].starts_with("a tar archive"), "{layout:?}");
     }

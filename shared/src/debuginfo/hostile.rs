@@ -3,13 +3,14 @@
 
 use std::hint::black_box;
 
+use symbolic::debuginfo::elf::ElfObject;
 use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
 use super::slices::{self, CfiRecords, SliceIndex, Unwinding};
 use super::{DifBytes, RoomLimit, caught, derive, inspect, unpack};
 use crate::cache::{DeriveJob, Kind};
-use crate::domain::{DebugId, Rank};
+use crate::domain::{CompanionId, DebugId, Rank, Written};
 
 /// The most inlined calls that are followed at an address.
 const CALLS: usize = 1000;
@@ -109,7 +110,7 @@ pub fn dif(bytes: &[u8]) {
         },
     );
     // A panic of a parser is a reason; a room in memory has no other way to fail.
-    let Ok(Ok(mut layout)) = caught(|| unpack(bytes, false, &mut unpacked, limit)) else {
+    let Ok(Ok(mut layout)) = caught(|| unpack(bytes, &Written::Whole, &mut unpacked, limit)) else {
         return;
     };
     let bytes = DifBytes {
@@ -132,7 +133,7 @@ pub fn dif(bytes: &[u8]) {
 const SECTION_END: [u8; 4] = [0xf1, 0x9a, 0x03, 0x5e];
 
 /// The sections in those bytes, in that order.
-const SECTIONS: [&str; 17] = [
+const SECTIONS: [&str; 19] = [
     ".debug_abbrev",
     ".debug_info",
     ".debug_line",
@@ -150,12 +151,18 @@ const SECTIONS: [&str; 17] = [
     ".debug_line.dwo",
     ".debug_cu_index",
     ".gnu_debugaltlink",
+    ".debug_loc.dwo",
+    ".debug_loclists.dwo",
 ];
 
 /// Takes bytes for the sections of a program, and of files beside it, and derives a SymCache of them: a panic is one of ours.
 pub fn dwarf(bytes: &[u8]) {
     let elf = elf_of(bytes);
     super::dwarf::derive_beside_itself(&elf);
+    if let Ok(elf) = ElfObject::parse(&elf) {
+        let ids = [super::dwarf::needs(&elf), super::dwarf::completes(&elf)];
+        assert!(ids.iter().all(|ids| ids.len() <= CompanionId::MOST + 1));
+    }
 }
 
 /// Returns sections as [`dwarf()`] takes them.
@@ -190,45 +197,22 @@ pub(super) fn elf_of(bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0; HEADER];
     file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
     let mut names = b"\0.text\0.shstrtab\0".to_vec();
-    let mut headers = vec![
-        [0; 8],
-        [
-            1 | NOBITS << 32,
-            ALLOCATED_CODE,
-            0x1000,
-            0,
-            0x10_0000,
-            0,
-            1,
-            0,
-        ],
-    ];
+    // Name and type, flags, address, offset and size; nothing is linked, and everything is aligned to one byte.
+    let header = |name: u64, kind: u64, [flags, address, offset, size]: [u64; 4]| {
+        [name | kind << 32, flags, address, offset, size, 0, 1, 0]
+    };
+    let text = [ALLOCATED_CODE, 0x1000, 0, 0x10_0000];
+    let mut headers = vec![[0; 8], header(1, NOBITS, text)];
     for (name, data) in sections {
         let (at, length) = (names.len() as u64, data.len() as u64);
         names.extend_from_slice(name.as_bytes());
         names.push(0);
-        headers.push([
-            at | PROGBITS << 32,
-            0,
-            0,
-            file.len() as u64,
-            length,
-            0,
-            1,
-            0,
-        ]);
+        let place = [0, 0, file.len() as u64, length];
+        headers.push(header(at, PROGBITS, place));
         file.extend_from_slice(data);
     }
-    headers.push([
-        7 | STRTAB << 32,
-        0,
-        0,
-        file.len() as u64,
-        names.len() as u64,
-        0,
-        1,
-        0,
-    ]);
+    let place = [0, 0, file.len() as u64, names.len() as u64];
+    headers.push(header(7, STRTAB, place));
     file.extend_from_slice(&names);
     let table = file.len() as u64;
     file[0x28..0x30].copy_from_slice(&table.to_le_bytes());

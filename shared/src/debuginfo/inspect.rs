@@ -8,7 +8,13 @@ use super::cut_short::cut_short;
 use super::headers::{self, Headers};
 use super::layout::{DifBytes, Found, Layout, Part};
 use super::{cfi, container, dwarf, panics};
-use crate::domain::{Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
+use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
+
+/// The most ids by which the files of one DIF are found as companions.
+const MOST_COMPLETED: usize = 512;
+
+/// With more ids by which the objects of one DIF find companions, those that follow find a package and no single units.
+const MOST_NEEDED: usize = 1024;
 
 /// Lists the objects of a DIF, and completes its layout with them.
 ///
@@ -21,10 +27,6 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             layout.ignore(&part.name, &container::describe(data));
             continue;
         }
-        if is_split(data) {
-            layout.split.push(number);
-            continue;
-        }
         let reader = Reader {
             part,
             data,
@@ -34,7 +36,12 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             .unwrap_or_else(|panic| vec![reader.read_headers(0, panic)]);
         for (index, object) in objects.into_iter().enumerate() {
             match object {
-                Ok((mut meta, fault)) => {
+                Ok(ReadObject {
+                    mut meta,
+                    fault,
+                    completes,
+                }) => {
+                    layout.completes.extend(completes);
                     meta.index = layout.objects.len();
                     meta.fault.clone_from(&fault);
                     if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
@@ -51,23 +58,22 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                         fault,
                     });
                 }
-                Err(reason) => layout.ignore(&part.name, &reason),
+                Err(Passed::Split(completes)) => {
+                    layout.split.push(number);
+                    layout.completes.extend(completes);
+                }
+                Err(Passed::Over(reason)) => layout.ignore(&part.name, &reason),
             }
         }
     }
-    if layout.objects.is_empty() && !layout.split.is_empty() {
-        let what =
-            "split DWARF (.dwo, .dwp), which belongs to a program: upload one zip archive of both";
-        layout.ignore("", what);
-    }
     // Split units belong to the programs beside them; what `dwz` made is an object of its own.
-    let is_elf =
-        |found: &&mut Found| matches!(found.meta.file_type, FileType::ElfCode | FileType::ElfDebug);
-    if layout.parts.len() > 1 {
-        let elf = layout.objects.iter_mut().filter(is_elf);
-        elf.for_each(|found| found.meta.is_accompanied = true);
+    let is_alone = layout.parts.len() < 2;
+    for Found { meta, .. } in &mut layout.objects {
+        meta.is_accompanied = !is_alone && meta.file_type.is_elf();
     }
+    bring_together(layout);
     Inspection {
+        completes: layout.completes.clone(),
         objects: layout
             .objects
             .iter()
@@ -77,14 +83,54 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     }
 }
 
-/// Tells whether a file has the units of a program that is another file.
-fn is_split(data: &[u8]) -> bool {
-    let is_split = || ElfObject::parse(data).is_ok_and(|elf| dwarf::is_split(&elf));
-    Archive::peek(data) == FileFormat::Elf && panics::caught(is_split).unwrap_or_default()
+/// Takes away what objects of a DIF need and find in it: nothing is sought for that elsewhere. Split units are of one program; what `dwz`
+/// made is of several.
+fn bring_together(layout: &mut Layout) {
+    layout.completes.sort_unstable();
+    layout.completes.dedup();
+    let is_here = |id: &CompanionId| layout.completes.binary_search(id).is_ok();
+    let (mut has_program, mut needed) = (false, 0);
+    for Found { meta, .. } in &mut layout.objects {
+        let needs = meta.needs.len();
+        meta.needs.retain(|id| !is_here(id));
+        has_program |= meta.needs.len() < needs;
+        if needed > MOST_NEEDED {
+            // A shared file and a package are found all the same.
+            meta.needs.truncate(2);
+        }
+        needed += meta.needs.len();
+    }
+    if has_program {
+        let is_shared = |id: &CompanionId| matches!(id, CompanionId::Shared(_));
+        layout.completes.retain(is_shared);
+    }
+    layout.completes.truncate(MOST_COMPLETED);
+    let is_useless = layout.objects.is_empty() && layout.completes.is_empty();
+    if is_useless && !layout.split.is_empty() {
+        layout.ignore(
+            "",
+            "split DWARF without the id of a unit, by which its program could be found",
+        );
+    }
 }
 
-/// An object and why nothing can be derived from it, or why it is ignored.
-type Read = Result<(ObjectMeta, Option<Missing>), String>;
+type Read = Result<ReadObject, Passed>;
+
+struct ReadObject {
+    meta: ObjectMeta,
+    /// Why nothing can be derived from it.
+    fault: Option<Missing>,
+    /// What it has that programs in other files need.
+    completes: Vec<CompanionId>,
+}
+
+/// What is no object.
+enum Passed {
+    /// A file with the units of a program that is another file.
+    Split(Vec<CompanionId>),
+    /// It is of no use, for this reason.
+    Over(String),
+}
 
 struct Reader<'a> {
     part: &'a Part,
@@ -101,14 +147,21 @@ impl Reader<'_> {
         (0..archive.object_count())
             .map(|index| match archive.object_by_index(index) {
                 Ok(Some(object)) => self.read_object(&object, index),
-                Ok(None) => Err("there are fewer objects in it than it says".to_owned()),
+                Ok(None) => Err(Passed::Over(
+                    "there are fewer objects in it than it says".to_owned(),
+                )),
                 Err(error) => self.read_headers(index, self.unreadable(&error)),
             })
             .collect()
     }
 
     fn read_object(&self, object: &Object<'_>, index: usize) -> Read {
-        let file_type = file_type(object)?;
+        if let Object::Elf(elf) = object
+            && dwarf::is_split(elf)
+        {
+            return Err(Passed::Split(dwarf::completes(elf)));
+        }
+        let file_type = file_type(object).map_err(Passed::Over)?;
         let fault = self.fault();
         if self.partial && !ids_are_certain(object) {
             return self.read_headers(
@@ -116,6 +169,10 @@ impl Reader<'_> {
                 "its ids cannot be told from the parts that were read".to_owned(),
             );
         }
+        let (needs, completes) = match object {
+            Object::Elf(elf) if fault.is_none() => (dwarf::needs(elf), dwarf::completes(elf)),
+            _ => Default::default(),
+        };
         let meta = ObjectMeta {
             index,
             debug_id: Some(object.debug_id()).filter(|id| !id.is_nil()),
@@ -130,9 +187,14 @@ impl Reader<'_> {
                 Features::default()
             },
             is_accompanied: false,
+            needs,
             fault: None,
         };
-        Ok((meta, fault))
+        Ok(ReadObject {
+            meta,
+            fault,
+            completes,
+        })
     }
 
     fn read_headers(&self, index: usize, reason: String) -> Read {
@@ -152,14 +214,18 @@ impl Reader<'_> {
                     arch: arch.name().to_owned(),
                     features,
                     is_accompanied: false,
+                    needs: Vec::new(),
                     fault: None,
                 };
-                Ok((
+                Ok(ReadObject {
                     meta,
-                    self.fault().or_else(|| Some(Missing::malformed(reason))),
-                ))
+                    fault: self.fault().or_else(|| Some(Missing::malformed(reason))),
+                    completes: Vec::new(),
+                })
             }
-            Ok(None) | Err(_) => Err(self.fault().map_or(reason, |fault| fault.detail)),
+            Ok(None) | Err(_) => Err(Passed::Over(
+                self.fault().map_or(reason, |fault| fault.detail),
+            )),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{Missing, ObjectMeta};
+use crate::domain::{CompanionId, Missing, ObjectMeta};
 
 /// What is where in a DIF. Made by [`super::unpack()`], completed by [`super::inspect()`].
 ///
@@ -14,8 +14,9 @@ pub struct Layout {
     /// The objects, in the order of their indices.
     pub objects: Vec<Found>,
     /// Files with split units, which belong to the other objects, counted as parts.
-    #[serde(default)]
     pub split: Vec<usize>,
+    /// What companions of other DIFs find in it.
+    pub completes: Vec<CompanionId>,
     /// What was passed over, and why: for a human.
     pub ignored: Vec<String>,
     /// How many bytes of the room are taken.
@@ -43,6 +44,13 @@ pub struct Part {
 pub enum Place {
     /// They are the DIF itself.
     Whole,
+    /// They are among several that were written together.
+    Within {
+        /// The offset of the first one.
+        offset: u64,
+        /// Their number.
+        length: u64,
+    },
     /// They are among what was unpacked.
     Unpacked {
         /// The offset of the first one, a multiple of [`Place::ALIGNMENT`].
@@ -74,21 +82,30 @@ pub struct DifBytes<'a> {
     pub unpacked: &'a [u8],
 }
 
+impl Layout {
+    /// Returns the first ELF object with a build id.
+    pub(super) fn elf_with_build_id(&self, id: &str) -> Option<&Found> {
+        self.objects.iter().find(|found| {
+            let code_id = found.meta.code_id.as_ref();
+            found.meta.file_type.is_elf() && code_id.is_some_and(|code_id| code_id.as_str() == id)
+        })
+    }
+}
+
 impl Place {
-    /// Unpacked files begin at multiples of this: parsers of some formats need it.
+    /// Unpacked files, and those that are written together, begin at multiples of this: parsers of some formats need it.
     pub const ALIGNMENT: u64 = 16;
 }
 
 impl<'a> DifBytes<'a> {
     /// Returns the bytes of a file; `None` where they are not there.
     pub fn part(self, place: Place) -> Option<&'a [u8]> {
-        match place {
-            Place::Whole => Some(self.dif),
-            Place::Unpacked { offset, length } => {
-                let start = usize::try_from(offset).ok()?;
-                self.unpacked
-                    .get(start..start.checked_add(usize::try_from(length).ok()?)?)
-            }
-        }
+        let (bytes, offset, length) = match place {
+            Place::Whole => return Some(self.dif),
+            Place::Within { offset, length } => (self.dif, offset, length),
+            Place::Unpacked { offset, length } => (self.unpacked, offset, length),
+        };
+        let start = usize::try_from(offset).ok()?;
+        bytes.get(start..start.checked_add(usize::try_from(length).ok()?)?)
     }
 }

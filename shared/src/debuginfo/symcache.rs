@@ -1,7 +1,8 @@
 //! SymCaches: functions and lines of native objects.
 //!
 //! Files with DWARF, and those with symbols alone, become slices directly: see [`dwarf`]. Of all others, `symbolic` reads the functions and
-//! makes a SymCache, which is cut.
+//! makes a SymCache, which is cut. It can do so of any file, which is what tests compare with, and what benchmarks call the plain process.
+//!
 //! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
 //! functions: one thread reads, another converts and writes. A small file is done before that pays.
 
@@ -66,7 +67,7 @@ impl Derive for Sym {
 
     fn seal<'d>(
         object: &Object<'d>,
-        beside: &Beside<'d>,
+        beside: &Beside<'_, 'd>,
         cores: usize,
         contents: &Contents,
     ) -> Result<SealedCache, Failure> {

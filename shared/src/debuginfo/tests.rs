@@ -12,7 +12,7 @@ use symbolic::symcache::SymCacheConverter;
 use super::build::Beside;
 use super::*;
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
-use crate::domain::{Cause, FileType, Inspection, Missing, Rank, Timestamp};
+use crate::domain::{Cause, FileType, Inspection, Missing, Rank, Timestamp, Written};
 
 const ROOM: RoomLimit = RoomLimit {
     bytes: 4 << 20,
@@ -45,7 +45,11 @@ struct Opened {
 impl Opened {
     fn new(dif: Vec<u8>, partial: bool, room: RoomLimit) -> Self {
         let mut unpacked = Vec::new();
-        let mut layout = unpack(&dif, partial, &mut unpacked, room).unwrap();
+        let written = match partial {
+            true => Written::InPart,
+            false => Written::Whole,
+        };
+        let mut layout = unpack(&dif, &written, &mut unpacked, room).unwrap();
         let inspection = inspect(
             &mut layout,
             DifBytes {
@@ -219,7 +223,7 @@ fn every_container_holds_what_was_put_into_it() {
         for held in entry["holds"].as_array().unwrap() {
             for mut object in Opened::of(held.as_str().unwrap()).inspection.objects {
                 object.index = expected.len();
-                let is_elf = matches!(object.file_type, FileType::ElfCode | FileType::ElfDebug);
+                let is_elf = object.file_type.is_elf();
                 object.is_accompanied = is_elf && opened.layout.parts.len() > 1;
                 expected.push(object);
             }
@@ -489,9 +493,10 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
       0x104cb [("_ZN4shopL8complainEi", "?:0")], by llvm [("_ZN4shopL8complainEi", "shop.cpp:0")]
     riscv64: of 92 92 names, 92 lines, 92 chains
     shared.zip: of 74 74 names, 74 lines, 74 chains
-    split-alone: of 84 84 names, 84 lines, 84 chains
-    split-packaged.zip: of 108 108 names, 108 lines, 108 chains
-    split-single.zip: of 86 86 names, 86 lines, 86 chains
+    split-alone: of 116 116 names, 116 lines, 116 chains
+    split-packaged-4.zip: of 118 118 names, 118 lines, 118 chains
+    split-packaged.zip: of 156 156 names, 156 lines, 156 chains
+    split-single.zip: of 118 118 names, 118 lines, 118 chains
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
     "#);

@@ -3,6 +3,7 @@
 //! Nothing here knows a wire format, a store, or the clock.
 
 mod candidate;
+mod companion;
 mod features;
 mod file_type;
 mod inspection;
@@ -17,9 +18,10 @@ mod source;
 mod time;
 
 pub use candidate::{Candidate, Download};
+pub use companion::CompanionId;
 pub use features::{Features, Purpose, Quality, Rank};
 pub use file_type::{FileType, ObjectType};
-pub use inspection::{Inspection, ObjectMeta};
+pub use inspection::{Inspection, ObjectMeta, Written};
 pub use isolated_name::{IsolatedName, READABLE};
 pub use layout::{Casing, Formulae, SourceLayout, two_tiers};
 pub use missing::{Cause, Missing};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CodeId, DebugId, ObjectType};
+use super::{CodeId, CompanionId, DebugId, ObjectType};
 
 /// The ids and names by which a module of a crash is looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,9 +29,14 @@ pub enum ModuleId {
     Debug(DebugId),
     /// By code id, for want of a debug id.
     Code(CodeId),
+    /// By what a file and its companion have in common. No crash names it, and no cache is made for it: it is where the two meet.
+    Companion(CompanionId),
 }
 
 impl ModuleId {
+    /// How the text of a [`ModuleId::Companion`] begins, and no other.
+    pub const COMPANION_PREFIX: &str = "companion:";
+
     /// Returns the id to file under; `None` where there is neither, or only nil ids.
     pub fn of(debug_id: Option<DebugId>, code_id: Option<&CodeId>) -> Option<Self> {
         match (debug_id, code_id) {
@@ -52,6 +57,7 @@ impl fmt::Display for ModuleId {
         match self {
             Self::Debug(id) => write!(f, "debug_id:{id}"),
             Self::Code(id) => write!(f, "code_id:{id}"),
+            Self::Companion(id) => write!(f, "{}{id}", Self::COMPANION_PREFIX),
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::cache::{
     Reader, Ready, Sought, Upload, UploadState, UploadedObject, decide,
 };
 use crate::domain::{
-    Candidate, Cause, CodeId, DebugId, DifRef, Features, FileType, FormatVersion, Location,
-    ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
+    Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
+    Location, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
 use crate::ports::{Consistency, StoreError};
 
@@ -49,6 +49,9 @@ pub struct ExplainedUpload {
     /// Its objects; of many the first thousand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ExplainedObject>,
+    /// What it has that objects of other uploads need, as their `needs` have it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub completes: Vec<CompanionId>,
     /// How many objects it has beside these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub further_objects: Option<usize>,
@@ -77,6 +80,9 @@ pub struct ExplainedObject {
     pub arch: String,
     /// What it offers.
     pub features: Features,
+    /// What companions of it have, in other files: ids of split units, of which one finds a package, and the build id of a shared file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<CompanionId>,
     /// What it lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
@@ -97,6 +103,8 @@ impl From<UploadedObject> for ExplainedObject {
             arch,
             features,
             is_accompanied: _,
+            needs,
+            needed_by: _,
             fault,
         } = object;
         Self {
@@ -106,6 +114,7 @@ impl From<UploadedObject> for ExplainedObject {
             file_type,
             arch,
             features,
+            needs,
         }
     }
 }
@@ -198,7 +207,7 @@ pub struct ExplainedState {
     /// The DIFs that it was made from.
     pub made_from: Vec<DifRef>,
     /// What is not in it although the DIF has it, or says that another file does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
     /// When it was published.
     pub derived_at: Timestamp,
@@ -265,6 +274,15 @@ impl Symbolicator {
             None => objects.len(),
         };
         objects.truncate(MAX_OBJECTS);
+        let (met, objects): (Vec<_>, Vec<_>) = objects
+            .into_iter()
+            .partition(|object| matches!(object.module, ModuleId::Companion(_)));
+        let shown = met.len() + objects.len();
+        let completes = met.into_iter().filter(|object| object.needed_by.is_none());
+        let completes = completes.filter_map(|object| match object.module {
+            ModuleId::Companion(id) => Some(id),
+            ModuleId::Debug(_) | ModuleId::Code(_) => None,
+        });
         let scope = Scope::of_key(&upload.key);
         let note = note(&upload);
         let being_read = (upload.state == UploadState::Pending).then_some(Advice::BeingRead);
@@ -276,10 +294,9 @@ impl Symbolicator {
             scope,
             advice: being_read.into_iter().chain(of_tenant).collect(),
             note,
-            further_objects: all
-                .checked_sub(objects.len())
-                .filter(|further| *further > 0),
+            further_objects: all.checked_sub(shown).filter(|further| *further > 0),
             objects: objects.into_iter().map(ExplainedObject::from).collect(),
+            completes: completes.collect(),
             key: upload.key,
             state: upload.state,
             etag: upload.etag,

@@ -8,7 +8,9 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
-use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey};
+use crate::cache::Dif;
+use crate::debuginfo::Place;
+use crate::domain::{Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written};
 use crate::ports::{
     Concerns, Deriver, DifError, DifReader, DifStat, Download, ParseError, Parser, Scratch,
     ServerFailure, SymbolServers,
@@ -47,15 +49,37 @@ pub async fn fetch(
         return Err(DifError::Missing(too_large(stat.size, max_bytes)));
     }
     let mut scratch = deriver.reserve(stat.size).map_err(from_parse)?;
-    read_into(
-        reader,
-        location,
-        &stat.etag,
-        &mut *scratch,
-        ranges(0, stat.size),
-    )
-    .await?;
-    deriver.open(scratch, false).await.map_err(from_parse)
+    let whole = ranges(0, stat.size);
+    read_into(reader, location, &stat.etag, (&mut *scratch, 0), whole).await?;
+    let written = Written::Whole;
+    deriver.open(scratch, written).await.map_err(from_parse)
+}
+
+/// Fetches DIFs that complete each other, and begins to parse them as one. Limits are those of [`fetch()`], for all together.
+pub async fn fetch_together(
+    reader: &dyn DifReader,
+    deriver: &dyn Deriver,
+    difs: &[&Dif],
+    max_bytes: u64,
+) -> Result<Box<dyn Parser>, DifError> {
+    let mut end = 0;
+    let files = difs.iter().map(|dif| {
+        let offset = end;
+        end = (offset + dif.size).next_multiple_of(Place::ALIGNMENT);
+        (offset, dif.size)
+    });
+    let files: Vec<_> = files.collect();
+    if end > max_bytes {
+        return Err(DifError::Missing(too_large(end, max_bytes)));
+    }
+    let mut scratch = deriver.reserve(end).map_err(from_parse)?;
+    for (dif, (offset, size)) in difs.iter().zip(&files) {
+        let DifRef { location, etag } = &dif.dif;
+        let whole = ranges(0, *size);
+        read_into(reader, location, etag, (&mut *scratch, *offset), whole).await?;
+    }
+    let written = Written::Together(files);
+    deriver.open(scratch, written).await.map_err(from_parse)
 }
 
 /// Fetches a DIF from a symbol server and begins to parse it; returns its etag and size, too.
@@ -116,7 +140,7 @@ pub async fn fetch_from_server(
         etag,
         size: written,
     };
-    Ok((stat, deriver.open(scratch, false).await?))
+    Ok((stat, deriver.open(scratch, Written::Whole).await?))
 }
 
 /// What a DIF from a server may take.
@@ -230,8 +254,11 @@ pub async fn fetch_ends(
         .reserve(head + (stat.size - tail))
         .map_err(from_parse)?;
     let ends = ranges(0, head).chain(ranges(tail, stat.size));
-    read_into(reader, location, &stat.etag, &mut *scratch, ends).await?;
-    deriver.open(scratch, true).await.map_err(from_parse)
+    read_into(reader, location, &stat.etag, (&mut *scratch, 0), ends).await?;
+    deriver
+        .open(scratch, Written::InPart)
+        .await
+        .map_err(from_parse)
 }
 
 fn too_large(size: u64, limit: u64) -> Missing {
@@ -243,7 +270,7 @@ async fn read_into(
     reader: &dyn DifReader,
     location: &Location,
     etag: &str,
-    scratch: &mut dyn Scratch,
+    (scratch, begin): (&mut dyn Scratch, u64),
     ranges: impl Iterator<Item = std::ops::Range<u64>>,
 ) -> Result<(), DifError> {
     let mut reads = stream::iter(ranges)
@@ -253,7 +280,7 @@ async fn read_into(
         })
         .buffer_unordered(RANGES_IN_FLIGHT);
     while let Some((offset, bytes)) = reads.try_next().await? {
-        scratch.write_at(offset, bytes).await?;
+        scratch.write_at(begin + offset, bytes).await?;
     }
     Ok(())
 }

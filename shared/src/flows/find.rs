@@ -129,6 +129,8 @@ mod tests {
                 ..Features::default()
             },
             is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: Vec::new(),
             refused: None,
             fault: None,
         }

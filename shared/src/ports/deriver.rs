@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::StoreError;
 use crate::cache::{DeriveJob, Derived, Transcoding};
-use crate::domain::{Inspection, Missing};
+use crate::domain::{Inspection, Missing, Written};
 
 /// Gives room for DIFs, and parses them.
 #[async_trait]
@@ -15,13 +15,11 @@ pub trait Deriver: Debug + Send + Sync {
     /// Reserves scratch space for a DIF of `size` bytes; [`ParseError::Missing`] where the budget does not allow it.
     fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError>;
 
-    /// Begins to parse what was written to the scratch space.
-    ///
-    /// With `partial`, only parts of the file are there (the rest reads as zeros): enough for its ids at best.
+    /// Begins to parse what was written to the scratch space. Objects of files that were written together find each other there.
     async fn open(
         &self,
         dif: Box<dyn Scratch>,
-        partial: bool,
+        written: Written,
     ) -> Result<Box<dyn Parser>, ParseError>;
 }
 

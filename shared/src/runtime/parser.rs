@@ -22,7 +22,7 @@ use crate::adapters::parser::wire::{self, Answer, ChildLimits, Command, MAX_BLOB
 use crate::adapters::scratch::inherited;
 use crate::cache::{DeriveJob, Derived};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
-use crate::domain::{Cause, Missing};
+use crate::domain::{Cause, Missing, Written};
 
 pub use crate::adapters::parser::wire::COMMAND;
 
@@ -137,12 +137,16 @@ impl Session {
     fn obey(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Inspect {
+                written,
                 room_bytes,
                 budget_bytes,
-            } => self.inspect(RoomLimit {
-                bytes: room_bytes,
-                budget: budget_bytes,
-            }),
+            } => {
+                let room = RoomLimit {
+                    bytes: room_bytes,
+                    budget: budget_bytes,
+                };
+                self.inspect(&written, room)
+            }
             Command::Resume { layout } => {
                 self.layout = serde_json::from_value(layout)?;
                 Ok(())
@@ -151,13 +155,13 @@ impl Session {
         }
     }
 
-    fn inspect(&mut self, room: RoomLimit) -> io::Result<()> {
+    fn inspect(&mut self, written: &Written, room: RoomLimit) -> io::Result<()> {
         lower(Resource::Fsize, room.bytes)?;
-        let (dif, partial, file) = (self.dif.clone(), self.limits.partial, &mut self.room);
+        let (dif, file) = (self.dif.clone(), &mut self.room);
         let unpacked = on_own_stack(|| {
             #[cfg(feature = "testing")]
             misbehaviour::on_inspect(&dif);
-            debuginfo::caught(|| debuginfo::unpack(&dif, partial, file, room))
+            debuginfo::caught(|| debuginfo::unpack(&dif, written, file, room))
         })?;
         let mut layout = match unpacked {
             Ok(Ok(layout)) => layout,

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Kind};
-use symdepot::domain::Rank;
+use symdepot::domain::{Rank, Written};
 use symdepot::ports::{Deriver, ParseError};
 use symdepot::runtime::parser;
 
@@ -240,7 +240,7 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
 
     let mut symcache_bytes = 0;
     let began = Instant::now();
-    let mut session = deriver.open(dif, false).await?;
+    let mut session = deriver.open(dif, Written::Whole).await?;
     let inspection = session.inspect().await?;
     for (index, object) in inspection.objects.iter().enumerate() {
         let job = |kind: &Kind| DeriveJob {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::cache::{DeriveJob, Derived, Transcoding};
-use symdepot::domain::{Cause, Inspection, Missing};
+use symdepot::domain::{Cause, Inspection, Missing, Written};
 use symdepot::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
 /// What is counted of a deriver, and what is asked of it. Clones share it.
@@ -112,13 +112,13 @@ impl Deriver for ObservedDeriver {
     async fn open(
         &self,
         dif: Box<dyn Scratch>,
-        partial: bool,
+        written: Written,
     ) -> Result<Box<dyn Parser>, ParseError> {
         self.derivations
             .state
             .opened
             .fetch_add(1, Ordering::Relaxed);
-        let inner = self.inner.open(dif, partial).await?;
+        let inner = self.inner.open(dif, written).await?;
         Ok(Box::new(ObservedParser {
             inner,
             derivations: self.derivations.clone(),

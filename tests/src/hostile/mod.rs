@@ -20,7 +20,7 @@ use rand::rngs::StdRng;
 use symdepot::adapters::parser::{ParserLimits, ProcessDeriver};
 use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Kind};
-use symdepot::domain::{Cause, Missing, Rank};
+use symdepot::domain::{Cause, Missing, Rank, Written};
 use symdepot::ports::{Deriver, ParseError};
 
 /// What a parser may use here.
@@ -161,7 +161,7 @@ async fn derived(
 ) -> Result<Vec<Result<(), Missing>>, ParseError> {
     let mut scratch = deriver.reserve(bytes.len() as u64)?;
     scratch.write_at(0, Bytes::from(bytes)).await?;
-    let mut parser = deriver.open(scratch, false).await?;
+    let mut parser = deriver.open(scratch, Written::Whole).await?;
     let inspection = parser.inspect().await?;
     let mut answers = Vec::new();
     for object in inspection.objects.iter().take(OBJECTS) {

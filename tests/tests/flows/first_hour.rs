@@ -393,7 +393,7 @@ async fn every_field_status_and_cause_is_in_the_page_of_the_api() {
 #[tokio::test(start_paused = true)]
 async fn a_split_program_alone_says_which_file_it_lacks_and_one_archive_of_both_has_all_names() {
     let world = World::new();
-    let program = json!({"type": "elf", "code_id": "1ab1f26eb5bb867256b85516c274959678ad51fb"});
+    let program = json!({"type": "elf", "code_id": "85998e94faf041c7a78b254e954ed8b91bf6fae5"});
     let crash = in_module(program, &[0x11cd]);
     world.upload("global/app", "zoo/split-alone").await;
     let alone = world.symbolicate(&crash).await;

@@ -6,6 +6,7 @@
     reason = "what a test cannot do without is there, or the test fails"
 )]
 
+mod companions;
 mod copies;
 mod counts;
 mod faults;

@@ -261,7 +261,7 @@ mod tests {
           scope: global
           type: request
         ffffffff x
-          schema: 3
+          schema: 4
         "#);
         assert_eq!(
             (records.calls().of("replace"), records.calls().total()),

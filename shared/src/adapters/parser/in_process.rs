@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::adapters::scratch::{Budget, Extents, Reservation};
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, RoomLimit};
-use crate::domain::{Cause, Inspection, Missing};
+use crate::domain::{Cause, Inspection, Missing, Written};
 use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
 /// Parses in this process, in memory.
@@ -45,7 +45,7 @@ impl Deriver for InProcessDeriver {
     async fn open(
         &self,
         dif: Box<dyn Scratch>,
-        partial: bool,
+        written: Written,
     ) -> Result<Box<dyn Parser>, ParseError> {
         let dif: Box<dyn Any> = dif;
         let dif = dif.downcast::<MemoryScratch>().map_err(|_| {
@@ -57,7 +57,7 @@ impl Deriver for InProcessDeriver {
         Ok(Box::new(InProcessParser {
             budget: self.budget.clone(),
             dif: *dif,
-            partial,
+            written,
             inspected: None,
         }))
     }
@@ -85,7 +85,7 @@ impl Scratch for MemoryScratch {
 struct InProcessParser {
     budget: Budget,
     dif: MemoryScratch,
-    partial: bool,
+    written: Written,
     inspected: Option<Inspected>,
 }
 
@@ -108,7 +108,7 @@ impl InProcessParser {
             let mut unpacked = Vec::new();
             let dif = &self.dif.bytes;
             let layout =
-                debuginfo::caught(|| debuginfo::unpack(dif, self.partial, &mut unpacked, limit));
+                debuginfo::caught(|| debuginfo::unpack(dif, &self.written, &mut unpacked, limit));
             let mut layout = layout
                 .map_err(|panic| ParseError::Missing(Missing::malformed(panic)))?
                 .map_err(|error| {

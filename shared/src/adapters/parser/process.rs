@@ -16,7 +16,7 @@ use super::wire::{Answer, ChildLimits, Command};
 use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::debuginfo::{Layout, Place};
-use crate::domain::{Inspection, Missing};
+use crate::domain::{Inspection, Missing, Written};
 use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
 
 /// What the parser of a DIF may use.
@@ -72,7 +72,7 @@ impl Deriver for ProcessDeriver {
     async fn open(
         &self,
         dif: Box<dyn Scratch>,
-        partial: bool,
+        written: Written,
     ) -> Result<Box<dyn Parser>, ParseError> {
         let dif: Box<dyn Any> = dif;
         let dif = dif.downcast::<ScratchFile>().map_err(|_| {
@@ -85,7 +85,7 @@ impl Deriver for ProcessDeriver {
         Ok(Box::new(ProcessParser {
             deriver: self.clone(),
             dif: *dif,
-            partial,
+            written,
             unpacked,
             room: None,
             process: None,
@@ -100,7 +100,7 @@ impl Deriver for ProcessDeriver {
 struct ProcessParser {
     deriver: ProcessDeriver,
     dif: ScratchFile,
-    partial: bool,
+    written: Written,
     unpacked: File,
     /// What is reserved for `unpacked`.
     room: Option<Reservation>,
@@ -188,6 +188,7 @@ impl Parser for ProcessParser {
         let part = part.ok_or_else(|| bug(format!("transcoding the object {object}")))?;
         let (file, bytes) = match part.place {
             Place::Whole => (self.dif.file(), 0..self.dif.written()),
+            Place::Within { offset, length } => (self.dif.file(), offset..offset + length),
             Place::Unpacked { offset, length } => (&self.unpacked, offset..offset + length),
         };
         let ProcessDeriver {
@@ -208,6 +209,7 @@ impl ProcessParser {
         let mut room = budget.reserve_rest();
         let all_there_could_be = budget.bytes().saturating_sub(self.dif.reserved());
         let command = Command::Inspect {
+            written: self.written.clone(),
             room_bytes: room.bytes(),
             budget_bytes: budget.bytes(),
         };
@@ -335,7 +337,6 @@ impl ProcessParser {
             cpu_seconds,
             needs_sandbox,
             scratch_bytes,
-            partial: self.partial,
         };
         let executable = &*self.deriver.executable;
         ParserProcess::start(executable, limits, self.dif.file(), &self.unpacked).map_err(|error| {

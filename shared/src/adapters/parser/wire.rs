@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::cache::{DeriveJob, Kind};
-use crate::domain::{Inspection, Missing};
+use crate::domain::{Inspection, Missing, Written};
 
 /// The number under which the child process finds the DIF.
 pub const DIF_DESCRIPTOR: i32 = 3;
@@ -40,8 +40,6 @@ pub struct ChildLimits {
     pub cpu_seconds: u64,
     /// Scratch space for what is unpacked, at most, in bytes.
     pub scratch_bytes: u64,
-    /// Whether the DIF has holes.
-    pub partial: bool,
     /// Whether it ends where there is no sandbox for it.
     pub needs_sandbox: bool,
 }
@@ -52,6 +50,8 @@ pub struct ChildLimits {
 pub enum Command {
     /// Unpack, and say what there is. Answered by [`Answer::Inspected`].
     Inspect {
+        /// How the DIF lies in its file.
+        written: Written,
         /// Room for what is unpacked, in bytes.
         room_bytes: u64,
         /// What that would be at most: the limit that is reported.

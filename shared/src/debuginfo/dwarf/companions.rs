@@ -11,19 +11,132 @@
 
 use std::collections::HashMap;
 
-use gimli::{DebugInfoOffset, DwarfPackage, DwoId, EndianSlice, RunTimeEndian, UnitHeader};
+use gimli::{
+    DebugInfoOffset, DwarfPackage, DwoId, EndianSlice, RunTimeEndian, UnitHeader, UnitType,
+};
+use symbolic::debuginfo::ObjectKind;
+use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
 use super::entries::{Dwarf, Slice, Unit, Units};
+use super::reader::Reader;
 use super::sections::{self, Sections};
+use super::units;
+use crate::domain::{CodeId, CompanionId};
 
 /// What only packages have: where the parts of each unit are.
 const PACKAGE_INDEX: &str = "debug_cu_index";
 
+/// What names the file that `dwz` made.
+pub(super) const LINK: &str = "gnu_debugaltlink";
+
+/// What a program has whose units are split: the addresses that those refer to.
+pub(super) const SKELETONS: &str = "debug_addr";
+
+/// Units are looked at in runs of as many bytes, or more. Where none of the first run is a skeleton, none is taken to be one: the whole
+/// debug information of a program need not be decompressed to tell.
+const RUN_BYTES: usize = 1 << 20;
+
 /// Whether a file has split units, and not those that they belong to.
 pub(in crate::debuginfo) fn is_split(elf: &ElfObject<'_>) -> bool {
-    use symbolic::debuginfo::dwarf::Dwarf as _;
     elf.raw_section(sections::SPLIT[0]).is_some()
+}
+
+/// Returns what a file has of others: that of its split units, or of the file that `dwz` made.
+///
+/// A package is found by the least of its units' ids, and so is it where it is of several programs: then by the least of each. Single
+/// units are found one by one, by programs with no more than [`CompanionId::MOST`].
+pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
+    if is_split(elf) {
+        let file = Sections::open(elf, &sections::SPLIT);
+        let endian = super::endian(elf.endianity());
+        let mut ids = match is_package(&file) {
+            true => ids_of_package(file.data(PACKAGE_INDEX), elf.endianity() == Endian::Little),
+            false => units_of(&file.split_dwarf(endian)),
+        };
+        ids.sort_unstable();
+        ids.dedup();
+        ids.truncate(CompanionId::MOST);
+        return ids.into_iter().map(CompanionId::unit).collect();
+    }
+    let is_shared = elf.kind() == ObjectKind::Relocatable && elf.raw_section("text").is_none();
+    let build_id = elf.code_id().filter(|_| is_shared);
+    build_id.map(CompanionId::Shared).into_iter().collect()
+}
+
+/// Returns what companions of a program have: see [`completes()`].
+pub(in crate::debuginfo) fn needs(elf: &ElfObject<'_>) -> Vec<CompanionId> {
+    let mut units = skeletons(elf);
+    units.sort_unstable();
+    units.dedup();
+    if units.len() > CompanionId::MOST {
+        units.truncate(1);
+    }
+    let link = elf.section(LINK);
+    let shared = link.and_then(|link| shared_file(&link.data));
+    let shared = shared.map(|(_, id)| CompanionId::Shared(CodeId::new(id)));
+    let units = units.into_iter().map(CompanionId::unit);
+    shared.into_iter().chain(units).collect()
+}
+
+/// Returns the ids of the units of a program whose contents are in other files.
+fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
+    if elf.raw_section(SKELETONS).is_none() {
+        return Vec::new();
+    }
+    let sections = Sections::open(elf, &["debug_abbrev", units::SECTION]);
+    let endian = super::endian(elf.endianity());
+    let Some(mut runs) = units::Units::of(elf, RUN_BYTES) else {
+        return units_of(&sections.dwarf(sections.data(units::SECTION), endian));
+    };
+    let mut ids = Vec::new();
+    while let Some(Ok(run)) = runs.next_run(Vec::new()) {
+        let found = units_of(&sections.dwarf(&run, endian));
+        if found.is_empty() {
+            break;
+        }
+        ids.extend(found);
+    }
+    ids
+}
+
+/// Returns the ids of units that are skeletons, or split.
+fn units_of(dwarf: &Dwarf<'_>) -> Vec<u64> {
+    let mut ids = Vec::new();
+    let mut headers = dwarf.units();
+    while let Ok(Some(header)) = headers.next() {
+        let id = match header.type_() {
+            UnitType::Skeleton(DwoId(id)) | UnitType::SplitCompilation(DwoId(id)) => Some(id),
+            _ if header.version() < 5 => id_by_gnu(dwarf, header),
+            _ => None,
+        };
+        ids.extend(id);
+    }
+    ids
+}
+
+/// Returns the id of a unit as it was before DWARF 5: an attribute.
+fn id_by_gnu<'i>(dwarf: &Dwarf<'i>, header: UnitHeader<Slice<'i>>) -> Option<u64> {
+    let abbreviations = dwarf.abbreviations(&header).ok()?;
+    let mut entries = header.entries_raw(&abbreviations, None).ok()?;
+    let unit = entries.read_abbreviation().ok()??;
+    for spec in unit.attributes() {
+        let attribute = entries.read_attribute(*spec).ok()?;
+        if attribute.name() == gimli::DW_AT_GNU_dwo_id {
+            return attribute.udata_value();
+        }
+    }
+    None
+}
+
+/// Returns the ids in the index of a package.
+fn ids_of_package(index: &[u8], little_endian: bool) -> Vec<u64> {
+    let mut reader = Reader::new(index, little_endian);
+    // Version and columns; then units, and slots of the table.
+    reader.at = 12;
+    let slots = reader.unsigned(4).unwrap_or_default();
+    let ids = (0..slots).map_while(|_| reader.unsigned(8));
+    ids.filter(|id| *id != 0).collect()
 }
 
 /// The sections of the companions of an object.
@@ -45,7 +158,11 @@ impl<'s> Split<'s> {
     /// Finds the units of some files. What cannot be read is not there.
     pub(super) fn open(files: &'s [Sections<'s>], endian: RunTimeEndian) -> Self {
         let mut single = HashMap::new();
-        for (number, file) in files.iter().enumerate() {
+        for (number, file) in files
+            .iter()
+            .enumerate()
+            .filter(|(_, file)| !is_package(file))
+        {
             let dwarf = file.split_dwarf(endian);
             let mut units = dwarf.units();
             while let Ok(Some(header)) = units.next() {
@@ -89,7 +206,7 @@ impl<'s> Split<'s> {
         id: DwoId,
         parent: &Dwarf<'i>,
     ) -> Option<(Dwarf<'i>, UnitHeader<Slice<'i>>)> {
-        if file.data(PACKAGE_INDEX).is_empty() {
+        if !is_package(file) {
             return None;
         }
         let section = |id| Ok::<_, gimli::Error>(file.split_section(id, self.endian));
@@ -113,6 +230,10 @@ impl<'s> Split<'s> {
         let header = dwarf.debug_info.header_from_offset(*offset).ok()?;
         Some((dwarf, header))
     }
+}
+
+fn is_package(file: &Sections<'_>) -> bool {
+    !file.data(PACKAGE_INDEX).is_empty()
 }
 
 /// Returns name and build id of the file that an object shares with others.

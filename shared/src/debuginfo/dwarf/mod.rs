@@ -38,8 +38,6 @@ mod tables;
 mod tests;
 mod units;
 
-pub(super) use self::companions::is_split;
-
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -66,6 +64,9 @@ use super::image::Image;
 use super::inspect::chain;
 use super::slices::{self, Bounds};
 use super::workers::side_by_side;
+use crate::domain::CompanionId;
+
+pub(super) use self::companions::{completes, is_split, needs};
 
 /// The least that a run has, in bytes: as many runs are in memory as there are workers.
 const RUN_BYTES: usize = 4 << 20;
@@ -92,12 +93,12 @@ const BOUNDS: Bounds = Bounds {
 
 /// A file of units, or of symbols alone.
 pub(super) struct Program<'o, 'd> {
-    pub(super) sections: &'o (dyn Dwarf<'d> + Sync),
+    sections: &'o (dyn Dwarf<'d> + Sync),
     /// What its addresses are relative to in a SymCache.
-    pub(super) load_address: u64,
-    pub(super) arch: Arch,
-    pub(super) debug_id: DebugId,
-    pub(super) image: Image<'d>,
+    load_address: u64,
+    arch: Arch,
+    debug_id: DebugId,
+    image: Image<'d>,
     /// The sections of what belongs to it.
     companions: Companions<'d>,
     /// Name and build id of a shared file that is not there.
@@ -106,7 +107,7 @@ pub(super) struct Program<'o, 'd> {
 
 impl<'o, 'd> Program<'o, 'd> {
     /// Returns what is read of an object, and of the files beside it; `None` of one whose format has no DWARF.
-    pub(super) fn of(object: &'o Object<'d>, beside: &Beside<'d>) -> Option<Self> {
+    pub(super) fn of(object: &'o Object<'d>, beside: &Beside<'_, 'd>) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
             Object::Elf(elf) => (elf, elf.load_address()),
             Object::MachO(mach) => (mach, mach.load_address()),
@@ -119,7 +120,12 @@ impl<'o, 'd> Program<'o, 'd> {
             Object::Elf(elf) => shared(elf, beside),
             _ => (None, None),
         };
-        let split = beside.split.iter().filter_map(|bytes| {
+        let has_skeletons = sections.raw_section(companions::SKELETONS).is_some();
+        let split = match has_skeletons {
+            true => &beside.split[..],
+            false => &[],
+        };
+        let split = split.iter().filter_map(|bytes| {
             let elf = ElfObject::parse(bytes).ok()?;
             Some(Sections::open(&elf, &sections::SPLIT))
         });
@@ -141,14 +147,13 @@ impl<'o, 'd> Program<'o, 'd> {
 /// Opens the file that an object shares with others; else returns its name and build id, if there is one.
 fn shared<'d>(
     elf: &ElfObject<'d>,
-    beside: &Beside<'d>,
+    beside: &Beside<'_, 'd>,
 ) -> (Option<Sections<'d>>, Option<(String, String)>) {
-    let link = elf.section("gnu_debugaltlink");
+    let link = elf.section(companions::LINK);
     let Some((name, id)) = link.and_then(|link| companions::shared_file(&link.data)) else {
         return (None, None);
     };
-    let file = beside.by_code_id.get(id.as_str());
-    match file.and_then(|bytes| ElfObject::parse(bytes).ok()) {
+    match (beside.with_build_id)(&id).and_then(|bytes| ElfObject::parse(bytes).ok()) {
         Some(file) => (Some(Sections::open(&file, &sections::SHARED)), None),
         None => (None, Some((name, id))),
     }
@@ -224,15 +229,10 @@ fn seal_runs(
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<SealedCache, Failure>> {
     let object = Object::parse(elf).ok()?;
-    let mut beside = Beside {
+    let beside = Beside {
         split: vec![elf],
-        ..Beside::default()
+        with_build_id: &|_| Some(elf),
     };
-    if let Object::Elf(parsed) = &object {
-        let link = parsed.section("gnu_debugaltlink");
-        let shared = link.and_then(|link| companions::shared_file(&link.data));
-        beside.by_code_id.extend(shared.map(|(_, id)| (id, elf)));
-    }
     let contents = slices::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
     Some(seal(Program::of(&object, &beside)?, 1, &contents))
 }
@@ -258,19 +258,22 @@ fn lacks(runs: &[Tables], shared: Option<&(String, String)>) -> Result<Option<St
         }
         lacks.push(format!(
             "{unread} of the {units} units of its debug information cannot be read ({problem}): functions and lines of theirs are \
-             missing; make the file anew, and upload it again"
+             missing; build the file again, and upload it"
         ));
     }
     if absent > 0 {
         let file = all.absent_file.unwrap_or_default();
+        let what = match units > CompanionId::MOST {
+            true => "the program's .dwp, or one zip archive of the program with its .dwo files",
+            false => "the program's .dwp, or its .dwo files",
+        };
         lacks.push(format!(
-            "inlined calls and names are in split DWARF files, of {absent} of {units} units, the first of them {file}: upload one zip \
-             archive of the program with its .dwp, or with its .dwo files"
+            "inlined calls and names are in split DWARF files, of {absent} of {units} units, the first of them {file}: upload {what}"
         ));
     }
     if let Some((name, id)) = shared {
         lacks.push(format!(
-            "names are in a file that it shares with others, {name} (build id {id}): upload one zip archive of both"
+            "names are in a file that it shares with others, {name} (build id {id}): upload that, too"
         ));
     }
     Ok((!lacks.is_empty()).then(|| lacks.join("; ")))
@@ -320,7 +323,7 @@ fn read_units<'i>(
     workers: usize,
 ) -> Vec<Tables> {
     let next = AtomicU32::new(0);
-    let read = side_by_side(workers, || -> Result<_, Infallible> {
+    let Ok(mut read) = side_by_side(workers, || -> Result<_, Infallible> {
         let mut reader = EntryReader::new(about);
         let mut read = Vec::new();
         loop {
@@ -332,10 +335,6 @@ fn read_units<'i>(
             read.push(reader.read(run, &units, number..number + 1));
         }
     });
-    let mut read = match read {
-        Ok(read) => read,
-        Err(never) => match never {},
-    };
     if let Some(first) = read.first_mut() {
         first.counts.add(units.counts);
     }

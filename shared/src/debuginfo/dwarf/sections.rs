@@ -40,16 +40,22 @@ pub(super) const READ: [&str; 8] = [
     "debug_str_offsets",
 ];
 
-/// Sections that split units are read with; the first is there wherever any is.
-pub(super) const SPLIT: [&str; 8] = [
+/// Sections of split units; the first is there wherever any is. Of a package, all are needed of which its index says where those of a
+/// unit are, although not all are read.
+pub(super) const SPLIT: [&str; 13] = [
     "debug_info.dwo",
     "debug_abbrev.dwo",
     "debug_cu_index",
     "debug_line.dwo",
+    "debug_loc.dwo",
+    "debug_loclists.dwo",
+    "debug_macinfo.dwo",
+    "debug_macro.dwo",
     "debug_rnglists.dwo",
     "debug_str.dwo",
     "debug_str_offsets.dwo",
     "debug_tu_index",
+    "debug_types.dwo",
 ];
 
 /// Sections that a shared file is read with.
@@ -94,10 +100,7 @@ impl<'d> Sections<'d> {
                 }
             }
         };
-        let sections = match side_by_side(THREADS, decompress) {
-            Ok(sections) => sections,
-            Err(never) => match never {},
-        };
+        let Ok(sections) = side_by_side(THREADS, decompress);
         Self(sections.into_iter().collect())
     }
 
@@ -117,13 +120,11 @@ impl<'d> Sections<'d> {
         EndianSlice::new(self.data(name.trim_start_matches('.')), endian)
     }
 
-    /// Returns what reads split units in these sections, before it is told what they belong to.
+    /// Returns what reads split units in these sections, not yet joined with what they belong to.
     pub(super) fn split_dwarf(&self, endian: RunTimeEndian) -> entries::Dwarf<'_> {
         let section = |id| Ok::<_, Infallible>(self.split_section(id, endian));
-        match entries::Dwarf::load(section) {
-            Ok(dwarf) => dwarf,
-            Err(never) => match never {},
-        }
+        let Ok(dwarf) = entries::Dwarf::load(section);
+        dwarf
     }
 
     /// Returns what reads units in these bytes, with these sections.
@@ -136,9 +137,7 @@ impl<'d> Sections<'d> {
             };
             Ok::<_, Infallible>(EndianSlice::new(data, endian))
         };
-        match entries::Dwarf::load(section) {
-            Ok(dwarf) => dwarf,
-            Err(never) => match never {},
-        }
+        let Ok(dwarf) = entries::Dwarf::load(section);
+        dwarf
     }
 }

@@ -260,11 +260,11 @@ fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
 #[test]
 fn what_is_in_another_file_is_named() {
     let lacks = |dif: &[u8]| sealed(dif, usize::MAX).unwrap().lacks.unwrap();
-    insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names are in split DWARF files, of 1 of 1 units, the first of them shop.dwo (id b2ba7b9c6f282e2c): upload one zip archive of the program with its .dwp, or with its .dwo files");
+    insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names are in split DWARF files, of 2 of 2 units, the first of them shop.dwo (id b2ba7b9c6f282e2c): upload the program's .dwp, or its .dwo files");
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
     let mut program = Vec::new();
     io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
-    insta::assert_snapshot!(lacks(&program), @"names are in a file that it shares with others, shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload one zip archive of both");
+    insta::assert_snapshot!(lacks(&program), @"names are in a file that it shares with others, shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that, too");
 }
 
 /// Returns the sections of a program of the zoo, as hostile ones are written.

@@ -11,6 +11,7 @@
 //!
 //! Where a message asks for many modules of a symbol server, one visit finds out first which of them it has (`visit`).
 
+mod companions;
 mod opaque;
 mod search;
 mod visit;
@@ -38,6 +39,7 @@ use crate::ports::{
     SymbolServers,
 };
 
+use companions::Companions;
 use opaque::{opaque, transcoding};
 use search::Search;
 use work::{Target, Work};
@@ -72,6 +74,8 @@ pub struct Builder {
 pub struct OpenDif {
     /// Which one.
     pub dif: DifRef,
+    /// Its companions, which are open with it.
+    pub beside: Vec<DifRef>,
     /// Its parser.
     pub parser: Box<dyn Parser>,
     /// What is in it.
@@ -190,6 +194,7 @@ struct Known {
 
 /// What a cache is made of.
 struct Origin {
+    made_from: Vec<DifRef>,
     rank: Rank,
     features: Features,
     arch: String,
@@ -604,11 +609,12 @@ impl Builder {
             search = Box::pin(searching).await?;
             difs.append(&mut search.difs);
         }
+        let companions = self.companions(module, &difs).await?;
         let mut work: Vec<Work> = held
             .iter()
             .map(|lease| {
                 let entry = entries.iter().find(|entry| entry.kind() == lease.kind);
-                let mut work = Work::begin(lease, entry, &difs, &self.settings);
+                let mut work = Work::begin(lease, entry, (&difs, &companions), &self.settings);
                 if let Some((_, missing)) = given_up.iter().find(|(kind, _)| *kind == lease.kind) {
                     work.give_up(missing.clone());
                 }
@@ -619,7 +625,14 @@ impl Builder {
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
             is_fetching.store(true, Ordering::Relaxed);
             let answers = match self
-                .derive_from(invocation, module, &dif, &work, open, is_fetching)
+                .derive_from(
+                    invocation,
+                    (module, &dif),
+                    &companions,
+                    &work,
+                    open,
+                    is_fetching,
+                )
                 .await
             {
                 Ok(answers) => answers,
@@ -651,7 +664,7 @@ impl Builder {
         }
         Ok(work
             .into_iter()
-            .map(|work| work.end(&difs, &search))
+            .map(|work| work.end((&difs, &companions), &search))
             .collect())
     }
 
@@ -659,8 +672,8 @@ impl Builder {
     async fn derive_from(
         &self,
         invocation: &Invocation,
-        module: &ModuleKey,
-        dif: &Dif,
+        (module, dif): (&ModuleKey, &Dif),
+        companions: &Companions,
         work: &[Work<'_>],
         open: &mut Vec<OpenDif>,
         is_fetching: &AtomicBool,
@@ -669,7 +682,13 @@ impl Builder {
         if dif.file_type == FileType::MsSymCache {
             return self.take_over(invocation, module, dif, &targets).await;
         }
-        let open = self.open(invocation, module, dif, open).await?;
+        let needs_them = targets
+            .iter()
+            .map(|target| companions.of(&dif.dif, target.lease.kind))
+            .find(|companions| !companions.is_empty());
+        let companions = needs_them.unwrap_or_default();
+        let open = self.open(invocation, module, (dif, companions), open);
+        let open = open.await?;
         is_fetching.store(false, Ordering::Relaxed);
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
@@ -705,6 +724,13 @@ impl Builder {
             }
             let stored = made.into_iter().map(|(at, made)| {
                 let about = Origin {
+                    made_from: match kind(at) {
+                        Kind::SymCache => std::iter::once(&dif.dif)
+                            .chain(&open.beside)
+                            .cloned()
+                            .collect(),
+                        _ => vec![dif.dif.clone()],
+                    },
                     rank: rank(at),
                     features: object.features.clone(),
                     arch: object.arch.clone(),
@@ -715,8 +741,7 @@ impl Builder {
                     Ok::<_, StoreError>(match made {
                         Err(missing) => (at, Err(missing)),
                         Ok(derived) => {
-                            let stored =
-                                self.store(invocation, module, target, dif, about, derived);
+                            let stored = self.store(invocation, module, target, about, derived);
                             (at, Ok(stored.await?))
                         }
                     })
@@ -738,17 +763,23 @@ impl Builder {
             .collect())
     }
 
-    /// Opens a DIF, unless it is open.
+    /// Opens a DIF and its companions, unless they are open.
     async fn open<'a>(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
-        dif: &Dif,
+        (dif, companions): (&Dif, &[Dif]),
         open: &'a mut Vec<OpenDif>,
     ) -> Result<&'a mut OpenDif, DifError> {
-        if !open.iter().any(|open| open.dif == dif.dif) {
+        let is_it = |open: &OpenDif| {
+            let beside = open.beside.iter();
+            open.dif == dif.dif && beside.eq(companions.iter().map(|companion| &companion.dif))
+        };
+        if !open.iter().any(is_it) {
             open.clear(); // gives its scratch space back before more is reserved
-            if module.source.announces_changes() {
+            if !companions.is_empty() {
+                open.push(self.open_together(invocation, dif, companions).await?);
+            } else if module.source.announces_changes() {
                 open.push(self.open_upload(invocation, dif).await?);
             } else {
                 self.open_again(invocation, module, dif, open).await?;
@@ -778,6 +809,7 @@ impl Builder {
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
         Ok(OpenDif {
             dif: dif.dif.clone(),
+            beside: Vec::new(),
             parser,
             inspection,
             took,
@@ -790,7 +822,6 @@ impl Builder {
         invocation: &Invocation,
         module: &ModuleKey,
         Target { lease, version }: Target<'_>,
-        dif: &Dif,
         origin: Origin,
         derived: Derived,
     ) -> Result<Ready, StoreError> {
@@ -816,7 +847,7 @@ impl Builder {
             features: origin.features,
             arch: origin.arch,
             file_type: origin.file_type,
-            made_from: vec![dif.dif.clone()],
+            made_from: origin.made_from,
             lacks,
             derived_at: invocation.now(),
             converter: Converter::CURRENT,

@@ -35,13 +35,14 @@ impl Builder {
         for target in targets {
             let bytes = self.uploads.read(location, etag, 0..dif.size).await?;
             let about = Origin {
+                made_from: vec![dif.dif.clone()],
                 rank: Rank::of(&dif.features, target.lease.kind.purpose()),
                 features: dif.features.clone(),
                 arch: String::new(),
                 file_type: dif.file_type,
             };
             let derived = opaque(target.lease.kind, bytes);
-            let stored = self.store(invocation, module, *target, dif, about, derived);
+            let stored = self.store(invocation, module, *target, about, derived);
             answers.push(Ok(stored.await?));
         }
         Ok(answers)

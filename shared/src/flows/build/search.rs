@@ -14,7 +14,7 @@ use super::{Builder, NotMade, OpenDif, RESERVE};
 use crate::cache::{Dif, DifCopy, Item, Kind, ModuleKey, Sought, VisitOutcome};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
-    Quality, Rank, SourceKey,
+    Quality, Rank, SourceKey, Written,
 };
 use crate::ports::{Concerns, Consistency, DifError, ParseError, ServerFailure, StoreError};
 
@@ -199,11 +199,12 @@ impl Builder {
             return Ok(None);
         };
         let took = invocation.elapsed() - began;
-        let parser = self.deriver.open(scratch, false).await;
+        let parser = self.deriver.open(scratch, Written::Whole).await;
         let mut parser = parser.map_err(fetch::from_parse)?;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
         Ok(Some(OpenDif {
             dif: dif.dif.clone(),
+            beside: Vec::new(),
             parser,
             inspection,
             took,
@@ -281,6 +282,7 @@ impl Builder {
                 Ok(inspection) => {
                     open.push(OpenDif {
                         dif: dif.clone(),
+                        beside: Vec::new(),
                         parser,
                         inspection,
                         took,
@@ -408,6 +410,8 @@ fn filed(
         file_type: first.file_type,
         features,
         is_accompanied: first.is_accompanied,
+        needs: Vec::new(),
+        needed_by: Vec::new(),
         refused: None,
         fault: first.fault.clone(),
     })

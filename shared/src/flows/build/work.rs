@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::Settings;
 use super::super::find::{self, Ranked};
+use super::companions::Companions;
 use super::search::Search;
 use super::{Held, Made, MadeOf};
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
@@ -43,7 +44,7 @@ impl<'a> Work<'a> {
     pub(super) fn begin(
         lease: &'a Held,
         entry: Option<&Entry>,
-        difs: &[Dif],
+        (difs, companions): (&[Dif], &Companions),
         settings: &Settings,
     ) -> Self {
         let ranked = find::rank(difs, lease.kind, &settings.reader());
@@ -55,7 +56,7 @@ impl<'a> Work<'a> {
         let made = entry
             .filter(|entry| entry.suspect().is_none())
             .and_then(Entry::ready)
-            .filter(|ready| is_what_would_be_made(ready, lease.kind, best))
+            .filter(|ready| is_what_would_be_made(ready, lease.kind, best, companions))
             .cloned();
         let mut work = Self {
             lease,
@@ -132,9 +133,14 @@ impl<'a> Work<'a> {
     }
 
     /// Returns what came of it.
-    pub(super) fn end(mut self, difs: &[Dif], search: &Search) -> Made {
+    pub(super) fn end(
+        mut self,
+        (difs, companions): (&[Dif], &Companions),
+        search: &Search,
+    ) -> Made {
         let left = self.left.as_slice().iter();
         let mut considered = self.tried;
+        considered.extend(companions.all(self.lease.kind).cloned());
         considered.extend(left.map(|ranked| ranked.dif.dif.clone()));
         for dif in find::considered(difs) {
             if !considered.contains(&dif) {
@@ -184,11 +190,18 @@ impl<'a> Work<'a> {
 }
 
 /// Tells whether a ready state is what this build would make of the best DIF, byte for byte, or what a newer one made.
-fn is_what_would_be_made(ready: &Ready, kind: Kind, best: Option<&Ranked>) -> bool {
+fn is_what_would_be_made(
+    ready: &Ready,
+    kind: Kind,
+    best: Option<&Ranked>,
+    companions: &Companions,
+) -> bool {
     best.is_some_and(|best| {
+        let companions = companions.of(&best.dif.dif, kind).iter();
+        let files = std::iter::once(&best.dif).chain(companions);
         ready.version == best.version
             // What transcoders made, no converter of ours makes better.
             && (kind.is_opaque() || ready.converter >= Converter::CURRENT)
-            && ready.made_from.first() == Some(&best.dif.dif)
+            && ready.made_from.iter().eq(files.map(|file| &file.dif))
     })
 }

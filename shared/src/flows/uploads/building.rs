@@ -100,6 +100,7 @@ impl Builder {
         &self,
         modules: Vec<FiledModule>,
     ) -> Result<Vec<ToBuild>, StoreError> {
+        let modules = self.concerned(&modules).await?;
         let left = side_by_side(&modules, |module| async move {
             let mut module = module.clone();
             let partition = self.records.query(&module.key.partition()).await?;

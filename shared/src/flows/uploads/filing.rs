@@ -9,8 +9,8 @@ use super::order;
 use super::room::{MAX_DIFS, has_room};
 use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
 use crate::domain::{
-    CodeId, DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName, Purpose, Rank,
-    Scope,
+    CodeId, CompanionId, DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName,
+    Purpose, Rank, Scope,
 };
 use crate::ports::StoreError;
 
@@ -31,6 +31,10 @@ pub(super) struct FiledModule {
     pub(super) features: Features,
     /// Whether one of its objects came with files that may complete it.
     pub(super) is_accompanied: bool,
+    /// What companions of its objects have.
+    pub(super) needs: Vec<CompanionId>,
+    /// Where companions meet: the modules in the file that need one. Of the companion, none.
+    pub(super) needed_by: Vec<String>,
     /// Why nothing can be derived from one of its objects.
     pub(super) fault: Option<Missing>,
 }
@@ -54,9 +58,19 @@ pub(super) fn modules(
                 file_type: object.file_type,
                 features: Features::default(),
                 is_accompanied: false,
+                needs: Vec::new(),
+                needed_by: Vec::new(),
                 fault: None,
             }),
         };
+        if let Some(program) = &object.needed_by {
+            module.needed_by.push(program.to_string());
+        }
+        for id in &object.needs {
+            if !module.needs.contains(id) {
+                module.needs.push(id.clone());
+            }
+        }
         module.is_accompanied |= object.is_accompanied;
         if Rank::of(&object.features, Purpose::Debug) < Rank::of(&module.features, Purpose::Debug) {
             module.file_type = object.file_type;
@@ -65,7 +79,9 @@ pub(super) fn modules(
         if module.fault.is_none() {
             module.fault.clone_from(&object.fault);
         }
-        module.kinds.extend(Kind::derived_from(object.file_type));
+        if !module.key.is_of_companions() {
+            module.kinds.extend(Kind::derived_from(object.file_type));
+        }
         if object.file_type == FileType::MsSymCache {
             let name = MsSymCacheName::of(location);
             module
@@ -138,6 +154,8 @@ impl Builder {
             file_type: module.file_type,
             features: module.features.clone(),
             is_accompanied: module.is_accompanied,
+            needs: module.needs.clone(),
+            needed_by: module.needed_by.clone(),
             refused,
             fault: module.fault.clone(),
         });
@@ -194,6 +212,8 @@ mod tests {
                 ..Features::default()
             },
             is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: None,
             fault: None,
         }
     }

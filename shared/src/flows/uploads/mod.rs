@@ -9,11 +9,12 @@
 //!    with the reason.
 //! 4. The upload item names the objects in the file (`objects`).
 //! 5. Each module gets a `dif` item, and an alias for its other id (`filing`). A module that is
-//!    full gets none (`room`).
+//!    full gets none (`room`). So does what the file has in common with its companions.
 //! 6. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items
 //!    are removed.
-//! 7. The entries of the modules are marked: what was missing is asked for, what is being built is
-//!    built again. The scope gets a new generation.
+//! 7. The entries of the modules, and of the programs that the file completes (`companions`), are
+//!    marked: what was missing is asked for, what is being built is built again. The scope gets a
+//!    new generation.
 //! 8. The caches are built from the file that is still open (`building`), in as many invocations as
 //!    that takes. The scope gets a new generation, and the upload item becomes *applied*.
 //!
@@ -26,6 +27,7 @@
 //! An event that was lost is made up for by the sweep, which asks to *reconcile* the key.
 
 mod building;
+mod companions;
 mod filing;
 mod objects;
 mod reading;
@@ -109,6 +111,16 @@ struct Announced {
     upload: Upload,
     /// The same, as it is stored.
     stored: Known,
+}
+
+/// What became of a module that a file was removed from.
+enum Revoked {
+    /// It had no room for the file.
+    LeftOut,
+    /// It is to be built of what is left.
+    Module(Box<ToBuild>),
+    /// The file was a companion there: of these programs.
+    Companion(Vec<FiledModule>),
 }
 
 const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
@@ -400,10 +412,7 @@ impl Builder {
             // Another build of ours may have read other ids in the same bytes.
             let mut dropped = filing::modules(scope, &named, &dif.location);
             dropped.retain(|module| !keys.contains(&module.key));
-            let dropped = side_by_side(&dropped, |module| {
-                self.revoke(invocation, module, dif, before)
-            });
-            former.extend(dropped.await?.into_iter().flatten());
+            former.extend(self.revoke_all(invocation, &dropped, dif, before).await?);
         }
         // Before the item forgets them. What the file serves, too, is built from it below.
         former.retain(|former| !keys.contains(&former.module.key));
@@ -519,7 +528,8 @@ impl Builder {
                 false => without.push(module),
             }
         }
-        let marked = side_by_side(&with_room, |module| {
+        let concerned = self.concerned(&with_room).await?;
+        let marked = side_by_side(&concerned, |module| {
             self.invalidate(invocation, module, dif)
         })
         .await?;
@@ -698,17 +708,62 @@ impl Builder {
             location: location.clone(),
             etag: named.etag.clone(),
         };
-        let dif = &dif;
-        let revoked = side_by_side(&modules, |module| {
-            self.revoke(invocation, module, dif, named)
-        })
-        .await?;
+        let revoked = self.revoke_all(invocation, &modules, &dif, named).await?;
         self.note_change(invocation, arrived).await?;
         self.amend(invocation, arrived.key, Known::Nothing, |present| {
             is_same(present, named).then(|| present.progress = UploadProgress::Revoked)
         })
         .await?;
-        Ok(revoked.into_iter().flatten().collect())
+        Ok(revoked)
+    }
+
+    /// Removes a DIF from modules, with all that was made from it; returns what is to be built instead.
+    async fn revoke_all(
+        &self,
+        invocation: &Invocation,
+        modules: &[FiledModule],
+        dif: &DifRef,
+        named: &Upload,
+    ) -> Result<Vec<ToBuild>, Error> {
+        let revoked = side_by_side(modules, |module| {
+            self.revoke(invocation, module, dif, named)
+        });
+        let (mut to_build, mut programs) = (Vec::new(), Vec::new());
+        for revoked in revoked.await? {
+            match revoked {
+                Revoked::LeftOut => {}
+                Revoked::Module(module) => to_build.push(*module),
+                Revoked::Companion(of) => programs.extend(of),
+            }
+        }
+        let programs = companions::each_once(programs);
+        let revoked = side_by_side(&programs, |program| async move {
+            let ask = self.revoke_made(invocation, program, dif).await?;
+            Ok::<_, StoreError>(ToBuild {
+                module: program.clone(),
+                ask,
+                has_files: true,
+            })
+        });
+        to_build.extend(revoked.await?);
+        Ok(to_build)
+    }
+
+    /// Takes what was made from a DIF out of the entries of a module. Returns the mark, which is the ask's id, too.
+    async fn revoke_made(
+        &self,
+        invocation: &Invocation,
+        module: &FiledModule,
+        dif: &DifRef,
+    ) -> Result<Token, StoreError> {
+        let mark = invocation.token();
+        let change = Change::Revoke {
+            dif: dif.clone(),
+            mark: mark.clone(),
+        };
+        let update = self.update(invocation);
+        update.entries(&module.key, &module.kinds, &change).await?;
+        Ok(mark)
     }
 
     /// Removes a DIF from a module, with all that was made from it.
@@ -718,14 +773,14 @@ impl Builder {
         module: &FiledModule,
         dif: &DifRef,
         named: &Upload,
-    ) -> Result<Option<ToBuild>, Error> {
+    ) -> Result<Revoked, Error> {
         if named.no_room.is_some() {
             let gone = std::slice::from_ref(&dif.location);
             self.forget_overflow(invocation, &module.key, gone, |_| true)
                 .await?;
         }
         if named.is_left_out() {
-            return Ok(None);
+            return Ok(Revoked::LeftOut);
         }
         let partition = self
             .take_out(invocation, module, &dif.location, |present| {
@@ -734,20 +789,25 @@ impl Builder {
             .await?;
         let mut module = module.clone();
         module.add_opaque_kinds(&partition);
-        let mark = invocation.token();
-        let change = Change::Revoke {
-            dif: dif.clone(),
-            mark: mark.clone(),
+        let ask = match module.key.is_of_companions() {
+            true => None,
+            false => Some(self.revoke_made(invocation, &module, dif).await?),
         };
-        let update = self.update(invocation);
-        update.entries(&module.key, &module.kinds, &change).await?;
         self.call_overflow(invocation, &module.key, &partition)
             .await?;
-        Ok(Some(ToBuild {
+        let Some(ask) = ask else {
+            let was_companion = module.needed_by.is_empty();
+            let programs = companions::programs(&module.key, &partition);
+            return Ok(Revoked::Companion(match was_companion {
+                true => programs,
+                false => Vec::new(),
+            }));
+        };
+        Ok(Revoked::Module(Box::new(ToBuild {
             module,
-            ask: mark,
+            ask,
             has_files: presence::files(&partition) > 0,
-        }))
+        })))
     }
 
     /// Marks the entries that this DIF may serve. The mark is the ask's id, too.
@@ -757,13 +817,6 @@ impl Builder {
         module: &FiledModule,
         dif: &DifRef,
     ) -> Result<ToBuild, StoreError> {
-        let mut module = module.clone();
-        if module.has_pdb {
-            // Looked for since the `dif` item is there: who creates such an entry from now on
-            // builds with it.
-            let partition = self.records.query(&module.key.partition()).await?;
-            module.add_opaque_kinds(&partition);
-        }
         let mark: Token = invocation.token();
         let change = Change::Invalidate {
             dif: dif.clone(),
@@ -772,7 +825,7 @@ impl Builder {
         let update = self.update(invocation);
         update.entries(&module.key, &module.kinds, &change).await?;
         Ok(ToBuild {
-            module,
+            module: module.clone(),
             ask: mark,
             has_files: true,
         })

@@ -189,6 +189,8 @@ mod tests {
             arch: "x86_64".to_owned(),
             features: Features::default(),
             is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: None,
             fault: None,
         }
     }

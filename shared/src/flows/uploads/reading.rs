@@ -4,8 +4,8 @@ use super::super::build::{Builder, OpenDif};
 use super::super::{Error, Invocation, fetch};
 use crate::cache::UploadedObject;
 use crate::domain::{
-    Cause, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing, ModuleId,
-    MsSymCacheName,
+    Cause, CompanionId, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing,
+    ModuleId, MsSymCacheName,
 };
 use crate::ports::{DifError, DifStat};
 
@@ -91,6 +91,7 @@ impl Builder {
         let passed_over = passed_over(&inspection);
         let open = too_large.is_none().then(|| OpenDif {
             dif: dif.clone(),
+            beside: Vec::new(),
             parser,
             inspection,
             took,
@@ -132,6 +133,8 @@ fn read_name(location: &Location, size: u64) -> Reading {
             ..Features::default()
         },
         is_accompanied: false,
+        needs: Vec::new(),
+        needed_by: None,
         fault: None,
     };
     Reading::Found(Found {
@@ -142,24 +145,50 @@ fn read_name(location: &Location, size: u64) -> Reading {
     })
 }
 
-/// Returns the objects that an id can be found by.
+/// Returns the objects that an id can be found by; and where companions meet, those that need one, and what they need.
 fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
-    inspection
-        .objects
-        .iter()
-        .filter_map(|object| {
-            Some(UploadedObject {
-                module: ModuleId::of(object.debug_id, object.code_id.as_ref())?,
-                debug_id: object.debug_id,
-                code_id: object.code_id.clone(),
-                file_type: object.file_type,
-                arch: object.arch.clone(),
-                features: object.features.clone(),
-                is_accompanied: object.is_accompanied,
-                fault: object.fault.clone(),
-            })
-        })
-        .collect()
+    let mut filed = Vec::new();
+    for object in &inspection.objects {
+        let Some(module) = ModuleId::of(object.debug_id, object.code_id.as_ref()) else {
+            continue;
+        };
+        let met = object.needs.iter().map(|id| UploadedObject {
+            needed_by: Some(module.clone()),
+            ..met_at(id, object.file_type)
+        });
+        filed.extend(met);
+        filed.push(UploadedObject {
+            module,
+            debug_id: object.debug_id,
+            code_id: object.code_id.clone(),
+            file_type: object.file_type,
+            arch: object.arch.clone(),
+            features: object.features.clone(),
+            is_accompanied: object.is_accompanied,
+            needs: object.needs.clone(),
+            needed_by: None,
+            fault: object.fault.clone(),
+        });
+    }
+    let completes = inspection.completes.iter();
+    filed.extend(completes.map(|id| met_at(id, FileType::ElfDebug)));
+    filed
+}
+
+/// Returns what is filed where a file and its companion meet.
+fn met_at(id: &CompanionId, file_type: FileType) -> UploadedObject {
+    UploadedObject {
+        module: ModuleId::Companion(id.clone()),
+        debug_id: None,
+        code_id: None,
+        file_type,
+        arch: String::new(),
+        features: Features::default(),
+        is_accompanied: false,
+        needs: Vec::new(),
+        needed_by: None,
+        fault: None,
+    }
 }
 
 /// Returns what was passed over, and why: some hundred lines, each no longer than [`MAX_LINE_BYTES`].

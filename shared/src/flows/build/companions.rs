@@ -1,0 +1,105 @@
+//! The companions of uploaded DIFs: found where both are filed, fetched and parsed together.
+
+use futures::future::try_join_all;
+
+use super::{Builder, OpenDif};
+use crate::cache::{Dif, Item, Kind, ModuleKey};
+use crate::domain::{CompanionId, DifRef, ModuleId};
+use crate::flows::{Invocation, fetch};
+use crate::ports::{DifError, StoreError};
+
+/// The companions of DIFs that need some, as they are filed now.
+#[derive(Default)]
+pub(super) struct Companions(Vec<(DifRef, Vec<Dif>)>);
+
+impl Companions {
+    /// Returns those of a DIF that a kind is made from, too.
+    pub(super) fn of(&self, dif: &DifRef, kind: Kind) -> &[Dif] {
+        let mut known = self.0.iter().filter(|_| kind == Kind::SymCache);
+        let known = known.find(|(of, _)| of == dif);
+        known.map_or(&[], |(_, companions)| companions)
+    }
+
+    /// Returns all of those.
+    pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &DifRef> {
+        let known = self.0.iter().filter(move |_| kind == Kind::SymCache);
+        known.flat_map(|(_, companions)| companions.iter().map(|companion| &companion.dif))
+    }
+}
+
+impl Builder {
+    /// Finds the companions of those of a module's DIFs that need some.
+    pub(super) async fn companions(
+        &self,
+        module: &ModuleKey,
+        difs: &[Dif],
+    ) -> Result<Companions, StoreError> {
+        let needing = difs.iter().filter(|dif| !dif.needs.is_empty());
+        let found = needing.map(|dif| async move {
+            let companions = self.companions_of(module, dif).await?;
+            Ok::<_, StoreError>((dif.dif.clone(), companions))
+        });
+        Ok(Companions(try_join_all(found).await?))
+    }
+
+    async fn companions_of(&self, module: &ModuleKey, dif: &Dif) -> Result<Vec<Dif>, StoreError> {
+        let needs = dif.needs.iter().take(CompanionId::MOST + 1);
+        let partitions = needs.map(|id| {
+            let met_at = ModuleKey::uploads(module.scope.clone(), &ModuleId::Companion(id.clone()));
+            async move { self.records.query(&met_at.partition()).await }
+        });
+        let mut companions: Vec<Dif> = Vec::new();
+        for partition in try_join_all(partitions).await? {
+            let files = partition
+                .into_iter()
+                .filter_map(|(_, stored)| match stored.item {
+                    Item::Dif(file) => Some(file),
+                    _ => None,
+                });
+            let serves = |file: &Dif| {
+                file.needed_by.is_empty()
+                    && file.refused.is_none()
+                    && file.dif.location != dif.dif.location
+            };
+            let files: Vec<Dif> = files.filter(serves).collect();
+            // One package has the units of many ids. Of several files with an id, any is as good.
+            if !files.iter().any(|file| companions.contains(file)) {
+                companions.extend(files.into_iter().next());
+            }
+        }
+        Ok(companions)
+    }
+
+    /// Opens an uploaded DIF, together with its companions. Where those cannot be fetched, it is opened alone: what takes them away has
+    /// an event of its own.
+    pub(super) async fn open_together(
+        &self,
+        invocation: &Invocation,
+        dif: &Dif,
+        companions: &[Dif],
+    ) -> Result<OpenDif, DifError> {
+        let began = invocation.elapsed();
+        let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
+        let max = self.settings.dif_max_bytes;
+        let fetched = fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max).await;
+        let mut parser = match fetched {
+            Ok(parser) => parser,
+            Err(DifError::Store(error)) => return Err(error.into()),
+            Err(DifError::Missing(_) | DifError::Changed) => {
+                return self.open_upload(invocation, dif).await;
+            }
+        };
+        let took = invocation.elapsed() - began;
+        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        Ok(OpenDif {
+            dif: dif.dif.clone(),
+            beside: companions
+                .iter()
+                .map(|companion| companion.dif.clone())
+                .collect(),
+            parser,
+            inspection,
+            took,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Whom a file concerns beside the modules that it is filed under: a companion, the programs that need it.
+//!
+//! Both are filed under what they have in common ([`ModuleId::Companion`]), where nothing is built. Who is filed there second finds the
+//! other: a companion marks the entries of the programs, and a program is built with the companions that are there. Each is filed before
+//! it looks, so two that come at a time cannot miss each other.
+//!
+//! [`ModuleId::Companion`]: crate::domain::ModuleId::Companion
+
+use std::collections::HashSet;
+
+use super::super::build::Builder;
+use super::filing::FiledModule;
+use super::side_by_side;
+use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
+use crate::domain::{Features, FileType};
+use crate::ports::StoreError;
+
+impl Builder {
+    /// Returns the modules whose entries a file concerns that is filed under these, each once.
+    pub(super) async fn concerned(
+        &self,
+        modules: &[FiledModule],
+    ) -> Result<Vec<FiledModule>, StoreError> {
+        let concerned = side_by_side(modules, |module| async move {
+            if module.key.is_of_companions() {
+                return match module.needed_by.is_empty() {
+                    true => {
+                        let partition = self.records.query(&module.key.partition()).await?;
+                        Ok(programs(&module.key, &partition))
+                    }
+                    // It concerns itself, under its own id.
+                    false => Ok(Vec::new()),
+                };
+            }
+            let mut module = module.clone();
+            if module.has_pdb {
+                // Looked for since the `dif` item is there: who creates such an entry from now on builds with it.
+                let partition = self.records.query(&module.key.partition()).await?;
+                module.add_opaque_kinds(&partition);
+            }
+            Ok::<_, StoreError>(vec![module])
+        });
+        Ok(each_once(concerned.await?.into_iter().flatten().collect()))
+    }
+}
+
+/// Returns the programs that need a companion, as the partition has them where they meet.
+pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> Vec<FiledModule> {
+    let difs = partition
+        .iter()
+        .filter_map(|(_, stored)| match &stored.item {
+            Item::Dif(dif) => Some(dif),
+            _ => None,
+        });
+    let programs = difs
+        .flat_map(|dif| &dif.needed_by)
+        .map(|module| FiledModule {
+            key: ModuleKey {
+                module: module.clone(),
+                ..met_at.clone()
+            },
+            code_ids: Vec::new(),
+            kinds: vec![Kind::SymCache],
+            has_pdb: false,
+            file_type: FileType::ElfDebug,
+            features: Features::default(),
+            is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: Vec::new(),
+            fault: None,
+        });
+    programs.collect()
+}
+
+/// Returns modules without those that come again: the first of each counts.
+pub(super) fn each_once(mut modules: Vec<FiledModule>) -> Vec<FiledModule> {
+    let mut seen = HashSet::new();
+    modules.retain(|module| seen.insert(module.key.clone()));
+    modules
+}

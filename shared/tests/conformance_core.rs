@@ -68,19 +68,22 @@ impl Derived {
     }
 
     fn outcome(&self) -> ModuleOutcome<'_> {
-        let (cache, features) = match self {
-            Derived::Sym(bytes, features) => (
-                LookupCache::Sym(SymCache::parse(bytes).unwrap().into()),
-                features,
-            ),
+        let (cache, arch, features) = match self {
+            Derived::Sym(bytes, features) => {
+                let cache = SymCache::parse(bytes).unwrap();
+                let arch = cache.arch().name();
+                (LookupCache::Sym(cache.into()), arch, features)
+            }
             Derived::Ppdb(bytes, features) => (
                 LookupCache::Ppdb(PortablePdbCache::parse(bytes).unwrap()),
+                "unknown",
                 features,
             ),
         };
         ModuleOutcome::Found {
             cache,
             features: features.clone(),
+            arch,
             lacks: None,
             considered: Considered::default(),
         }

@@ -43,6 +43,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
                 let found = ModuleOutcome::Found {
                     cache,
                     features: Features::default(),
+                    arch: "x86_64",
                     lacks: None,
                     considered: Considered::default(),
                 };

@@ -239,10 +239,12 @@ pub(super) fn open(
 
 /// Checks what a footer says against the record.
 pub(super) fn check(contents: &Contents, kind: Kind, ready: &Ready) -> Result<(), BlobFault> {
+    // One that `symbolic` has no name for is unknown to the blob.
+    let arch: Arch = ready.arch.parse().unwrap_or_default();
     let mismatch = [
         ("kind", contents.kind != kind),
         ("version", contents.version != ready.version),
-        ("architecture", contents.arch.name() != ready.arch),
+        ("architecture", contents.arch != arch),
     ];
     match mismatch.into_iter().find(|(_, differs)| *differs) {
         Some((what, _)) => Err(BlobFault::Mismatch(what)),

@@ -49,6 +49,8 @@ pub(super) trait Derive {
 pub(super) struct Beside<'f, 'd> {
     /// Those with split units.
     pub(super) split: Vec<&'d [u8]>,
+    /// The file with the object's symbols, where it has none itself.
+    pub(super) symbols: Option<&'d [u8]>,
     /// Returns the ELF file with a build id.
     pub(super) with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
 }
@@ -57,6 +59,7 @@ impl Default for Beside<'_, '_> {
     fn default() -> Self {
         Self {
             split: Vec::new(),
+            symbols: None,
             with_build_id: &|_| None,
         }
     }
@@ -152,6 +155,9 @@ fn derive_as<D: Derive>(
         split: split
             .filter_map(|number| part(layout, bytes, *number))
             .collect(),
+        symbols: layout
+            .symbols_of(found)
+            .and_then(|other| part(layout, bytes, other.part)),
         with_build_id: &|id| {
             let found = layout.elf_with_build_id(id)?;
             part(layout, bytes, found.part)

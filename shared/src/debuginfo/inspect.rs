@@ -1,5 +1,8 @@
 //! The objects in a DIF: what identifies them, what they are, what they offer.
 
+use goblin::elf::Elf;
+use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_68K, EM_RISCV, EM_S390, EM_SPARC, EM_SPARCV9};
+use symbolic::common::Arch;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
@@ -9,6 +12,9 @@ use super::headers::{self, Headers};
 use super::layout::{DifBytes, Found, Layout, Part};
 use super::{cfi, container, dwarf, panics};
 use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
+
+/// The machine of LoongArch.
+const EM_LOONGARCH: u16 = 258;
 
 /// The most ids by which the files of one DIF are found as companions.
 const MOST_COMPLETED: usize = 512;
@@ -180,7 +186,7 @@ impl Reader<'_> {
                 .code_id()
                 .filter(|id| ModuleId::of(None, Some(id)).is_some()),
             file_type,
-            arch: object.arch().name().to_owned(),
+            arch: arch(object).to_owned(),
             features: if fault.is_none() {
                 features(object)
             } else {
@@ -292,6 +298,31 @@ fn file_type(object: &Object<'_>) -> Result<FileType, String> {
         Object::Breakpad(_) => FileType::Breakpad,
         Object::SourceBundle(_) => FileType::SourceBundle,
     })
+}
+
+/// Returns the name of an architecture, also where `symbolic` has none. Source: the ELF specification (gABI), "ELF Header", and its registry
+/// of machines.
+fn arch(object: &Object<'_>) -> &'static str {
+    let header = match object {
+        Object::Elf(elf) if elf.arch() == Arch::Unknown => Elf::parse_header(elf.data()).ok(),
+        _ => None,
+    };
+    let Some(header) = header else {
+        return object.arch().name();
+    };
+    let is_64_bit = header.e_ident.get(EI_CLASS) == Some(&ELFCLASS64);
+    match header.e_machine {
+        EM_RISCV if is_64_bit => "riscv64",
+        EM_RISCV => "riscv32",
+        EM_S390 if is_64_bit => "s390x",
+        EM_S390 => "s390",
+        EM_LOONGARCH if is_64_bit => "loongarch64",
+        EM_LOONGARCH => "loongarch32",
+        EM_SPARCV9 => "sparc64",
+        EM_SPARC => "sparc",
+        EM_68K => "m68k",
+        _ => object.arch().name(),
+    }
 }
 
 /// `symbolic` takes an executable without interpreter for a debug companion, which is wrong for static ones: what tells

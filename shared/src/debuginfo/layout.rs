@@ -83,6 +83,21 @@ pub struct DifBytes<'a> {
 }
 
 impl Layout {
+    /// Returns another ELF file with the symbols of an object that has debug information and no symbols.
+    pub(super) fn symbols_of(&self, object: &Found) -> Option<&Found> {
+        let Found { meta, part, .. } = object;
+        if meta.code_id.is_none() || !meta.features.lack_symbols(meta.file_type) {
+            return None;
+        }
+        self.objects.iter().find(|other| {
+            let is_alike = other.meta.file_type.is_elf() && other.meta.code_id == meta.code_id;
+            is_alike
+                && other.part != *part
+                && other.meta.features.has_symbols
+                && other.fault.is_none()
+        })
+    }
+
     /// Returns the first ELF object with a build id.
     pub(super) fn elf_with_build_id(&self, id: &str) -> Option<&Found> {
         self.objects.iter().find(|found| {

@@ -497,9 +497,17 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
     split-packaged-4.zip: of 118 118 names, 118 lines, 118 chains
     split-packaged.zip: of 156 156 names, 156 lines, 156 chains
     split-single.zip: of 118 118 names, 118 lines, 118 chains
+    symbols-apart.zip: of 108 108 names, 108 lines, 108 chains
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
     "#);
+}
+
+#[test]
+fn machines_have_names_that_symbolic_does_not_know() {
+    let arch = |file: &str| Opened::of(file).inspection.objects[0].arch.clone();
+    let programs = ["zoo/riscv64", "zoo/ppc64le", "zoo/thumb", "elf/crash-arm64"];
+    assert_eq!(programs.map(arch), ["riscv64", "ppc64", "arm", "arm64"]);
 }
 
 /// The programs of the zoo.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::FileType;
+
 /// What an object offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Features {
@@ -19,6 +21,11 @@ pub struct Features {
 }
 
 impl Features {
+    /// Tells whether the symbols of another file of the same module complete them: names that the debug information does not have.
+    pub fn lack_symbols(&self, file_type: FileType) -> bool {
+        file_type.is_elf() && self.has_debug_info && !self.has_symbols
+    }
+
     /// Adds what another object of the same module offers.
     pub fn merge(&mut self, other: &Features) {
         let Features {

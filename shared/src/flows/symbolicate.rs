@@ -849,6 +849,7 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
                 Some(cache) if serves => ModuleOutcome::Found {
                     cache,
                     features: ready.features.clone(),
+                    arch: &ready.arch,
                     lacks: ready.lacks.as_deref(),
                     considered,
                 },

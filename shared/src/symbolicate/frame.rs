@@ -217,14 +217,16 @@ impl<'a> Lookup<'a> {
             }
             None => (frame.filename.clone(), frame.abs_path.clone()),
         };
-        let name = self.names.of(function.name(), function.language());
+        // What the debug information does not name: a name that was sent is that of another function.
+        let is_named = !function.name().is_empty();
+        let name = is_named.then(|| self.names.of(function.name(), function.language()));
         Frame {
             platform: frame.platform.clone(),
             adjust_instruction_addr: frame.adjust_instruction_addr,
             function_id: frame.function_id,
             lang: known(function.language()),
-            symbol: Some(Arc::clone(&name.symbol)),
-            function: Some(Arc::clone(&name.function)),
+            symbol: name.as_ref().map(|name| Arc::clone(&name.symbol)),
+            function: name.map(|name| Arc::clone(&name.function)),
             filename,
             abs_path,
             lineno: Some(location.line()),

@@ -18,6 +18,8 @@ pub enum ModuleOutcome<'a> {
         cache: LookupCache<'a>,
         /// What the object offers that it was made from.
         features: Features,
+        /// The architecture of that object.
+        arch: &'a str,
         /// What is not in it although the DIF has it, or says that another file does.
         lacks: Option<&'a str>,
         /// The DIFs considered for it.
@@ -68,7 +70,7 @@ pub(super) fn complete_modules(
             unwind_status: None,
             debug_detail: None,
             features: Features::default(),
-            arch: Arch::Unknown,
+            arch: Arch::Unknown.name().to_owned(),
             module: Module {
                 image_size: plan.space.size_of(index),
                 ..module.clone()
@@ -97,14 +99,15 @@ fn describe(
         Some(ModuleOutcome::Found {
             cache,
             features,
+            arch,
             lacks,
             considered,
         }) => {
             module.debug_status = ModuleStatus::Found;
             module.debug_detail = lacks.map(str::to_owned);
             module.features = features.clone();
-            if let LookupCache::Sym(cache) = cache {
-                module.arch = cache.arch();
+            if let LookupCache::Sym(_) = cache {
+                (*arch).clone_into(&mut module.arch);
             }
             considered
         }

@@ -16,7 +16,7 @@ use crate::api::symbolicator::{
 };
 use crate::cache::Kind;
 use crate::domain::{
-    Candidate, Cause, Download, Features, Location, Missing, ObjectType, SourceKey,
+    Arch, Candidate, Cause, Download, Features, Location, Missing, ObjectType, SourceKey,
 };
 
 /// Two functions; the second has an inlined one at its end, in which another is inlined.
@@ -71,6 +71,7 @@ fn demo(request: Value) -> (Value, Stats) {
         &ModuleOutcome::Found {
             cache,
             features,
+            arch: Arch::Amd64.name(),
             lacks: None,
             considered: Considered::default(),
         },
@@ -117,6 +118,7 @@ fn names_and_paths_that_frames_have_in_common_are_in_memory_once() {
     let outcome = ModuleOutcome::Found {
         cache: LookupCache::Sym(SymCache::parse(&cache).unwrap().into()),
         features: Features::default(),
+        arch: Arch::Amd64.name(),
         lacks: None,
         considered: Considered::default(),
     };
@@ -530,6 +532,7 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
         shown(ModuleOutcome::Found {
             cache,
             features: Features::default(),
+            arch: Arch::Amd64.name(),
             lacks: None,
             considered: only
         }),
@@ -597,6 +600,7 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
     let outcome = ModuleOutcome::Found {
         cache,
         features: Features::default(),
+        arch: Arch::Amd64.name(),
         lacks: None,
         considered: Considered::default(),
     };
@@ -682,6 +686,7 @@ fn a_dotnet_frame_is_found_by_method_and_offset() {
     let outcome = ModuleOutcome::Found {
         cache,
         features: Features::default(),
+        arch: Arch::Amd64.name(),
         lacks: None,
         considered: Considered::default(),
     };
@@ -836,6 +841,7 @@ proptest! {
                 _ => LookupCache::Sym(SymCache::parse(&sym).unwrap().into()),
             },
             features: Features::default(),
+            arch: Arch::Amd64.name(),
             lacks: None,
             considered: Considered::default(),
         };

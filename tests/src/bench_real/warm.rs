@@ -60,6 +60,7 @@ pub fn measure(program: &Program, seed: u64, report: &mut Report) -> Result<(), 
             let found = ModuleOutcome::Found {
                 cache: LookupCache::Sym(sliced.sym_caches()),
                 features: Features::default(),
+                arch: "x86_64",
                 lacks: None,
                 considered: Considered::default(),
             };

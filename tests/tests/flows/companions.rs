@@ -36,6 +36,11 @@ const SHARED: Together = Together {
     build_id: "0a2b21dc4a70f2d3b6655c3732179c6f3f030162",
 };
 
+const APART: Together = Together {
+    archive: "zoo/symbols-apart.zip",
+    build_id: "5c2ba3ec3e2561fbabde3dab93170f683a2d787b",
+};
+
 impl Together {
     /// Returns the program, and the others.
     fn files(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
@@ -91,7 +96,7 @@ async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>)
 
 #[tokio::test(start_paused = true)]
 async fn a_program_is_completed_whichever_file_comes_first_until_its_companions_are_removed() {
-    for together in [PACKAGED, PACKAGED_4, SINGLE, SHARED] {
+    for together in [PACKAGED, PACKAGED_4, SINGLE, SHARED, APART] {
         let whole = together.answer_of_one_archive().await;
         let crash = together.crash();
         let (program, companions) = together.files();
@@ -101,7 +106,10 @@ async fn a_program_is_completed_whichever_file_comes_first_until_its_companions_
                 upload(&world, "global/program", program.clone()).await;
                 let (alone, detail) = answered(&world, &crash).await;
                 assert_ne!(alone, whole);
-                assert!(detail.is_some(), "{}", together.archive);
+                // Names that are elsewhere are left out.
+                assert!(!alone.contains(&String::new()), "{alone:?}");
+                let says_so = together.archive != APART.archive;
+                assert_eq!(detail.is_some(), says_so, "{}", together.archive);
             }
             for (number, companion) in companions.iter().enumerate() {
                 upload(

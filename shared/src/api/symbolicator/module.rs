@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Candidate, Hex};
-use crate::domain::{Arch, CodeId, DebugId, Features, ObjectId, ObjectType};
+use crate::domain::{CodeId, DebugId, Features, ObjectId, ObjectType};
 
 /// A module of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub struct CompletedModule {
     /// What was found offers this.
     pub features: Features,
     /// Its architecture; unknown until a cache for it was read.
-    pub arch: Arch,
+    pub arch: String,
     /// The module, as it was sent.
     #[serde(flatten)]
     pub module: Module,

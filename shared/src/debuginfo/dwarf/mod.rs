@@ -139,7 +139,10 @@ impl<'o, 'd> Program<'o, 'd> {
             load_address,
             arch: object.arch(),
             debug_id: object.debug_id(),
-            image: Image::of(object),
+            image: match beside.symbols.and_then(|bytes| Object::parse(bytes).ok()) {
+                Some(with_symbols) => Image::of(&with_symbols),
+                None => Image::of(object),
+            },
         })
     }
 }
@@ -231,6 +234,7 @@ pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<SealedCache, Fai
     let object = Object::parse(elf).ok()?;
     let beside = Beside {
         split: vec![elf],
+        symbols: None,
         with_build_id: &|_| Some(elf),
     };
     let contents = slices::unfiled(crate::cache::Kind::SymCache, object.arch(), None);

@@ -27,6 +27,17 @@ impl Companions {
     }
 }
 
+/// Returns a file of the same module whose symbols complete a DIF that has debug information alone.
+fn with_symbols<'d>(dif: &Dif, difs: &'d [Dif]) -> Option<&'d Dif> {
+    if !dif.features.lack_symbols(dif.file_type) {
+        return None;
+    }
+    difs.iter().find(|other| {
+        let is_sound = other.refused.is_none() && other.fault.is_none();
+        is_sound && other.file_type.is_elf() && other.features.has_symbols
+    })
+}
+
 impl Builder {
     /// Finds the companions of those of a module's DIFs that need some.
     pub(super) async fn companions(
@@ -34,9 +45,14 @@ impl Builder {
         module: &ModuleKey,
         difs: &[Dif],
     ) -> Result<Companions, StoreError> {
-        let needing = difs.iter().filter(|dif| !dif.needs.is_empty());
-        let found = needing.map(|dif| async move {
-            let companions = self.companions_of(module, dif).await?;
+        if !module.source.announces_changes() {
+            return Ok(Companions::default());
+        }
+        let needs_some =
+            |dif: &&Dif| !dif.needs.is_empty() || dif.features.lack_symbols(dif.file_type);
+        let found = difs.iter().filter(needs_some).map(|dif| async move {
+            let mut companions = self.companions_of(module, dif).await?;
+            companions.extend(with_symbols(dif, difs).cloned());
             Ok::<_, StoreError>((dif.dif.clone(), companions))
         });
         Ok(Companions(try_join_all(found).await?))

@@ -9,6 +9,7 @@ use symbolic::debuginfo::{Archive, Object};
 use super::blob::{BlobFault, Contents, Sealer};
 use super::cfi::Cfi;
 use super::inspect::chain;
+use super::kernel_module;
 use super::layout::{DifBytes, Found, Layout};
 use super::panics;
 use super::ppdb::Ppdb;
@@ -131,6 +132,8 @@ fn derive_as<D: Derive>(
 ) -> Result<Derived, Failure> {
     let data = part(layout, bytes, found.part)
         .ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
+    let linked = kernel_module::linked(data).map_err(malformed)?;
+    let data = linked.as_deref().unwrap_or(data);
     let archive = Archive::parse(data).map_err(|error| malformed(chain(&error)))?;
     let object = archive
         .object_by_index(found.index)

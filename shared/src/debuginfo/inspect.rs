@@ -10,7 +10,7 @@ use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 use super::cut_short::cut_short;
 use super::headers::{self, Headers};
 use super::layout::{DifBytes, Found, Layout, Part};
-use super::{cfi, container, dwarf, panics};
+use super::{cfi, container, dwarf, kernel_module, panics};
 use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
 
 /// The machine of LoongArch.
@@ -33,9 +33,21 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             layout.ignore(&part.name, &container::describe(data));
             continue;
         }
+        // With holes, nothing can be linked.
+        let linked = match layout.partial {
+            true => Ok(None),
+            false => panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err),
+        };
+        let linked = match linked {
+            Ok(linked) => linked,
+            Err(reason) => {
+                layout.ignore(&part.name, &reason);
+                continue;
+            }
+        };
         let reader = Reader {
             part,
-            data,
+            data: linked.as_deref().unwrap_or(data),
             partial: layout.partial,
         };
         let objects = panics::caught(|| reader.objects())
@@ -330,10 +342,6 @@ fn arch(object: &Object<'_>) -> &'static str {
 fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
     match elf.kind() {
         ObjectKind::Dump => Err("a core dump, which has no debug information".to_owned()),
-        ObjectKind::Relocatable if elf.raw_section("modinfo").is_some() => Err(
-            "a module of the Linux kernel, which is linked when it is loaded, and is not read"
-                .to_owned(),
-        ),
         // What `dwz` makes of several programs has no code.
         ObjectKind::Relocatable if elf.raw_section("text").is_none() => Ok(FileType::ElfDebug),
         ObjectKind::Relocatable => Err(

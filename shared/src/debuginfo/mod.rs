@@ -21,6 +21,7 @@ mod headers;
 pub mod hostile;
 mod image;
 mod inspect;
+mod kernel_module;
 mod layout;
 mod lookup;
 mod panics;

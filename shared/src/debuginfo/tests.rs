@@ -467,10 +467,13 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
         );
         table.push_str(&differences);
     }
-    // Where ours differ: llvm gives what pads a PE file the name of what comes before it, and the entry points of functions on PowerPC,
+    // Where ours differ: llvm gives what pads a PE file, or comes between sections, the name of what comes before it, and the entry points of functions on PowerPC,
     // which have no row, the line of what comes before.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
+    kernel-module: of 146 145 names, 145 lines, 145 chains
+      0x15f [], by llvm [("_ZN4shopL8complainEi", "shop.cpp:22")]
+    kernel-module-arm64: of 140 140 names, 140 lines, 140 chains
     labels: of 108 108 names, 108 lines, 108 chains
     lines-only: of 80 80 names, 80 lines, 80 chains
     lines-only-O0: of 122 122 names, 122 lines, 122 chains
@@ -501,6 +504,39 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
     symbols-within: of 26 26 names, 26 lines, 26 chains
     thumb: of 80 80 names, 80 lines, 80 chains
     "#);
+}
+
+/// Bytes at places that are drawn, of headers as well as of relocations.
+#[test]
+fn a_kernel_module_with_any_bytes_changed_has_an_answer() {
+    // Sizes that compressed sections claim are the matter of the limits of its process.
+    let module = fixture("zoo/kernel-module-arm64");
+    let mut drawn = 0x9e37_79b9_u64;
+    let mut draw = |most: usize| {
+        drawn = drawn
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (drawn >> 33) as usize % most
+    };
+    let mut read = 0;
+    for _ in 0..400 {
+        let mut changed = module.clone();
+        // The headers of sections are at the end.
+        for _ in 0..3 {
+            let at = match draw(2) {
+                0 => draw(changed.len()),
+                _ => changed.len() - 1 - draw(32 * 64),
+            };
+            changed[at] = draw(256) as u8;
+        }
+        let opened = Opened::new(changed, false, ROOM);
+        for object in &opened.inspection.objects {
+            for kind in [Kind::SymCache, Kind::CfiCache] {
+                read += usize::from(opened.derive(object.index, kind).is_ok());
+            }
+        }
+    }
+    assert!(read > 100, "{read}");
 }
 
 #[test]

@@ -1,0 +1,314 @@
+//! Modules of the Linux kernel, linked as the kernel links them when it loads them.
+//!
+//! Such a module is an object file: its sections have no addresses yet, and what refers to them is in relocations. The kernel places first
+//! the sections with code, then those that are read, then those that are written, each in their order in the file, and what is needed
+//! to initialize the module elsewhere. Addresses are counted from where the first of them is, as `/proc/modules` and
+//! `/sys/module/<name>/sections/.text` tell it.
+//!
+//! Sources: the ELF specification (gABI), "Sections" and "Relocation"; `layout_sections` in `kernel/module/main.c` of Linux 6.
+
+use object::elf::{
+    ET_DYN, ET_REL, EV_CURRENT, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_WRITE,
+    SHN_LORESERVE,
+};
+use object::{
+    Endianness, File, Object as _, ObjectSection as _, ObjectSymbol as _, Relocation,
+    RelocationKind, RelocationTarget, SectionFlags, SectionKind,
+};
+use symbolic::debuginfo::dwarf::Dwarf as _;
+use symbolic::debuginfo::elf::ElfObject;
+
+/// What every module has, and no other object file.
+const MODINFO: &str = ".modinfo";
+
+/// Where decompressed sections begin, in bytes.
+const ALIGNMENT: usize = 16;
+
+/// The address of the first section. In DWARF, zero is that of functions that a linker dropped.
+const BASE: u64 = 0x1000;
+
+/// Returns a module as a linked file; `None` where a file is none.
+///
+/// # Errors
+///
+/// What in it cannot be linked: for a human.
+pub(super) fn linked(data: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    // Most files are told apart by their headers.
+    if !is_relocatable(data) {
+        return Ok(None);
+    }
+    let Ok(file) = File::parse(data) else {
+        return Ok(None);
+    };
+    if file.section_by_name(MODINFO).is_none() {
+        return Ok(None);
+    }
+    let mut linker = Linker {
+        wide: file.is_64(),
+        endian: file.endianness(),
+        bytes: data.to_vec(),
+    };
+    let addresses = linker.place(&file);
+    linker.move_symbols(&file, &addresses);
+    let placed = std::mem::take(&mut linker.bytes);
+    linker.bytes.clone_from(&placed);
+    linker.relocate(&placed).map_err(|reason| {
+        format!("a module of the Linux kernel that cannot be linked: {reason}")
+    })?;
+    linker.put(TYPE_AT, 2, ET_DYN.0.into());
+    linker.add_segment();
+    Ok(Some(linker.bytes))
+}
+
+/// Where the type of a file is in its header.
+const TYPE_AT: usize = 16;
+
+fn is_relocatable(data: &[u8]) -> bool {
+    let is_elf = data.starts_with(b"\x7fELF") && data.get(6) == Some(&EV_CURRENT.0);
+    let kind = data.get(TYPE_AT..TYPE_AT + 2);
+    let kind = kind
+        .and_then(<[u8]>::first_chunk)
+        .map(|kind| match data.get(5) {
+            Some(2) => u16::from_be_bytes(*kind),
+            _ => u16::from_le_bytes(*kind),
+        });
+    is_elf && kind == Some(ET_REL.0)
+}
+
+/// Changes a copy of a file in place.
+struct Linker {
+    wide: bool,
+    endian: Endianness,
+    bytes: Vec<u8>,
+}
+
+/// Fields of a section header: where they are, and their sizes.
+#[derive(Clone, Copy)]
+enum Field {
+    Flags,
+    Address,
+    Offset,
+    Size,
+}
+
+impl Linker {
+    /// Gives each section that is loaded an address; returns those, by the numbers of the sections.
+    fn place(&mut self, file: &File<'_>) -> Vec<Option<u64>> {
+        let flags_of = |section: &object::Section<'_, '_>| match section.flags() {
+            SectionFlags::Elf { sh_flags, .. } => sh_flags.0,
+            _ => 0,
+        };
+        let mut loaded: Vec<_> = file
+            .sections()
+            .filter(|section| flags_of(section) & SHF_ALLOC.0 != 0)
+            .collect();
+        loaded.sort_by_key(|section| {
+            let flags = flags_of(section);
+            let class = match (flags & SHF_EXECINSTR.0 != 0, flags & SHF_WRITE.0 != 0) {
+                (true, _) => 0,
+                (false, false) => 1,
+                (false, true) => 2,
+            };
+            let is_init = section.name().is_ok_and(|name| name.starts_with(".init"));
+            (is_init, class, section.index().0)
+        });
+        let mut addresses = Vec::new();
+        let mut end = BASE;
+        for section in loaded {
+            let number = section.index().0;
+            let alignment = section.align().max(1);
+            let address = end.checked_next_multiple_of(alignment).unwrap_or(end);
+            end = address.saturating_add(section.size());
+            if addresses.len() <= number {
+                addresses.resize(number + 1, None);
+            }
+            if let Some(known) = addresses.get_mut(number) {
+                *known = Some(address);
+            }
+            self.put_field(number, Field::Address, address);
+        }
+        addresses
+    }
+
+    /// Counts the values of symbols from where their sections are, no longer from the begin of these.
+    fn move_symbols(&mut self, file: &File<'_>, addresses: &[Option<u64>]) {
+        let (entry, value_at, size, section_at) = match self.wide {
+            true => (24, 8, 8, 6),
+            false => (16, 4, 4, 14),
+        };
+        for table in file.sections() {
+            let Some((start, bytes)) = table.file_range().filter(|_| is_symbol_table(&table))
+            else {
+                continue;
+            };
+            let (Ok(start), Ok(bytes)) = (usize::try_from(start), usize::try_from(bytes)) else {
+                continue;
+            };
+            let end = start.saturating_add(bytes).min(self.bytes.len());
+            for symbol in (start..end).step_by(entry) {
+                let section = self.get(symbol + section_at, 2).unwrap_or_default();
+                let is_in_section = section < u64::from(SHN_LORESERVE);
+                let address = usize::try_from(section)
+                    .ok()
+                    .filter(|_| is_in_section)
+                    .and_then(|section| *addresses.get(section)?);
+                let value = self.get(symbol + value_at, size);
+                if let (Some(address), Some(value)) = (address, value) {
+                    self.put(symbol + value_at, size, value.wrapping_add(address));
+                }
+            }
+        }
+    }
+
+    /// Applies the relocations of debug information and unwind tables. `placed` is the file with addresses.
+    fn relocate(&mut self, placed: &[u8]) -> Result<(), String> {
+        let file = File::parse(placed).map_err(|error| error.to_string())?;
+        let elf = ElfObject::parse(placed).map_err(|error| error.to_string())?;
+        for section in file.sections() {
+            let name = section.name().unwrap_or_default();
+            let Some(plain_name) = name.strip_prefix('.') else {
+                continue;
+            };
+            if !plain_name.starts_with("debug_") && plain_name != "eh_frame" {
+                continue;
+            }
+            let mut relocations = section.relocations().peekable();
+            let Some((start, bytes)) = section.file_range() else {
+                continue;
+            };
+            let flags = match section.flags() {
+                SectionFlags::Elf { sh_flags, .. } => sh_flags.0,
+                _ => 0,
+            };
+            let (start, bytes) = match flags & SHF_COMPRESSED.0 {
+                0 => (start as usize, bytes as usize),
+                _ if relocations.peek().is_none() => continue,
+                _ => {
+                    let section_data = elf.section(plain_name);
+                    let plain =
+                        section_data.ok_or_else(|| format!("{name} does not decompress"))?;
+                    let start = self.bytes.len().next_multiple_of(ALIGNMENT);
+                    self.bytes.resize(start, 0);
+                    self.bytes.extend_from_slice(&plain.data);
+                    let number = section.index().0;
+                    self.put_field(number, Field::Flags, flags & !SHF_COMPRESSED.0);
+                    self.put_field(number, Field::Offset, start as u64);
+                    self.put_field(number, Field::Size, plain.data.len() as u64);
+                    (start, plain.data.len())
+                }
+            };
+            for (offset, relocation) in relocations {
+                let size = usize::from(relocation.size()) / 8;
+                let at = usize::try_from(offset).ok();
+                let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= bytes));
+                let Some(at) = at.and_then(|at| at.checked_add(start)) else {
+                    return Err(format!("a relocation of {name} is outside of it"));
+                };
+                let address = section.address().wrapping_add(offset);
+                let present = self.get(at, size).unwrap_or_default();
+                match value(&file, &relocation, address, present) {
+                    Ok(Some(value)) => self.put(at, size, value),
+                    Ok(None) => {}
+                    Err(flags) => return Err(format!("{name} has a relocation of {flags}")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a program header, which says that addresses are counted from [`BASE`].
+    fn add_segment(&mut self) {
+        let (table_at, entry_size_at, word) = match self.wide {
+            true => (0x20, 0x36, 8),
+            false => (0x1c, 0x2a, 4),
+        };
+        let (size, address_at) = (8 + 6 * word, 2 * word);
+        let start = self.bytes.len().next_multiple_of(ALIGNMENT);
+        self.bytes.resize(start + size, 0);
+        self.put(start, 4, PT_LOAD.0.into());
+        self.put(start + address_at, word, BASE);
+        self.put(table_at, word, start as u64);
+        self.put(entry_size_at, 2, size as u64);
+        self.put(entry_size_at + 2, 2, 1);
+    }
+
+    fn put_field(&mut self, section: usize, field: Field, value: u64) {
+        let (table_at, entry_size_at, word) = match self.wide {
+            true => (0x28, 0x3a, 8),
+            false => (0x20, 0x2e, 4),
+        };
+        let (table, entry_size) = (self.get(table_at, word), self.get(entry_size_at, 2));
+        // Name and type come first, of four bytes each.
+        let field = 8 + word * field as usize;
+        let at = table.zip(entry_size).and_then(|(table, entry_size)| {
+            let header = (section as u64)
+                .checked_mul(entry_size)?
+                .checked_add(table)?;
+            usize::try_from(header).ok()?.checked_add(field)
+        });
+        if let Some(at) = at {
+            self.put(at, word, value);
+        }
+    }
+
+    fn get(&self, at: usize, size: usize) -> Option<u64> {
+        let bytes = self.bytes.get(at..at.checked_add(size)?)?;
+        let digit = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+        Some(match self.endian {
+            Endianness::Little => bytes.iter().rev().fold(0, digit),
+            Endianness::Big => bytes.iter().fold(0, digit),
+        })
+    }
+
+    /// Writes the lowest bytes of a number; none beyond the end of the file.
+    fn put(&mut self, at: usize, size: usize, value: u64) {
+        let end = at.saturating_add(size);
+        let Some(place) = self.bytes.get_mut(at..end) else {
+            return;
+        };
+        for (number, byte) in place.iter_mut().enumerate() {
+            let shift = match self.endian {
+                Endianness::Little => number,
+                Endianness::Big => size - 1 - number,
+            };
+            *byte = (value >> (8 * shift)) as u8;
+        }
+    }
+}
+
+fn is_symbol_table(section: &object::Section<'_, '_>) -> bool {
+    let sh_type = match section.flags() {
+        SectionFlags::Elf { sh_type, .. } => sh_type,
+        _ => return false,
+    };
+    section.kind() == SectionKind::Metadata && sh_type == object::elf::SHT_SYMTAB
+}
+
+/// Returns what a relocation makes of what is at its address; `None` where it does nothing, or its symbol is in the kernel.
+fn value(
+    file: &File<'_>,
+    relocation: &Relocation,
+    address: u64,
+    present: u64,
+) -> Result<Option<u64>, String> {
+    let symbol = match relocation.target() {
+        RelocationTarget::Symbol(symbol) => file.symbol_by_index(symbol).ok(),
+        _ => None,
+    };
+    let Some(symbol) = symbol.filter(|symbol| !symbol.is_undefined()) else {
+        return Ok(None);
+    };
+    let addend = match relocation.has_implicit_addend() {
+        true => present,
+        false => relocation.addend() as u64,
+    };
+    let target = symbol.address().wrapping_add(addend);
+    match relocation.kind() {
+        RelocationKind::Absolute => Ok(Some(target)),
+        RelocationKind::Relative | RelocationKind::PltRelative => {
+            Ok(Some(target.wrapping_sub(address)))
+        }
+        RelocationKind::None => Ok(None),
+        _ => Err(format!("an unknown type ({:?})", relocation.flags())),
+    }
+}

@@ -9,6 +9,7 @@
 
 mod adjust;
 mod advise;
+mod cpp_constraints;
 mod demangle;
 mod frame;
 #[cfg(any(test, feature = "testing"))]

@@ -1,0 +1,713 @@
+//! Names, templates and types in mangled names, by the productions of the grammar.
+
+use super::reader::{Kind, Part, Place, Read, Reader, Unreadable};
+
+/// A template parameter object, which the demangler does not know: a template of this name, with the object as its argument.
+const OBJECT: &str = "25template_parameter_object";
+
+/// The operator `co_await`, which the demangler does not know: a function of this name.
+const CO_AWAIT: &str = "17operator_co_await";
+
+/// The operators that functions can be, but those with names of their own.
+pub(super) const OPERATORS: &str = "nw na dl da ps ng ad de co pl mi ml dv rm an or eo aS pL mI mL dV rM aN oR eO ls rs lS rS eq ne lt gt \
+                         le ge ss nt aa oo pp mm cm pm pt cl ix qu ds";
+
+impl Reader<'_> {
+    /// Reads the whole name, with what a compiler or a linker adds to it.
+    pub(super) fn whole(&mut self) -> Read<Vec<Part>> {
+        self.unconstrained_encoding()?;
+        let mark = self.mark();
+        if self.constraint().is_err() {
+            // Nothing refers to what comes last: it need not be known to be taken off.
+            self.back_to(&mark);
+            self.at = self.bytes.len();
+            self.has_changed = true;
+        }
+        match self.peek() {
+            None => {}
+            Some(b'.' | b'_' | b'@') => self.take(self.bytes.len() - self.at)?,
+            Some(_) => return Err(Unreadable),
+        }
+        Ok(std::mem::take(&mut self.parts))
+    }
+
+    /// `<encoding>`
+    pub(super) fn encoding(&mut self) -> Read<()> {
+        self.unconstrained_encoding()?;
+        self.constraint()
+    }
+
+    /// `<encoding>` up to the constraint of the function.
+    fn unconstrained_encoding(&mut self) -> Read<()> {
+        self.nested(|it| {
+            if matches!(it.peek(), Some(b'T' | b'G')) {
+                return it.special_name();
+            }
+            it.name_part(false)?;
+            while !matches!(it.peek(), None | Some(b'E' | b'.' | b'_' | b'@' | b'Q')) {
+                it.ty()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// `[Q <constraint-expression>]`
+    fn constraint(&mut self) -> Read<()> {
+        match self.peek() {
+            Some(b'Q') => self.skip(|it| {
+                it.expect("Q")?;
+                it.expression()
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// `<special-name>`
+    fn special_name(&mut self) -> Read<()> {
+        let start = self.parts.len();
+        if self.take_if("TA")? {
+            // The demangler does not know it: a name with a template argument.
+            self.replace(start, OBJECT);
+            self.parts.push(Part::Instead("I"));
+            self.template_argument()?;
+            self.parts.push(Part::Instead("E"));
+            return Ok(());
+        }
+        for prefix in ["TV", "TT", "TI", "TS", "TF"] {
+            if self.take_if(prefix)? {
+                return self.ty();
+            }
+        }
+        if self.take_if("TC")? {
+            self.ty()?;
+            self.number()?;
+            self.expect("_")?;
+            return self.ty();
+        }
+        if self.take_if("GR")? {
+            self.name_part(false)?;
+            self.take_while(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase())?;
+            return self.expect("_");
+        }
+        for prefix in ["TH", "TW", "GV"] {
+            if self.take_if(prefix)? {
+                return self.name_part(false);
+            }
+        }
+        if self.take_if("GTt")? || self.take_if("GTn")? {
+            return self.encoding();
+        }
+        if self.take_if("Tc")? {
+            self.call_offset()?;
+        } else {
+            self.expect("T")?;
+        }
+        self.call_offset()?;
+        self.encoding()
+    }
+
+    /// `<call-offset>`
+    fn call_offset(&mut self) -> Read<()> {
+        if self.take_if("h")? {
+            self.number()?;
+        } else {
+            self.expect("v")?;
+            self.number()?;
+            self.expect("_")?;
+            self.number()?;
+        }
+        self.expect("_")
+    }
+
+    /// `<name>`, where it stands.
+    pub(super) fn name_part(&mut self, is_local: bool) -> Read<()> {
+        let name = self.name(is_local)?;
+        self.parts.push(Part::Node(name, Place::Type));
+        Ok(())
+    }
+
+    /// `<name>`; local where it belongs to a function.
+    fn name(&mut self, is_local: bool) -> Read<usize> {
+        self.nested(|it| match it.peek() {
+            Some(b'N') => it.nested_name(is_local),
+            Some(b'Z') => it.local_name(),
+            Some(b'S') if !it.is_next("St") => {
+                let start = it.parts.len();
+                let prefix = it.substitution()?;
+                it.arguments_of(start, prefix)
+            }
+            _ => {
+                let start = it.parts.len();
+                it.take_if("St")?;
+                it.unqualified_name()?;
+                let name = it.name_node(start, None, false, false);
+                it.nodes[name].is_local = is_local;
+                if it.peek() != Some(b'I') {
+                    return Ok(name);
+                }
+                it.add_candidate(name);
+                it.parts.push(Part::Node(name, Place::Prefix));
+                it.arguments_of(start, Some(name))
+            }
+        })
+    }
+
+    /// `<template-args>` after a prefix; that stands in the parts since, and is a node if it is a candidate.
+    fn arguments_of(&mut self, since: usize, prefix: Option<usize>) -> Read<usize> {
+        if prefix.is_some() {
+            self.parts.truncate(since);
+        }
+        self.template_arguments()?;
+        let is_nested = prefix.is_some_and(|prefix| self.is_nested_name(prefix));
+        let name = self.name_node(since, prefix, is_nested, true);
+        self.nodes[name].is_local = prefix.is_some_and(|prefix| self.nodes[prefix].is_local);
+        Ok(name)
+    }
+
+    /// `<substitution>` but `St`. Returns the candidate that it stands for; `None` for `Sa` and its kin.
+    fn substitution(&mut self) -> Read<Option<usize>> {
+        if let [b'S', b'a' | b'b' | b's' | b'i' | b'o' | b'd', ..] = self.rest() {
+            self.take(2)?;
+            return Ok(None);
+        }
+        let rest = self.rest().strip_prefix(b"S").ok_or(Unreadable)?;
+        let length = rest
+            .iter()
+            .position(|byte| *byte == b'_')
+            .ok_or(Unreadable)?;
+        let mut number = 0_usize;
+        for digit in &rest[..length] {
+            let digit = match digit {
+                b'0'..=b'9' => digit - b'0',
+                b'A'..=b'Z' => digit - b'A' + 10,
+                _ => return Err(Unreadable),
+            };
+            number = number
+                .checked_mul(36)
+                .and_then(|number| number.checked_add(usize::from(digit)))
+                .ok_or(Unreadable)?;
+        }
+        let number = match length {
+            0 => 0,
+            _ => number.checked_add(1).ok_or(Unreadable)?,
+        };
+        let candidate = *self.candidates.get(number).ok_or(Unreadable)?;
+        self.at += length + 2;
+        self.parts.push(Part::Reference(candidate, Place::Prefix));
+        Ok(Some(candidate))
+    }
+
+    /// `<nested-name>`. Its last component is no candidate yet.
+    fn nested_name(&mut self, is_local: bool) -> Read<usize> {
+        let outside = self.parts.len();
+        self.expect("N")?;
+        let qualified = self.parts.len();
+        if !self.take_if("H")? {
+            self.qualifiers()?;
+            if matches!(self.peek(), Some(b'R' | b'O')) {
+                self.take(1)?;
+            }
+        }
+        let is_qualified = self.parts.len() > qualified;
+        let start = self.parts.len();
+        // What is read last, and whether it has a number.
+        let mut last: Option<usize> = None;
+        let mut is_numbered = true;
+        while !self.take_if("E")? {
+            self.steps_left = self.steps_left.checked_sub(1).ok_or(Unreadable)?;
+            if let Some(last) = last.filter(|_| !is_numbered) {
+                self.add_candidate(last);
+            }
+            is_numbered = false;
+            // What is no candidate alone stands before the first component.
+            let has_text = self.parts.len() > start;
+            let node = match self.rest() {
+                [b'S', b't', ..] if last.is_none() && !has_text => {
+                    // `std::foo` needs no `N`.
+                    self.take(2)?;
+                    self.unqualified_name()?;
+                    self.name_node(start, None, false, false)
+                }
+                [b'S', ..] if last.is_none() && !has_text => {
+                    is_numbered = true;
+                    match self.substitution()? {
+                        None => continue,
+                        Some(node) => {
+                            self.parts.truncate(start);
+                            node
+                        }
+                    }
+                }
+                [b'T', ..] if last.is_none() && !has_text => {
+                    self.template_parameter()?;
+                    self.node(start, Kind::Root)
+                }
+                [b'D', b't' | b'T', ..] if last.is_none() && !has_text => {
+                    self.decltype()?;
+                    self.node(start, Kind::Root)
+                }
+                [b'I', ..] if last.is_some() || has_text => {
+                    self.template_arguments()?;
+                    let is_nested = last.is_some_and(|last| self.is_nested_name(last));
+                    self.name_node(start, last, is_nested, true)
+                }
+                _ => {
+                    let is_nested = last.is_some() || has_text;
+                    // The initializer of a member: what follows is within it.
+                    if last.is_some() {
+                        self.take_if("M")?;
+                    }
+                    self.unqualified_name()?;
+                    self.name_node(start, last, is_nested, false)
+                }
+            };
+            if let Kind::Name { .. } = self.nodes[node].kind
+                && last != Some(node)
+                && !is_numbered
+            {
+                self.nodes[node].is_local = is_local;
+            }
+            last = Some(node);
+        }
+        let last = last.ok_or(Unreadable)?;
+        if !is_qualified {
+            self.parts.truncate(outside);
+            return Ok(last);
+        }
+        self.parts.truncate(start);
+        self.parts.push(Part::Node(last, Place::Prefix));
+        self.parts.push(Part::Instead("E"));
+        Ok(self.node(outside, Kind::Type))
+    }
+
+    /// `<local-name>`
+    fn local_name(&mut self) -> Read<usize> {
+        let start = self.parts.len();
+        self.expect("Z")?;
+        self.encoding()?;
+        self.expect("E")?;
+        if self.take_if("s")? {
+            self.discriminator()?;
+            return Ok(self.node(start, Kind::Type));
+        }
+        if self.take_if("d")? {
+            self.number()?;
+            self.expect("_")?;
+        }
+        self.name_part(true)?;
+        self.discriminator()?;
+        Ok(self.node(start, Kind::Type))
+    }
+
+    /// `[<discriminator>]`
+    fn discriminator(&mut self) -> Read<()> {
+        match self.rest() {
+            [b'_', b'0'..=b'9', ..] => self.take(2),
+            [b'_', b'_', b'0'..=b'9', ..] => {
+                self.take(2)?;
+                self.number()?;
+                self.expect("_")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `<unqualified-name>`
+    fn unqualified_name(&mut self) -> Read<()> {
+        if self.is_next("F") {
+            // A friend that is constrained by what the class is a template of.
+            self.skip(|it| it.expect("F"))?;
+        }
+        self.take_if("L")?;
+        match self.next_two() {
+            _ if self.is_digit_next() => self.source_name()?,
+            "Ut" => {
+                self.take(2)?;
+                self.number()?;
+                self.expect("_")?;
+            }
+            "Ul" => {
+                self.take(2)?;
+                self.closure()?;
+            }
+            // An inherited constructor: whether its class is a candidate, clang and GCC disagree.
+            "CI" => return Err(Unreadable),
+            "DC" => {
+                self.take(2)?;
+                while !self.take_if("E")? {
+                    self.source_name()?;
+                }
+            }
+            two if is_one_of("C1 C2 C3 C4 C5 D0 D1 D2 D4 D5", two) => self.take(2)?,
+            _ => self.operator_name()?,
+        }
+        while self.take_if("B")? {
+            self.source_name()?;
+        }
+        Ok(())
+    }
+
+    /// `<source-name>`
+    pub(super) fn source_name(&mut self) -> Read<()> {
+        let digits = self
+            .rest()
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
+        let length: usize = self.symbol[self.at..self.at + digits]
+            .parse()
+            .map_err(|_| Unreadable)?;
+        if length == 0 {
+            return Err(Unreadable);
+        }
+        self.take(digits.checked_add(length).ok_or(Unreadable)?)
+    }
+
+    /// `<closure-type-name>` after `Ul`.
+    fn closure(&mut self) -> Read<()> {
+        self.nested(|it| {
+            it.template_parameter_declarations()?;
+            it.constraint()?;
+            while !matches!(it.peek(), Some(b'E' | b'Q')) {
+                it.ty()?;
+            }
+            it.constraint()?;
+            it.expect("E")?;
+            it.number()?;
+            it.expect("_")
+        })
+    }
+
+    /// `<operator-name>`
+    pub(super) fn operator_name(&mut self) -> Read<()> {
+        let start = self.parts.len();
+        let operator = self.next_two();
+        self.take(2)?;
+        match operator {
+            "cv" => self.type_of_conversion(),
+            "li" => self.source_name(),
+            "aw" => {
+                self.replace(start, CO_AWAIT);
+                Ok(())
+            }
+            _ if operator.starts_with('v') => self.source_name(),
+            _ if is_one_of(OPERATORS, operator) => Ok(()),
+            _ => Err(Unreadable),
+        }
+    }
+
+    /// `<template-args>`
+    pub(super) fn template_arguments(&mut self) -> Read<()> {
+        self.expect("I")?;
+        let takes_arguments = std::mem::replace(&mut self.takes_arguments, true);
+        while !matches!(self.peek(), Some(b'E' | b'Q')) {
+            self.template_argument()?;
+        }
+        self.takes_arguments = takes_arguments;
+        self.constraint()?;
+        self.expect("E")
+    }
+
+    /// `<template-arg>`, with the declaration of its parameter.
+    fn template_argument(&mut self) -> Read<()> {
+        self.nested(|it| {
+            it.template_parameter_declarations()?;
+            match it.peek() {
+                Some(b'X') => {
+                    it.take(1)?;
+                    it.expression()?;
+                    it.expect("E")
+                }
+                Some(b'L') => it.literal(),
+                Some(b'J') => {
+                    it.take(1)?;
+                    it.template_arguments_to_end()
+                }
+                _ => it.ty(),
+            }
+        })
+    }
+
+    /// `<template-arg>* E`
+    pub(super) fn template_arguments_to_end(&mut self) -> Read<()> {
+        while !self.take_if("E")? {
+            self.template_argument()?;
+        }
+        Ok(())
+    }
+
+    /// `<template-param-decl>*`, which are taken off.
+    fn template_parameter_declarations(&mut self) -> Read<()> {
+        while let [b'T', b'y' | b'k' | b'n' | b't' | b'p', ..] = self.rest() {
+            self.skip(Self::template_parameter_declaration)?;
+        }
+        Ok(())
+    }
+
+    /// `<template-param-decl>`
+    fn template_parameter_declaration(&mut self) -> Read<()> {
+        self.nested(|it| {
+            let takes_arguments = std::mem::replace(&mut it.takes_arguments, true);
+            let kind = it.rest().get(1).copied();
+            it.take(2)?;
+            match kind {
+                Some(b'y') => {}
+                Some(b'k') => it.name_part(false)?,
+                Some(b'n') => it.ty()?,
+                Some(b'p') => it.template_parameter_declaration()?,
+                Some(b't') => {
+                    while !matches!(it.peek(), Some(b'E' | b'Q')) {
+                        it.template_parameter_declaration()?;
+                    }
+                    it.constraint()?;
+                    it.expect("E")?;
+                }
+                _ => return Err(Unreadable),
+            }
+            it.takes_arguments = takes_arguments;
+            Ok(())
+        })
+    }
+
+    /// `<template-param>`. That of an outer template, by its level, is only known where it is taken off.
+    pub(super) fn template_parameter(&mut self) -> Read<()> {
+        self.expect("T")?;
+        if self.take_if("L")? {
+            if !self.is_skipping {
+                return Err(Unreadable);
+            }
+            self.number()?;
+            self.expect("_")?;
+        }
+        self.number()?;
+        self.expect("_")
+    }
+
+    /// `<type>`
+    pub(super) fn ty(&mut self) -> Read<()> {
+        self.nested(Self::ty_at_this_depth)
+    }
+
+    fn ty_at_this_depth(&mut self) -> Read<()> {
+        let start = self.parts.len();
+        let first = self.peek().ok_or(Unreadable)?;
+        match first {
+            _ if b"vwbcahstijlmxynofdegz".contains(&first) => return self.take(1),
+            b'u' => {
+                self.take(1)?;
+                self.source_name()?;
+                if self.peek() == Some(b'I') {
+                    return self.transformed_type(start);
+                }
+            }
+            b'r' | b'V' | b'K' => self.qualified_type()?,
+            b'U' if self.rest().get(1).is_some_and(u8::is_ascii_digit) => self.qualified_type()?,
+            b'P' | b'R' | b'O' | b'C' | b'G' => {
+                self.take(1)?;
+                self.ty()?;
+            }
+            b'F' => self.function_type()?,
+            b'A' => {
+                self.take(1)?;
+                if self.peek() != Some(b'_') {
+                    self.number_or_expression()?;
+                }
+                self.expect("_")?;
+                self.ty()?;
+            }
+            b'M' => {
+                self.take(1)?;
+                self.ty()?;
+                self.ty()?;
+            }
+            b'D' => return self.type_after_d(start),
+            b'T' if is_one_of("Ts Tu Te", self.next_two()) => {
+                self.take(2)?;
+                self.name_part(false)?;
+            }
+            b'T' => {
+                self.template_parameter()?;
+                let node = self.node(start, Kind::Root);
+                self.add_candidate(node);
+                if self.takes_arguments && self.peek() == Some(b'I') {
+                    let name = self.arguments_of(start, Some(node))?;
+                    self.add_candidate(name);
+                    self.parts.push(Part::Node(name, Place::Type));
+                } else {
+                    self.parts.push(Part::Node(node, Place::Type));
+                }
+                return Ok(());
+            }
+            b'S' if !self.is_next("St") => return self.substituted_type(start),
+            _ => {
+                let name = self.name(false)?;
+                self.add_candidate(name);
+                self.parts.push(Part::Node(name, Place::Type));
+                return Ok(());
+            }
+        }
+        self.candidate_type(start, Kind::Type);
+        Ok(())
+    }
+
+    /// `<type>` that starts with `D`.
+    fn type_after_d(&mut self, start: usize) -> Read<()> {
+        match self.next_two() {
+            "DF" => {
+                self.take(2)?;
+                self.number()?;
+                return match self.peek() {
+                    Some(b'_' | b'x' | b'b') => self.take(1),
+                    _ => Err(Unreadable),
+                };
+            }
+            "DB" | "DU" => {
+                self.take(2)?;
+                self.number_or_expression()?;
+                return self.expect("_");
+            }
+            placeholder @ ("Dk" | "DK") => {
+                self.skip(|it| {
+                    it.take(2)?;
+                    it.name_part(false)
+                })?;
+                let unconstrained = if placeholder == "Dk" { "Da" } else { "Dc" };
+                self.parts.push(Part::Instead(unconstrained));
+                return Ok(());
+            }
+            "Dt" | "DT" => {
+                self.decltype()?;
+                self.candidate_type(start, Kind::Root);
+                return Ok(());
+            }
+            "Dv" => {
+                self.take(2)?;
+                self.take_if("_")?;
+                self.number_or_expression()?;
+                self.expect("_")?;
+                self.ty()?;
+            }
+            "Dp" => {
+                self.take(2)?;
+                self.ty()?;
+            }
+            "Do" | "DO" | "Dw" | "Dx" => self.function_type()?,
+            builtin if is_one_of("Dd De Df Dh Di Ds Du Da Dc Dn", builtin) => return self.take(2),
+            _ => return Err(Unreadable),
+        }
+        self.candidate_type(start, Kind::Type);
+        Ok(())
+    }
+
+    fn number_or_expression(&mut self) -> Read<()> {
+        match self.is_digit_next() {
+            true => self.number(),
+            false => self.expression(),
+        }
+    }
+
+    /// The type of a conversion: template arguments after it are those of the operator.
+    pub(super) fn type_of_conversion(&mut self) -> Read<()> {
+        let takes_arguments = std::mem::replace(&mut self.takes_arguments, false);
+        self.ty()?;
+        self.takes_arguments = takes_arguments;
+        Ok(())
+    }
+
+    /// `u <source-name> <template-args>`, a transformation of a type that the compiler knows (`__remove_cv`): a template for the
+    /// demangler, which has a candidate more, the template without its arguments.
+    fn transformed_type(&mut self, start: usize) -> Read<()> {
+        let Some(Part::Text(_, end)) = self.parts.pop() else {
+            return Err(Unreadable);
+        };
+        let Some(Part::Text(_, begin)) = self.parts.get(start).copied() else {
+            return Err(Unreadable);
+        };
+        self.parts.truncate(start);
+        self.parts.push(Part::Text(begin, end));
+        self.has_changed = true;
+        let template = self.name_node(start, None, false, false);
+        self.nodes[template].is_candidate = true;
+        let transformed = self.arguments_of(start, Some(template))?;
+        self.add_candidate(transformed);
+        self.parts.push(Part::Node(transformed, Place::Type));
+        Ok(())
+    }
+
+    /// `<type>` that starts with a substitution.
+    fn substituted_type(&mut self, start: usize) -> Read<()> {
+        let prefix = self.substitution()?;
+        // After `operator`, only a template can have arguments of its own.
+        let takes_arguments = self.takes_arguments
+            || prefix.is_none_or(|prefix| {
+                matches!(
+                    self.nodes[prefix].kind,
+                    Kind::Name {
+                        has_arguments: false,
+                        ..
+                    }
+                )
+            });
+        if takes_arguments && self.peek() == Some(b'I') {
+            let name = self.arguments_of(start, prefix)?;
+            self.add_candidate(name);
+            self.parts.push(Part::Node(name, Place::Type));
+        } else if let Some(node) = prefix {
+            self.parts.truncate(start);
+            self.parts.push(Part::Reference(node, Place::Type));
+        }
+        Ok(())
+    }
+
+    /// `<extended-qualifier>* <CV-qualifiers> <type>`
+    fn qualified_type(&mut self) -> Read<()> {
+        while let [b'U', b'0'..=b'9', ..] = self.rest() {
+            self.take(1)?;
+            self.source_name()?;
+            if self.peek() == Some(b'I') {
+                self.template_arguments()?;
+            }
+        }
+        self.qualifiers()?;
+        match is_one_of("Do DO Dw Dx", self.next_two()) || self.is_next("F") {
+            true => self.function_type(),
+            false => self.ty(),
+        }
+    }
+
+    /// `<function-type>`
+    fn function_type(&mut self) -> Read<()> {
+        if self.take_if("DO")? {
+            self.expression()?;
+            self.expect("E")?;
+        } else if self.take_if("Dw")? {
+            while !self.take_if("E")? {
+                self.ty()?;
+            }
+        } else {
+            self.take_if("Do")?;
+        }
+        self.take_if("Dx")?;
+        self.expect("F")?;
+        self.take_if("Y")?;
+        while !matches!(self.rest(), [b'E', ..] | [b'R' | b'O', b'E', ..]) {
+            self.ty()?;
+        }
+        if self.peek() != Some(b'E') {
+            self.take(1)?;
+        }
+        self.expect("E")
+    }
+
+    /// `<decltype>`
+    fn decltype(&mut self) -> Read<()> {
+        self.take(2)?;
+        self.expression()?;
+        self.expect("E")
+    }
+}
+
+/// Tells whether a list has an operator.
+pub(super) fn is_one_of(operators: &str, operator: &str) -> bool {
+    operators.split(' ').any(|one| one == operator)
+}

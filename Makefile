@@ -87,6 +87,11 @@ check-dependencies: ## licences, bans, sources and advisories of all dependencie
 model: ## the protocol, exhaustively within large bounds; prints the number of states of each model (minutes)
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
 
+.PHONY: zoo
+zoo: ## programs of many compilers and machines, built and held against llvm-symbolizer and eu-addr2line (needs clang-19, lld-19, llvm-19, elfutils, dwz)
+	tests/tests/zoo/build.sh target/zoo
+	SYMDEPOT_ZOO="$(CURDIR)/target/zoo" $(CARGO) test --locked --workspace --test zoo -- --ignored --nocapture
+
 # Needs nightly Rust and cargo-fuzz; what it finds is kept in target/fuzz.
 .PHONY: fuzz
 fuzz: ## hostile bytes for files, requests, names, sources and blobs, each for a while (needs cargo-fuzz; FUZZ_SECONDS=60)

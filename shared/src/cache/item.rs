@@ -345,6 +345,24 @@ pub struct UploadedObject {
     pub fault: Option<Missing>,
 }
 
+impl UploadedObject {
+    /// Returns an object that is filed under an id, of which nothing else is known.
+    pub fn filed(module: ModuleId, file_type: FileType) -> Self {
+        Self {
+            module,
+            debug_id: None,
+            code_id: None,
+            file_type,
+            arch: String::new(),
+            features: Features::default(),
+            is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: None,
+            fault: None,
+        }
+    }
+}
+
 /// An uploaded DIF that has a module's id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dif {
@@ -651,18 +669,7 @@ mod tests {
 
     #[test]
     fn a_build_that_knows_no_companions_leaves_uploads_with_them_alone() {
-        let object = |module: ModuleId| UploadedObject {
-            module,
-            debug_id: None,
-            code_id: None,
-            file_type: FileType::ElfDebug,
-            arch: String::new(),
-            features: Features::default(),
-            is_accompanied: false,
-            needs: Vec::new(),
-            needed_by: None,
-            fault: None,
-        };
+        let object = |module| UploadedObject::filed(module, FileType::ElfDebug);
         let plain = object(ModuleId::Code(CodeId::new("ac456ebc".to_owned())));
         let needing = UploadedObject {
             needs: vec![CompanionId::unit(7)],

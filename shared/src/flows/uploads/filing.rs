@@ -201,20 +201,15 @@ mod tests {
     fn object(file_type: FileType, code_id: Option<&str>, has_debug_info: bool) -> UploadedObject {
         let debug_id = "502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap();
         UploadedObject {
-            module: ModuleId::Debug(debug_id),
             debug_id: Some(debug_id),
             code_id: code_id.map(|id| crate::domain::CodeId::new(id.into())),
-            file_type,
             arch: "x86_64".to_owned(),
             features: Features {
                 has_debug_info,
                 has_unwind_info: !has_debug_info,
                 ..Features::default()
             },
-            is_accompanied: false,
-            needs: Vec::new(),
-            needed_by: None,
-            fault: None,
+            ..UploadedObject::filed(ModuleId::Debug(debug_id), file_type)
         }
     }
 

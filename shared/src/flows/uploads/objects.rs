@@ -177,21 +177,14 @@ pub(super) fn count(of: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{CodeId, Features, FileType, ModuleId};
+    use crate::domain::{CodeId, FileType, ModuleId};
 
     fn object(code_id: String) -> UploadedObject {
         let code_id = CodeId::new(code_id);
         UploadedObject {
-            module: ModuleId::Code(code_id.clone()),
-            debug_id: None,
-            code_id: Some(code_id),
-            file_type: FileType::ElfDebug,
+            code_id: Some(code_id.clone()),
             arch: "x86_64".to_owned(),
-            features: Features::default(),
-            is_accompanied: false,
-            needs: Vec::new(),
-            needed_by: None,
-            fault: None,
+            ..UploadedObject::filed(ModuleId::Code(code_id), FileType::ElfDebug)
         }
     }
 

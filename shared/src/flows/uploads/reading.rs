@@ -4,8 +4,8 @@ use super::super::build::{Builder, OpenDif};
 use super::super::{Error, Invocation, fetch};
 use crate::cache::UploadedObject;
 use crate::domain::{
-    Cause, CompanionId, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing,
-    ModuleId, MsSymCacheName,
+    Cause, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing, ModuleId,
+    MsSymCacheName,
 };
 use crate::ports::{DifError, DifStat};
 
@@ -123,19 +123,12 @@ fn read_name(location: &Location, size: u64) -> Reading {
         return Reading::Ignored("it is empty".to_owned());
     }
     let object = UploadedObject {
-        module: ModuleId::Debug(name.debug_id),
         debug_id: Some(name.debug_id),
-        code_id: None,
-        file_type: FileType::MsSymCache,
-        arch: String::new(),
         features: Features {
             has_debug_info: true,
             ..Features::default()
         },
-        is_accompanied: false,
-        needs: Vec::new(),
-        needed_by: None,
-        fault: None,
+        ..UploadedObject::filed(ModuleId::Debug(name.debug_id), FileType::MsSymCache)
     };
     Reading::Found(Found {
         objects: vec![object],
@@ -154,7 +147,7 @@ fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
         };
         let met = object.needs.iter().map(|id| UploadedObject {
             needed_by: Some(module.clone()),
-            ..met_at(id, object.file_type)
+            ..UploadedObject::filed(ModuleId::Companion(id.clone()), object.file_type)
         });
         filed.extend(met);
         filed.push(UploadedObject {
@@ -171,24 +164,11 @@ fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
         });
     }
     let completes = inspection.completes.iter();
-    filed.extend(completes.map(|id| met_at(id, FileType::ElfDebug)));
+    filed.extend(
+        completes
+            .map(|id| UploadedObject::filed(ModuleId::Companion(id.clone()), FileType::ElfDebug)),
+    );
     filed
-}
-
-/// Returns what is filed where a file and its companion meet.
-fn met_at(id: &CompanionId, file_type: FileType) -> UploadedObject {
-    UploadedObject {
-        module: ModuleId::Companion(id.clone()),
-        debug_id: None,
-        code_id: None,
-        file_type,
-        arch: String::new(),
-        features: Features::default(),
-        is_accompanied: false,
-        needs: Vec::new(),
-        needed_by: None,
-        fault: None,
-    }
 }
 
 /// Returns what was passed over, and why: some hundred lines, each no longer than [`MAX_LINE_BYTES`].

@@ -1,0 +1,357 @@
+//! Programs of many compilers and machines, as `make zoo` builds them: what the service answers at every twentieth instruction, held against
+//! `llvm-symbolizer` and `eu-addr2line`. A smaller zoo is among the fixtures, and held at each instruction.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test cannot do without is there, or the test fails"
+)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use symbolic::common::ByteView;
+use symbolic::debuginfo::Object;
+use symdepot::domain::ModuleId;
+use symdepot_tests::bench_real::oracle;
+use symdepot_tests::harness::{World, in_module};
+
+/// Of so many instructions, one is asked for.
+const EVERY: usize = 20;
+
+/// Addresses in a request.
+const FRAMES: usize = 500;
+
+/// The least share of names, lines and chains in a row, unless [`EXCEPTIONS`] says why not.
+const LEAST: f64 = 0.995;
+
+/// Programs that fall short, and why.
+const EXCEPTIONS: [(&str, &str); 3] = [
+    (
+        "GCC -O2 -static",
+        "functions of the C library that are chosen at start have several names (`memcmp`, `memcmp_ifunc`); ours is another of them.",
+    ),
+    (
+        "GCC -O2 -g1",
+        "one instruction is of an inlined call that has no line, which is left out.",
+    ),
+    (
+        "GCC -O2 -gstrict-dwarf -gdwarf-2",
+        "the format does not say where a function was inlined: such calls are left out, and the line is the innermost one. llvm-symbolizer \
+         shows them without lines.",
+    ),
+];
+
+/// A frame: the mangled name, the base name of the file, and the line; zero where it is not known.
+type Frame = (String, String, u64);
+
+struct Program {
+    name: String,
+    whole: PathBuf,
+    uploads: Vec<PathBuf>,
+}
+
+impl Program {
+    fn all(folder: &Path) -> Vec<Self> {
+        let list = std::fs::read_to_string(folder.join("programs.tsv")).unwrap();
+        let program = |line: &str| {
+            let [name, whole, uploads] = *line.split('\t').collect::<Vec<_>>() else {
+                panic!("{line}");
+            };
+            Self {
+                name: name.to_owned(),
+                whole: folder.join(whole),
+                uploads: uploads.split(',').map(|file| folder.join(file)).collect(),
+            }
+        };
+        list.lines().map(program).collect()
+    }
+
+    fn load_address(&self) -> u64 {
+        let view = ByteView::open(&self.whole).unwrap();
+        Object::parse(&view).unwrap().load_address()
+    }
+
+    fn symbols(&self) -> Symbols {
+        let view = ByteView::open(&self.whole).unwrap();
+        let object = Object::parse(&view).unwrap();
+        let symbols = object.symbols();
+        symbols
+            .filter_map(|symbol| Some((symbol.name?.into_owned(), symbol.address)))
+            .collect()
+    }
+
+    fn has_pdb(&self) -> bool {
+        self.uploads
+            .iter()
+            .any(|file| file.extension().is_some_and(|is| is == "pdb"))
+    }
+
+    fn is_elf(&self) -> bool {
+        self.whole.extension().is_none()
+    }
+
+    /// Returns the addresses of instructions, as the program has them.
+    fn instructions(&self) -> Vec<u64> {
+        let listing = output(
+            Command::new("llvm-objdump-19")
+                .args(["-d", "--no-show-raw-insn"])
+                .arg(&self.whole),
+        );
+        let address = |line: &str| {
+            let (address, rest) = line.trim_start().split_once(':')?;
+            let address = u64::from_str_radix(address, 16).ok()?;
+            rest.starts_with(['\t', ' ']).then_some(address)
+        };
+        listing.lines().filter_map(address).step_by(EVERY).collect()
+    }
+
+    fn by_llvm(&self, addresses: &[u64]) -> Vec<Vec<Frame>> {
+        let asked: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
+        let mut questions = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut questions, asked.as_bytes()).unwrap();
+        std::io::Seek::rewind(&mut questions).unwrap();
+        let answers = output(
+            Command::new("llvm-symbolizer-19")
+                .args(["--inlines", "--output-style=JSON"])
+                // Names in PDBs are readable for the most part.
+                .args((!self.has_pdb()).then_some("--no-demangle"))
+                .arg("--obj")
+                .arg(&self.whole)
+                .stdin(Stdio::from(questions)),
+        );
+        let frames = |line: &str| {
+            let answer: Value = serde_json::from_str(line).unwrap();
+            let frames = answer["Symbol"].as_array().into_iter().flatten();
+            let frames = frames.map(|frame| {
+                let text = |field: &str| frame[field].as_str().unwrap_or_default();
+                let file = oracle::base_name(text("FileName")).to_owned();
+                let line = frame["Line"].as_u64().unwrap_or_default();
+                (text("FunctionName").to_owned(), file, line)
+            });
+            frames.filter(|(name, ..)| !name.is_empty()).collect()
+        };
+        let answers: Vec<_> = answers.lines().map(frames).collect();
+        assert_eq!(answers.len(), addresses.len(), "{}", self.name);
+        answers
+    }
+
+    /// Uploads what there is of it, and returns what the service answers.
+    async fn answered(&self, addresses: &[u64]) -> Vec<Vec<Frame>> {
+        let world = World::new();
+        for (number, file) in self.uploads.iter().enumerate() {
+            let event = world.put(&format!("global/{number}"), std::fs::read(file).unwrap());
+            world.deliver(&event).await.unwrap();
+            world.settle().await;
+        }
+        let objects = world.upload_item("global/0").objects;
+        let is_module = |module: &ModuleId| !matches!(module, ModuleId::Companion(_));
+        let object = objects
+            .iter()
+            .find(|object| is_module(&object.module))
+            .unwrap();
+        let format = if self.is_elf() { "elf" } else { "pe" };
+        let module =
+            json!({"type": format, "debug_id": object.debug_id, "code_id": object.code_id});
+        let base = self.load_address();
+        let mut answers = Vec::new();
+        for some in addresses.chunks(FRAMES) {
+            let relative: Vec<u64> = some.iter().map(|address| address - base).collect();
+            let answer = world
+                .symbolicate(&in_module(module.clone(), &relative))
+                .await;
+            let first = answers.len();
+            answers.resize(first + some.len(), Vec::new());
+            for frame in &answer.stacktraces[0].frames {
+                let Some(name) = frame.frame.symbol.as_deref() else {
+                    continue;
+                };
+                let file = frame.frame.filename.as_deref().unwrap_or_default();
+                let line = u64::from(frame.frame.lineno.unwrap_or_default());
+                let place = (name.to_owned(), oracle::base_name(file).to_owned(), line);
+                answers[first + frame.original_index.unwrap()].push(place);
+            }
+        }
+        answers
+    }
+}
+
+/// Runs a tool; returns what it printed.
+fn output(command: &mut Command) -> String {
+    let done = command.output();
+    let done = done.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        done.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// The addresses of a program's symbols. Linkers give functions with the same code one address and all of their names.
+type Symbols = HashMap<String, u64>;
+
+/// Tells whether two names are of one function: constructors have several at one address, parts that are rarely run a suffix, names in PDBs no
+/// parameters.
+fn is_same_name(ours: &str, theirs: &str, symbols: &Symbols) -> bool {
+    if let (Some(ours), Some(theirs)) = (symbols.get(ours), symbols.get(theirs))
+        && ours == theirs
+    {
+        return true;
+    }
+    let plain = |name: &str| {
+        let name = without_parameters(name);
+        let name = name.split(".cold").next().unwrap_or_default();
+        let name = name.split(".llvm.").next().unwrap_or_default();
+        let name = name.trim_start_matches('_');
+        let variants = ["C1E", "C4E", "D0E", "D1E", "D4E", "C1I", "C4I"];
+        variants.iter().fold(name.to_owned(), |name, variant| {
+            let (kind, rest) = variant.split_at(1);
+            name.replace(variant, &format!("{kind}2{}", &rest[1..]))
+        })
+    };
+    plain(ours) == plain(theirs)
+}
+
+/// Returns a readable name without its parameters, and without what it returns. A mangled one stays as it is.
+fn without_parameters(name: &str) -> &str {
+    let mut depth = 0_usize;
+    let (mut start, mut end) = (0, name.len());
+    for (at, character) in name.char_indices() {
+        match character {
+            '(' if depth == 0 && !name[..at].ends_with("operator") => {
+                end = at;
+                break;
+            }
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => start = at + 1,
+            _ => {}
+        }
+    }
+    &name[start..end]
+}
+
+/// How many of the addresses of a program are answered alike.
+#[derive(Default)]
+struct Row {
+    asked: usize,
+    names: usize,
+    lines: usize,
+    chains: usize,
+    /// Of those where `eu-addr2line` knows a line: how many are asked, and how many alike.
+    by_eu: Option<(usize, usize)>,
+    examples: Vec<String>,
+}
+
+impl Row {
+    fn of(
+        addresses: &[u64],
+        ours: &[Vec<Frame>],
+        theirs: &[Vec<Frame>],
+        symbols: &Symbols,
+    ) -> Self {
+        let mut row = Self::default();
+        for ((address, ours), theirs) in addresses.iter().zip(ours).zip(theirs) {
+            // Of padding, llvm says what comes before it.
+            if ours.is_empty() && theirs.iter().all(|(_, _, line)| *line == 0) {
+                continue;
+            }
+            let both = || ours.iter().zip(theirs);
+            let ends = [
+                ours.first().zip(theirs.first()),
+                ours.last().zip(theirs.last()),
+            ];
+            let has_names = ends.iter().all(|ends| {
+                ends.is_some_and(|(ours, theirs)| is_same_name(&ours.0, &theirs.0, symbols))
+            });
+            // Where no line is known, llvm gives the file that the symbol table has.
+            let is_same_place = |ours: &Frame, theirs: &Frame| {
+                ours.2 == theirs.2 && (ours.1 == theirs.1 || theirs.1.is_empty() || ours.2 == 0)
+            };
+            let has_line = ours
+                .first()
+                .zip(theirs.first())
+                .is_some_and(|(ours, theirs)| is_same_place(ours, theirs));
+            let is_chain = ours.len() == theirs.len()
+                && both().all(|(ours, theirs)| is_same_place(ours, theirs));
+            row.asked += 1;
+            row.names += usize::from(has_names);
+            row.lines += usize::from(has_line);
+            row.chains += usize::from(is_chain);
+            if !(has_names && has_line && is_chain) && row.examples.len() < 3 {
+                row.examples
+                    .push(format!("{address:#x}: {ours:?}, by llvm {theirs:?}"));
+            }
+        }
+        row
+    }
+
+    fn is_good(&self) -> bool {
+        let least = self.asked as f64 * LEAST;
+        self.asked > 0
+            && [self.names, self.lines, self.chains]
+                .iter()
+                .all(|of| *of as f64 >= least)
+    }
+
+    fn share(&self, of: usize) -> String {
+        format!("{:.1} %", of as f64 * 100.0 / self.asked.max(1) as f64)
+    }
+}
+
+/// Set `SYMDEPOT_ZOO` to the folder with the programs: `make zoo` does it.
+#[tokio::test(start_paused = true)]
+#[ignore = "it needs what `make zoo` builds"]
+async fn programs_of_many_compilers_and_machines_are_answered_as_by_other_tools() {
+    let folder = PathBuf::from(std::env::var_os("SYMDEPOT_ZOO").unwrap());
+    let exceptions = BTreeMap::from(EXCEPTIONS);
+    let mut short = Vec::new();
+    println!("| Program | Instructions | Names | Lines | Chains | Lines, `eu-addr2line` |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    for program in Program::all(&folder) {
+        let addresses = program.instructions();
+        let theirs = program.by_llvm(&addresses);
+        let ours = program.answered(&addresses).await;
+        let mut row = Row::of(&addresses, &ours, &theirs, &program.symbols());
+        if program.is_elf()
+            && let Ok(said) = oracle::ask(&program.whole, &addresses)
+        {
+            let line = |said: &oracle::Said| said.frames.first()?.line.clone();
+            let both = ours.iter().zip(said.iter().map(line));
+            let known = both.filter_map(|(ours, theirs)| Some((ours, theirs?)));
+            let same = known.map(|(ours, (_, line))| {
+                let first = ours.first();
+                usize::from(first.is_some_and(|(_, _, ours)| *ours == line))
+            });
+            let same: Vec<usize> = same.collect();
+            row.by_eu = Some((same.len(), same.iter().sum()));
+        }
+        let by_eu = match row.by_eu {
+            Some((asked, same)) if asked > 0 => {
+                format!("{:.1} %", same as f64 * 100.0 / asked as f64)
+            }
+            _ => "–".to_owned(),
+        };
+        println!(
+            "| {} | {} | {} | {} | {} | {by_eu} |",
+            program.name,
+            row.asked,
+            row.share(row.names),
+            row.share(row.lines),
+            row.share(row.chains),
+        );
+        if !row.is_good() && !exceptions.contains_key(&*program.name) {
+            short.push(format!(
+                "{}:\n  {}",
+                program.name,
+                row.examples.join("\n  ")
+            ));
+        }
+    }
+    for (name, reason) in &exceptions {
+        println!("\n{name}: {reason}");
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
+}

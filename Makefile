@@ -90,7 +90,7 @@ model: ## the protocol, exhaustively within large bounds; prints the number of s
 .PHONY: zoo
 zoo: ## programs of many compilers and machines, built and held against llvm-symbolizer and eu-addr2line (needs clang-19, lld-19, llvm-19, elfutils, dwz)
 	tests/tests/zoo/build.sh target/zoo
-	SYMDEPOT_ZOO="$(CURDIR)/target/zoo" $(CARGO) test --locked --workspace --test zoo -- --ignored --nocapture
+	SYMDEPOT_ZOO="$(CURDIR)/target/zoo" $(CARGO) test --locked --workspace --test zoo -- --nocapture
 
 # Needs nightly Rust and cargo-fuzz; what it finds is kept in target/fuzz.
 .PHONY: fuzz

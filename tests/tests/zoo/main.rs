@@ -301,11 +301,12 @@ impl Row {
     }
 }
 
-/// Set `SYMDEPOT_ZOO` to the folder with the programs: `make zoo` does it.
 #[tokio::test(start_paused = true)]
-#[ignore = "it needs what `make zoo` builds"]
 async fn programs_of_many_compilers_and_machines_are_answered_as_by_other_tools() {
-    let folder = PathBuf::from(std::env::var_os("SYMDEPOT_ZOO").unwrap());
+    let Some(folder) = std::env::var_os("SYMDEPOT_ZOO").map(PathBuf::from) else {
+        println!("skipped: `make zoo` builds the programs, and names their folder in SYMDEPOT_ZOO");
+        return;
+    };
     let exceptions = BTreeMap::from(EXCEPTIONS);
     let mut short = Vec::new();
     println!("| Program | Instructions | Names | Lines | Chains | Lines, `eu-addr2line` |");

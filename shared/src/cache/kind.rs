@@ -48,6 +48,11 @@ impl Kind {
         matches!(self, Kind::MsSymCache(_))
     }
 
+    /// Tells whether companions of a DIF complete it: what they have is functions and lines.
+    pub const fn is_completed(self) -> bool {
+        matches!(self, Kind::SymCache)
+    }
+
     /// Tells whether it may come of a DIF of this type.
     pub fn comes_of(self, file_type: FileType) -> bool {
         match self {

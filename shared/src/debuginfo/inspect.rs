@@ -27,18 +27,16 @@ const MOST_NEEDED: usize = 1024;
 /// An object that cannot be parsed, or is cut short, is listed if its ids can be read: it offers nothing, and deriving
 /// from it says why. One without ids is listed and noted as ignored. Of a DIF with holes only ids are told.
 pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
+    let mut all_completes = Vec::new();
     for (number, part) in layout.parts.clone().iter().enumerate() {
         let data = bytes.part(part.place).unwrap_or_default();
         if Archive::peek(data) == FileFormat::Unknown {
             layout.ignore(&part.name, &container::describe(data));
             continue;
         }
-        // With holes, nothing can be linked.
-        let linked = match layout.partial {
-            true => Ok(None),
-            false => panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err),
-        };
-        let linked = match linked {
+        let linked = match panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err) {
+            // With holes, nothing can be linked.
+            _ if layout.partial => None,
             Ok(linked) => linked,
             Err(reason) => {
                 layout.ignore(&part.name, &reason);
@@ -59,7 +57,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                     fault,
                     completes,
                 }) => {
-                    layout.completes.extend(completes);
+                    all_completes.extend(completes);
                     meta.index = layout.objects.len();
                     meta.fault.clone_from(&fault);
                     if ModuleId::of(meta.debug_id, meta.code_id.as_ref()).is_none() {
@@ -78,7 +76,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                 }
                 Err(Passed::Split(completes)) => {
                     layout.split.push(number);
-                    layout.completes.extend(completes);
+                    all_completes.extend(completes);
                 }
                 Err(Passed::Over(reason)) => layout.ignore(&part.name, &reason),
             }
@@ -89,9 +87,8 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     for Found { meta, .. } in &mut layout.objects {
         meta.is_accompanied = !is_alone && meta.file_type.is_elf();
     }
-    bring_together(layout);
     Inspection {
-        completes: layout.completes.clone(),
+        completes: bring_together(layout, all_completes),
         objects: layout
             .objects
             .iter()
@@ -102,11 +99,11 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
 }
 
 /// Takes away what objects of a DIF need and find in it: nothing is sought for that elsewhere. Split units are of one program; what `dwz`
-/// made is of several.
-fn bring_together(layout: &mut Layout) {
-    layout.completes.sort_unstable();
-    layout.completes.dedup();
-    let is_here = |id: &CompanionId| layout.completes.binary_search(id).is_ok();
+/// made is of several. Returns what is left for others.
+fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<CompanionId> {
+    completes.sort_unstable();
+    completes.dedup();
+    let is_here = |id: &CompanionId| completes.binary_search(id).is_ok();
     let (mut has_program, mut needed) = (false, 0);
     for Found { meta, .. } in &mut layout.objects {
         let needs = meta.needs.len();
@@ -120,16 +117,17 @@ fn bring_together(layout: &mut Layout) {
     }
     if has_program {
         let is_shared = |id: &CompanionId| matches!(id, CompanionId::Shared(_));
-        layout.completes.retain(is_shared);
+        completes.retain(is_shared);
     }
-    layout.completes.truncate(MOST_COMPLETED);
-    let is_useless = layout.objects.is_empty() && layout.completes.is_empty();
+    completes.truncate(MOST_COMPLETED);
+    let is_useless = layout.objects.is_empty() && completes.is_empty();
     if is_useless && !layout.split.is_empty() {
         layout.ignore(
             "",
             "split DWARF without the id of a unit, by which its program could be found",
         );
     }
+    completes
 }
 
 type Read = Result<ReadObject, Passed>;

@@ -9,14 +9,16 @@
 
 use object::elf::{
     ET_DYN, ET_REL, EV_CURRENT, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_WRITE,
-    SHN_LORESERVE,
+    SHN_LORESERVE, SHT_SYMTAB,
 };
 use object::{
     Endianness, File, Object as _, ObjectSection as _, ObjectSymbol as _, Relocation,
-    RelocationKind, RelocationTarget, SectionFlags, SectionKind,
+    RelocationKind, RelocationTarget, Section, SectionFlags,
 };
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
+
+use super::reader::Reader;
 
 /// What every module has, and no other object file.
 const MODINFO: &str = ".modinfo";
@@ -50,8 +52,7 @@ pub(super) fn linked(data: &[u8]) -> Result<Option<Vec<u8>>, String> {
     };
     let addresses = linker.place(&file);
     linker.move_symbols(&file, &addresses);
-    let placed = std::mem::take(&mut linker.bytes);
-    linker.bytes.clone_from(&placed);
+    let placed = linker.bytes.clone();
     linker.relocate(&placed).map_err(|reason| {
         format!("a module of the Linux kernel that cannot be linked: {reason}")
     })?;
@@ -82,7 +83,7 @@ struct Linker {
     bytes: Vec<u8>,
 }
 
-/// Fields of a section header: where they are, and their sizes.
+/// Fields of a section header, in their order, each of a word.
 #[derive(Clone, Copy)]
 enum Field {
     Flags,
@@ -94,10 +95,6 @@ enum Field {
 impl Linker {
     /// Gives each section that is loaded an address; returns those, by the numbers of the sections.
     fn place(&mut self, file: &File<'_>) -> Vec<Option<u64>> {
-        let flags_of = |section: &object::Section<'_, '_>| match section.flags() {
-            SectionFlags::Elf { sh_flags, .. } => sh_flags.0,
-            _ => 0,
-        };
         let mut loaded: Vec<_> = file
             .sections()
             .filter(|section| flags_of(section) & SHF_ALLOC.0 != 0)
@@ -176,10 +173,7 @@ impl Linker {
             let Some((start, bytes)) = section.file_range() else {
                 continue;
             };
-            let flags = match section.flags() {
-                SectionFlags::Elf { sh_flags, .. } => sh_flags.0,
-                _ => 0,
-            };
+            let flags = flags_of(&section);
             let (start, bytes) = match flags & SHF_COMPRESSED.0 {
                 0 => (start as usize, bytes as usize),
                 _ if relocations.peek().is_none() => continue,
@@ -252,12 +246,10 @@ impl Linker {
     }
 
     fn get(&self, at: usize, size: usize) -> Option<u64> {
-        let bytes = self.bytes.get(at..at.checked_add(size)?)?;
-        let digit = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        Some(match self.endian {
-            Endianness::Little => bytes.iter().rev().fold(0, digit),
-            Endianness::Big => bytes.iter().fold(0, digit),
-        })
+        let is_little = self.endian == Endianness::Little;
+        let mut reader = Reader::new(&self.bytes, is_little);
+        reader.at = at;
+        reader.unsigned(size)
     }
 
     /// Writes the lowest bytes of a number; none beyond the end of the file.
@@ -276,12 +268,15 @@ impl Linker {
     }
 }
 
-fn is_symbol_table(section: &object::Section<'_, '_>) -> bool {
-    let sh_type = match section.flags() {
-        SectionFlags::Elf { sh_type, .. } => sh_type,
-        _ => return false,
-    };
-    section.kind() == SectionKind::Metadata && sh_type == object::elf::SHT_SYMTAB
+fn flags_of(section: &Section<'_, '_>) -> u64 {
+    match section.flags() {
+        SectionFlags::Elf { sh_flags, .. } => sh_flags.0,
+        _ => 0,
+    }
+}
+
+fn is_symbol_table(section: &Section<'_, '_>) -> bool {
+    matches!(section.flags(), SectionFlags::Elf { sh_type, .. } if sh_type == SHT_SYMTAB)
 }
 
 /// Returns what a relocation makes of what is at its address; `None` where it does nothing, or its symbol is in the kernel.

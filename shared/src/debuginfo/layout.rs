@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{CompanionId, Missing, ObjectMeta};
+use crate::domain::{Missing, ObjectMeta};
 
 /// What is where in a DIF. Made by [`super::unpack()`], completed by [`super::inspect()`].
 ///
@@ -15,8 +15,6 @@ pub struct Layout {
     pub objects: Vec<Found>,
     /// Files with split units, which belong to the other objects, counted as parts.
     pub split: Vec<usize>,
-    /// What companions of other DIFs find in it.
-    pub completes: Vec<CompanionId>,
     /// What was passed over, and why: for a human.
     pub ignored: Vec<String>,
     /// How many bytes of the room are taken.

@@ -28,6 +28,7 @@ mod panics;
 mod part;
 mod pieces;
 mod ppdb;
+mod reader;
 mod slices;
 mod symcache;
 #[cfg(test)]

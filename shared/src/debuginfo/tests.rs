@@ -467,8 +467,8 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
         );
         table.push_str(&differences);
     }
-    // Where ours differ: llvm gives what pads a PE file, or comes between sections, the name of what comes before it, and the entry points of functions on PowerPC,
-    // which have no row, the line of what comes before.
+    // Where ours differ: llvm gives what pads a PE file, or comes between sections, the name of what comes before it, and the entry
+    // points of functions on PowerPC, which have no row, the line of what comes before.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
     kernel-module: of 146 145 names, 145 lines, 145 chains

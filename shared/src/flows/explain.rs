@@ -274,15 +274,15 @@ impl Symbolicator {
             None => objects.len(),
         };
         objects.truncate(MAX_OBJECTS);
-        let (met, objects): (Vec<_>, Vec<_>) = objects
-            .into_iter()
-            .partition(|object| matches!(object.module, ModuleId::Companion(_)));
-        let shown = met.len() + objects.len();
-        let completes = met.into_iter().filter(|object| object.needed_by.is_none());
-        let completes = completes.filter_map(|object| match object.module {
-            ModuleId::Companion(id) => Some(id),
-            ModuleId::Debug(_) | ModuleId::Code(_) => None,
-        });
+        let further = all.checked_sub(objects.len());
+        let (mut explained, mut completes) = (Vec::new(), Vec::new());
+        for object in objects {
+            match object.module {
+                ModuleId::Companion(id) if object.needed_by.is_none() => completes.push(id),
+                ModuleId::Companion(_) => {}
+                ModuleId::Debug(_) | ModuleId::Code(_) => explained.push(object.into()),
+            }
+        }
         let scope = Scope::of_key(&upload.key);
         let note = note(&upload);
         let being_read = (upload.state == UploadState::Pending).then_some(Advice::BeingRead);
@@ -294,9 +294,9 @@ impl Symbolicator {
             scope,
             advice: being_read.into_iter().chain(of_tenant).collect(),
             note,
-            further_objects: all.checked_sub(shown).filter(|further| *further > 0),
-            objects: objects.into_iter().map(ExplainedObject::from).collect(),
-            completes: completes.collect(),
+            further_objects: further.filter(|further| *further > 0),
+            objects: explained,
+            completes,
             key: upload.key,
             state: upload.state,
             etag: upload.etag,

@@ -19,9 +19,9 @@ use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
 use super::entries::{Dwarf, Slice, Unit, Units};
-use super::reader::Reader;
 use super::sections::{self, Sections};
 use super::units;
+use crate::debuginfo::reader::Reader;
 use crate::domain::{CodeId, CompanionId};
 
 /// What only packages have: where the parts of each unit are.

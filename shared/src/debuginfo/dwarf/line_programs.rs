@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use super::reader::Reader;
+use crate::debuginfo::reader::Reader;
 
 const LNS_SET_BASIC_BLOCK: u8 = 7;
 const LNE_END_SEQUENCE: u8 = 1;

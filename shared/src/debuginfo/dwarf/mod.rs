@@ -29,7 +29,6 @@ mod flatten;
 mod line_programs;
 mod lines;
 mod merge;
-mod reader;
 mod sections;
 mod shapes;
 mod symbols;

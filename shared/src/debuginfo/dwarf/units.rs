@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use flate2::bufread::ZlibDecoder;
 use symbolic::debuginfo::dwarf::{Dwarf, Endian};
 
-use super::reader::Reader;
+use crate::debuginfo::reader::Reader;
 
 pub(super) const SECTION: &str = "debug_info";
 

@@ -1,12 +1,11 @@
-//! The companions of uploaded DIFs: found where both are filed, fetched and parsed together.
+//! The companions of uploaded DIFs: found where both are filed.
 
 use futures::future::try_join_all;
 
 use super::{Builder, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::domain::{CompanionId, DifRef, ModuleId};
-use crate::flows::{Invocation, fetch};
-use crate::ports::{DifError, StoreError};
+use crate::ports::StoreError;
 
 /// The companions of DIFs that need some, as they are filed now.
 #[derive(Default)]
@@ -15,14 +14,16 @@ pub(super) struct Companions(Vec<(DifRef, Vec<Dif>)>);
 impl Companions {
     /// Returns those of a DIF that a kind is made from, too.
     pub(super) fn of(&self, dif: &DifRef, kind: Kind) -> &[Dif] {
-        let mut known = self.0.iter().filter(|_| kind == Kind::SymCache);
-        let known = known.find(|(of, _)| of == dif);
+        if !kind.is_completed() {
+            return &[];
+        }
+        let known = self.0.iter().find(|(of, _)| of == dif);
         known.map_or(&[], |(_, companions)| companions)
     }
 
     /// Returns all of those.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &DifRef> {
-        let known = self.0.iter().filter(move |_| kind == Kind::SymCache);
+        let known = self.0.iter().filter(move |_| kind.is_completed());
         known.flat_map(|(_, companions)| companions.iter().map(|companion| &companion.dif))
     }
 }
@@ -36,6 +37,14 @@ fn with_symbols<'d>(dif: &Dif, difs: &'d [Dif]) -> Option<&'d Dif> {
         let is_sound = other.refused.is_none() && other.fault.is_none();
         is_sound && other.file_type.is_elf() && other.features.has_symbols
     })
+}
+
+impl OpenDif {
+    /// Returns the files that a cache of a kind is made from.
+    pub(super) fn made_into(&self, kind: Kind) -> Vec<DifRef> {
+        let beside = self.beside.iter().filter(|_| kind.is_completed());
+        std::iter::once(&self.dif).chain(beside).cloned().collect()
+    }
 }
 
 impl Builder {
@@ -84,38 +93,5 @@ impl Builder {
             }
         }
         Ok(companions)
-    }
-
-    /// Opens an uploaded DIF, together with its companions. Where those cannot be fetched, it is opened alone: what takes them away has
-    /// an event of its own.
-    pub(super) async fn open_together(
-        &self,
-        invocation: &Invocation,
-        dif: &Dif,
-        companions: &[Dif],
-    ) -> Result<OpenDif, DifError> {
-        let began = invocation.elapsed();
-        let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
-        let max = self.settings.dif_max_bytes;
-        let fetched = fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max).await;
-        let mut parser = match fetched {
-            Ok(parser) => parser,
-            Err(DifError::Store(error)) => return Err(error.into()),
-            Err(DifError::Missing(_) | DifError::Changed) => {
-                return self.open_upload(invocation, dif).await;
-            }
-        };
-        let took = invocation.elapsed() - began;
-        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        Ok(OpenDif {
-            dif: dif.dif.clone(),
-            beside: companions
-                .iter()
-                .map(|companion| companion.dif.clone())
-                .collect(),
-            parser,
-            inspection,
-            took,
-        })
     }
 }

@@ -724,13 +724,7 @@ impl Builder {
             }
             let stored = made.into_iter().map(|(at, made)| {
                 let about = Origin {
-                    made_from: match kind(at) {
-                        Kind::SymCache => std::iter::once(&dif.dif)
-                            .chain(&open.beside)
-                            .cloned()
-                            .collect(),
-                        _ => vec![dif.dif.clone()],
-                    },
+                    made_from: open.made_into(kind(at)),
                     rank: rank(at),
                     features: object.features.clone(),
                     arch: object.arch.clone(),
@@ -777,10 +771,15 @@ impl Builder {
         };
         if !open.iter().any(is_it) {
             open.clear(); // gives its scratch space back before more is reserved
-            if !companions.is_empty() {
-                open.push(self.open_together(invocation, dif, companions).await?);
-            } else if module.source.announces_changes() {
-                open.push(self.open_upload(invocation, dif).await?);
+            if module.source.announces_changes() {
+                let opened = match self.open_upload(invocation, dif, companions).await {
+                    // What takes a companion away has an event of its own.
+                    Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
+                        self.open_upload(invocation, dif, &[]).await
+                    }
+                    opened => opened,
+                };
+                open.push(opened?);
             } else {
                 self.open_again(invocation, module, dif, open).await?;
             }
@@ -790,26 +789,24 @@ impl Builder {
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
-    async fn open_upload(&self, invocation: &Invocation, dif: &Dif) -> Result<OpenDif, DifError> {
+    /// Opens an uploaded DIF, together with its companions.
+    async fn open_upload(
+        &self,
+        invocation: &Invocation,
+        dif: &Dif,
+        companions: &[Dif],
+    ) -> Result<OpenDif, DifError> {
         let began = invocation.elapsed();
-        let stat = crate::ports::DifStat {
-            etag: dif.dif.etag.clone(),
-            size: dif.size,
-        };
+        let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
         let max = self.settings.dif_max_bytes;
-        let mut parser = fetch::fetch(
-            &*self.uploads,
-            &*self.deriver,
-            &dif.dif.location,
-            &stat,
-            max,
-        )
-        .await?;
+        let fetched = fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max);
+        let mut parser = fetched.await?;
         let took = invocation.elapsed() - began;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        let beside = companions.iter().map(|companion| companion.dif.clone());
         Ok(OpenDif {
             dif: dif.dif.clone(),
-            beside: Vec::new(),
+            beside: beside.collect(),
             parser,
             inspection,
             took,

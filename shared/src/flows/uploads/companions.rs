@@ -12,7 +12,7 @@ use super::super::build::Builder;
 use super::filing::FiledModule;
 use super::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
-use crate::domain::{Features, FileType};
+use crate::domain::FileType;
 use crate::ports::StoreError;
 
 impl Builder {
@@ -22,15 +22,12 @@ impl Builder {
         modules: &[FiledModule],
     ) -> Result<Vec<FiledModule>, StoreError> {
         let concerned = side_by_side(modules, |module| async move {
+            if module.is_program() {
+                return Ok(Vec::new()); // It concerns itself, under its own id.
+            }
             if module.key.is_of_companions() {
-                return match module.needed_by.is_empty() {
-                    true => {
-                        let partition = self.records.query(&module.key.partition()).await?;
-                        Ok(programs(&module.key, &partition))
-                    }
-                    // It concerns itself, under its own id.
-                    false => Ok(Vec::new()),
-                };
+                let partition = self.records.query(&module.key.partition()).await?;
+                return Ok(programs(&module.key, &partition));
             }
             let mut module = module.clone();
             if module.has_pdb {
@@ -52,23 +49,19 @@ pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> V
             Item::Dif(dif) => Some(dif),
             _ => None,
         });
-    let programs = difs
-        .flat_map(|dif| &dif.needed_by)
-        .map(|module| FiledModule {
-            key: ModuleKey {
-                module: module.clone(),
-                ..met_at.clone()
-            },
-            code_ids: Vec::new(),
-            kinds: vec![Kind::SymCache],
-            has_pdb: false,
-            file_type: FileType::ElfDebug,
-            features: Features::default(),
-            is_accompanied: false,
-            needs: Vec::new(),
-            needed_by: Vec::new(),
-            fault: None,
-        });
+    let completed = Kind::DERIVED.into_iter().filter(|kind| kind.is_completed());
+    let completed: Vec<Kind> = completed.collect();
+    let programs = difs.flat_map(|dif| &dif.needed_by).map(|module| {
+        let module = module.clone();
+        let key = ModuleKey {
+            module,
+            ..met_at.clone()
+        };
+        FiledModule {
+            kinds: completed.clone(),
+            ..FiledModule::of(key, FileType::ElfDebug)
+        }
+    });
     programs.collect()
 }
 

@@ -50,18 +50,10 @@ pub(super) fn modules(
     for object in objects {
         let module = match places.get(&object.module) {
             Some(known) => &mut modules[*known],
-            None => modules.push_mut(FiledModule {
-                key: ModuleKey::uploads(scope.clone(), &object.module),
-                code_ids: Vec::new(),
-                kinds: Vec::new(),
-                has_pdb: false,
-                file_type: object.file_type,
-                features: Features::default(),
-                is_accompanied: false,
-                needs: Vec::new(),
-                needed_by: Vec::new(),
-                fault: None,
-            }),
+            None => {
+                let key = ModuleKey::uploads(scope.clone(), &object.module);
+                modules.push_mut(FiledModule::of(key, object.file_type))
+            }
         };
         if let Some(program) = &object.needed_by {
             module.needed_by.push(program.to_string());
@@ -104,6 +96,27 @@ pub(super) fn modules(
 }
 
 impl FiledModule {
+    /// Returns a module of which nothing else is known.
+    pub(super) fn of(key: ModuleKey, file_type: FileType) -> Self {
+        Self {
+            key,
+            code_ids: Vec::new(),
+            kinds: Vec::new(),
+            has_pdb: false,
+            file_type,
+            features: Features::default(),
+            is_accompanied: false,
+            needs: Vec::new(),
+            needed_by: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// Tells whether it stands for a program, where that meets its companions.
+    pub(super) fn is_program(&self) -> bool {
+        !self.needed_by.is_empty()
+    }
+
     /// Adds what others had transcoded of the PDBs of the module, as its partition has it: that is
     /// made for those who ask for it, and every PDB of the module concerns it.
     pub(super) fn add_opaque_kinds(&mut self, partition: &[(ItemKey, Stored)]) {

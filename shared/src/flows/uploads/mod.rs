@@ -789,20 +789,17 @@ impl Builder {
             .await?;
         let mut module = module.clone();
         module.add_opaque_kinds(&partition);
-        let ask = match module.key.is_of_companions() {
-            true => None,
-            false => Some(self.revoke_made(invocation, &module, dif).await?),
-        };
+        if module.key.is_of_companions() {
+            self.call_overflow(invocation, &module.key, &partition)
+                .await?;
+            return Ok(Revoked::Companion(match module.is_program() {
+                true => Vec::new(),
+                false => companions::programs(&module.key, &partition),
+            }));
+        }
+        let ask = self.revoke_made(invocation, &module, dif).await?;
         self.call_overflow(invocation, &module.key, &partition)
             .await?;
-        let Some(ask) = ask else {
-            let was_companion = module.needed_by.is_empty();
-            let programs = companions::programs(&module.key, &partition);
-            return Ok(Revoked::Companion(match was_companion {
-                true => programs,
-                false => Vec::new(),
-            }));
-        };
         Ok(Revoked::Module(Box::new(ToBuild {
             module,
             ask,

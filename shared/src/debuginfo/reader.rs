@@ -1,4 +1,4 @@
-//! Numbers as DWARF writes them.
+//! Numbers as ELF and DWARF write them.
 
 /// Reads numbers one after the other; `None` where the bytes end.
 pub(super) struct Reader<'a> {

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
-use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
+use symdepot::flows::uploads::{DifStat, ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::ports::LaneMessage;
 
 /// What a message asks for.
@@ -57,6 +57,8 @@ struct S3Object {
     sequencer: Option<String>,
     #[serde(default, rename = "eTag")]
     etag: Option<String>,
+    #[serde(default)]
+    size: Option<u64>,
 }
 
 /// Reads the body of a message. An event that is about nothing (`s3:TestEvent`, another service's) asks for nothing.
@@ -102,7 +104,10 @@ fn upload(record: S3Record) -> Option<UploadEvent> {
         key,
         sequencer: object.sequencer.unwrap_or_default(),
         change,
-        etag: object.etag.map(|etag| etag.trim_matches('"').to_owned()),
+        written: object.etag.zip(object.size).map(|(etag, size)| DifStat {
+            etag: etag.trim_matches('"').to_owned(),
+            size,
+        }),
     })
 }
 
@@ -147,8 +152,11 @@ mod tests {
             panic!()
         };
         assert_eq!(
-            upload.etag.as_deref(),
-            Some("9a0364b9e99bb480dd25e1f0284c8555")
+            upload.written,
+            Some(DifStat {
+                etag: "9a0364b9e99bb480dd25e1f0284c8555".to_owned(),
+                size: 1_482_752,
+            })
         );
     }
 

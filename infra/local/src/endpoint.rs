@@ -79,7 +79,8 @@ pub(crate) async fn serve<H, F, B>(
             futures::future::Either::Right(async move {
                 let answered = answer.await;
                 if call.is_function() && !latency.is_zero() {
-                    tokio::time::sleep_until(call.begun() + latency).await;
+                    // Tokio's timer counts in milliseconds, and ends up to two too late.
+                    async_io::Timer::at((call.begun() + latency).into_std()).await;
                 }
                 match answered {
                     Ok(mut response) => {

@@ -1,6 +1,10 @@
 //! Read, apply, compare and swap: how every record is changed.
 
-use crate::cache::{Applied, Change, Entry, Item, Kind, ModuleKey, Policy, Refused, Stored, apply};
+use std::collections::HashMap;
+
+use crate::cache::{
+    Applied, Change, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Refused, Stored, apply,
+};
 use crate::ports::{Consistency, RecordStore, Removed, Replaced, StoreError, StoreErrorKind};
 
 use super::Invocation;
@@ -51,6 +55,24 @@ impl Known {
     }
 }
 
+/// What a caller knows of the entries of a module that it is about to change.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Entries {
+    /// Nothing: they are read first.
+    #[default]
+    Unknown,
+    /// These were all when the caller read them.
+    Before(HashMap<ItemKey, Stored>),
+}
+
+impl Entries {
+    /// Returns those of a partition.
+    pub(super) fn of(partition: &[(ItemKey, Stored)]) -> Self {
+        let is_entry = |(_, stored): &&(ItemKey, Stored)| stored.item.entry().is_some();
+        Self::Before(partition.iter().filter(is_entry).cloned().collect())
+    }
+}
+
 /// An item as it is stored, while it is about to be replaced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
@@ -75,17 +97,26 @@ impl Update<'_> {
         Ok(updated)
     }
 
-    /// Changes the entries of several kinds of a module as [`Update::entry`] does, side by side after one read of all.
+    /// Changes the entries of several kinds of a module as [`Update::entry`] does, side by side, beginning with what the caller read
+    /// of them; where that is nothing, after one read of all.
     pub(super) async fn entries(
         &self,
         module: &ModuleKey,
         kinds: &[Kind],
         change: &Change,
+        known: &Entries,
     ) -> Result<(), StoreError> {
         let keys: Vec<_> = kinds.iter().map(|kind| module.entry(*kind)).collect();
-        let stored = self.records.load(&keys, Consistency::Strong).await?;
+        let (stored, is_fresh) = match known {
+            Entries::Unknown => (self.records.load(&keys, Consistency::Strong).await?, true),
+            Entries::Before(entries) => (
+                keys.iter().map(|key| entries.get(key).cloned()).collect(),
+                false,
+            ),
+        };
         let each = kinds.iter().zip(stored);
-        let changed = each.map(|(kind, stored)| self.apply_to(module, *kind, change, stored, true));
+        let changed =
+            each.map(|(kind, stored)| self.apply_to(module, *kind, change, stored, is_fresh));
         futures::future::try_join_all(changed).await?;
         Ok(())
     }
@@ -193,10 +224,7 @@ impl Update<'_> {
     }
 
     /// Reads an item, strongly consistent.
-    pub(super) async fn load(
-        &self,
-        key: &crate::cache::ItemKey,
-    ) -> Result<Option<Stored>, StoreError> {
+    pub(super) async fn load(&self, key: &ItemKey) -> Result<Option<Stored>, StoreError> {
         let mut loaded = self
             .records
             .load(std::slice::from_ref(key), Consistency::Strong)
@@ -210,7 +238,7 @@ impl Update<'_> {
     /// Returns whether it was written.
     pub async fn put(
         &self,
-        key: &crate::cache::ItemKey,
+        key: &ItemKey,
         item: Item,
         mut keep: impl FnMut(&Item) -> bool,
     ) -> Result<bool, StoreError> {
@@ -228,7 +256,7 @@ impl Update<'_> {
     /// whether it was written, or was there already.
     pub async fn make(
         &self,
-        key: &crate::cache::ItemKey,
+        key: &ItemKey,
         mut next: impl FnMut(Option<&Item>) -> Option<Item>,
     ) -> Result<bool, StoreError> {
         let mut is_there = false;
@@ -248,7 +276,7 @@ impl Update<'_> {
     /// Returns what was written.
     pub(super) async fn write(
         &self,
-        key: &crate::cache::ItemKey,
+        key: &ItemKey,
         known: Known,
         mut next: impl FnMut(Present<'_>) -> Option<Item>,
     ) -> Result<Option<Stored>, StoreError> {
@@ -292,7 +320,7 @@ impl Update<'_> {
     /// Removes an item that is no entry, if it is still what `matches` accepts.
     pub async fn remove(
         &self,
-        key: &crate::cache::ItemKey,
+        key: &ItemKey,
         mut matches: impl FnMut(&Item) -> bool,
     ) -> Result<(), StoreError> {
         let mut stored = self.load(key).await?;

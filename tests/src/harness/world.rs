@@ -24,7 +24,7 @@ use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
-use symdepot::ports::LaneMessage;
+use symdepot::ports::{DifStat, LaneMessage};
 use tokio::time::Instant;
 
 use super::deriver::{Derivations, ObservedDeriver};
@@ -207,12 +207,14 @@ impl World {
         self.deployed_with(|_| {})
     }
 
-    /// Returns another instance of `symbolicate` whose calls to the records take a time each.
+    /// Returns other instances of `symbolicate` and `derive`, whose calls to the records take a time each.
     #[must_use]
     pub fn distant_instance(&self, latency: Duration) -> Self {
         let mut world = self.another_instance();
         let inner = world.symbolicator.records.clone();
-        world.symbolicator.records = Arc::new(DistantRecords { inner, latency });
+        let distant = Arc::new(DistantRecords { inner, latency });
+        world.symbolicator.records = distant.clone();
+        world.builder.records = distant;
         world
     }
 
@@ -265,8 +267,10 @@ impl World {
     /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has delivered yet.
     pub fn put(&self, key: &str, body: impl Into<Bytes>) -> UploadEvent {
         self.uploads.set_now(self.now());
+        let body = body.into();
+        let size = body.len() as u64;
         let etag = self.uploads.put(&Location::new(key), body);
-        self.event(key, UploadChange::Created, Some(etag))
+        self.event(key, UploadChange::Created, Some(DifStat { etag, size }))
     }
 
     /// Removes a key from the uploads bucket; returns the event that says so, which nobody has delivered yet.
@@ -275,13 +279,13 @@ impl World {
         self.event(key, UploadChange::Removed, None)
     }
 
-    fn event(&self, key: &str, change: UploadChange, etag: Option<String>) -> UploadEvent {
+    fn event(&self, key: &str, change: UploadChange, written: Option<DifStat>) -> UploadEvent {
         let sequencer = format!("{:018X}", self.drawn.fetch_add(1, Ordering::Relaxed));
         UploadEvent {
             key: key.to_owned(),
             sequencer,
             change,
-            etag,
+            written,
         }
     }
 

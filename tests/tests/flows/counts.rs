@@ -11,6 +11,7 @@ use symdepot::cache::Kind;
 use symdepot::domain::{HttpSource, Location, Scope};
 use symdepot::flows::symbolicate::Answer;
 use symdepot_tests::harness::{Crash, World, function_names};
+use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -194,4 +195,29 @@ async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_onc
     );
     assert_eq!(blobs_now.of("get") - blobs.of("get"), 10);
     assert_eq!(blobs_now.total() - blobs.total(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_waits_for_the_records_fifteen_times() {
+    let world = World::new();
+    let instance = world.distant_instance(LATENCY);
+    let module = MadeUp(1);
+    let event = instance.put(&format!("global/{}.sym", module.name()), module.file());
+    let began = Instant::now();
+    instance.deliver(&event).await.unwrap();
+    let waited = began.elapsed();
+    assert_eq!(
+        waited.div_duration_f64(LATENCY),
+        15.0,
+        "calls one behind the other"
+    );
+    let (uploads, records) = (world.uploads.calls(), world.records.calls());
+    assert_eq!(
+        (uploads.total(), uploads.of("read")),
+        (1, 1),
+        "the event says what it is about"
+    );
+    assert_eq!((records.of("load"), records.of("query")), (2, 3));
+    let answer = instance.symbolicate(&crash_in(&[module])).await;
+    assert_eq!(function_names(&answer), [module.function()]);
 }

@@ -608,9 +608,14 @@ async fn an_event_of_bytes_that_were_overwritten_leaves_the_key_to_the_next() {
     let first = world.put("global/file", fixture("elf/crash.debug"));
     let second = world.put("global/file", fixture("elf/checksum"));
     world.deliver(&first).await.unwrap();
+    let announced = world.upload_item("global/file");
+    assert_eq!(
+        (announced.names_objects(), announced.state),
+        (false, UploadState::Pending)
+    );
     assert_eq!(
         (world.records.items().len(), world.derivations.derived()),
-        (0, 0)
+        (1, 0)
     );
     world.deliver(&second).await.unwrap();
     world.settle().await;

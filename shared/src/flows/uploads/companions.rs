@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 
 use super::super::build::Builder;
+use super::super::update::Entries;
 use super::filing::FiledModule;
 use super::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
@@ -34,6 +35,7 @@ impl Builder {
                 // Looked for since the `dif` item is there: who creates such an entry from now on builds with it.
                 let partition = self.records.query(&module.key.partition()).await?;
                 module.add_opaque_kinds(&partition);
+                module.entries = Entries::of(&partition);
             }
             Ok::<_, StoreError>(vec![module])
         });

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::build::Builder;
-use super::super::update::{Known, Present};
+use super::super::update::{Entries, Known, Present};
 use super::super::{Invocation, presence};
 use super::order;
 use super::room::{MAX_DIFS, has_room};
@@ -37,6 +37,19 @@ pub(super) struct FiledModule {
     pub(super) needed_by: Vec<String>,
     /// Why nothing can be derived from one of its objects.
     pub(super) fault: Option<Missing>,
+    /// Its entries, as they were when its partition was read last.
+    pub(super) entries: Entries,
+}
+
+/// Whether a module has room for a file.
+pub(super) enum Room {
+    /// It has: the file is filed.
+    Filed {
+        /// The entries of the module, as they were before.
+        entries: Entries,
+    },
+    /// It has none.
+    None,
 }
 
 /// Returns the modules of these objects of a file, each once.
@@ -109,6 +122,7 @@ impl FiledModule {
             needs: Vec::new(),
             needed_by: Vec::new(),
             fault: None,
+            entries: Entries::Unknown,
         }
     }
 
@@ -133,8 +147,7 @@ impl FiledModule {
 }
 
 impl Builder {
-    /// Makes a file known to a module, and to those who know the module by another id. Tells
-    /// whether the module had room for it.
+    /// Makes a file known to a module that has room for it, and to those who know the module by another id.
     pub(super) async fn add_dif(
         &self,
         invocation: &Invocation,
@@ -142,7 +155,7 @@ impl Builder {
         upload: &Upload,
         dif: &DifRef,
         refused: Option<Missing>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Room, StoreError> {
         let location = &dif.location;
         let mut partition = self.records.query(&module.key.partition()).await?;
         if !has_room(&partition, &module.key, location) {
@@ -153,7 +166,7 @@ impl Builder {
             if !has_room(&partition, &module.key, location) {
                 let (module, most) = (&module.key.module, MAX_DIFS);
                 tracing::warn!(module, %location, most, "a module has no room for another file");
-                return Ok(false);
+                return Ok(Room::None);
             }
             let gone = std::slice::from_ref(location);
             self.forget_overflow(invocation, &module.key, gone, |_| true)
@@ -179,6 +192,7 @@ impl Builder {
                 .is_some_and(|present| *present != item && is_later(present));
             (!is_in_the_way).then(|| item.clone())
         };
+        let entries = Entries::of(&partition);
         let mut known = |key: &ItemKey| {
             let at = partition.iter().position(|(other, _)| other == key);
             Known::Before(at.map(|at| partition.swap_remove(at).1))
@@ -188,7 +202,7 @@ impl Builder {
         let update = self.update(invocation);
         update.write(&dif, known_dif, next).await?;
         presence::note_file(update, &module.key, &module.code_ids, known_presence).await?;
-        Ok(true)
+        Ok(Room::Filed { entries })
     }
 
     /// Removes from a module the item about a location, if it is meant. Returns what is in the

@@ -3,7 +3,8 @@
 //! A creation, each step of which may be repeated:
 //!
 //! 1. The upload item becomes *pending*, and an attempt to read the file is counted. Events of a
-//!    key are ordered by their sequencer; an event that is older than the item ends here.
+//!    key are ordered by their sequencer; an event that is older than the item ends here. The event
+//!    says which bytes it is about: those are read, or none.
 //! 2. Are other bytes filed under this key, they are taken back: see below.
 //! 3. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*,
 //!    with the reason.
@@ -13,10 +14,11 @@
 //! 6. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items
 //!    are removed.
 //! 7. The entries of the modules, and of the programs that the file completes (`companions`), are
-//!    marked: what was missing is asked for, what is being built is built again. The scope gets a
-//!    new generation.
+//!    marked: what was missing is asked for, what is being built is built again.
 //! 8. The caches are built from the file that is still open (`building`), in as many invocations as
-//!    that takes. The scope gets a new generation, and the upload item becomes *applied*.
+//!    that takes. Meanwhile the scope gets a new generation, and the upload item says that it is
+//!    filed.
+//! 9. The scope gets a new generation, and the upload item becomes *applied*.
 //!
 //! To take back what is filed under a key: the `dif` items are removed and the entries of all
 //! modules revoked, side by side; the scope gets a new generation. From then on no reader uses the
@@ -40,17 +42,17 @@ use futures::future::{BoxFuture, FutureExt, join, try_join};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::build::Builder;
-use super::update::{Known, Present};
+use super::update::{Entries, Known, Present};
 use super::{Error, Invocation, presence};
 use crate::cache::{
     Change, Dif, Item, ItemKey, NoRoom, Stored, Token, Upload, UploadProgress, UploadState,
 };
 use crate::domain::{Cause, DebugId, DifRef, FileType, Location, Missing, Scope};
-pub use crate::ports::ReconcileMessage;
-use crate::ports::{Consistency, DifError, DifStat, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, DifError, StoreError, StoreErrorKind};
+pub use crate::ports::{DifStat, ReconcileMessage};
 
 use building::ToBuild;
-use filing::FiledModule;
+use filing::{FiledModule, Room};
 pub(super) use objects::objects_of;
 use reading::{Found, Reading};
 
@@ -73,8 +75,8 @@ pub struct UploadEvent {
     pub sequencer: String,
     /// What happened.
     pub change: UploadChange,
-    /// The etag of the bytes that were written, where the event tells.
-    pub etag: Option<String>,
+    /// The bytes that were written, where the event tells.
+    pub written: Option<DifStat>,
 }
 
 /// What happened to a key.
@@ -131,9 +133,13 @@ impl Builder {
         let mut keys = vec![ItemKey::upload(&Location::new(event.key.as_str()))];
         keys.extend(Scope::of_key(&event.key).map(|scope| ItemKey::generation(&scope)));
         let stat = async {
-            match event.change {
-                UploadChange::Created => Some(self.uploads.stat(&Location::new(&*event.key)).await),
-                UploadChange::Removed => None,
+            match (event.change, &event.written) {
+                // Where other bytes are there by now, reading these fails, and another event tells of those.
+                (UploadChange::Created, Some(written)) => Some(Ok(written.clone())),
+                (UploadChange::Created, None) => {
+                    Some(self.uploads.stat(&Location::new(&*event.key)).await)
+                }
+                (UploadChange::Removed, _) => None,
             }
         };
         let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
@@ -196,7 +202,7 @@ impl Builder {
             key: key.to_owned(),
             sequencer: known.map(|known| known.sequencer).unwrap_or_default(),
             change,
-            etag: None,
+            written: None,
         };
         let stat = (change == UploadChange::Created).then_some(stat);
         self.apply_event(invocation, &event, message.hops, Before::default(), stat)
@@ -243,11 +249,6 @@ impl Builder {
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
             Err(DifError::Store(error)) => return Err(error.into()),
         };
-        if event.etag.as_ref().is_some_and(|etag| *etag != stat.etag) {
-            // Overwritten already: the event of the bytes that are there now follows. Two
-            // deliveries of one event never read different bytes.
-            return Ok(());
-        }
         let upload = Upload {
             etag: stat.etag.clone(),
             sequencer: event.sequencer.clone(),
@@ -436,36 +437,42 @@ impl Builder {
             false => self.with_objects(invocation, upload, objects).await?,
         };
         let put = self.put_upload(invocation, upload.clone(), announced.stored);
-        let Some(mut stored) = put.await? else {
+        let Some(stored) = put.await? else {
             if let Some(set) = upload.object_set.filter(|_| !is_named) {
                 self.remove_objects(&dif.location, &set).await?;
             }
             return Ok(());
         };
-        let mut generation = arrived.generation.clone();
-        let to_build = match upload.progress {
-            UploadProgress::Filed => self.left_to_build(modules).await?,
-            UploadProgress::Begun | UploadProgress::Revoked => {
+        let generation = arrived.generation.clone();
+        let is_filed = upload.progress == UploadProgress::Filed;
+        let to_build = match is_filed {
+            true => self.left_to_build(modules).await?,
+            false => {
                 let marked = self
                     .file(invocation, arrived, &mut upload, modules, refused)
                     .await?;
                 let Some(marked) = marked else { return Ok(()) };
-                let update = self.update(invocation);
-                (generation, stored) = try_join(
-                    presence::note_change(update, scope, generation),
-                    self.note_filed(invocation, &upload, stored),
-                )
-                .await?;
                 marked
             }
         };
-        if !self
-            .build_all(invocation, arrived, to_build, &mut open)
-            .await?
-        {
+        let update = self.update(invocation);
+        let noted = async {
+            match is_filed {
+                true => Ok((generation, stored)),
+                false => {
+                    let changed = presence::note_change(update, scope, generation);
+                    try_join(changed, self.note_filed(invocation, &upload, stored)).await
+                }
+            }
+        };
+        let built = Box::pin(self.build_all(invocation, arrived, to_build, &mut open));
+        // Both to their ends: a build that is dropped keeps its leases.
+        let (noted, built) = join(noted, built).await;
+        let (generation, stored) = noted?;
+        if !built? {
             return Ok(());
         }
-        presence::note_change(self.update(invocation), scope, generation).await?;
+        presence::note_change(update, scope, generation).await?;
         self.end(invocation, &upload, stored).await
     }
 
@@ -516,19 +523,20 @@ impl Builder {
             })
             .await?
         };
-        if !self.is_current(upload).await? {
+        let (mut with_room, mut without) = (Vec::new(), Vec::new());
+        for (module, room) in modules.iter().cloned().zip(rooms) {
+            match room {
+                Room::Filed { entries } => with_room.push(FiledModule { entries, ..module }),
+                Room::None => without.push(module),
+            }
+        }
+        let (is_current, concerned) =
+            try_join(self.is_current(upload), self.concerned(&with_room)).await?;
+        if !is_current {
             self.undo(invocation, arrived, upload, &modules).await?;
             return Ok(None);
         }
         self.satisfy(invocation, scope, upload).await?;
-        let (mut with_room, mut without) = (Vec::new(), Vec::new());
-        for (module, has_room) in modules.into_iter().zip(rooms) {
-            match has_room {
-                true => with_room.push(module),
-                false => without.push(module),
-            }
-        }
-        let concerned = self.concerned(&with_room).await?;
         let marked = side_by_side(&concerned, |module| {
             self.invalidate(invocation, module, dif)
         })
@@ -761,8 +769,10 @@ impl Builder {
             dif: dif.clone(),
             mark: mark.clone(),
         };
-        let update = self.update(invocation);
-        update.entries(&module.key, &module.kinds, &change).await?;
+        let (update, known) = (self.update(invocation), &module.entries);
+        update
+            .entries(&module.key, &module.kinds, &change, known)
+            .await?;
         Ok(mark)
     }
 
@@ -789,6 +799,7 @@ impl Builder {
             .await?;
         let mut module = module.clone();
         module.add_opaque_kinds(&partition);
+        module.entries = Entries::of(&partition);
         if module.key.is_of_companions() {
             self.call_overflow(invocation, &module.key, &partition)
                 .await?;
@@ -819,8 +830,10 @@ impl Builder {
             dif: dif.clone(),
             mark: mark.clone(),
         };
-        let update = self.update(invocation);
-        update.entries(&module.key, &module.kinds, &change).await?;
+        let (update, known) = (self.update(invocation), &module.entries);
+        update
+            .entries(&module.key, &module.kinds, &change, known)
+            .await?;
         Ok(ToBuild {
             module: module.clone(),
             ask: mark,

@@ -527,10 +527,9 @@ impl<'o> EntryReader<'o> {
             language,
         };
         let function = self.inlined.of(function, &mut self.tables.functions);
-        let file = match entry.call_file {
-            Some(file) => current.file(file, &mut self.files, &mut self.tables),
-            None => current.no_file(&mut self.files, &mut self.tables),
-        };
+        let file = entry.call_file.map_or(NOWHERE, |file| {
+            current.file(file, &mut self.files, &mut self.tables)
+        });
         let open = self.open.get_mut(inside.function)?;
         for (begin, end) in &self.ranges {
             let holds = |(from, to): &(u64, u64)| (*from..*to).contains(begin);
@@ -705,7 +704,8 @@ impl<'i> Current<'_, 'i> {
         Ok(bytes)
     }
 
-    /// Returns the number of a file that the unit knows by this number.
+    /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows none. (`symbolic` takes the
+    /// unit's directory for a file then.)
     fn file(&mut self, file: u64, numbers: &mut Numbers<File>, tables: &mut Tables) -> u32 {
         if let Some(known) = self.files.get(&file) {
             return *known;
@@ -716,32 +716,18 @@ impl<'i> Current<'_, 'i> {
             .as_ref()
             .map(|program| program.header());
         let entry = program.and_then(|program| Some((program, program.file(file)?)));
-        let (directory, name) = match entry {
+        let number = match entry {
             Some((program, entry)) => {
+                let working_directory = self.directory.unwrap_or(Text::NONE);
                 let directory = entry.directory(program);
                 let directory = directory.map_or(Text::EMPTY, |value| self.path(value, tables));
-                (directory, self.path(entry.path_name(), tables))
+                let name = self.path(entry.path_name(), tables);
+                numbers.of([working_directory, directory, name], &mut tables.files)
             }
-            None => (Text::EMPTY, Text::EMPTY),
+            None => NOWHERE,
         };
-        let number = self.number_of([directory, name], numbers, tables);
         self.files.insert(file, number);
         number
-    }
-
-    /// Returns the number of the file that is not known.
-    fn no_file(&self, numbers: &mut Numbers<File>, tables: &mut Tables) -> u32 {
-        self.number_of([Text::EMPTY, Text::EMPTY], numbers, tables)
-    }
-
-    fn number_of(
-        &self,
-        [directory, name]: [Text; 2],
-        numbers: &mut Numbers<File>,
-        tables: &mut Tables,
-    ) -> u32 {
-        let working_directory = self.directory.unwrap_or(Text::NONE);
-        numbers.of([working_directory, directory, name], &mut tables.files)
     }
 
     fn text(&self, value: Value<'i>, tables: &mut Tables) -> Text {

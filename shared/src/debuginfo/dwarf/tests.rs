@@ -1,6 +1,6 @@
 //! Runs of units: what they hold; and what is derived of them, beside the oracle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::{SourceLocation, SymCache};
@@ -255,6 +255,52 @@ fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_call_whose_file_is_not_named_has_none() {
+    // `DW_AT_call_file`, `DW_FORM_data1`, `DW_AT_call_line`, `DW_FORM_data1`.
+    const NAMED: [u8; 4] = [0x58, 0x0b, 0x59, 0x0b];
+    const CALL_COLUMN: u8 = 0x57;
+    let dif = fixture("elf/crash.debug");
+    let mut unnamed = dif.clone();
+    let Object::Elf(elf) = &Object::parse(&dif).unwrap() else {
+        panic!()
+    };
+    let abbreviations = elf.raw_section("debug_abbrev").unwrap();
+    let named = abbreviations.data.windows(NAMED.len());
+    let named = named.enumerate().filter(|(_, bytes)| *bytes == NAMED);
+    let named: Vec<usize> = named.map(|(at, _)| at).collect();
+    assert_eq!(named.len(), 9);
+    for at in named {
+        unnamed[abbreviations.offset as usize + at] = CALL_COLUMN;
+    }
+    let answered = |dif: &[u8]| -> Vec<Vec<Answer>> {
+        let blob = sealed(dif, usize::MAX).unwrap().blob;
+        let joined = SliceIndex::of_blob(&blob).unwrap().join(&blob).unwrap();
+        let joined = AlignedBytes::copied(&joined).unwrap();
+        let cache = SymCache::parse(joined.as_slice()).unwrap();
+        let ranges = slices::starts_of(joined.as_slice()).into_iter();
+        ranges.map(|at| answers(&cache, at.into())).collect()
+    };
+    let calls = |answered: &[Vec<Answer>]| {
+        let callers = answered.iter().filter_map(|chain| chain.get(1..));
+        let callers: Vec<&Answer> = callers.flatten().collect();
+        let without = callers.iter().filter(|caller| caller.path.is_none());
+        (callers.len(), without.count())
+    };
+    let (named, unnamed) = (answered(&dif), answered(&unnamed));
+    let (callers, without) = calls(&unnamed);
+    assert_eq!(calls(&named), (callers, 0));
+    assert!(without > callers / 3, "{without} of {callers}");
+    let paths = |answered: &[Vec<Answer>]| -> HashSet<String> {
+        let paths = answered.iter().flatten();
+        paths.filter_map(|answer| answer.path.clone()).collect()
+    };
+    assert!(
+        paths(&unnamed).is_subset(&paths(&named)),
+        "a directory is no file"
+    );
 }
 
 #[test]

@@ -399,9 +399,11 @@ async fn an_upload_reads_no_record_twice_that_it_wrote_itself() {
     running.idle().await;
     let stats = client.stats().await.unwrap();
     assert_eq!(stats.function("derive").invocations, 1, "{stats:#?}");
-    // The upload and its generation; the upload, whether it is current; its entries, to mark them; the alias.
-    assert_eq!(stats.calls("dynamodb", "BatchGetItem"), 4, "{stats:#?}");
-    // The module as it was, at the beginning of its build, and under its leases.
+    // The upload and its generation; the upload, whether it is current; the alias.
+    assert_eq!(stats.calls("dynamodb", "BatchGetItem"), 3, "{stats:#?}");
+    // What the file is, the event says.
+    assert_eq!(stats.calls("s3", "HeadObject"), 0, "{stats:#?}");
+    // The module with its entries as they were, at the beginning of its build, and under its leases.
     assert_eq!(stats.calls("dynamodb", "Query"), 3, "{stats:#?}");
     // The upload four times; its file, presence and alias; each of two entries three times; the generation twice.
     assert_eq!(stats.calls("dynamodb", "PutItem"), 15, "{stats:#?}");

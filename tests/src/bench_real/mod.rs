@@ -68,6 +68,9 @@ pub struct Arguments {
     /// Only uploads, and measures what cold stacks read: a few minutes.
     #[arg(long, conflicts_with = "deriving_only")]
     pub stacks_only: bool,
+    /// Only answers warm frames, from memory alone: a minute.
+    #[arg(long, conflicts_with_all = ["deriving_only", "stacks_only"])]
+    pub frames_only: bool,
     /// Also writes the numbers to this file, as Markdown.
     #[arg(long)]
     pub markdown: Option<PathBuf>,
@@ -178,6 +181,12 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         programs.push((Program::read(source.name, &files.debug)?, files));
     }
 
+    if arguments.frames_only {
+        if let Some((program, _)) = programs.last() {
+            warm::measure(program, arguments.seed, &mut report)?;
+        }
+        return Ok(report);
+    }
     if !arguments.stacks_only {
         derive_all(&binaries, &programs, arguments, &mut report).await?;
     }

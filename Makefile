@@ -88,7 +88,7 @@ model: ## the protocol, exhaustively within large bounds; prints the number of s
 	SYMDEPOT_MODEL_BOUNDS=large $(CARGO) test --locked --release -p symdepot-tests --test model -- --nocapture
 
 .PHONY: zoo
-zoo: ## programs of many compilers and machines, built and held against llvm-symbolizer and eu-addr2line (needs clang-19, lld-19, llvm-19, elfutils, dwz)
+zoo: ## programs of many compilers and machines, built and held against llvm-symbolizer and eu-addr2line (as root it installs what is missing of 1.5 GB of compilers)
 	tests/tests/zoo/build.sh target/zoo
 	SYMDEPOT_ZOO="$(CURDIR)/target/zoo" $(CARGO) test --locked --workspace --test zoo -- --nocapture
 

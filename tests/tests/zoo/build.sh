@@ -1,11 +1,23 @@
 #!/usr/bin/env bash
 # Builds programs with many compilers, options and machines into a folder: `build.sh <folder>`. Beside them, programs.tsv has a line for each:
-# its name, the program with all that it has, and what is uploaded of it. With Debian 12's
+# its name, the program with its instructions, the file with all that is known of them, and what is uploaded of it.
 #
-#   apt-get install clang-19 lld-19 llvm-19 gcc g++ binutils elfutils dwz zip
-#
-# and the Rust that builds this project. What is not installed is left out, and named on standard error. Half a minute.
+# The compilers are those of Debian 12, the Rust that builds this project, and Zig if there is one: `pip install ziglang` has it, as a module of
+# Python. Where root runs it and apt-get is there, what is missing is installed; else it is left out, and named on standard error. A minute,
+# and some more to install 1.5 GB.
 set -euo pipefail
+packages=(clang-19 lld-19 llvm-19 libclang-rt-19-dev clang-14 g++ binutils elfutils dwz xz-utils gfortran gnat golang-go ldc
+  g++-aarch64-linux-gnu g++-arm-linux-gnueabihf g++-riscv64-linux-gnu)
+# Also of packages that were removed, dpkg knows something.
+mapfile -t missing < <(for package in "${packages[@]}"; do
+  dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q ^ii || echo "$package"
+done)
+if [ ${#missing[@]} -gt 0 ] && command -v apt-get > /dev/null && [ "$(id -u)" = 0 ]; then
+  echo "installing ${missing[*]}" >&2
+  apt-get install --yes --no-install-recommends "${missing[@]}" > /dev/null
+elif [ ${#missing[@]} -gt 0 ]; then
+  echo "not installed: apt-get install ${missing[*]}" >&2
+fi
 sources=$(cd "$(dirname "$0")/../../fixtures/sources" && pwd)
 mkdir -p "$1"
 cd "$1"
@@ -20,27 +32,40 @@ game=("$sources"/game/{crash,game,renderer,scene}.cpp)
 small=("$sources"/zoo/{shop,till}.cpp)
 bare=(-std=c++17 -ffreestanding -fno-exceptions -fno-rtti -fno-stack-protector -nostdlib)
 
-# `row <name> <program> [upload…]`: without uploads, the program itself is uploaded.
+# `row <name> <program> [upload…]`: without uploads, the program itself is uploaded. It knows all of itself.
 row() {
   local name=$1 whole=$2
   shift 2
-  local uploads=("${@:-$whole}")
-  local IFS=,
-  printf '%s\t%s\t%s\n' "$name" "$whole" "${uploads[*]}" >> programs.tsv
+  apart "$name" "$whole" "$whole" "${@:-$whole}"
 }
 
-# `built <name> <compiler> <options…>`: one program, by all of the game's sources.
+# `apart <name> <program> <what knows all of it> <upload…>`.
+apart() {
+  local name=$1 program=$2 whole=$3
+  shift 3
+  local IFS=,
+  printf '%s\t%s\t%s\t%s\n' "$name" "$program" "$whole" "$*" >> programs.tsv
+}
+
+# `made <name> <command…>`: one program, that the command writes to the file `program` in a folder of its own.
 number=0
-built() {
+made() {
   local name=$1
   shift
   number=$((number + 1))
   mkdir -p "$number"
-  if (cd "$number" && "$@" -Wl,--build-id=sha1 -o program) 2> "$number/log"; then
+  if (cd "$number" && "$@") &> "$number/log"; then
     row "$name" "$number/program"
   else
     echo "left out: $name ($(head -1 "$number/log"))" >&2
   fi
+}
+
+# `built <name> <compiler> <options…>`: the same, by a compiler and linker with options as GCC has them.
+built() {
+  local name=$1
+  shift
+  made "$name" "$@" -Wl,--build-id=sha1 -o program
 }
 
 gcc=(g++ -std=c++17 "${game[@]}")
@@ -49,18 +74,39 @@ for level in -O0 -O1 -O2 -O3 -Os; do
   built "GCC $level" "${gcc[@]}" -g $level
   built "clang $level" "${clang[@]}" -g $level
 done
-for format in -gdwarf-3 -gdwarf-4 -gdwarf64 -g1 -g3 -fdebug-types-section -gz=zlib -flto -static; do
+for format in -gdwarf-3 -gdwarf-4 -gdwarf64 -g1 -g3 -fdebug-types-section -gz=zlib -gz=zlib-gnu -flto -static -static-pie -no-pie; do
   built "GCC -O2 $format" "${gcc[@]}" -g -O2 $format
 done
 built "GCC -O2 -gstrict-dwarf -gdwarf-2" "${gcc[@]}" -O2 -gstrict-dwarf -gdwarf-2
 built "GCC -O2, parts apart" "${gcc[@]}" -g -O2 -freorder-blocks-and-partition
-for format in -gdwarf-4 -gdwarf64 -g1 -gsimple-template-names -gz=zstd -flto -flto=thin -fdebug-types-section; do
+for format in -gdwarf-4 -gdwarf64 -g1 -gsimple-template-names -gz=zstd -flto -flto=thin -fdebug-types-section \
+  -funique-internal-linkage-names -fbasic-block-sections=all -Wl,--compress-debug-sections=zstd -Wl,-z,separate-loadable-segments; do
   built "clang -O2 $format" "${clang[@]}" -g -O2 $format
 done
 for level in -O0 -O1 -O2; do
   built "clang $level -gline-tables-only" "${clang[@]}" $level -gline-tables-only
 done
+built "clang 14 -O2" clang++-14 -fuse-ld=lld -std=c++17 "${game[@]}" -g -O2
+built "clang -O2, sections collected" "${clang[@]}" -g -O2 -ffunction-sections -fdata-sections -Wl,--gc-sections
+built "clang -O2, sections collected and folded" "${clang[@]}" -g -O2 -ffunction-sections -Wl,--gc-sections,--icf=all
+built "clang -O2, at 0x7000000" "${clang[@]}" -g -O2 -no-pie -Wl,--image-base=0x7000000
+made "clang -O2, --build-id=fast" "${clang[@]}" -g -O2 -Wl,--build-id=fast -o program
+made "clang -O2, --build-id=uuid" "${clang[@]}" -g -O2 -Wl,--build-id=uuid -o program
 built "clang -O2, C++20" clang++ -fuse-ld=lld -std=c++20 -O2 -g "$sources/names/cxx20.cpp"
+
+# Programs that are compiled a second time, with what was seen of a run of the first.
+guided_by_gcc() {
+  g++ -std=c++17 "${game[@]}" -g -O2 -fprofile-generate -dumpbase program -o program && { ./program || true; }
+  g++ -std=c++17 "${game[@]}" -g -O2 -fprofile-use -dumpbase program -freorder-blocks-and-partition -Wl,--build-id=sha1 -o program
+}
+made "GCC -O2, guided by a profile" guided_by_gcc
+guided_by_clang() {
+  "${clang[@]}" -g -O2 -fprofile-instr-generate -o measured && { LLVM_PROFILE_FILE=raw ./measured || true; }
+  llvm-profdata merge raw -o profile
+  "${clang[@]}" -g -O2 -fprofile-instr-use=profile "$@" -Wl,--build-id=sha1 -o program
+}
+made "clang -O2, guided by a profile" guided_by_clang
+made "clang -O2, guided, functions split" guided_by_clang -fsplit-machine-functions
 
 # Debug information in other files.
 built "GCC -O2, split, .dwo" "${gcc[@]}" -g -O2 -gsplit-dwarf
@@ -82,6 +128,13 @@ objcopy --only-keep-debug apart/whole apart/debug
 row "GCC -O2, debug file" apart/whole apart/debug
 eu-strip -g -f apart/apart.debug -o apart/apart apart/whole
 row "GCC -O2, eu-strip -g" apart/whole apart/apart.debug apart/apart
+objcopy --strip-debug apart/whole apart/symbols
+row "GCC -O2, symbols alone" apart/symbols
+nm apart/whole --format=posix --defined-only | awk '$2 ~ /[Tt]/ { print $1 }' > apart/functions
+objcopy --strip-all --keep-symbols=apart/functions apart/whole apart/within
+xz --keep apart/within
+objcopy --strip-all --add-section .gnu_debugdata=apart/within.xz apart/whole apart/stripped
+row "GCC -O2, MiniDebugInfo" apart/symbols apart/stripped
 
 # Other machines.
 for target in x86_64 i386 aarch64 armv7 armv7-thumb powerpc64 powerpc64le powerpc riscv64 riscv32 s390x mips64 mips loongarch64 sparc64; do
@@ -93,6 +146,43 @@ for target in x86_64 i386 aarch64 armv7 armv7-thumb powerpc64 powerpc64le powerp
     sparc64) options=(--target=sparc64-linux-gnu) ;;
   esac
   built "$target" clang++ "${bare[@]}" "${options[@]}" -fuse-ld=lld -static -O2 -g "${small[@]}"
+done
+
+for machine in aarch64-linux-gnu arm-linux-gnueabihf riscv64-linux-gnu; do
+  built "GCC -O2, $machine" $machine-g++ -std=c++17 "${game[@]}" -g -O2
+done
+built "GCC -O2, arm-linux-gnueabihf, ARM" arm-linux-gnueabihf-g++ -std=c++17 "${game[@]}" -g -O2 -marm
+
+# Modules of the Linux kernel, and the same, linked as the kernel does it: section by section, in the order of the module.
+kernel_module() {
+  "$@" -c "${small[@]}" "$sources/zoo/modinfo.s"
+  ld -r --build-id=sha1 shop.o till.o modinfo.o -o module
+  {
+    echo 'SECTIONS { . = 0;'
+    readelf -SW module | sed -n 's/^ *\[ *[0-9]*\] \(\.text[^ ]*\) *PROGBITS.*/\1 : { *(\1) }/p'
+    echo '}'
+  } > linked.lds
+  ld -T linked.lds module -o program
+}
+made "module of the kernel" kernel_module g++ "${bare[@]}" -g -O2
+sed -i "\$s|[^\t]*\$|$number/module|" programs.tsv
+
+# Assembly.
+cp "$sources/zoo/labels.s" labels.s
+for compiler in gcc clang; do
+  built "assembly by $compiler" "$compiler" -nostdlib -static -g -Wl,--entry=label_of_assembly "$PWD/labels.s"
+done
+
+# macOS, and WebAssembly.
+for machine in x86_64 arm64; do
+  mkdir "macos-$machine"
+  if (cd "macos-$machine" && clang++ "${bare[@]}" --target="$machine-apple-macos11" -O1 -g -c "${small[@]}" \
+    && ld64.lld -arch "$machine" -platform_version macos 11.0 11.0 -e _run shop.o till.o -o program.macho \
+    && dsymutil program.macho -o symbols --flat) &> "macos-$machine/log"; then
+    apart "macOS, $machine, dSYM" "macos-$machine/program.macho" "macos-$machine/symbols" "macos-$machine/symbols"
+  else
+    echo "left out: macOS, $machine ($(head -1 "macos-$machine/log"))" >&2
+  fi
 done
 
 # Windows.
@@ -121,10 +211,114 @@ fn main() {
     println!("{:?} {:?}", longest(&words), counted);
 }
 RUST
-for options in "-C opt-level=0 -g" "-C opt-level=3 -g" "-C opt-level=3 -C debuginfo=line-tables-only" "-C opt-level=2 -g -C symbol-mangling-version=v0"; do
-  number=$((number + 1))
-  mkdir $number
+for options in "-C opt-level=0 -g" "-C opt-level=3 -g" "-C opt-level=3 -C debuginfo=line-tables-only" \
+  "-C opt-level=0 -C debuginfo=line-tables-only" "-C opt-level=2 -g -C symbol-mangling-version=v0" "-C opt-level=3 -g -C lto=fat" \
+  "-C opt-level=2 -g -C split-debuginfo=packed"; do
   # shellcheck disable=SC2086 # they are several
-  rustc --edition 2024 $options -C link-arg=-Wl,--build-id=sha1 -o $number/program program.rs
-  row "Rust $options" $number/program
+  made "Rust $options" rustc --edition 2024 $options -C link-arg=-Wl,--build-id=sha1 -o program "$PWD/program.rs"
+  case $options in *packed) sed -i "\$s|\$|,$number/program.dwp|" programs.tsv ;; esac
+done
+
+# Other languages.
+cat > program.go <<'GO'
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+type counted map[string]int
+
+func (words counted) add(word string) { words[strings.ToUpper(word)]++ }
+
+func main() {
+	words := counted{}
+	for _, word := range os.Args {
+		words.add(word)
+	}
+	defer func() { fmt.Println(recover()) }()
+	fmt.Println(words, os.Args[len(os.Args)])
+}
+GO
+export GOCACHE=$PWD/go-cache GO111MODULE=off
+go=(go build -o program)
+id=-B=0x0123456789abcdef0123456789abcdef01234567
+made "Go" "${go[@]}" "$PWD/program.go"
+made "Go, with a build id" "${go[@]}" -ldflags="$id" "$PWD/program.go"
+made "Go, -compressdwarf=false" "${go[@]}" -ldflags="$id -compressdwarf=false" "$PWD/program.go"
+made "Go, linked by GCC" "${go[@]}" -ldflags="$id -linkmode=external" "$PWD/program.go"
+cat > program.f90 <<'FORTRAN'
+module numbers
+contains
+  pure function squared(of) result(square)
+    integer, intent(in) :: of
+    integer :: square
+    square = of * of
+  end function
+  subroutine fill(list)
+    integer, intent(out) :: list(:)
+    integer :: at
+    do at = 1, size(list)
+      list(at) = squared(at) + mod(at, 7)
+    end do
+  end subroutine
+end module
+program sums
+  use numbers
+  integer :: list(100)
+  call fill(list)
+  print *, sum(list), maxval(list)
+end program
+FORTRAN
+for level in -O0 -O2; do
+  built "Fortran $level" gfortran -g $level "$PWD/program.f90"
+done
+cat > sums.adb <<'ADA'
+with Ada.Text_IO;
+procedure Sums is
+   type Numbers is array (1 .. 100) of Integer;
+   function Squared (Of_It : Integer) return Integer is (Of_It * Of_It);
+   procedure Fill (List : out Numbers) is
+   begin
+      for At_It in List'Range loop
+         List (At_It) := Squared (At_It) + At_It mod 7;
+      end loop;
+   end Fill;
+   List : Numbers;
+   Total : Integer := 0;
+begin
+   Fill (List);
+   for Number of List loop
+      Total := Total + Number;
+   end loop;
+   Ada.Text_IO.Put_Line (Total'Image);
+end Sums;
+ADA
+made "Ada -O1" gnatmake -q -g -O1 "$PWD/sums.adb" -o program -largs -Wl,--build-id=sha1
+cat > program.d <<'D'
+import std.algorithm, std.stdio, std.uni;
+auto longest(const string[] words) { return words.maxElement!(word => word.length); }
+void main(string[] words) { writeln(longest(words).toUpper, words.map!(word => word.length).sum); }
+D
+made "D -O2" ldc2 -g -O2 -of=program -L--build-id=sha1 "$PWD/program.d"
+cat > program.zig <<'ZIG'
+const std = @import("std");
+fn squared(of: u64) u64 {
+    return of * of;
+}
+noinline fn sum(most: u64) u64 {
+    var total: u64 = 0;
+    for (0..most) |at| total += squared(at) + at % 7;
+    return total;
+}
+pub fn main() void {
+    std.debug.print("{d}\n", .{sum(100)});
+}
+ZIG
+zig=(zig)
+command -v zig > /dev/null || zig=(python3 -m ziglang)
+for mode in Debug ReleaseSafe; do
+  made "Zig $mode" "${zig[@]}" build-exe -O $mode --build-id=sha1 --cache-dir "$PWD/zig-cache" -femit-bin=program "$PWD/program.zig"
 done

@@ -4,7 +4,7 @@
 //! called comes last, and alone says where it begins. A frame that cannot be looked up stays as it was.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use symbolic::common::split_path;
@@ -212,8 +212,8 @@ impl<'a> Lookup<'a> {
             .filter(|path| !path.is_empty());
         let (filename, abs_path) = match path {
             Some(path) => {
-                let name = self.paths.shared(split_path(&path).1);
-                (Some(name), Some(self.paths.shared(&path)))
+                let (name, path) = self.paths.shared(&path);
+                (Some(name), Some(path))
             }
             None => (frame.filename.clone(), frame.abs_path.clone()),
         };
@@ -236,19 +236,20 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The paths of a request's files, each in memory once.
+/// The names of a request's files by their paths, each in memory once.
 #[derive(Debug, Default)]
-struct Paths(HashSet<Arc<str>>);
+struct Paths(HashMap<Arc<str>, Arc<str>>);
 
 impl Paths {
-    /// Returns a path as it is shown.
-    fn shared(&mut self, path: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(path) {
-            return Arc::clone(known);
+    /// Returns the name and the path of a file as they are shown.
+    fn shared(&mut self, path: &str) -> (Arc<str>, Arc<str>) {
+        if let Some((path, name)) = self.0.get_key_value(path) {
+            return (Arc::clone(name), Arc::clone(path));
         }
+        let name: Arc<str> = shown(split_path(path).1).into();
         let path: Arc<str> = shown(path).into();
-        self.0.insert(Arc::clone(&path));
-        path
+        self.0.insert(Arc::clone(&path), Arc::clone(&name));
+        (name, path)
     }
 }
 

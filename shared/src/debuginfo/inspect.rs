@@ -34,10 +34,11 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             layout.ignore(&part.name, &container::describe(data));
             continue;
         }
-        let linked = match panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err) {
-            // With holes, nothing can be linked.
-            _ if layout.partial => None,
-            Ok(linked) => linked,
+        // With holes, nothing can be linked.
+        let linked = (!layout.partial)
+            .then(|| panics::caught(|| kernel_module::linked(data)).unwrap_or_else(Err));
+        let linked = match linked.transpose() {
+            Ok(linked) => linked.flatten(),
             Err(reason) => {
                 layout.ignore(&part.name, &reason);
                 continue;

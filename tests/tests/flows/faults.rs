@@ -557,7 +557,7 @@ async fn what_is_throttled_or_denied_is_never_remembered_as_missing() {
             let world = World::new();
             let mut event = world.put("global/file", fixture("elf/checksum"));
             if operation == Operation::StatDif {
-                event.written = None; // else nobody need ask
+                event.written = None; // otherwise `derive` does not stat the file
             }
             world.faults.fail_always(operation, how);
             let failed = world.deliver(&event).await;

@@ -14,7 +14,8 @@ mapfile -t missing < <(for package in "${packages[@]}"; do
 done)
 if [ ${#missing[@]} -gt 0 ] && command -v apt-get > /dev/null && [ "$(id -u)" = 0 ]; then
   echo "installing ${missing[*]}" >&2
-  apt-get install --yes --no-install-recommends "${missing[@]}" > /dev/null
+  { apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"; } > /dev/null \
+    || echo "not installed: what needs them is left out" >&2
 elif [ ${#missing[@]} -gt 0 ]; then
   echo "not installed: apt-get install ${missing[*]}" >&2
 fi
@@ -47,7 +48,8 @@ apart() {
   printf '%s\t%s\t%s\t%s\n' "$name" "$program" "$whole" "$*" >> programs.tsv
 }
 
-# `made <name> <command…>`: one program, that the command writes to the file `program` in a folder of its own.
+# `made <name> <command…>`: one program, that the command writes to the file `program` in a folder of its own. The variable `uploads` has
+# the patterns of the files there that are uploaded, where it is not the program.
 number=0
 made() {
   local name=$1
@@ -55,7 +57,10 @@ made() {
   number=$((number + 1))
   mkdir -p "$number"
   if (cd "$number" && "$@") &> "$number/log"; then
-    row "$name" "$number/program"
+    local files
+    # shellcheck disable=SC2086 # they are patterns
+    mapfile -t files < <(cd "$number" && printf "$number/%s\n" ${uploads:-program})
+    row "$name" "$number/program" "${files[@]}"
   else
     echo "left out: $name ($(head -1 "$number/log"))" >&2
   fi
@@ -109,12 +114,13 @@ made "clang -O2, guided by a profile" guided_by_clang
 made "clang -O2, guided, functions split" guided_by_clang -fsplit-machine-functions
 
 # Debug information in other files.
-built "GCC -O2, split, .dwo" "${gcc[@]}" -g -O2 -gsplit-dwarf
-sed -i "\$s|\$|,$(echo $number/*.dwo | tr " " ",")|" programs.tsv
+uploads="program *.dwo" built "GCC -O2, split, .dwo" "${gcc[@]}" -g -O2 -gsplit-dwarf
+packaged() {
+  "$@" && timeout 20 llvm-dwp -e program -o program.dwp
+}
 for version in 4 5; do
-  built "clang -O2, split, package of DWARF $version" "${clang[@]}" -g -O2 -gdwarf-$version -gsplit-dwarf
-  (cd $number && timeout 20 llvm-dwp -e program -o program.dwp)
-  sed -i "\$s|\$|,$number/program.dwp|" programs.tsv
+  uploads="program program.dwp" built "clang -O2, split, package of DWARF $version" \
+    packaged "${clang[@]}" -g -O2 -gdwarf-$version -gsplit-dwarf
 done
 mkdir shared
 "${gcc[@]}" -g -O1 -Wl,--build-id=sha1 -o shared/first
@@ -164,8 +170,7 @@ kernel_module() {
   } > linked.lds
   ld -T linked.lds module -o program
 }
-made "module of the kernel" kernel_module g++ "${bare[@]}" -g -O2
-sed -i "\$s|[^\t]*\$|$number/module|" programs.tsv
+uploads=module made "module of the kernel" kernel_module g++ "${bare[@]}" -g -O2
 
 # Assembly.
 cp "$sources/zoo/labels.s" labels.s
@@ -214,10 +219,12 @@ RUST
 for options in "-C opt-level=0 -g" "-C opt-level=3 -g" "-C opt-level=3 -C debuginfo=line-tables-only" \
   "-C opt-level=0 -C debuginfo=line-tables-only" "-C opt-level=2 -g -C symbol-mangling-version=v0" "-C opt-level=3 -g -C lto=fat" \
   "-C opt-level=2 -g -C split-debuginfo=packed"; do
+  uploads=program
+  case $options in *packed) uploads="program program.dwp" ;; esac
   # shellcheck disable=SC2086 # they are several
   made "Rust $options" rustc --edition 2024 $options -C link-arg=-Wl,--build-id=sha1 -o program "$PWD/program.rs"
-  case $options in *packed) sed -i "\$s|\$|,$number/program.dwp|" programs.tsv ;; esac
 done
+unset uploads
 
 # Other languages.
 cat > program.go <<'GO'

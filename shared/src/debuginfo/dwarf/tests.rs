@@ -151,8 +151,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
                 let blob = seal_runs(program, run_bytes, workers, &contents, bounds)
                     .unwrap()
                     .blob;
-                let index = SliceIndex::of_blob(&blob).unwrap();
-                let joined = AlignedBytes::copied(&index.join(&blob).unwrap()).unwrap();
+                let joined = joined(&blob);
                 let found = SymCache::parse(joined.as_slice()).unwrap();
                 let mut addresses = starts(&expected, plain.as_slice());
                 addresses.extend(starts(&found, joined.as_slice()));
@@ -209,11 +208,15 @@ fn sealed(dif: &[u8], run_bytes: usize) -> Result<SealedCache, Failure> {
     seal_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }
 
+/// Returns the SymCache whose slices are in a blob.
+fn joined(blob: &[u8]) -> AlignedBytes {
+    let joined = SliceIndex::of_blob(blob).unwrap().join(blob).unwrap();
+    AlignedBytes::copied(&joined).unwrap()
+}
+
 /// Returns how many ranges a blob has.
 fn ranges(blob: &[u8]) -> usize {
-    let joined = SliceIndex::of_blob(blob).unwrap().join(blob).unwrap();
-    let joined = AlignedBytes::copied(&joined).unwrap();
-    slices::starts_of(joined.as_slice()).len()
+    slices::starts_of(joined(blob).as_slice()).len()
 }
 
 #[test]
@@ -276,9 +279,7 @@ fn a_call_whose_file_is_not_named_has_none() {
         unnamed[abbreviations.offset as usize + at] = CALL_COLUMN;
     }
     let answered = |dif: &[u8]| -> Vec<Vec<Answer>> {
-        let blob = sealed(dif, usize::MAX).unwrap().blob;
-        let joined = SliceIndex::of_blob(&blob).unwrap().join(&blob).unwrap();
-        let joined = AlignedBytes::copied(&joined).unwrap();
+        let joined = joined(&sealed(dif, usize::MAX).unwrap().blob);
         let cache = SymCache::parse(joined.as_slice()).unwrap();
         let ranges = slices::starts_of(joined.as_slice()).into_iter();
         ranges.map(|at| answers(&cache, at.into())).collect()

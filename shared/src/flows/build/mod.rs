@@ -772,14 +772,7 @@ impl Builder {
         if !open.iter().any(is_it) {
             open.clear(); // gives its scratch space back before more is reserved
             if module.source.announces_changes() {
-                let opened = match self.open_upload(invocation, dif, companions).await {
-                    // What takes a companion away has an event of its own.
-                    Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
-                        self.open_upload(invocation, dif, &[]).await
-                    }
-                    opened => opened,
-                };
-                open.push(opened?);
+                open.push(self.open_upload(invocation, dif, companions).await?);
             } else {
                 self.open_again(invocation, module, dif, open).await?;
             }
@@ -789,7 +782,7 @@ impl Builder {
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
-    /// Opens an uploaded DIF, together with its companions.
+    /// Opens an uploaded DIF, together with its companions; alone where they cannot be fetched.
     async fn open_upload(
         &self,
         invocation: &Invocation,
@@ -797,13 +790,16 @@ impl Builder {
         companions: &[Dif],
     ) -> Result<OpenDif, DifError> {
         let began = invocation.elapsed();
-        let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
-        let max = self.settings.dif_max_bytes;
-        let fetched = fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max);
-        let mut parser = fetched.await?;
+        let (mut parser, beside) = match self.fetch_upload(dif, companions).await {
+            // What takes a companion away has an event of its own.
+            Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
+                (self.fetch_upload(dif, &[]).await?, &[][..])
+            }
+            fetched => (fetched?, companions),
+        };
         let took = invocation.elapsed() - began;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        let beside = companions.iter().map(|companion| companion.dif.clone());
+        let beside = beside.iter().map(|companion| companion.dif.clone());
         Ok(OpenDif {
             dif: dif.dif.clone(),
             beside: beside.collect(),
@@ -811,6 +807,16 @@ impl Builder {
             inspection,
             took,
         })
+    }
+
+    async fn fetch_upload(
+        &self,
+        dif: &Dif,
+        companions: &[Dif],
+    ) -> Result<Box<dyn Parser>, DifError> {
+        let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
+        let max = self.settings.dif_max_bytes;
+        fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max).await
     }
 
     /// Creates the blob. Only this build knows its path: one that is there already is its own, written twice.

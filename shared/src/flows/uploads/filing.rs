@@ -41,17 +41,6 @@ pub(super) struct FiledModule {
     pub(super) entries: Entries,
 }
 
-/// Whether a module has room for a file.
-pub(super) enum Room {
-    /// It has: the file is filed.
-    Filed {
-        /// The entries of the module, as they were before.
-        entries: Entries,
-    },
-    /// It has none.
-    None,
-}
-
 /// Returns the modules of these objects of a file, each once.
 pub(super) fn modules(
     scope: &Scope,
@@ -147,7 +136,8 @@ impl FiledModule {
 }
 
 impl Builder {
-    /// Makes a file known to a module that has room for it, and to those who know the module by another id.
+    /// Makes a file known to a module, and to those who know the module by another id. Returns the entries of the module as they were
+    /// before; `None` if the module has no room for the file.
     pub(super) async fn add_dif(
         &self,
         invocation: &Invocation,
@@ -155,7 +145,7 @@ impl Builder {
         upload: &Upload,
         dif: &DifRef,
         refused: Option<Missing>,
-    ) -> Result<Room, StoreError> {
+    ) -> Result<Option<Entries>, StoreError> {
         let location = &dif.location;
         let mut partition = self.records.query(&module.key.partition()).await?;
         if !has_room(&partition, &module.key, location) {
@@ -166,7 +156,7 @@ impl Builder {
             if !has_room(&partition, &module.key, location) {
                 let (module, most) = (&module.key.module, MAX_DIFS);
                 tracing::warn!(module, %location, most, "a module has no room for another file");
-                return Ok(Room::None);
+                return Ok(None);
             }
             let gone = std::slice::from_ref(location);
             self.forget_overflow(invocation, &module.key, gone, |_| true)
@@ -202,7 +192,7 @@ impl Builder {
         let update = self.update(invocation);
         update.write(&dif, known_dif, next).await?;
         presence::note_file(update, &module.key, &module.code_ids, known_presence).await?;
-        Ok(Room::Filed { entries })
+        Ok(Some(entries))
     }
 
     /// Removes from a module the item about a location, if it is meant. Returns what is in the

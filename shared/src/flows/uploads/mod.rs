@@ -52,7 +52,7 @@ use crate::ports::{Consistency, DifError, StoreError, StoreErrorKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
 
 use building::ToBuild;
-use filing::{FiledModule, Room};
+use filing::FiledModule;
 pub(super) use objects::objects_of;
 use reading::{Found, Reading};
 
@@ -448,11 +448,11 @@ impl Builder {
         let to_build = match is_filed {
             true => self.left_to_build(modules).await?,
             false => {
-                let marked = self
-                    .file(invocation, arrived, &mut upload, modules, refused)
-                    .await?;
-                let Some(marked) = marked else { return Ok(()) };
-                marked
+                let marked = self.file(invocation, arrived, &mut upload, modules, refused);
+                match marked.await? {
+                    Some(marked) => marked,
+                    None => return Ok(()),
+                }
             }
         };
         let update = self.update(invocation);
@@ -515,7 +515,7 @@ impl Builder {
         refused: Option<Missing>,
     ) -> Result<Option<Vec<ToBuild>>, Error> {
         let (scope, dif) = (arrived.scope, &arrived.dif);
-        let rooms = {
+        let filed = {
             let upload = &*upload;
             let refused = &refused;
             side_by_side(&modules, |module| {
@@ -524,16 +524,17 @@ impl Builder {
             .await?
         };
         let (mut with_room, mut without) = (Vec::new(), Vec::new());
-        for (module, room) in modules.iter().cloned().zip(rooms) {
-            match room {
-                Room::Filed { entries } => with_room.push(FiledModule { entries, ..module }),
-                Room::None => without.push(module),
+        for (module, filed) in modules.into_iter().zip(filed) {
+            match filed {
+                Some(entries) => with_room.push(FiledModule { entries, ..module }),
+                None => without.push(module),
             }
         }
         let (is_current, concerned) =
             try_join(self.is_current(upload), self.concerned(&with_room)).await?;
         if !is_current {
-            self.undo(invocation, arrived, upload, &modules).await?;
+            with_room.append(&mut without);
+            self.undo(invocation, arrived, upload, &with_room).await?;
             return Ok(None);
         }
         self.satisfy(invocation, scope, upload).await?;
@@ -764,13 +765,21 @@ impl Builder {
         module: &FiledModule,
         dif: &DifRef,
     ) -> Result<Token, StoreError> {
-        let mark = invocation.token();
-        let change = Change::Revoke {
-            dif: dif.clone(),
-            mark: mark.clone(),
-        };
-        let (update, known) = (self.update(invocation), &module.entries);
-        update
+        let dif = dif.clone();
+        let revoke = |mark| Change::Revoke { dif, mark };
+        self.mark(invocation, module, revoke).await
+    }
+
+    /// Changes the entries of a module. Returns the mark, which is the ask's id, too.
+    async fn mark(
+        &self,
+        invocation: &Invocation,
+        module: &FiledModule,
+        change: impl FnOnce(Token) -> Change,
+    ) -> Result<Token, StoreError> {
+        let (mark, known) = (invocation.token(), &module.entries);
+        let change = change(mark.clone());
+        self.update(invocation)
             .entries(&module.key, &module.kinds, &change, known)
             .await?;
         Ok(mark)
@@ -825,15 +834,9 @@ impl Builder {
         module: &FiledModule,
         dif: &DifRef,
     ) -> Result<ToBuild, StoreError> {
-        let mark: Token = invocation.token();
-        let change = Change::Invalidate {
-            dif: dif.clone(),
-            mark: mark.clone(),
-        };
-        let (update, known) = (self.update(invocation), &module.entries);
-        update
-            .entries(&module.key, &module.kinds, &change, known)
-            .await?;
+        let dif = dif.clone();
+        let invalidate = |mark| Change::Invalidate { dif, mark };
+        let mark = self.mark(invocation, module, invalidate).await?;
         Ok(ToBuild {
             module: module.clone(),
             ask: mark,

@@ -18,7 +18,7 @@ use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
 use super::cpp_constraints::{Keep, without_constraints};
-use super::frame::shown;
+use super::frame::{escaped_bytes, shown};
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
 
@@ -68,24 +68,25 @@ impl<'m> KnownNames<'m> {
         self.isolated.insert(name, Some(readable.map(Arc::from)));
     }
 
-    /// Returns the readable form of a symbol of a DIF.
-    fn of_dif(&mut self, symbol: &str, language: Language) -> Option<Arc<str>> {
-        let remembered = self
-            .memory
-            .map(|memory| (memory, SymbolRef { symbol, language }));
-        if let Some((memory, symbol)) = &remembered
-            && let Some(demangled) = memory.names.get(symbol)
+    /// Returns the name of a function in a DIF.
+    fn of_dif(&mut self, symbol: &str, language: Language) -> FunctionName {
+        if let Some(memory) = self.memory
+            && let Some(name) = memory.names.get(&SymbolRef { symbol, language })
         {
-            return demangled;
+            return name;
         }
         let demangled = match needs_isolation(symbol, language) {
-            true => self.isolated(symbol, language)?,
-            false => demangle(symbol, language),
+            true => self.isolated(symbol, language),
+            false => Some(demangle(symbol, language)),
         };
-        if let Some(memory) = self.memory {
-            memory.remember(symbol, language, demangled.clone());
+        let is_known = demangled.is_some();
+        let name = FunctionName::new(shown(symbol).into(), demangled.flatten());
+        if let Some(memory) = self.memory
+            && is_known
+        {
+            memory.remember(symbol, language, name.clone());
         }
-        demangled
+        name
     }
 
     /// Returns the readable form of a name that came with a request.
@@ -121,26 +122,39 @@ impl<'m> KnownNames<'m> {
 /// The names of a request's functions, each demangled once and in memory once.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
-    of_difs: HashMap<(&'a str, Language), FunctionName>,
-    sent: HashMap<(&'a str, Language), Option<Arc<str>>>,
+    of_difs: foldhash::HashMap<(&'a str, Language), FunctionName>,
+    sent: foldhash::HashMap<(&'a str, Language), Option<Arc<str>>>,
     known: KnownNames<'a>,
 }
 
 /// How a function in a DIF is called, as it is shown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FunctionName {
     /// As the linker knows it.
     pub(super) symbol: Arc<str>,
     /// For humans: the symbol demangled, or as it is.
     pub(super) function: Arc<str>,
+    /// How many bytes of JSON both have in an answer.
+    pub(super) answer_bytes: usize,
+}
+
+impl FunctionName {
+    fn new(symbol: Arc<str>, demangled: Option<Arc<str>>) -> Self {
+        let function = demangled.unwrap_or_else(|| Arc::clone(&symbol));
+        Self {
+            answer_bytes: escaped_bytes(&symbol) + escaped_bytes(&function),
+            symbol,
+            function,
+        }
+    }
 }
 
 impl<'a> Names<'a> {
     /// Returns no names yet beside those that are known.
     pub(super) fn new(known: KnownNames<'a>) -> Self {
         Self {
-            of_difs: HashMap::new(),
-            sent: HashMap::new(),
+            of_difs: foldhash::HashMap::default(),
+            sent: foldhash::HashMap::default(),
             known,
         }
     }
@@ -153,14 +167,9 @@ impl<'a> Names<'a> {
     /// Returns the name of a function in a DIF.
     pub(super) fn of(&mut self, symbol: &'a str, language: Language) -> &FunctionName {
         let known = &mut self.known;
-        self.of_difs.entry((symbol, language)).or_insert_with(|| {
-            let function = known.of_dif(symbol, language);
-            let symbol: Arc<str> = shown(symbol).into();
-            FunctionName {
-                function: function.unwrap_or_else(|| Arc::clone(&symbol)),
-                symbol,
-            }
-        })
+        self.of_difs
+            .entry((symbol, language))
+            .or_insert_with(|| known.of_dif(symbol, language))
     }
 
     /// Completes the names of a frame that could not be looked up, where it has one name, and that is mangled.
@@ -189,7 +198,7 @@ impl<'a> Names<'a> {
 /// crowd them out with names of their own.
 #[derive(Debug)]
 pub struct NameMemory {
-    names: Cache<Symbol, Option<Arc<str>>, ByBytes>,
+    names: Cache<Symbol, FunctionName, ByBytes>,
 }
 
 impl NameMemory {
@@ -202,18 +211,18 @@ impl NameMemory {
         }
     }
 
-    fn remember(&self, symbol: &str, language: Language, demangled: Option<Arc<str>>) {
-        let symbol = Symbol {
-            symbol: symbol.into(),
-            language,
+    fn remember(&self, symbol: &str, language: Language, name: FunctionName) {
+        let symbol = match *name.symbol == *symbol {
+            true => Arc::clone(&name.symbol),
+            false => symbol.into(),
         };
-        self.names.insert(symbol, demangled);
+        self.names.insert(Symbol { symbol, language }, name);
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Symbol {
-    symbol: Box<str>,
+    symbol: Arc<str>,
     language: Language,
 }
 
@@ -233,10 +242,12 @@ impl Equivalent<Symbol> for SymbolRef<'_> {
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<Symbol, Option<Arc<str>>> for ByBytes {
-    fn weight(&self, symbol: &Symbol, demangled: &Option<Arc<str>>) -> u64 {
-        const OVERHEAD: usize = 64;
-        (OVERHEAD + symbol.symbol.len() + demangled.as_deref().map_or(0, str::len)) as u64
+impl Weighter<Symbol, FunctionName> for ByBytes {
+    fn weight(&self, symbol: &Symbol, name: &FunctionName) -> u64 {
+        const OVERHEAD: usize = 96;
+        let shown = [&name.symbol, &name.function].into_iter();
+        let others = shown.filter(|text| !Arc::ptr_eq(text, &symbol.symbol));
+        (OVERHEAD + symbol.symbol.len() + others.map(|text| text.len()).sum::<usize>()) as u64
     }
 }
 

@@ -4,9 +4,10 @@
 //! called comes last, and alone says where it begins. A frame that cannot be looked up stays as it was.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use symbolic::common::split_path;
 use symbolic::ppdb::PortablePdbCache;
 use symbolic::symcache::SourceLocation;
@@ -26,6 +27,9 @@ const LONGEST_CHAIN: usize = 256;
 
 /// The longest name or path that is shown whole, in bytes.
 const LONGEST_SHOWN: usize = 16 * 1024;
+
+/// The least that a frame has in an answer beside its texts, in bytes of JSON.
+const FIXED_BYTES: usize = 60;
 
 /// Looks up the frames of a request, in the caches that were found for it.
 #[derive(Debug)]
@@ -102,12 +106,13 @@ impl<'a> Lookup<'a> {
                     failed.package.clone_from(&module.code_file);
                 }
                 self.names.complete(frame, &mut failed);
+                let bytes = bytes_in_answer(&failed);
                 let failed = CompletedFrame {
                     status,
                     original_index: Some(position.index),
                     frame: failed,
                 };
-                self.add(failed, frames);
+                self.add(failed, bytes, frames);
                 status
             }
         };
@@ -115,9 +120,9 @@ impl<'a> Lookup<'a> {
         self.stats.inlined += (frames.len() - before).saturating_sub(1);
     }
 
-    /// Adds a frame, and counts what it will have in the answer.
-    fn add(&mut self, frame: CompletedFrame, frames: &mut Vec<CompletedFrame>) {
-        self.stats.answer_bytes += bytes_in_answer(&frame.frame);
+    /// Adds a frame that will have so many bytes in the answer.
+    fn add(&mut self, frame: CompletedFrame, bytes: usize, frames: &mut Vec<CompletedFrame>) {
+        self.stats.answer_bytes += bytes;
         frames.push(frame);
     }
 
@@ -143,12 +148,13 @@ impl<'a> Lookup<'a> {
                 ..
             }) => {
                 let frame = in_method(frame, module, cache).ok_or(FrameStatus::MissingSymbol)?;
+                let bytes = bytes_in_answer(&frame);
                 let found = CompletedFrame {
                     status: FrameStatus::Symbolicated,
                     original_index: Some(position.index),
                     frame,
                 };
-                self.add(found, frames);
+                self.add(found, bytes, frames);
                 Ok(())
             }
             Some(ModuleOutcome::Found {
@@ -175,12 +181,14 @@ impl<'a> Lookup<'a> {
     ) -> Result<(), FrameStatus> {
         let mut chain = cache.lookup(address.relative).peekable();
         chain.peek().ok_or(FrameStatus::MissingSymbol)?;
+        let package = module.code_file.as_deref();
+        let package_bytes = package.map_or(0, escaped_bytes);
         let mut length = 0;
         while length < LONGEST_CHAIN
             && !self.stats.is_too_large()
             && let Some(location) = chain.next()
         {
-            let mut located = self.at(&location, frame);
+            let (mut located, bytes) = self.at(&location, frame);
             located.package.clone_from(&module.code_file);
             located.addr_mode = address.mode;
             located.instruction_addr = address
@@ -194,7 +202,7 @@ impl<'a> Lookup<'a> {
                 original_index: Some(original_index),
                 frame: located,
             };
-            self.add(found, frames);
+            self.add(found, FIXED_BYTES + package_bytes + bytes, frames);
             length += 1;
         }
         if chain.peek().is_some() {
@@ -203,53 +211,74 @@ impl<'a> Lookup<'a> {
         Ok(())
     }
 
-    /// Returns the frame of one function: what is known of it, and of what was sent what still holds.
-    fn at(&mut self, location: &SourceLocation<'a, '_>, frame: &Frame) -> Frame {
+    /// Returns the frame of one function: what is known of it, and of what was sent what still holds. Beside it, how many bytes of JSON
+    /// its texts have.
+    fn at(&mut self, location: &SourceLocation<'a, '_>, frame: &Frame) -> (Frame, usize) {
         let function = location.function();
         let path = location
             .file()
             .map(|file| file.full_path())
             .filter(|path| !path.is_empty());
-        let (filename, abs_path) = match path {
-            Some(path) => {
-                let (name, path) = self.paths.shared(&path);
-                (Some(name), Some(path))
-            }
-            None => (frame.filename.clone(), frame.abs_path.clone()),
+        let file = match path {
+            Some(path) => self.paths.shared(&path),
+            None => FileName::new(frame.filename.clone(), frame.abs_path.clone()),
         };
         // What the debug information does not name: a name that was sent is that of another function.
         let is_named = !function.name().is_empty();
         let name = is_named.then(|| self.names.of(function.name(), function.language()));
-        Frame {
+        let bytes = file.answer_bytes + name.map_or(0, |name| name.answer_bytes);
+        let located = Frame {
             platform: frame.platform.clone(),
             adjust_instruction_addr: frame.adjust_instruction_addr,
             function_id: frame.function_id,
             lang: known(function.language()),
-            symbol: name.as_ref().map(|name| Arc::clone(&name.symbol)),
+            symbol: name.map(|name| Arc::clone(&name.symbol)),
             function: name.map(|name| Arc::clone(&name.function)),
-            filename,
-            abs_path,
+            filename: file.filename,
+            abs_path: file.abs_path,
             lineno: Some(location.line()),
             trust: frame.trust,
             ..Frame::default()
+        };
+        (located, bytes)
+    }
+}
+
+/// How a source file is called, as it is shown.
+#[derive(Clone, Debug)]
+struct FileName {
+    filename: Option<Arc<str>>,
+    abs_path: Option<Arc<str>>,
+    /// How many bytes of JSON both have in an answer.
+    answer_bytes: usize,
+}
+
+impl FileName {
+    fn new(filename: Option<Arc<str>>, abs_path: Option<Arc<str>>) -> Self {
+        let texts = [&filename, &abs_path].into_iter().flatten();
+        Self {
+            answer_bytes: texts.map(|text| escaped_bytes(text)).sum(),
+            filename,
+            abs_path,
         }
     }
 }
 
 /// The names of a request's files by their paths, each in memory once.
 #[derive(Debug, Default)]
-struct Paths(HashMap<Arc<str>, Arc<str>>);
+struct Paths(HashMap<Arc<str>, FileName>);
 
 impl Paths {
-    /// Returns the name and the path of a file as they are shown.
-    fn shared(&mut self, path: &str) -> (Arc<str>, Arc<str>) {
-        if let Some((path, name)) = self.0.get_key_value(path) {
-            return (Arc::clone(name), Arc::clone(path));
+    /// Returns the name of a file.
+    fn shared(&mut self, path: &str) -> FileName {
+        if let Some(known) = self.0.get(path) {
+            return known.clone();
         }
-        let name: Arc<str> = shown(split_path(path).1).into();
-        let path: Arc<str> = shown(path).into();
-        self.0.insert(Arc::clone(&path), Arc::clone(&name));
-        (name, path)
+        let abs_path: Arc<str> = shown(path).into();
+        let filename = shown(split_path(path).1).into();
+        let name = FileName::new(Some(filename), Some(Arc::clone(&abs_path)));
+        self.0.insert(abs_path, name.clone());
+        name
     }
 }
 
@@ -265,8 +294,6 @@ pub(super) fn shown(text: &str) -> Cow<'_, str> {
 
 /// Returns how many bytes of JSON a frame has in an answer, or fewer.
 fn bytes_in_answer(frame: &Frame) -> usize {
-    /// The least that a frame has beside its texts.
-    const FIXED: usize = 60;
     let texts = [
         &frame.package,
         &frame.symbol,
@@ -275,11 +302,11 @@ fn bytes_in_answer(frame: &Frame) -> usize {
         &frame.abs_path,
     ];
     let texts = texts.into_iter().flatten();
-    FIXED + texts.map(|text| escaped_bytes(text)).sum::<usize>()
+    FIXED_BYTES + texts.map(|text| escaped_bytes(text)).sum::<usize>()
 }
 
 /// Returns how many bytes a text has as a string of JSON, without its quotes.
-fn escaped_bytes(text: &str) -> usize {
+pub(super) fn escaped_bytes(text: &str) -> usize {
     let is_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
     // Nearly no text has any. Without branches, many bytes are looked at at once.
     if !text.bytes().fold(false, |any, byte| any | is_escaped(byte)) {

@@ -485,6 +485,7 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
       0x10bf [], by llvm [("run", "shop.cpp:77")]
       0x10e1 [], by llvm [("_ZN4shopL8complainEi", "?:0")]
       0x10ef [], by llvm [("_ZN4shopL8complainEi", "?:0")]
+    pieces: of 40 40 names, 40 lines, 40 chains
     ppc64le: of 98 98 names, 90 lines, 90 chains
       0x102d0 [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:0")]
       0x102d7 [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "?:0")], by llvm [("_ZN4shopL4overIZNS_4sellEPKNS_4ItemEiE3$_0EEiS3_iT_", "shop.cpp:0")]

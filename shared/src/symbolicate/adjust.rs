@@ -87,10 +87,12 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
 }
 
 /// Returns the architecture whose instructions are as long. `InstructionInfo` takes those of PowerPC for eight bytes in 64 bits, which have
-/// four there, too (Power ISA, book I, section 1.6).
+/// four there, too (Power ISA, book I, section 1.6), and those of WebAssembly for four, which have one and more (core specification,
+/// section 5.4).
 fn with_its_step(arch: Arch) -> Arch {
     match arch {
         Arch::Ppc64 => Arch::Ppc,
+        Arch::Wasm32 => Arch::Unknown,
         arch => arch,
     }
 }
@@ -152,7 +154,7 @@ mod tests {
         check(0x1007, Arch::Arm64_32, 0x1004, 0x1000);
         check(0x1007, Arch::Ppc, 0x1004, 0x1000);
         check(0x1007, Arch::Ppc64, 0x1004, 0x1000);
-        check(0x1007, Arch::Wasm32, 0x1004, 0x1000);
+        check(0x1007, Arch::Wasm32, 0x1007, 0x1006);
         check(0x100b, Arch::Mips, 0x1008, 0x1000); // over the delay slot
         check(0x100b, Arch::Mips64, 0x1008, 0x1000);
     }

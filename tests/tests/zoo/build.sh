@@ -190,6 +190,17 @@ for machine in x86_64 arm64; do
   fi
 done
 
+# llvm-symbolizer takes the addresses of names and exports in WebAssembly for those of debug information: it is asked about a file without.
+mkdir wasm
+for level in -O0 -O1 -O2; do
+  if (cd wasm && clang++ "${bare[@]}" --target=wasm32 $level -g -Wl,--no-entry,--export=_start,--export=count,--build-id=sha1 "${small[@]}" \
+    -o wasm$level && llvm-objcopy --remove-section=name --remove-section=EXPORT wasm$level nameless$level) 2> wasm/log; then
+    apart "WebAssembly $level" wasm/wasm$level wasm/nameless$level wasm/wasm$level
+  else
+    echo "left out: WebAssembly $level ($(tail -1 wasm/log))" >&2
+  fi
+done
+
 # Windows.
 mkdir windows
 if (cd windows && clang++ "${bare[@]}" --target=x86_64-w64-windows-gnu -O1 -g -c "${small[@]}" \

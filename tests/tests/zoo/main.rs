@@ -27,11 +27,9 @@ const FRAMES: usize = 500;
 const LEAST: f64 = 0.995;
 
 /// Programs that fall short, and why.
-const EXCEPTIONS: [(&str, &str); 8] = [
+const EXCEPTIONS: [(&str, &str); 5] = [
     ("GCC -O2 -static", SEVERAL_NAMES),
     ("GCC -O2 -static-pie", SEVERAL_NAMES),
-    ("GCC -O2 -g1", NO_LINE),
-    ("clang -O2 -fbasic-block-sections=all", NO_LINE),
     (
         "GCC -O2 -gz=zlib-gnu",
         "llvm-symbolizer does not read sections that are compressed in this older way. eu-addr2line does.",
@@ -45,17 +43,10 @@ const EXCEPTIONS: [(&str, &str); 8] = [
         "the compiler does not say which files calls are in: they have none, and by llvm-symbolizer the first one of the program. Its line tables \
          end before its functions do: the last line holds to their ends.",
     ),
-    (
-        "GCC -O2 -gstrict-dwarf -gdwarf-2",
-        "the format has no lists of addresses, so a call that was inlined in several pieces has none. It is left out with those that are \
-         inlined into it; llvm-symbolizer shows them without lines.",
-    ),
 ];
 
 const SEVERAL_NAMES: &str = "functions of the C library that are chosen at start have several names (`memcmp`, `memcmp_ifunc`); \
     ours is another of them.";
-
-const NO_LINE: &str = "one instruction is of an inlined call that has no line, which is left out.";
 
 /// A frame: the mangled name, the base name of the file, and the line; zero where it is not known.
 type Frame = (String, String, u64);
@@ -95,6 +86,15 @@ impl Program {
         Object::parse(&view).unwrap().load_address()
     }
 
+    /// Returns where addresses count from, as llvm has them: in WebAssembly, from the code.
+    fn llvm_base(&self) -> u64 {
+        let view = ByteView::open(&self.program).unwrap();
+        match Object::parse(&view) {
+            Ok(Object::Wasm(module)) => module.code_offset(),
+            _ => 0,
+        }
+    }
+
     fn symbols(&self) -> Symbols {
         let view = ByteView::open(&self.whole).unwrap();
         let object = Object::parse(&view).unwrap();
@@ -108,6 +108,11 @@ impl Program {
         self.uploads
             .iter()
             .any(|file| file.extension().is_some_and(|is| is == "pdb"))
+    }
+
+    /// Tells whether names are readable in the file for the most part: in PDBs, and where LLVM links WebAssembly.
+    fn has_readable_names(&self) -> bool {
+        self.has_pdb() || self.format == FileFormat::Wasm
     }
 
     fn is_elf(&self) -> bool {
@@ -130,15 +135,16 @@ impl Program {
     }
 
     fn by_llvm(&self, addresses: &[u64]) -> Vec<Vec<Frame>> {
-        let asked: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
+        let base = self.llvm_base();
+        let asked = addresses.iter().map(|at| format!("{:#x}\n", at - base));
+        let asked: String = asked.collect();
         let mut questions = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut questions, asked.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut questions).unwrap();
         let answers = output(
             Command::new("llvm-symbolizer-19")
                 .args(["--inlines", "--output-style=JSON"])
-                // Names in PDBs are readable for the most part.
-                .args((!self.has_pdb()).then_some("--no-demangle"))
+                .args((!self.has_readable_names()).then_some("--no-demangle"))
                 .arg("--obj")
                 .arg(&self.whole)
                 .stdin(Stdio::from(questions)),
@@ -186,9 +192,11 @@ impl Program {
             let first = answers.len();
             answers.resize(first + some.len(), Vec::new());
             for frame in &answer.stacktraces[0].frames {
-                let Some(name) = frame.frame.symbol.as_deref() else {
-                    continue;
+                let name = match self.has_readable_names() {
+                    true => frame.frame.function.as_deref(),
+                    false => frame.frame.symbol.as_deref(),
                 };
+                let Some(name) = name else { continue };
                 let file = frame.frame.filename.as_deref().unwrap_or_default();
                 let line = u64::from(frame.frame.lineno.unwrap_or_default());
                 let place = (name.to_owned(), oracle::base_name(file).to_owned(), line);

@@ -1,8 +1,11 @@
 //! Reads units: functions, the calls inlined into them, and their names.
 //!
 //! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: a function is named by the symbol at the
-//! lowest of its addresses, else by its entry; a range of addresses counts for the first function that has it; what has no
+//! lowest of its addresses, else by its entry; a range of addresses counts for the first function that has it; a function without
 //! addresses was discarded, with all that is inlined into it.
+//!
+//! A call lies in the call that it is inlined into, also where that has other addresses, or none: DWARF 2 can say only of one of its
+//! pieces where it is. `symbolic` does not count such calls; `llvm-symbolizer` does.
 //!
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
@@ -30,6 +33,9 @@ pub(super) type Value<'i> = AttributeValue<Slice<'i>>;
 
 /// The longest chain of entries that a name, or a language, is sought along.
 const LONGEST_CHAIN: usize = 16;
+
+/// Of the calls around an inlined call, so many may have other addresses than it has.
+const MOST_ELSEWHERE: usize = 16;
 
 type NameInShared<'o> = dyn Fn(DebugInfoOffset, &mut Tables) -> Text + Sync + 'o;
 
@@ -189,6 +195,22 @@ struct Context {
     is_function: bool,
 }
 
+/// An inlined call: the function that is called, and where.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    function: u32,
+    file: u32,
+    line: u32,
+}
+
+/// An inlined call whose entries are being read.
+#[derive(Debug)]
+struct OpenCall {
+    call: Call,
+    /// Where its addresses are in [`EntryReader::open_call_ranges`].
+    ranges: std::ops::Range<usize>,
+}
+
 /// A function with addresses, and how deep in its inlined calls.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
@@ -227,6 +249,8 @@ pub(super) struct EntryReader<'o> {
     contexts: Vec<Context>,
     open: Vec<Open>,
     spare: Vec<Open>,
+    open_calls: Vec<OpenCall>,
+    open_call_ranges: Vec<(u64, u64)>,
     rows: Vec<Row>,
 }
 
@@ -261,6 +285,8 @@ impl<'o> EntryReader<'o> {
             contexts: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
+            open_calls: Vec::new(),
+            open_call_ranges: Vec::new(),
             rows: Vec::new(),
         }
     }
@@ -368,6 +394,8 @@ impl<'o> EntryReader<'o> {
         self.room_for_covered = COVERED;
         self.contexts.clear();
         self.open.clear();
+        self.open_calls.clear();
+        self.open_call_ranges.clear();
         self.shapes.clear();
         let mut shapes = std::mem::take(&mut self.shapes);
         while !input.is_empty() {
@@ -508,7 +536,7 @@ impl<'o> EntryReader<'o> {
         })
     }
 
-    /// Adds an inlined call to those ranges of its function that it lies in.
+    /// Adds an inlined call to those ranges of its function that it lies in; with it, calls around it that have other addresses.
     fn inlined_call<'i>(
         &mut self,
         current: &mut Current<'_, 'i>,
@@ -516,9 +544,6 @@ impl<'o> EntryReader<'o> {
         entry: &Entry<'i>,
         inside: Inside,
     ) -> Option<Inside> {
-        if self.ranges.is_empty() {
-            return None;
-        }
         let language = current.language_of(entry).unwrap_or(inside.language);
         let name = current.name_of(offset, entry, &mut self.tables);
         let function = Function {
@@ -526,25 +551,40 @@ impl<'o> EntryReader<'o> {
             entry: NOWHERE,
             language,
         };
-        let function = self.inlined.of(function, &mut self.tables.functions);
-        let file = entry.call_file.map_or(NOWHERE, |file| {
-            current.file(file, &mut self.files, &mut self.tables)
-        });
+        let call = Call {
+            function: self.inlined.of(function, &mut self.tables.functions),
+            file: entry.call_file.map_or(NOWHERE, |file| {
+                current.file(file, &mut self.files, &mut self.tables)
+            }),
+            line: low_half(entry.call_line),
+        };
         let open = self.open.get_mut(inside.function)?;
-        for (begin, end) in &self.ranges {
+        for range @ (begin, end) in &self.ranges {
             let holds = |(from, to): &(u64, u64)| (*from..*to).contains(begin);
             let Some(at) = open.ranges.iter().position(holds) else {
                 continue;
             };
-            open.inlined[at].push(Inlined {
-                start: *begin,
-                depth: inside.inline_depth,
-                end: *end,
-                function,
-                file,
-                line: low_half(entry.call_line),
-            });
+            let around = self.open_calls.iter().rev().take(MOST_ELSEWHERE);
+            let elsewhere = around
+                .take_while(|open| !covers(&self.open_call_ranges[open.ranges.clone()], range));
+            let calls = std::iter::once(call).chain(elsewhere.map(|open| open.call));
+            for (call, depth) in calls.zip((0..=inside.inline_depth).rev()) {
+                open.inlined[at].push(Inlined {
+                    start: *begin,
+                    depth,
+                    end: *end,
+                    function: call.function,
+                    file: call.file,
+                    line: call.line,
+                });
+            }
         }
+        let first = self.open_call_ranges.len();
+        self.open_call_ranges.extend_from_slice(&self.ranges);
+        self.open_calls.push(OpenCall {
+            call,
+            ranges: first..self.open_call_ranges.len(),
+        });
         Some(Inside {
             inline_depth: inside.inline_depth + 1,
             language,
@@ -552,9 +592,15 @@ impl<'o> EntryReader<'o> {
         })
     }
 
-    /// Leaves an entry; a function is complete then.
+    /// Leaves an entry: an inlined call, or a function, which is complete then.
     fn leave(&mut self, context: Context, current: &mut Current<'_, '_>, lines: &Lines) {
-        if !context.is_function || context.inside.is_none() {
+        if context.inside.is_none() {
+            return;
+        }
+        if !context.is_function {
+            if let Some(call) = self.open_calls.pop() {
+                self.open_call_ranges.truncate(call.ranges.start);
+            }
             return;
         }
         let Some(mut open) = self.open.pop() else {
@@ -665,6 +711,11 @@ fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
     // GCC has the ranges of a split unit in the unit itself.
     let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
     Ok(!has_ranges)
+}
+
+/// Tells whether one of some ranges covers another one.
+fn covers(ranges: &[(u64, u64)], (begin, end): &(u64, u64)) -> bool {
+    ranges.iter().any(|(from, to)| from <= begin && end <= to)
 }
 
 /// Sorts ranges; those that overlap or touch become one.

@@ -97,6 +97,9 @@ fn difference(found: &[Answer], expected: &[Answer], image: &Image<'_>) -> Optio
             symbol(found, &found.name).then_some("a label, or Thumb code")
         }
         ([], [expected]) if is_bare(expected) => Some("no code"),
+        ([found, others @ ..], expected) if is_bare(found) && others == expected => {
+            (!others.is_empty()).then_some("a call without a line")
+        }
         (found, expected) if found.len() == expected.len() => {
             let (last, inner) = found.split_last()?;
             let (expected, others) = expected.split_last()?;

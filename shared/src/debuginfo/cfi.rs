@@ -1,6 +1,6 @@
 //! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use symbolic::cfi::{
     AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiCache, CfiErrorKind,
@@ -21,6 +21,8 @@ const MAX_UNWIND_CHAIN: usize = 256;
 
 const PREAMBLE_BYTES: usize = 8;
 
+const BUFFER_BYTES: usize = 1 << 16;
+
 /// Derives CFI caches.
 pub(super) struct Cfi;
 
@@ -29,36 +31,9 @@ impl Derive for Cfi {
 
     /// Writes what `CfiCache::from_object` would, without holding it in memory first.
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
-        if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
-            return Err(unsupported(format!(
-                "unwind information is not in a file of type {}",
-                object.file_format()
-            )));
-        }
         out.write_all(&CFICACHE_MAGIC.to_ne_bytes())?;
         out.write_all(&CFICACHE_LATEST_VERSION.to_ne_bytes())?;
-        if let Object::Pe(pe) = object
-            && let Some(debug_file) = pe.debug_file_name()
-        {
-            let (arch, id) = (object.arch().name(), object.debug_id());
-            writeln!(out, "MODULE windows {arch} {} {debug_file}", id.breakpad())?;
-        }
-        if eh_frame_is_misread(object) {
-            return Ok(());
-        }
-        let mut writer = AsciiCfiWriter::new(out).max_unwind_chain_len(Some(MAX_UNWIND_CHAIN));
-        writer
-            .process(object)
-            .map_err(|error| match (error.kind(), io_error(&error)) {
-                (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
-                    blob::too_large(MAX_RAW_BYTES).into()
-                }
-                (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
-                (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => {
-                    unsupported(chain(&error))
-                }
-                _ => malformed(chain(&error)),
-            })
+        write_records(object, out)
     }
 
     fn seal<'d>(
@@ -67,9 +42,7 @@ impl Derive for Cfi {
         _: usize,
         contents: &Contents,
     ) -> Result<SealedCache, Failure> {
-        let mut out = Text::default();
-        Self::write(object, &mut out)?;
-        let unwinding = Unwinding::read(records(&out.0)).map_err(malformed)?;
+        let unwinding = Unwinding::of(|out| write_records(object, out))?;
         let blob = slices::seal_cfi(&unwinding, contents, Bounds::CURRENT)?;
         Ok(SealedCache::whole(blob))
     }
@@ -96,24 +69,39 @@ impl Derive for Cfi {
     }
 }
 
-/// A raw cache while it is written. What is written is an error from [`MAX_RAW_BYTES`] on.
-#[derive(Default)]
-struct Text(Vec<u8>);
-
-impl Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if (self.0.len() + bytes.len()) as u64 > MAX_RAW_BYTES {
-            return Err(blob::too_large(MAX_RAW_BYTES));
-        }
-        let room = self.0.try_reserve(bytes.len());
-        room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
+/// Writes the records of a CFI cache, many at once.
+fn write_records(object: &Object<'_>, out: impl Write) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
+        return Err(unsupported(format!(
+            "unwind information is not in a file of type {}",
+            object.file_format()
+        )));
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    if let Object::Pe(pe) = object
+        && let Some(debug_file) = pe.debug_file_name()
+    {
+        let (arch, id) = (object.arch().name(), object.debug_id());
+        writeln!(out, "MODULE windows {arch} {} {debug_file}", id.breakpad())?;
     }
+    if eh_frame_is_misread(object) {
+        return Ok(());
+    }
+    let mut writer = AsciiCfiWriter::new(&mut out).max_unwind_chain_len(Some(MAX_UNWIND_CHAIN));
+    writer
+        .process(object)
+        .map_err(|error| match (error.kind(), io_error(&error)) {
+            (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
+                blob::too_large(MAX_RAW_BYTES).into()
+            }
+            (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
+            (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => {
+                unsupported(chain(&error))
+            }
+            _ => malformed(chain(&error)),
+        })?;
+    out.flush()?;
+    Ok(())
 }
 
 /// Tells whether `symbolic` looks for the `__eh_frame` of a dSYM where it is not.

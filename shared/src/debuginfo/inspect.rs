@@ -19,6 +19,9 @@ const EM_LOONGARCH: u16 = 258;
 /// The most ids by which the files of one DIF are found as companions.
 const MOST_COMPLETED: usize = 512;
 
+/// The most objects of a DIF. There is no program for so many machines, and no archive has more files.
+const MAX_OBJECTS: usize = 10_000;
+
 /// With more ids by which the objects of one DIF find companions, those that follow find a package and no single units.
 const MOST_NEEDED: usize = 1024;
 
@@ -49,7 +52,8 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
             data: linked.as_deref().unwrap_or(data),
             partial: layout.partial,
         };
-        let objects = panics::caught(|| reader.objects())
+        let room = MAX_OBJECTS.saturating_sub(layout.objects.len());
+        let objects = panics::caught(|| reader.objects(room))
             .unwrap_or_else(|panic| vec![reader.read_headers(0, panic)]);
         for (index, object) in objects.into_iter().enumerate() {
             match object {
@@ -156,12 +160,19 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn objects(&self) -> Vec<Read> {
+    /// Reads all objects; none where there are more than so many.
+    fn objects(&self, most: usize) -> Vec<Read> {
         let archive = match Archive::parse(self.data) {
             Ok(archive) => archive,
             Err(error) => return vec![self.read_headers(0, self.unreadable(&error))],
         };
-        (0..archive.object_count())
+        let count = archive.object_count();
+        if count > most {
+            let limit =
+                format!("with its {count} objects there are more than the limit of {MAX_OBJECTS}");
+            return vec![Err(Passed::Over(limit))];
+        }
+        (0..count)
             .map(|index| match archive.object_by_index(index) {
                 Ok(Some(object)) => self.read_object(&object, index),
                 Ok(None) => Err(Passed::Over(

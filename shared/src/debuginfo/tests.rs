@@ -1,7 +1,7 @@
 //! Every format, every container, and what means harm, from the fixtures of the project.
 
 use std::fmt::Write as _;
-use std::io::Read;
+use std::io::{self, Read, Write as _};
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -402,6 +402,37 @@ fn zoo_oracle(program: &str) -> Vec<(u64, Frames)> {
 fn is_same_name(found: &str, expected: &str) -> bool {
     let plain = |name: &str| name.replace("C1E", "C2E");
     plain(found) == plain(expected)
+}
+
+#[test]
+fn of_a_file_so_many_objects_are_read_and_no_more() {
+    const MACHINES: u32 = 40;
+    // A Mach-O file for many machines: for each, its processor, a variant, offset, size and alignment.
+    let program = fixture("macho/arm64/crash");
+    let (at, size) = (8 + MACHINES * 20, program.len() as u32);
+    let words = [0xcafe_babe, MACHINES].into_iter();
+    let entries = (0..MACHINES).flat_map(|machine| [0x0100_000c, machine, at, size, 0]);
+    let mut fat: Vec<u8> = words.chain(entries).flat_map(u32::to_be_bytes).collect();
+    fat.extend_from_slice(&program);
+    let mut archive = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
+    for number in 0..252 {
+        let options = zip::write::SimpleFileOptions::default();
+        archive.start_file(number.to_string(), options).unwrap();
+        archive.write_all(&fat).unwrap();
+    }
+    let dif = archive.finish().unwrap().into_inner();
+    let room = RoomLimit {
+        bytes: 1 << 30,
+        budget: 1 << 30,
+    };
+    let inspection = Opened::new(dif, false, room).inspection;
+    assert_eq!(inspection.objects.len(), 10_000);
+    let ignored = inspection.ignored.join("\n");
+    assert_eq!(
+        ignored.matches("more than the limit of 10000").count(),
+        2,
+        "{ignored}"
+    );
 }
 
 #[test]

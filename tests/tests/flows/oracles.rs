@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use symbolic::debuginfo::Object;
+use symbolic::debuginfo::dwarf::{Dwarf as _, DwarfSection};
 use symdepot::api::symbolicator::{Completed, CompletedFrame, FrameStatus};
 use symdepot_tests::harness::{
-    Fixture, Oracle, OracleFrame, World, fixture_text, in_module, manifest, of_fixture, oracle,
-    sample_crash,
+    Fixture, Oracle, OracleFrame, World, fixture, fixture_text, in_module, manifest, of_fixture,
+    oracle, sample_crash,
 };
 
 /// What a tool knows, by `fixtures/README.md`.
@@ -277,6 +279,50 @@ async fn compare(fixture: &Fixture, files: &[String], comparison: &mut Compariso
             );
         }
     }
+}
+
+#[tokio::test]
+async fn an_address_outside_of_code_has_no_name() {
+    // Labels of assembly have no type: they could be of data.
+    for (file, program) in [
+        ("elf/crash", "elf/crash"),
+        ("elf/crash.debug", "elf/crash"),
+        ("zoo/labels", "zoo/labels"),
+    ] {
+        let addresses = outside_of_code(&fixture(program));
+        assert!(addresses.len() >= 4, "{file}: {addresses:x?}");
+        let world = World::new();
+        let event = world.put("global/file", fixture(file));
+        world.deliver(&event).await.unwrap();
+        world.settle().await;
+        let object = &world.upload_item("global/file").objects[0];
+        let module = json!({"type": "elf", "debug_id": object.debug_id, "code_id": object.code_id});
+        let answer = world.symbolicate(&in_module(module, &addresses)).await;
+        for (index, address) in addresses.iter().enumerate() {
+            let frames = frames_of(&answer, index);
+            let frame = frames[0];
+            assert_eq!(
+                (frames.len(), frame.status, &frame.frame.function),
+                (1, FrameStatus::MissingSymbol, &None),
+                "{file} at {address:#x}"
+            );
+        }
+    }
+}
+
+/// Returns the first and the last addresses of sections that are no code, and some behind all sections.
+fn outside_of_code(program: &[u8]) -> Vec<u64> {
+    let Object::Elf(elf) = Object::parse(program).unwrap() else {
+        panic!("no ELF file");
+    };
+    let sections = ["rodata", "eh_frame", "data", "data.rel.ro", "dynamic"];
+    let sections = sections.iter().filter_map(|name| elf.raw_section(name));
+    let ends = |section: DwarfSection<'_>| {
+        let last = section.address + section.data.len() as u64 - 1;
+        [section.address, last].map(|address| address - elf.load_address())
+    };
+    let behind = [0x99_9999, 0x9999_9999];
+    sections.flat_map(ends).chain(behind).collect()
 }
 
 fn frames_of(answer: &Completed, index: usize) -> Vec<&CompletedFrame> {

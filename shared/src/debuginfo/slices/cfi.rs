@@ -1,22 +1,27 @@
 //! CFI caches in slices: unwind information as Breakpad records, cut by address.
 //!
 //! The records overlap, and what the stack walker's parser drops or shortens for it depends on their order in the file. Of `STACK CFI`
-//! records alone, it drops those that begin within one that comes before by address: they are cut as the lines that they are. Where
-//! there are others, the whole is parsed by that parser, once, and what it leaves is written anew. Either way a record is in every
-//! slice that it reaches into. A slice is a Breakpad symbol file of such records alone, and never empty, which would be none.
+//! records alone, it drops those that begin within one that comes before by address: they are read line by line while they are written,
+//! and never a text as a whole. Where there are others, the whole is parsed by that parser, once. Either way what is left is written
+//! anew, and a record is in every slice that it reaches into. A slice is a Breakpad symbol file of such records alone, and never empty, which would be none.
 //!
 //! Of a `MODULE` record nothing is kept: the walker reads none, and the footer has what it says.
 //!
 //! Source of the format: Breakpad's `docs/symbol_files.md`, "STACK CFI records" and "STACK WIN records".
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use breakpad_symbols::SymbolFile;
 use breakpad_symbols::fuzzing_private_exports::{StackInfoWin, WinStackThing};
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
 
 use super::cut::{Bounds, Cut};
+use crate::debuginfo::blob::{self, MAX_RAW_BYTES};
+use crate::debuginfo::build::{Failure, malformed};
 
 /// Unwind information that the stack walker reads. Cheap to clone.
 #[derive(Clone)]
@@ -116,97 +121,245 @@ impl Record {
     }
 }
 
-/// Where a record is: its number in a table, or its lines in a text.
+/// Where a record is: its number in a table, or its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Cfi(u32),
     FrameData(u32),
     Fpo(u32),
-    Lines { at: u32, length: u32 },
+    Lines { first: u32, count: u32 },
 }
 
 /// Unwind information that is to be cut.
 #[derive(Debug)]
-pub(in crate::debuginfo) enum Unwinding<'a> {
+pub(in crate::debuginfo) enum Unwinding {
     /// As lines: those of the records that count.
-    Lines(Lines<'a>),
+    Lines(Lines),
     /// As parsed.
     Parsed(CfiRecords),
 }
 
-impl<'a> Unwinding<'a> {
-    /// Reads a Breakpad symbol file: as lines where that is the same.
-    pub(in crate::debuginfo) fn read(text: &'a [u8]) -> Result<Self, String> {
-        match Lines::read(text) {
-            Some(lines) => Ok(Self::Lines(lines)),
-            None => CfiRecords::parse(text).map(Self::Parsed),
+impl Unwinding {
+    /// Reads the Breakpad symbol file that `write` writes: line by line where that is the same. Else it is written once more.
+    pub(in crate::debuginfo) fn of(
+        write: impl Fn(&mut dyn Write) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let mut reader = LineReader::default();
+        let written = write(&mut reader);
+        if !reader.is_stuck {
+            written?;
         }
+        if let Some(lines) = reader.finish() {
+            return Ok(Self::Lines(lines));
+        }
+        let mut text = Text::default();
+        write(&mut text)?;
+        let parsed = CfiRecords::parse(&*text.0);
+        parsed.map(Self::Parsed).map_err(malformed)
     }
 
     /// Returns all records by where they begin.
-    fn records(&self) -> Vec<Record> {
+    fn records(&self) -> Cow<'_, [Record]> {
         match self {
-            Self::Lines(lines) => lines.records.clone(),
-            Self::Parsed(parsed) => records_of(&parsed.file),
+            Self::Lines(lines) => Cow::Borrowed(&lines.records),
+            Self::Parsed(parsed) => Cow::Owned(records_of(&parsed.file)),
         }
     }
 
     /// Writes a record as it is in a file.
     fn write(&self, record: &Record, text: &mut Vec<u8>) {
-        match (self, record.place) {
-            (Self::Lines(lines), Place::Lines { at, length }) => {
-                let (at, length) = (at as usize, length as usize);
-                let lines = lines.text.get(at..at + length).unwrap_or_default();
-                text.extend_from_slice(lines.as_bytes());
-            }
-            // Writing to memory does not fail.
-            (Self::Parsed(parsed), place) => drop(write(&parsed.file, place, text)),
-            (Self::Lines(_), _) => {}
-        }
+        let written = match self {
+            Self::Lines(lines) => lines.write(record, text),
+            Self::Parsed(parsed) => write(&parsed.file, record.place, text),
+        };
+        written.expect("writing to memory does not fail");
     }
 }
 
-/// `STACK CFI` records as lines.
-#[derive(Debug)]
-pub(in crate::debuginfo) struct Lines<'a> {
-    text: &'a str,
+/// A Breakpad symbol file as text, no larger than a raw cache may be.
+#[derive(Debug, Default)]
+struct Text(Vec<u8>);
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        append(&mut self.0, bytes, 0)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Appends to a part of a text that comes after so many bytes.
+fn append(text: &mut Vec<u8>, bytes: &[u8], before: u64) -> io::Result<()> {
+    if before + (text.len() + bytes.len()) as u64 > MAX_RAW_BYTES {
+        return Err(blob::too_large(MAX_RAW_BYTES));
+    }
+    let room = text.try_reserve(bytes.len());
+    room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    text.extend_from_slice(bytes);
+    Ok(())
+}
+
+/// `STACK CFI` records as lines. A program has few different rules: each is here once.
+#[derive(Debug, Default)]
+pub(in crate::debuginfo) struct Lines {
+    rules: IndexSet<Box<str>, RandomState>,
+    lines: Vec<Line>,
     records: Vec<Record>,
 }
 
-impl<'a> Lines<'a> {
-    /// Finds the records of a text; `None` where there is something else in it but for a first `MODULE` record, or where it takes the
-    /// parser to tell what a line says.
-    fn read(text: &'a [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let mut at = 0_u32;
-        let mut records: Vec<Record> = Vec::new();
-        // The record that lines belong to, and within, whether it counts.
-        let mut current: Option<Option<Record>> = None;
-        for line in text.split_inclusive('\n') {
-            let (begin, length) = (at, u32::try_from(line.len()).ok()?);
-            at = begin.checked_add(length)?;
-            if begin == 0 && line.starts_with("MODULE ") {
-                continue;
+/// From an address on, these rules hold.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    address: u32,
+    rules: u32,
+}
+
+impl Lines {
+    fn write(&self, record: &Record, text: &mut Vec<u8>) -> io::Result<()> {
+        let Place::Lines { first, count } = record.place else {
+            return Ok(());
+        };
+        let lines = self.lines.iter().skip(first as usize).take(count as usize);
+        for (number, line) in lines.enumerate() {
+            let rules = self.rules.get_index(line.rules as usize);
+            let rules = rules.map(AsRef::as_ref).unwrap_or_default();
+            match number {
+                0 => writeln!(
+                    text,
+                    "STACK CFI INIT {:x} {:x} {rules}",
+                    line.address, record.size
+                )?,
+                _ => writeln!(text, "STACK CFI {:x} {rules}", line.address)?,
             }
-            let fields = line.strip_suffix('\n')?.strip_prefix("STACK CFI ")?;
-            if let Some(fields) = fields.strip_prefix("INIT ") {
+        }
+        Ok(())
+    }
+}
+
+/// Reads lines while they are written. Writing fails where there is something else than `STACK CFI` records, but for a first `MODULE`
+/// record, or where it takes the parser to tell what a line says.
+#[derive(Debug, Default)]
+struct LineReader {
+    lines: Lines,
+    current: Current,
+    /// The begin of the line that is being written.
+    line: Vec<u8>,
+    /// Bytes of the lines before it.
+    bytes: u64,
+    /// Whether a line could not be read.
+    is_stuck: bool,
+}
+
+/// The record that lines belong to.
+#[derive(Debug, Default)]
+enum Current {
+    #[default]
+    None,
+    /// One that does not count.
+    Skipped,
+    Counted(Record),
+}
+
+impl Write for LineReader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for bytes in bytes.split_inclusive(|byte| *byte == b'\n') {
+            match (self.line.is_empty(), bytes.ends_with(b"\n")) {
+                (_, false) => append(&mut self.line, bytes, self.bytes)?,
+                (true, true) => self.read_whole(bytes)?,
+                (false, true) => {
+                    append(&mut self.line, bytes, self.bytes)?;
+                    let line = std::mem::take(&mut self.line);
+                    self.read_whole(&line)?;
+                }
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl LineReader {
+    fn read_whole(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.read(line).is_none() {
+            self.is_stuck = true;
+            return Err(io::Error::other("no line that is read"));
+        }
+        self.bytes += line.len() as u64;
+        match self.bytes > MAX_RAW_BYTES {
+            true => Err(blob::too_large(MAX_RAW_BYTES)),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads a line; `None` if it cannot.
+    fn read(&mut self, line: &[u8]) -> Option<()> {
+        let line = std::str::from_utf8(line).ok()?;
+        if self.bytes == 0 && line.starts_with("MODULE ") {
+            return Some(());
+        }
+        let fields = line.strip_suffix('\n')?.strip_prefix("STACK CFI ")?;
+        match fields.strip_prefix("INIT ") {
+            Some(fields) => {
                 let (start, rest) = hexadecimal(fields)?;
                 let (size, rules) = hexadecimal(rest)?;
                 are_rules(rules).then_some(())?;
                 let size = u32::try_from(size).ok()?;
-                let place = Place::Lines { at: begin, length };
-                records.extend(current.replace(Record::of(start, size, place)).flatten());
-            } else {
-                let (_, rules) = hexadecimal(fields)?;
+                let first = u32::try_from(self.lines.lines.len()).ok()?;
+                let place = Place::Lines { first, count: 1 };
+                let record = Record::of(start, size, place);
+                if let Some(record) = &record {
+                    self.keep(record.start, rules)?;
+                }
+                self.begin(record.map_or(Current::Skipped, Current::Counted));
+            }
+            None => {
+                let (address, rules) = hexadecimal(fields)?;
                 are_rules(rules).then_some(())?;
-                if let Some(record) = current.as_mut()?
-                    && let Place::Lines { length: lines, .. } = &mut record.place
-                {
-                    *lines += length;
+                match &mut self.current {
+                    Current::None => return None,
+                    Current::Skipped => {}
+                    Current::Counted(record) => {
+                        if let Place::Lines { count, .. } = &mut record.place {
+                            *count += 1;
+                        }
+                        self.keep(address.try_into().ok()?, rules)?;
+                    }
                 }
             }
         }
-        records.extend(current.flatten());
+        Some(())
+    }
+
+    fn keep(&mut self, address: u32, rules: &str) -> Option<()> {
+        let known = &mut self.lines.rules;
+        let number = known.get_index_of(rules);
+        let number = number.unwrap_or_else(|| known.insert_full(rules.into()).0);
+        let rules = u32::try_from(number).ok()?;
+        self.lines.lines.push(Line { address, rules });
+        Some(())
+    }
+
+    /// Begins the next record, and keeps the one before.
+    fn begin(&mut self, next: Current) {
+        if let Current::Counted(record) = std::mem::replace(&mut self.current, next) {
+            self.lines.records.push(record);
+        }
+    }
+
+    /// Returns the lines of the records that count, if all were read.
+    fn finish(mut self) -> Option<Lines> {
+        if self.is_stuck || !self.line.is_empty() {
+            return None;
+        }
+        self.begin(Current::None);
+        let mut lines = self.lines;
+        let records = &mut lines.records;
         records.sort_by_key(|record| (record.start, record.end()));
         let mut end = 0;
         records.retain(|record| {
@@ -214,7 +367,7 @@ impl<'a> Lines<'a> {
             end = if counts { record.end() } else { end };
             counts
         });
-        Some(Self { text, records })
+        Some(lines)
     }
 }
 
@@ -303,8 +456,8 @@ fn write_win(info: &StackInfoWin, text: &mut Vec<u8>) -> io::Result<()> {
 
 /// Cuts unwind information into slices, in the order of their addresses.
 pub(super) struct CfiCutter<'a> {
-    unwinding: &'a Unwinding<'a>,
-    records: Vec<Record>,
+    unwinding: &'a Unwinding,
+    records: Cow<'a, [Record]>,
     bounds: Bounds,
     /// The number of records that are cut already.
     done: usize,
@@ -313,7 +466,7 @@ pub(super) struct CfiCutter<'a> {
 }
 
 impl<'a> CfiCutter<'a> {
-    pub(super) fn new(unwinding: &'a Unwinding<'a>, bounds: Bounds) -> Self {
+    pub(super) fn new(unwinding: &'a Unwinding, bounds: Bounds) -> Self {
         Self {
             unwinding,
             records: unwinding.records(),

@@ -99,7 +99,7 @@ pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Ve
 
 /// Cuts unwind information, and seals the slices as a blob.
 pub(super) fn seal_cfi(
-    unwinding: &Unwinding<'_>,
+    unwinding: &Unwinding,
     contents: &Contents,
     bounds: Bounds,
 ) -> Result<Vec<u8>, Failure> {
@@ -162,7 +162,7 @@ pub(super) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Cont
 
 /// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many there are.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn recut(unwinding: &Unwinding<'_>) -> usize {
+pub(super) fn recut(unwinding: &Unwinding) -> usize {
     let bounds = Bounds {
         ranges: 1,
         raw_bytes: 1,

@@ -1,5 +1,7 @@
 //! Slices answer as the whole does; what is not what was sealed is refused.
 
+use std::io::Write;
+
 use breakpad_symbols::{FrameWalker, SimpleModule, SymbolFile};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -170,12 +172,25 @@ STACK WIN 4 1700 10 1 0 8 0 10 0 0 1
 STACK WIN 0 1900 10 0 0 4 0 20 0 0 1
 ";
 
+/// Writes a Breakpad symbol file in pieces, as formatting does.
+fn written(text: &[u8]) -> impl Fn(&mut dyn Write) -> Result<(), Failure> {
+    move |out| {
+        text.chunks(7)
+            .try_for_each(|piece| out.write_all(piece))
+            .map_err(Failure::from)
+    }
+}
+
+fn unwinding(text: &[u8]) -> Unwinding {
+    Unwinding::of(written(text)).unwrap()
+}
+
 #[test]
 fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
     let mut walked = 0;
     let mut as_lines = 0;
     let mut check = |text: &[u8], what: &str| {
-        let read = Unwinding::read(text).unwrap();
+        let read = unwinding(text);
         as_lines += usize::from(matches!(read, Unwinding::Lines(_)));
         let parsed = Unwinding::Parsed(CfiRecords::parse(text).unwrap());
         let contents = Contents {
@@ -238,7 +253,7 @@ fn any_records() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn lines_that_are_not_parsed_are_cut_as_if_they_were(text in any_records()) {
-        let read = Unwinding::read(text.as_bytes()).unwrap();
+        let read = unwinding(text.as_bytes());
         prop_assert!(matches!(read, Unwinding::Lines(_)));
         let parsed = CfiRecords::parse(text.as_bytes()).unwrap();
         let expected: Vec<_> = parsed.file().cfi_stack_info.ranges_values().cloned().collect();
@@ -272,8 +287,12 @@ fn what_is_not_plainly_a_line_is_left_to_the_parser() {
         "PUBLIC 10 0 name\n",
         "\n",
     ] {
-        let is_lines =
-            |text: &str| matches!(Unwinding::read(text.as_bytes()), Ok(Unwinding::Lines(_)));
+        let is_lines = |text: &str| {
+            matches!(
+                Unwinding::of(written(text.as_bytes())),
+                Ok(Unwinding::Lines(_))
+            )
+        };
         assert!(!is_lines(text), "{text}");
         assert!(is_lines(init));
         assert!(is_lines(&format!("MODULE linux x86_64 0 a\n{init}")));
@@ -285,7 +304,7 @@ fn what_is_not_plainly_a_line_is_left_to_the_parser() {
 fn a_record_is_in_every_slice_that_it_reaches_into() {
     let text = "STACK CFI INIT 10 100 .cfa: $rsp 8 +\nSTACK WIN 0 20 8 0 0 0 0 0 0 0 1\n\
                 STACK WIN 0 30 8 0 0 0 0 0 0 0 1\nSTACK WIN 0 200 8 0 0 0 0 0 0 0 1\n";
-    let records = Unwinding::read(text.as_bytes()).unwrap();
+    let records = unwinding(text.as_bytes());
     let bounds = Bounds {
         ranges: 1,
         raw_bytes: 1 << 20,

@@ -30,7 +30,7 @@ REQUIREMENTS = HERE / "requirements.txt"
 REGIONS = ["eu-central-1", "us-east-1"]
 # Rules of cfn-lint that may be broken, each with its reason. None at present.
 LINT_IGNORED = {}
-LANES = ["EagerLane", "UploadsLane", "RefreshLane"]
+QUEUES = ["EagerQueue", "UploadsQueue", "RefreshQueue"]
 FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
 # Settings that may be secrets: the parameter that names each, and the value where it names none.
 SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
@@ -176,7 +176,7 @@ def check(template):
     stack = Stack(translated["Resources"])
     check_table(checks, stack)
     check_buckets(checks, stack)
-    check_lanes(checks, stack)
+    check_queues(checks, stack)
     check_api(checks, stack)
     check_schedule(checks, stack)
     check_limits(checks, stack)
@@ -199,7 +199,7 @@ class Stack:
 
 
 def target(value):
-    """The readable form of a reference: `EagerLane` for its Ref, ARN or URL, `CachesBucket/requests/*` for a Sub."""
+    """The readable form of a reference: `EagerQueue` for its Ref, ARN or URL, `CachesBucket/requests/*` for a Sub."""
     if not isinstance(value, dict):
         return str(value)
     if "Ref" in value:
@@ -251,7 +251,7 @@ def check_buckets(checks, stack):
     configurations = stack.properties("UploadsBucket").get("NotificationConfiguration", {}).get("QueueConfigurations", [])
     wired = {entry.get("Event"): target(entry.get("Queue")) for entry in configurations}
     for event in ("s3:ObjectCreated:*", "s3:ObjectRemoved:*"):
-        checks.that("uploads", f"{event} reaches the uploads lane", wired.get(event) == "UploadsLane", wired.get(event))
+        checks.that("uploads", f"{event} reaches the uploads queue", wired.get(event) == "UploadsQueue", wired.get(event))
     allowed = [
         (target(queue), target(statement.get("Resource")))
         for policy in stack.of_type("AWS::SQS::QueuePolicy").values()
@@ -261,7 +261,7 @@ def check_buckets(checks, stack):
         and "sqs:SendMessage" in as_list(statement.get("Action"))
         and "aws:SourceArn" in json.dumps(statement.get("Condition", {}))
     ]
-    checks.that("uploads", "S3 may send to the uploads lane, for that bucket alone", allowed == [("UploadsLane", "UploadsLane")], allowed)
+    checks.that("uploads", "S3 may send to the uploads queue, for that bucket alone", allowed == [("UploadsQueue", "UploadsQueue")], allowed)
 
     for name in stack.of_type("AWS::S3::Bucket"):
         bucket = stack.properties(name)
@@ -285,41 +285,41 @@ def check_buckets(checks, stack):
     checks.that("buckets", "uploads outlive the stack", kept == "Retain", kept)
 
 
-def check_lanes(checks, stack):
+def check_queues(checks, stack):
     dead_letters = stack.properties("DeadLetters").get("MessageRetentionPeriod", 0)
     mappings = {target(m.get("EventSourceArn")): m for m in stack.of_type("AWS::Lambda::EventSourceMapping").values()}
-    for lane in LANES:
-        queue = stack.properties(lane)
+    for name_of_queue in QUEUES:
+        queue = stack.properties(name_of_queue)
         redrive = queue.get("RedrivePolicy", {})
         dead = target(redrive.get("deadLetterTargetArn", ""))
-        checks.that("lanes", f"{lane} gives up into the dead letters", dead == "DeadLetters", f"{dead or 'nowhere'} after {redrive.get('maxReceiveCount')}")
+        checks.that("queues", f"{name_of_queue} gives up into the dead letters", dead == "DeadLetters", f"{dead or 'nowhere'} after {redrive.get('maxReceiveCount')}")
         kept = queue.get("MessageRetentionPeriod", 345600)
-        checks.that("lanes", f"{lane}: dead letters are kept as long as messages", dead_letters >= kept, f"{dead_letters} s, {kept} s")
+        checks.that("queues", f"{name_of_queue}: dead letters are kept as long as messages", dead_letters >= kept, f"{dead_letters} s, {kept} s")
 
-        mapping = mappings.get(lane, {})
+        mapping = mappings.get(name_of_queue, {})
         name = target(mapping.get("FunctionName", ""))
-        checks.that("lanes", f"{lane} is consumed by derive", name == "DeriveFunction", name or "nobody")
+        checks.that("queues", f"{name_of_queue} is consumed by derive", name == "DeriveFunction", name or "nobody")
         answers = mapping.get("FunctionResponseTypes", [])
-        checks.that("lanes", f"{lane} takes answers per message", answers == ["ReportBatchItemFailures"], answers)
+        checks.that("queues", f"{name_of_queue} takes answers per message", answers == ["ReportBatchItemFailures"], answers)
         limit = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
-        checks.that("lanes", f"{lane} has a concurrency of its own", isinstance(limit, int), limit)
-        checks.that("lanes", f"{lane}: one DIF at a time", mapping.get("BatchSize") == 1, mapping.get("BatchSize"))
+        checks.that("queues", f"{name_of_queue} has a concurrency of its own", isinstance(limit, int), limit)
+        checks.that("queues", f"{name_of_queue}: one DIF at a time", mapping.get("BatchSize") == 1, mapping.get("BatchSize"))
         visibility, timeout = queue.get("VisibilityTimeout", 30), stack.properties(name).get("Timeout", 3)
-        checks.that("lanes", f"{lane} hides a message for as long as derive may run", visibility >= timeout, f"{visibility} s, {timeout} s")
+        checks.that("queues", f"{name_of_queue} hides a message for as long as derive may run", visibility >= timeout, f"{visibility} s, {timeout} s")
         attempts = int(stack.properties("DeriveFunction")["Environment"]["Variables"].get("MAX_ATTEMPTS", 0))
         receives = redrive.get("maxReceiveCount", 0)
-        checks.that("lanes", f"{lane}: the record gives up before the queue", attempts < receives, f"{attempts} attempts, {receives} receives")
+        checks.that("queues", f"{name_of_queue}: the record gives up before the queue", attempts < receives, f"{attempts} attempts, {receives} receives")
     derive = stack.resources.get("DeriveFunction", {})
     reserved = stack.properties("DeriveFunction").get("ReservedConcurrentExecutions")
     total = sum(m.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for m in mappings.values())
     # Less would refuse events that its lanes deliver, more would take from the readers for nothing.
-    checks.that("lanes", "what is reserved for derive is what its lanes may run", reserved == total, f"{reserved}, {total}")
+    checks.that("queues", "what is reserved for derive is what its lanes may run", reserved == total, f"{reserved}, {total}")
     loop = stack.properties("DeriveFunction").get("RecursiveLoop")
-    checks.that("lanes", "Lambda does not end derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
+    checks.that("queues", "Lambda does not end derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
     after = as_list(derive.get("DependsOn", []))
-    checks.that("lanes", "derive is deployed after its readers", "SymbolicateFunction" in after, ", ".join(after) or "in any order")
+    checks.that("queues", "derive is deployed after its readers", "SymbolicateFunction" in after, ", ".join(after) or "in any order")
     may_hide = {resource for action, resource in grants_of(stack, "DeriveFunction") if action == "sqs:ChangeMessageVisibility"}
-    checks.that("lanes", "derive may say when a failed message is seen again", may_hide == set(LANES), ", ".join(sorted(may_hide)) or "nowhere")
+    checks.that("queues", "derive may say when a failed message is seen again", may_hide == set(QUEUES), ", ".join(sorted(may_hide)) or "nowhere")
 
 
 def check_api(checks, stack):
@@ -454,7 +454,7 @@ def check_grants(checks, stack):
 def check_alarms(checks, stack):
     alarms = stack.of_type("AWS::CloudWatch::Alarm")
     watched = {target(d["Value"]) for alarm in alarms.values() for d in alarm.get("Dimensions", [])}
-    for name in ("DeadLetters", "EagerLane", "Api", "PruneFunction"):
+    for name in ("DeadLetters", "EagerQueue", "Api", "PruneFunction"):
         checks.that("alarms", f"{name} is watched", name in watched)
     deaf = [name for name, alarm in alarms.items() if not alarm.get("AlarmActions")]
     checks.all("alarms", "every alarm tells somebody", deaf)
@@ -480,7 +480,7 @@ def mistakes():
         ("a timeout of 1000 s", lambda t: resource(t, "DeriveFunction").update(Timeout=1000), "1000"),
         ("a runtime that does not exist", lambda t: t["Globals"]["Function"].update(Runtime="provided.al2026"), "provided.al2026"),
         ("an unknown property of an event", lambda t: event(t, "DeriveFunction", "Eager").update(BatchSizes=1), "Eager"),
-        ("a visibility below the timeout", lambda t: resource(t, "EagerLane").update(VisibilityTimeout=600), "600"),
+        ("a visibility below the timeout", lambda t: resource(t, "EagerQueue").update(VisibilityTimeout=600), "600"),
         ("a rate with a wrong plural", lambda t: event(t, "PruneFunction", "Hourly").update(ScheduleExpression="rate(1 hours)"), r"rate\(1 hours\)"),
         ("a policy statement without a resource", lambda t: statements(t, "SymbolicateFunction")[0].pop("Resource"), "Resource"),
         (
@@ -494,9 +494,9 @@ def mistakes():
         ),
         ("no expiry in the table", lambda t: resource(t, "RecordsTable").pop("TimeToLiveSpecification"), "TTL"),
         ("removals that nobody hears of", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "ObjectRemoved"),
-        ("a lane that never gives up", lambda t: resource(t, "RefreshLane").pop("RedrivePolicy"), "RefreshLane gives up"),
-        ("answers for whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsLane takes answers"),
-        ("a lane without a bound", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshLane has a concurrency"),
+        ("a queue that never gives up", lambda t: resource(t, "RefreshQueue").pop("RedrivePolicy"), "RefreshQueue gives up"),
+        ("answers for whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsQueue takes answers"),
+        ("a queue without a bound", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshQueue has a concurrency"),
         ("a named stage", lambda t: resource(t, "Api").update(StageName="prod"), "prod"),
         ("an API open to anybody", lambda t: resource(t, "Api").pop("Auth"), "anybody"),
         ("prune that reads blobs", lambda t: statements(t, "PruneFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/*")), "s3:GetObject on CachesBucket"),
@@ -505,7 +505,7 @@ def mistakes():
         ("symbolicate that writes derived caches", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/derived/*")), "under requests/ and plain/ alone"),
         ("derive that writes requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/requests/*")), "under derived/ and copies/ alone"),
         ("derive without a reservation", lambda t: resource(t, "DeriveFunction").pop("ReservedConcurrentExecutions"), "reserved for derive"),
-        ("a lane that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
+        ("a queue that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
         ("chains of messages that Lambda ends", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
         ("derive deployed beside its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
         ("failed messages that wait for the lane", lambda t: statements(t, "DeriveFunction")[4].update(Action=["sqs:SendMessage"]), "when a failed message"),

@@ -4,7 +4,7 @@ use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
 use symdepot::flows::uploads::{DifStat, ReconcileMessage, UploadChange, UploadEvent};
-use symdepot::ports::LaneMessage;
+use symdepot::ports::QueueMessage;
 
 /// What a message asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub(crate) enum Work {
     /// The event of a key may have been lost, or there is more to do for it.
     Reconcile(ReconcileMessage),
     /// A build is asked for.
-    Build(LaneMessage),
+    Build(QueueMessage),
     /// A newer build asks for something that this one cannot read.
     Newer {
         /// The schema of the message.
@@ -26,7 +26,7 @@ pub(crate) enum Work {
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("a message is neither an S3 event nor a message of a lane")]
+#[error("a message is neither an S3 event nor a message of a build queue")]
 pub(crate) struct Unreadable(#[from] serde_json::Error);
 
 /// What is read of an S3 event: what every sender of such events fills in, and nothing else.
@@ -79,7 +79,7 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     if value.get("reconcile").is_some() {
         return Ok(vec![Work::Reconcile(serde_json::from_value(value)?)]);
     }
-    Ok(vec![match LaneMessage::read(value)? {
+    Ok(vec![match QueueMessage::read(value)? {
         Ok(message) => Work::Build(message),
         Err(needs) => Work::Newer {
             schema: needs.schema,
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_message_of_a_lane_is_a_build() {
-        let body = sample(include_str!("../../../infra/events/lane.json"));
+        let body = sample(include_str!("../../../infra/events/queue.json"));
         assert!(matches!(&read(&body).unwrap()[..], [Work::Build(_)]));
     }
 
@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn a_message_of_a_newer_build_is_told_from_one_that_is_broken() {
         let sample: Value =
-            serde_json::from_str(&sample(include_str!("../../../infra/events/lane.json"))).unwrap();
+            serde_json::from_str(&sample(include_str!("../../../infra/events/queue.json")))
+                .unwrap();
         let read_with = |fields: Value| {
             let mut message = sample.clone();
             let fields = fields.as_object().unwrap().clone();

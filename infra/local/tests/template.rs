@@ -47,8 +47,8 @@ fn the_projects_own_template_is_understood() {
         ("JSON", "symdepot-Logs")
     );
     assert_eq!(
-        derive.environment["EAGER_LANE_URL"],
-        "http://127.0.0.1:3024/000000000000/EagerLane"
+        derive.environment["EAGER_QUEUE_URL"],
+        "http://127.0.0.1:3024/000000000000/EagerQueue"
     );
     assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
     // No secret is named here, and prune receives none.
@@ -60,7 +60,7 @@ fn the_projects_own_template_is_understood() {
         "symdepot-uploads-000000000000"
     );
     let eager = QueueSource {
-        queue: "EagerLane".to_owned(),
+        queue: "EagerQueue".to_owned(),
         batch_size: 1,
         maximum_concurrency: Some(20),
         reports_failures: true,
@@ -85,15 +85,15 @@ fn the_projects_own_template_is_understood() {
     assert_eq!(
         events,
         [
-            ("s3:ObjectCreated:*", "UploadsLane"),
-            ("s3:ObjectRemoved:*", "UploadsLane")
+            ("s3:ObjectCreated:*", "UploadsQueue"),
+            ("s3:ObjectRemoved:*", "UploadsQueue")
         ]
     );
 
     let lane = template
         .queues
         .iter()
-        .find(|queue| queue.name == "UploadsLane")
+        .find(|queue| queue.name == "UploadsQueue")
         .unwrap();
     assert_eq!(lane.visibility_timeout, Duration::from_secs(960));
     assert_eq!(lane.redrive, Some(("DeadLetters".to_owned(), 6)));

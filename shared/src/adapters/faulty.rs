@@ -18,7 +18,7 @@ use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifListing, DifPage, DifReader,
-    DifStat, LaneMessage, Lanes, NotDeleted, Page, Received, ReconcileMessage, RecordStore,
+    DifStat, NotDeleted, Page, QueueMessage, Queues, Received, ReconcileMessage, RecordStore,
     Removed, Replaced, Segment, StoreError, StoreErrorKind,
 };
 
@@ -67,11 +67,11 @@ pub enum Operation {
     ReadDif,
     /// [`DifListing::list`].
     ListDifs,
-    /// [`Lanes::send`].
+    /// [`Queues::send`].
     Send,
-    /// [`Lanes::reconcile`].
+    /// [`Queues::reconcile`].
     Reconcile,
-    /// [`Lanes::retry_later`].
+    /// [`Queues::retry_later`].
     RetryLater,
 }
 
@@ -450,23 +450,23 @@ impl DifListing for FaultyListing {
 
 /// Lanes that fail when told to.
 #[derive(Clone, Debug)]
-pub struct FaultyLanes {
-    lanes: Arc<dyn Lanes>,
+pub struct FaultyQueues {
+    queues: Arc<dyn Queues>,
     faults: Arc<Faults>,
 }
 
-impl FaultyLanes {
+impl FaultyQueues {
     /// Returns the lanes with these faults.
-    pub fn new(lanes: Arc<dyn Lanes>, faults: Arc<Faults>) -> Self {
-        Self { lanes, faults }
+    pub fn new(queues: Arc<dyn Queues>, faults: Arc<Faults>) -> Self {
+        Self { queues, faults }
     }
 }
 
 #[async_trait]
-impl Lanes for FaultyLanes {
-    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError> {
+impl Queues for FaultyQueues {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError> {
         self.faults
-            .call(Operation::Send, || self.lanes.send(messages, delay))
+            .call(Operation::Send, || self.queues.send(messages, delay))
             .await
     }
 
@@ -477,7 +477,7 @@ impl Lanes for FaultyLanes {
     ) -> Result<(), StoreError> {
         self.faults
             .call(Operation::Reconcile, || {
-                self.lanes.reconcile(message, delay)
+                self.queues.reconcile(message, delay)
             })
             .await
     }
@@ -485,7 +485,7 @@ impl Lanes for FaultyLanes {
     async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
         self.faults
             .call(Operation::RetryLater, || {
-                self.lanes.retry_later(received, delay)
+                self.queues.retry_later(received, delay)
             })
             .await
     }

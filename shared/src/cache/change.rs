@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::{
-    Ask, Converter, Entry, LEASE_LENGTH, Lane, Lease, Placeholder, Policy, Probes, Ready, Suspect,
-    Token, current_version,
+    BuildRequest, Converter, Entry, LEASE_LENGTH, Lease, Placeholder, Policy, Probes, Queue, Ready,
+    Suspect, Token, current_version,
 };
 use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Timestamp};
 
@@ -14,11 +14,11 @@ use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
     /// Asks for a build. Whoever's ask is written sends the message, and nobody else.
-    Ask {
+    RequestBuild {
         /// What tells this ask from every other.
         id: Token,
         /// The queue of its message.
-        lane: Lane,
+        queue: Queue,
     },
     /// Takes the right to build, and counts the attempt before the work begins.
     TakeLease {
@@ -150,7 +150,7 @@ pub enum Applied {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// An ask stands already.
-    Asked,
+    Requested,
     /// Somebody else holds the lease.
     Leased,
     /// The entry rests until a time.
@@ -179,7 +179,7 @@ pub fn apply(
 ) -> Result<Applied, Refused> {
     let mut next = entry.clone();
     match change {
-        Change::Ask { id, lane } => ask(&mut next, id, *lane, now)?,
+        Change::RequestBuild { id, queue } => request_build(&mut next, id, *queue, now)?,
         Change::TakeLease {
             holder,
             token,
@@ -200,7 +200,7 @@ pub fn apply(
             next.missing = unmet
                 .map(|missing| placeholder(entry, &missing, seen.retry_after, token, now, policy));
             note_probe(entry, &mut next, now);
-            settle_ask(&mut next, &lease);
+            settle_request(&mut next, &lease);
         }
         Change::Fail {
             token,
@@ -214,7 +214,7 @@ pub fn apply(
                 let wait = seen.retry_after;
                 next.missing = Some(placeholder(entry, missing, wait, token, now, policy));
                 finish(&mut next, seen);
-                settle_ask(&mut next, &lease);
+                settle_request(&mut next, &lease);
             }
         }
         Change::Release { token } => {
@@ -262,7 +262,7 @@ pub fn apply(
                 at: now,
                 disputed: None,
             });
-            let _ = ask(&mut next, id, Lane::Eager, now);
+            let _ = request_build(&mut next, id, Queue::Eager, now);
         }
         Change::ConfirmLoss { blob, id } => confirm_loss(&mut next, blob, id, now)?,
         Change::Dispute { blob, id } => dispute(&mut next, blob, id, now)?,
@@ -286,7 +286,7 @@ pub fn apply(
         Change::Retire => {
             return if retires_at(entry, policy) <= now
                 && entry.live_lease(now).is_none()
-                && entry.standing_ask(now).is_none()
+                && entry.live_request(now).is_none()
             {
                 Ok(Applied::Retired)
             } else {
@@ -309,13 +309,18 @@ impl Change {
                 .as_ref()
                 .is_some_and(|lease| lease.token == *token)
         };
-        let asked_by = |id: &Token| entry.ask.as_ref().is_some_and(|ask| ask.id == *id);
+        let requested_by = |id: &Token| {
+            entry
+                .build_request
+                .as_ref()
+                .is_some_and(|build_request| build_request.id == *id)
+        };
         let failed_by = |token: &Token| {
             let placeholder = entry.missing.as_ref();
             placeholder.is_some_and(|placeholder| placeholder.token.as_ref() == Some(token))
         };
         match self {
-            Change::Ask { id, .. } => asked_by(id),
+            Change::RequestBuild { id, .. } => requested_by(id),
             // The lease was given, or denied for good because of too many attempts.
             Change::TakeLease { token, .. } => leased_by(token) || failed_by(token),
             Change::Extend { token, deadline } => {
@@ -363,15 +368,23 @@ pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
     }
 }
 
-fn ask(next: &mut Entry, id: &Token, lane: Lane, now: Timestamp) -> Result<(), Refused> {
-    let overrides =
-        lane == Lane::Eager && next.ask.as_ref().is_some_and(|ask| ask.lane != Lane::Eager);
-    if next.standing_ask(now).is_some() && !overrides {
-        return Err(Refused::Asked);
+fn request_build(
+    next: &mut Entry,
+    id: &Token,
+    queue: Queue,
+    now: Timestamp,
+) -> Result<(), Refused> {
+    let overrides = queue == Queue::Eager
+        && next
+            .build_request
+            .as_ref()
+            .is_some_and(|build_request| build_request.queue != Queue::Eager);
+    if next.live_request(now).is_some() && !overrides {
+        return Err(Refused::Requested);
     }
-    next.ask = Some(Ask {
+    next.build_request = Some(BuildRequest {
         id: id.clone(),
-        lane,
+        queue,
         at: now,
     });
     Ok(())
@@ -401,7 +414,7 @@ fn take_lease(
         );
         next.missing = Some(placeholder(next, &crashed, None, token, now, policy));
         next.lease = None;
-        next.ask = None;
+        next.build_request = None;
         next.attempts = 0;
         return Ok(());
     }
@@ -526,9 +539,9 @@ fn finish(next: &mut Entry, seen: &Seen) {
 }
 
 /// The ask is answered, unless something arrived that this build cannot have seen.
-fn settle_ask(next: &mut Entry, lease: &Lease) {
+fn settle_request(next: &mut Entry, lease: &Lease) {
     if next.dirty == lease.dirty {
-        next.ask = None;
+        next.build_request = None;
     }
 }
 
@@ -557,7 +570,7 @@ fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
     next.releases = 0;
     next.not_before = None;
     // The mark serves as the ask's id. A standing ask stays: its message is on its way, and somebody may wait for it.
-    let _ = ask(next, mark, Lane::Uploads, now);
+    let _ = request_build(next, mark, Queue::Uploads, now);
 }
 
 fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Result<(), Refused> {
@@ -569,7 +582,7 @@ fn confirm_loss(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Res
     next.ready.take_if(is_lost);
     next.older.take_if(is_lost);
     next.suspect = None;
-    let _ = ask(next, id, Lane::Eager, now);
+    let _ = request_build(next, id, Queue::Eager, now);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! What a reader does with an entry.
 
-use super::{Converter, Entry, Kind, Lane, Placeholder, Ready, current_version};
+use super::{Converter, Entry, Kind, Placeholder, Queue, Ready, current_version};
 use crate::domain::{Cause, FormatVersion, Timestamp};
 
 /// What a reader does with an entry. Anything ready beats any placeholder.
@@ -90,10 +90,14 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> 
             return Decision::Wait { until };
         }
     }
-    match (&entry.ask, entry.not_before) {
-        (Some(ask), _) if ask.lane == Lane::Eager && entry.standing_ask(now).is_some() => {
+    match (&entry.build_request, entry.not_before) {
+        (Some(build_request), _)
+            if build_request.queue == Queue::Eager && entry.live_request(now).is_some() =>
+        {
             Decision::Wait {
-                until: ask.at.plus(super::Policy::ask_lifetime(ask.lane)),
+                until: build_request
+                    .at
+                    .plus(super::Policy::request_lifetime(build_request.queue)),
             }
         }
         (Some(_), Some(until)) if now < until => Decision::Wait { until },
@@ -137,8 +141,8 @@ mod tests {
 
     use super::super::Change;
     use super::super::change::examples::{
-        BEGIN, Offer, after, ask, built, dif, entry, entry_of_a_silent_source, fail, publish,
-        state, take, then, token,
+        BEGIN, Offer, after, built, dif, entry, entry_of_a_silent_source, fail, publish,
+        request_build, state, take, then, token,
     };
     use super::*;
 
@@ -182,7 +186,11 @@ mod tests {
         let mine = Converter::CURRENT.0;
         let ready = built(current, Offer::Debug, &dif("a"));
         let released = then(
-            &then(&then(&entry(), &ask(1, Lane::Uploads), 0), &take(1), 0),
+            &then(
+                &then(&entry(), &request_build(1, Queue::Uploads), 0),
+                &take(1),
+                0,
+            ),
             &Change::Release { token: token(1) },
             0,
         );
@@ -213,23 +221,27 @@ mod tests {
             ("no record", None),
             ("a record of nothing", Some(entry())),
             (
-                "asked, eager lane",
-                Some(then(&entry(), &ask(1, Lane::Eager), 0)),
+                "build requested, eager queue",
+                Some(then(&entry(), &request_build(1, Queue::Eager), 0)),
             ),
             (
-                "asked, uploads lane",
-                Some(then(&entry(), &ask(1, Lane::Uploads), 0)),
+                "build requested, uploads queue",
+                Some(then(&entry(), &request_build(1, Queue::Uploads), 0)),
             ),
             (
-                "asked, refresh lane",
-                Some(then(&entry(), &ask(1, Lane::Refresh), 0)),
+                "build requested, refresh queue",
+                Some(then(&entry(), &request_build(1, Queue::Refresh), 0)),
             ),
             ("leased", Some(then(&entry(), &take(1), 0))),
             (
-                "leased, asked",
-                Some(then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 0)),
+                "leased, build requested",
+                Some(then(
+                    &then(&entry(), &request_build(1, Queue::Eager), 0),
+                    &take(1),
+                    0,
+                )),
             ),
-            ("given back, asked", Some(released)),
+            ("given back, build requested", Some(released)),
             ("ready", Some(ready.clone())),
             (
                 "ready, fallback, uploads",
@@ -265,10 +277,11 @@ mod tests {
             ("removed", Some(then(&ready, &revoke, 0))),
             ("missing: not found", Some(failed(Cause::NotFound))),
             (
-                "missing: not found, asked, eager lane",
+                "missing: not found, build requested, eager queue",
                 Some({
                     let mut entry = failed(Cause::NotFound);
-                    entry.ask = then(&entry, &ask(9, Lane::Eager), 0).ask;
+                    entry.build_request =
+                        then(&entry, &request_build(9, Queue::Eager), 0).build_request;
                     entry
                 }),
             ),

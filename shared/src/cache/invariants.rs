@@ -64,7 +64,7 @@ mod tests {
         BEGIN, Offer, dif, entry, fail, publish, state, take, token,
     };
     use super::super::{
-        Applied, Change, Converter, Decision, Lane, Policy, Reader, Refused, apply, decide,
+        Applied, Change, Converter, Decision, Policy, Queue, Reader, Refused, apply, decide,
     };
     use super::*;
     use crate::domain::{Cause, DifRef, Timestamp};
@@ -80,7 +80,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Pass(u64),
-        Ask(Lane),
+        RequestBuild(Queue),
         Take(usize),
         Extend(usize),
         /// Publishes the best of what the builder saw when it took the lease.
@@ -114,7 +114,7 @@ mod tests {
             86_400,
             7 * 86_400,
         ]);
-        let lane = prop::sample::select(vec![Lane::Eager, Lane::Uploads, Lane::Refresh]);
+        let queue = prop::sample::select(vec![Queue::Eager, Queue::Uploads, Queue::Refresh]);
         let cause = prop::sample::select(vec![
             Cause::NotFound,
             Cause::DownloadFailed,
@@ -124,7 +124,7 @@ mod tests {
         ]);
         prop_oneof![
             4 => seconds.prop_map(Step::Pass),
-            2 => lane.prop_map(Step::Ask),
+            2 => queue.prop_map(Step::RequestBuild),
             5 => builder.clone().prop_map(Step::Take),
             1 => builder.clone().prop_map(Step::Extend),
             6 => builder.clone().prop_map(Step::Publish),
@@ -216,9 +216,9 @@ mod tests {
                 Step::Pass(seconds) => {
                     self.now = Timestamp::from_secs(self.now.as_secs() + seconds)
                 }
-                Step::Ask(lane) => {
+                Step::RequestBuild(queue) => {
                     let id = token(self.draw());
-                    let _ = self.try_apply(&Change::Ask { id, lane });
+                    let _ = self.try_apply(&Change::RequestBuild { id, queue });
                     assert_eq!(before.ready, self.entry.ready);
                 }
                 Step::Take(builder) => {
@@ -280,7 +280,7 @@ mod tests {
                         (&before.ready, &before.older),
                         (&self.entry.ready, &self.entry.older)
                     );
-                    self.check_ask_of(builder, &before, failed);
+                    self.check_request_of(builder, &before, failed);
                 }
                 Step::Release(builder) => {
                     let Some(build) = self.builds.get(&builder).cloned() else {
@@ -295,8 +295,8 @@ mod tests {
                         "only who holds the lease gives it back"
                     );
                     assert_eq!(
-                        (&before.ready, &before.ask),
-                        (&self.entry.ready, &self.entry.ask)
+                        (&before.ready, &before.build_request),
+                        (&self.entry.ready, &self.entry.build_request)
                     );
                     if released.is_ok() {
                         self.end_build(builder);
@@ -315,7 +315,7 @@ mod tests {
                     });
                     assert_eq!(before.ready, self.entry.ready);
                     // An upload is never lost: the last build knew it, or one that will know it is asked for.
-                    assert!(marked.is_err() || self.entry.ask.is_some());
+                    assert!(marked.is_err() || self.entry.build_request.is_some());
                 }
                 Step::Remove(index) => {
                     self.uploaded[index] = false;
@@ -417,11 +417,11 @@ mod tests {
                     );
                 }
             }
-            self.check_ask_of(builder, before, published);
+            self.check_request_of(builder, before, published);
         }
 
         /// A build that ended answers the ask only if nothing came since it began.
-        fn check_ask_of(&mut self, builder: usize, before: &Entry, ended: Result<(), Refused>) {
+        fn check_request_of(&mut self, builder: usize, before: &Entry, ended: Result<(), Refused>) {
             if ended.is_err() {
                 assert_eq!(*before, self.entry);
                 return;
@@ -431,7 +431,10 @@ mod tests {
                 .lease
                 .as_ref()
                 .is_some_and(|lease| lease.dirty == before.dirty);
-            assert_eq!(self.entry.ask.is_some(), !had_seen && before.ask.is_some());
+            assert_eq!(
+                self.entry.build_request.is_some(),
+                !had_seen && before.build_request.is_some()
+            );
         }
 
         fn check(&self) {

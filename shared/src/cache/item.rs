@@ -527,7 +527,8 @@ pub struct SweepLists {
     /// The list of entries that the last whole pass found behind.
     pub manifest: usize,
     /// The list of entries that this pass asked for.
-    pub asked: usize,
+    #[serde(rename = "asked")]
+    pub requested: usize,
 }
 
 /// How far a segment of the records is walked.

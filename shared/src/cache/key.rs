@@ -311,7 +311,7 @@ pub enum SweepItem {
     /// What the last whole pass found behind: the items of this list have numbers.
     Manifest(usize),
     /// What this pass asked the refresh lane for: the items of this list have numbers.
-    Asked(usize),
+    Requested(usize),
     /// What the last whole pass counted.
     Rollout,
 }
@@ -323,7 +323,7 @@ impl fmt::Display for SweepItem {
             SweepItem::Rollout => return f.write_str("rollout"),
             SweepItem::Gathering(number) => ("gathering", number),
             SweepItem::Manifest(number) => ("manifest", number),
-            SweepItem::Asked(number) => ("asked", number),
+            SweepItem::Requested(number) => ("asked", number),
         };
         // Builds before these lists had numbers read and write the first item alone.
         match number {
@@ -381,7 +381,7 @@ mod tests {
         let sort = |item| ItemKey::sweep(item).sort;
         assert_eq!(sort(SweepItem::Manifest(0)), "manifest");
         assert_eq!(sort(SweepItem::Manifest(1)), "manifest#01");
-        assert_eq!(sort(SweepItem::Asked(15)), "asked#15");
+        assert_eq!(sort(SweepItem::Requested(15)), "asked#15");
     }
 
     #[test]

@@ -43,7 +43,9 @@ pub use item::{
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;
 pub use losses::Losses;
-pub use record::{Ask, BlobRef, Entry, IndexRef, Lane, Lease, Placeholder, Probes, Ready, Suspect};
+pub use record::{
+    BlobRef, BuildRequest, Entry, IndexRef, Lease, Placeholder, Probes, Queue, Ready, Suspect,
+};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use sweep::{
     Ages, Behind, Cut, Drained, Estimate, KindTally, Manifest, Standing, Tally, entry_bytes,

@@ -21,8 +21,8 @@ pub struct Entry {
     pub(in crate::cache) missing: Option<Placeholder>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) lease: Option<Lease>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::cache) ask: Option<Ask>,
+    #[serde(default, rename = "ask", skip_serializing_if = "Option::is_none")]
+    pub(in crate::cache) build_request: Option<BuildRequest>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cache) dirty: Option<Token>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -129,11 +129,12 @@ pub struct Lease {
 
 /// A build was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Ask {
+pub struct BuildRequest {
     /// What tells this ask from every other.
     pub id: Token,
     /// The queue its message waits in.
-    pub lane: Lane,
+    #[serde(rename = "lane")]
+    pub queue: Queue,
     /// When it was asked.
     pub at: Timestamp,
 }
@@ -141,7 +142,7 @@ pub struct Ask {
 /// A queue of builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lane {
+pub enum Queue {
     /// Somebody waits.
     Eager,
     /// Something was uploaded or removed.
@@ -181,7 +182,7 @@ impl Entry {
             older: None,
             missing: None,
             lease: None,
-            ask: None,
+            build_request: None,
             dirty: None,
             considered: Vec::new(),
             attempts: 0,
@@ -231,14 +232,16 @@ impl Entry {
     }
 
     /// Returns what was asked for, and not answered yet.
-    pub fn ask(&self) -> Option<&Ask> {
-        self.ask.as_ref()
+    pub fn build_request(&self) -> Option<&BuildRequest> {
+        self.build_request.as_ref()
     }
 
     /// Returns what was asked for and not answered yet, if its message is not taken for lost.
-    pub fn standing_ask(&self, now: Timestamp) -> Option<&Ask> {
-        let stands = |ask: &&Ask| now.since(ask.at) < Policy::ask_lifetime(ask.lane);
-        self.ask.as_ref().filter(stands)
+    pub fn live_request(&self, now: Timestamp) -> Option<&BuildRequest> {
+        let stands = |build_request: &&BuildRequest| {
+            now.since(build_request.at) < Policy::request_lifetime(build_request.queue)
+        };
+        self.build_request.as_ref().filter(stands)
     }
 
     /// Returns the mark of the last upload or removal that concerns it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Lane;
+use super::Queue;
 use crate::domain::Cause;
 
 /// A lease holds this long unless it is extended: a holder that vanishes delays others by no more.
@@ -71,11 +71,11 @@ impl Policy {
     }
 
     /// Returns how long an ask stands: its message is taken for lost afterwards.
-    pub const fn ask_lifetime(lane: Lane) -> Duration {
-        match lane {
-            Lane::Eager => Duration::from_secs(30),
-            Lane::Uploads => Duration::from_secs(10 * 60),
-            Lane::Refresh => Duration::from_secs(6 * 3600),
+    pub const fn request_lifetime(queue: Queue) -> Duration {
+        match queue {
+            Queue::Eager => Duration::from_secs(30),
+            Queue::Uploads => Duration::from_secs(10 * 60),
+            Queue::Refresh => Duration::from_secs(6 * 3600),
         }
     }
 

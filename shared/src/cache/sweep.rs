@@ -98,7 +98,7 @@ pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
         && !entry.module.source.is_defined()
         && retires_at(entry, policy) > now
         && entry.live_lease(now).is_none()
-        && entry.standing_ask(now).is_none()
+        && entry.live_request(now).is_none()
 }
 
 /// What a pass counted.
@@ -134,7 +134,8 @@ pub struct KindTally {
     /// Entries that keep a state of a lower version beside the newer one.
     pub older: u64,
     /// Entries that wait in the refresh lane.
-    pub in_lane: u64,
+    #[serde(alias = "in_lane")]
+    pub in_queue: u64,
     /// Bytes of their blobs.
     pub bytes: u64,
 }
@@ -158,8 +159,13 @@ impl Tally {
             Standing::Unbuilt => kind.unbuilt += 1,
         }
         kind.older += u64::from(entry.older.is_some());
-        let in_lane = |lane| lane == super::Lane::Refresh && entry.standing_ask(now).is_some();
-        kind.in_lane += u64::from(entry.ask.as_ref().is_some_and(|ask| in_lane(ask.lane)));
+        let in_queue = |queue| queue == super::Queue::Refresh && entry.live_request(now).is_some();
+        kind.in_queue += u64::from(
+            entry
+                .build_request
+                .as_ref()
+                .is_some_and(|build_request| in_queue(build_request.queue)),
+        );
         kind.bytes += bytes;
     }
 
@@ -179,7 +185,7 @@ impl Tally {
                 failed,
                 unbuilt,
                 older,
-                in_lane,
+                in_queue,
                 bytes,
             } = other;
             let kind = self.kinds.entry(name.clone()).or_default();
@@ -191,7 +197,7 @@ impl Tally {
             }
             kind.unbuilt += unbuilt;
             kind.older += older;
-            kind.in_lane += in_lane;
+            kind.in_queue += in_queue;
             kind.bytes += bytes;
         }
         self.uploads += other.uploads;
@@ -340,8 +346,8 @@ pub struct Behind {
     /// When it was last used.
     pub last_used_at: Timestamp,
     /// The ask, where there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ask: Option<Token>,
+    #[serde(default, rename = "ask", skip_serializing_if = "Option::is_none")]
+    pub build_request: Option<Token>,
 }
 
 impl Behind {
@@ -351,7 +357,7 @@ impl Behind {
             module: entry.module.clone(),
             kind: entry.kind,
             last_used_at: entry.last_used_at,
-            ask: None,
+            build_request: None,
         }
     }
 
@@ -468,8 +474,15 @@ impl Drained {
         }
         drained.seconds = now.since(asked.at).as_secs();
         for (behind, entry) in asked.entries.iter().zip(entries) {
-            let ask = entry.and_then(|entry| entry.ask.as_ref().map(|ask| (entry, ask)));
-            match ask.filter(|(_, ask)| Some(&ask.id) == behind.ask.as_ref()) {
+            let build_request = entry.and_then(|entry| {
+                entry
+                    .build_request
+                    .as_ref()
+                    .map(|build_request| (entry, build_request))
+            });
+            match build_request.filter(|(_, build_request)| {
+                Some(&build_request.id) == behind.build_request.as_ref()
+            }) {
                 None => {
                     drained.answered += 1;
                     let ready = entry.and_then(|entry| entry.ready.as_ref());
@@ -478,7 +491,7 @@ impl Drained {
                     let after = published.map(|published| published.since(asked.at).as_secs());
                     drained.busy = drained.busy.max(after);
                 }
-                Some((entry, _)) if entry.standing_ask(now).is_some() => drained.standing += 1,
+                Some((entry, _)) if entry.live_request(now).is_some() => drained.standing += 1,
                 // Its message is taken for lost.
                 Some(_) => {}
             }
@@ -509,7 +522,7 @@ impl Drained {
                 reason: "nothing was asked for yet: the next pass does".to_owned(),
             },
             (_, 0, standing) => Estimate::Unknown {
-                reason: format!("none of {standing} asks was answered since the last pass"),
+                reason: format!("none of {standing} build requests was served since the last pass"),
             },
             (behind, answered, _) => {
                 // The lane that answered all asks early is asked for more.
@@ -726,7 +739,7 @@ mod tests {
     #[test]
     fn how_long_the_lane_was_busy_is_told_by_the_last_cache_that_came_of_an_ask() {
         let asked = |entry: &Entry| Behind {
-            ask: Some(Token::from_random(1)),
+            build_request: Some(Token::from_random(1)),
             ..Behind::of(entry)
         };
         let made_after = |seconds: u64| {
@@ -734,14 +747,14 @@ mod tests {
             ready(|ready| ready.derived_at = at)
         };
         let entries = [made_after(30), made_after(200), entry()];
-        let asks = Manifest {
+        let requests = Manifest {
             at: BEGIN,
             entries: entries.iter().map(asked).collect(),
         };
         let now = BEGIN.plus(Duration::from_secs(3600));
-        let drained = Drained::of(&asks, entries.iter().map(Some), now);
+        let drained = Drained::of(&requests, entries.iter().map(Some), now);
         assert_eq!((drained.answered, drained.busy), (3, Some(200)));
-        let never = Drained::of(&asks, entries.iter().map(|_| None), now);
+        let never = Drained::of(&requests, entries.iter().map(|_| None), now);
         assert_eq!((never.answered, never.busy), (3, None));
     }
 

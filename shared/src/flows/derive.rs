@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::build::{Builder, Outcome};
 use super::retries::Backoff;
 use super::{Error, Invocation};
-use crate::cache::{Converter, Lane};
+use crate::cache::{Converter, Queue};
 use crate::domain::Timestamp;
-use crate::ports::{Consistency, LaneMessage, StoreError};
+use crate::ports::{Consistency, QueueMessage, StoreError};
 
 /// Delays of a message that is sent again for the first, the second … time.
 pub(super) const SENT_AGAIN: Backoff = Backoff {
@@ -31,8 +31,12 @@ impl Builder {
     ///
     /// What cannot be done now is sent again with a delay, as a new message: giving this one back would count as a
     /// failed delivery. An error means that the message must come back by itself.
-    pub async fn serve(&self, invocation: &Invocation, message: &LaneMessage) -> Result<(), Error> {
-        if message.schema > LaneMessage::SCHEMA || message.min_converter > Converter::CURRENT {
+    pub async fn serve(
+        &self,
+        invocation: &Invocation,
+        message: &QueueMessage,
+    ) -> Result<(), Error> {
+        if message.schema > QueueMessage::SCHEMA || message.min_converter > Converter::CURRENT {
             return self.leave_to_newer_build(invocation, message).await;
         }
         if message.further.is_empty() || message.module.source.announces_changes() {
@@ -47,16 +51,20 @@ impl Builder {
         let Some(first) = found.next() else {
             return Ok(());
         };
-        let others: Vec<LaneMessage> = found.collect();
+        let others: Vec<QueueMessage> = found.collect();
         if !others.is_empty() {
-            self.lanes.send(&others, Duration::ZERO).await?;
+            self.queues.send(&others, Duration::ZERO).await?;
         }
         self.serve_one(invocation, &first).await
     }
 
     /// Serves a message that asks for one module.
-    async fn serve_one(&self, invocation: &Invocation, message: &LaneMessage) -> Result<(), Error> {
-        match self.build_asked(invocation, message).await? {
+    async fn serve_one(
+        &self,
+        invocation: &Invocation,
+        message: &QueueMessage,
+    ) -> Result<(), Error> {
+        match self.build_requested(invocation, message).await? {
             Outcome::Settled => Ok(()),
             Outcome::Later(at) => self.send_again(invocation, message, at).await,
         }
@@ -66,9 +74,9 @@ impl Builder {
     async fn leave_to_newer_build(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
+        message: &QueueMessage,
     ) -> Result<(), Error> {
-        let stands = self.asks_stand(invocation, message).await?;
+        let stands = self.are_requests_live(invocation, message).await?;
         tracing::info!(
             module = message.module.module,
             stands,
@@ -81,29 +89,29 @@ impl Builder {
     }
 
     /// Tells whether any ask of a message is in its record; in the eager lane, whether one still stands.
-    async fn asks_stand(
+    async fn are_requests_live(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
+        message: &QueueMessage,
     ) -> Result<bool, StoreError> {
-        let each: Vec<LaneMessage> = message.each().collect();
+        let each: Vec<QueueMessage> = message.each().collect();
         let keys = each
             .iter()
             .flat_map(|one| one.kinds.iter().map(|kind| one.module.entry(*kind)));
         let keys: Vec<_> = keys.collect();
         let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        let is_of_message = |id| each.iter().any(|one| one.ask == id);
+        let is_of_message = |id| each.iter().any(|one| one.build_request == id);
         let now = invocation.now();
         Ok(loaded.iter().flatten().any(|stored| {
             let Some(entry) = stored.item.entry() else {
                 // It is a newer build's, too.
                 return true;
             };
-            let standing = match message.lane {
-                Lane::Eager => entry.standing_ask(now),
-                Lane::Uploads | Lane::Refresh => entry.ask(),
+            let standing = match message.queue {
+                Queue::Eager => entry.live_request(now),
+                Queue::Uploads | Queue::Refresh => entry.build_request(),
             };
-            standing.is_some_and(|ask| is_of_message(ask.id.clone()))
+            standing.is_some_and(|build_request| is_of_message(build_request.id.clone()))
         }))
     }
 
@@ -111,14 +119,14 @@ impl Builder {
     pub(super) async fn send_again(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
+        message: &QueueMessage,
         at: Timestamp,
     ) -> Result<(), Error> {
         let Some(delay) = delay_of(message.hops) else {
             tracing::warn!(
                 module = message.module.module,
                 hops = message.hops,
-                "message is given up: its ask is repeated by the next reader"
+                "message dropped: the next reader will repeat its build request"
             );
             return Ok(());
         };
@@ -131,11 +139,11 @@ impl Builder {
                 .max(due + Duration::from_secs(1))
                 .min(MAX_DELAY),
         };
-        let again = LaneMessage {
+        let again = QueueMessage {
             hops: message.hops + 1,
             ..message.clone()
         };
-        Ok(self.lanes.send(&[again], delay).await?)
+        Ok(self.queues.send(&[again], delay).await?)
     }
 }
 

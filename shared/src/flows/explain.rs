@@ -8,8 +8,8 @@ use super::symbolicate::Symbolicator;
 use super::{Error, Invocation, uploads, visits};
 use crate::api::advice::Advice;
 use crate::cache::{
-    Ask, Converter, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, NoRoom, Placeholder,
-    Reader, Ready, Sought, Upload, UploadState, UploadedObject, decide,
+    BuildRequest, Converter, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom, Placeholder,
+    Queue, Reader, Ready, Sought, Upload, UploadState, UploadedObject, decide,
 };
 use crate::domain::{
     Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
@@ -177,7 +177,7 @@ pub struct ExplainedRecord {
     pub lease: Option<ExplainedLease>,
     /// Which lane was asked, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ask: Option<ExplainedAsk>,
+    pub build_request: Option<ExplainedBuildRequest>,
     /// Holders that vanished.
     pub attempts: u32,
     /// Before this time no lease is given.
@@ -242,9 +242,9 @@ pub struct ExplainedLease {
 
 /// What a record says of an ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ExplainedAsk {
+pub struct ExplainedBuildRequest {
     /// The queue its message waits in.
-    pub lane: Lane,
+    pub queue: Queue,
     /// When it was asked.
     pub at: Timestamp,
 }
@@ -549,9 +549,11 @@ impl ExplainedRecord {
                 until: lease.until,
                 is_live: entry.live_lease(now).is_some(),
             }),
-            ask: entry.ask().map(|Ask { lane, at, .. }| ExplainedAsk {
-                lane: *lane,
-                at: *at,
+            build_request: entry.build_request().map(|BuildRequest { queue, at, .. }| {
+                ExplainedBuildRequest {
+                    queue: *queue,
+                    at: *at,
+                }
             }),
             attempts: entry.attempts(),
             not_before: entry.not_before(),

@@ -370,7 +370,7 @@ fn is_unsettled(entry: &Entry) -> bool {
 
 /// Tells whether nobody is at work on an entry, or was asked to be.
 fn is_at_rest(entry: &Entry) -> bool {
-    entry.ask().is_none() && entry.lease().is_none()
+    entry.build_request().is_none() && entry.lease().is_none()
 }
 
 #[cfg(test)]

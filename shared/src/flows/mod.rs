@@ -8,8 +8,8 @@
 //!
 //! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
 
-mod asking;
 pub mod build;
+mod build_requests;
 mod copies;
 mod definitions;
 pub mod derive;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::asking::ToAsk;
+use super::build_requests::BuildToRequest;
 use super::items::Wanted;
 use super::memory::{ReadBy, Recalled};
 use super::requests::MAX_WAIT;
@@ -25,7 +25,7 @@ use super::waiting::Waiting;
 use super::{Error, Invocation};
 use crate::api::symcache_http::{Asked, content_type};
 use crate::cache::{
-    Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Placeholder, Reader, Ready, Sought,
+    Decision, Entry, Item, ItemKey, Kind, ModuleKey, Placeholder, Queue, Reader, Ready, Sought,
     Stored, Wanted as WantedItem, decide,
 };
 use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
@@ -172,7 +172,7 @@ struct Open<'a> {
     place: &'a ModuleKey,
     kind: Kind,
     /// Whether somebody is at work on it, or was asked to be.
-    is_asked_for: bool,
+    is_requested: bool,
 }
 
 impl Open<'_> {
@@ -187,7 +187,7 @@ struct Survey<'a> {
     /// The newest state that the client reads.
     best: Option<(Entry, Ready)>,
     /// Entries that have nothing, and that a build could make.
-    to_ask: Vec<Open<'a>>,
+    to_request: Vec<Open<'a>>,
     /// Entries that a build would make anew.
     behind: Vec<Open<'a>>,
     is_waited_for: bool,
@@ -214,7 +214,7 @@ impl<'a> Survey<'a> {
             let open = Open {
                 place,
                 kind,
-                is_asked_for: entry.is_some_and(|entry| is_at_work(entry, now)),
+                is_requested: entry.is_some_and(|entry| is_at_work(entry, now)),
             };
             match decide(entry, reader, now) {
                 Decision::Use(ready) | Decision::UseAndUpgrade(ready) => {
@@ -237,7 +237,7 @@ impl<'a> Survey<'a> {
                     }
                 }
                 Decision::Build if may_come && client.made() == Some(kind) => {
-                    survey.to_ask.push(open);
+                    survey.to_request.push(open);
                 }
                 Decision::Build | Decision::Wait { .. } => {}
             }
@@ -261,7 +261,7 @@ impl<'a> Survey<'a> {
         if client.is_best(ready) {
             return Vec::new();
         }
-        let could_be = [self.behind.as_slice(), &self.to_ask].concat();
+        let could_be = [self.behind.as_slice(), &self.to_request].concat();
         uploads_first(could_be, self.is_upload_awaited)
     }
 }
@@ -383,19 +383,19 @@ impl Symbolicator {
             return Ok(match look {
                 Look::Ready(found) => {
                     // What is there is served; what could be newer is for the next who asks.
-                    let nobody_asked = newer.into_iter().filter(|newer| !newer.is_asked_for);
-                    self.ask_for(invocation, nobody_asked.collect(), Lane::Refresh)
+                    let unrequested = newer.into_iter().filter(|newer| !newer.is_requested);
+                    self.ask_for(invocation, unrequested.collect(), Queue::Refresh)
                         .await?;
                     Look::Ready(found)
                 }
-                _ if self.ask_for(invocation, newer, Lane::Eager).await? => Look::Waiting,
+                _ if self.ask_for(invocation, newer, Queue::Eager).await? => Look::Waiting,
                 _ if survey.is_waited_for => Look::Waiting,
                 other => other,
             });
         }
-        if !survey.is_waited_for && survey.to_ask.is_empty() {
+        if !survey.is_waited_for && survey.to_request.is_empty() {
             let retired = self.uploaded(client, &with_files, items).await?;
-            if self.ask_for(invocation, retired, Lane::Eager).await? {
+            if self.ask_for(invocation, retired, Queue::Eager).await? {
                 return Ok(Look::Waiting);
             }
             return Ok(match survey.silent_for {
@@ -407,9 +407,9 @@ impl Symbolicator {
         if client.has_the_newest() {
             return Ok(Look::NotModified);
         }
-        let to_ask = uploads_first(survey.to_ask, survey.is_upload_awaited);
-        let is_asked = self.ask_for(invocation, to_ask, Lane::Eager).await?;
-        Ok(match survey.is_waited_for || is_asked {
+        let to_request = uploads_first(survey.to_request, survey.is_upload_awaited);
+        let is_requested = self.ask_for(invocation, to_request, Queue::Eager).await?;
+        Ok(match survey.is_waited_for || is_requested {
             true => Look::Waiting,
             // All that could be asked are sources that do not answer now.
             false => Look::Silent(ASK_LATER),
@@ -443,7 +443,7 @@ impl Symbolicator {
         let open = |(place, kind)| Open {
             place,
             kind,
-            is_asked_for: false,
+            is_requested: false,
         };
         Ok(there.into_iter().map(open).collect())
     }
@@ -473,7 +473,7 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         entries: Vec<Open<'_>>,
-        lane: Lane,
+        queue: Queue,
     ) -> Result<bool, StoreError> {
         let wanted = |open: &Open<'_>| Wanted::of(open.place, open.key());
         let wanted: Vec<Wanted> = entries.iter().map(wanted).collect();
@@ -482,7 +482,7 @@ impl Symbolicator {
             .for_each(|wanted| self.memory.forget(&wanted.key));
         let items = self.load(invocation, &wanted, Consistency::Strong).await?;
         let (reader, now) = (self.settings.reader(), invocation.now());
-        let (mut to_ask, mut is_at_work_on_any) = (Vec::new(), false);
+        let (mut to_request, mut is_at_work_on_any) = (Vec::new(), false);
         for (Open { place, kind, .. }, known) in entries.into_iter().zip(items) {
             if self.resting(invocation, place).await?.is_some() {
                 continue;
@@ -491,16 +491,16 @@ impl Symbolicator {
             is_at_work_on_any |= entry.is_some_and(|entry| is_at_work(entry, now));
             let decision = decide(entry, &reader, now);
             if matches!(decision, Decision::Build | Decision::UseOlder(_)) {
-                to_ask.push(ToAsk {
+                to_request.push(BuildToRequest {
                     module: place.clone(),
                     kind,
-                    lane,
+                    queue,
                     known,
                 });
             }
         }
-        let is_any = is_at_work_on_any || !to_ask.is_empty();
-        self.ask_all(invocation, to_ask).await?;
+        let is_any = is_at_work_on_any || !to_request.is_empty();
+        self.request_builds(invocation, to_request).await?;
         Ok(is_any)
     }
 
@@ -567,7 +567,7 @@ impl Symbolicator {
 
 /// Tells whether somebody is at work on an entry, or was asked to be.
 fn is_at_work(entry: &Entry, now: Timestamp) -> bool {
-    entry.standing_ask(now).is_some() || entry.live_lease(now).is_some()
+    entry.live_request(now).is_some() || entry.live_lease(now).is_some()
 }
 
 /// Leaves out servers as long as it may be that what they would be asked for is among the uploads.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::asking::CALLS_IN_FLIGHT;
+use super::build_requests::CALLS_IN_FLIGHT;
 use super::items::Wanted;
 use super::symbolicate::Symbolicator;
 use super::{Invocation, definitions};

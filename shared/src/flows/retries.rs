@@ -34,7 +34,7 @@ impl Builder {
     /// the visibility timeout of its queue, which is as long as the function may run.
     pub async fn retry_later(&self, received: &Received, receives: u32) -> Result<(), StoreError> {
         let delay = FAILED.after(receives.saturating_sub(1));
-        self.lanes.retry_later(received, delay).await
+        self.queues.retry_later(received, delay).await
     }
 }
 

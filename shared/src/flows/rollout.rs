@@ -38,7 +38,7 @@ pub struct RolloutReport {
     /// Bytes of these copies.
     pub copy_bytes: u64,
     /// What the refresh lane did with the asks of the pass before.
-    pub lane: Drained,
+    pub queue: Drained,
     /// When nothing will be behind any more.
     #[serde(flatten)]
     pub estimate: Estimate,
@@ -78,7 +78,7 @@ impl RolloutReport {
             bytes_by_age_hours: tally.ages.buckets().collect(),
             copies: tally.copies,
             copy_bytes: tally.copy_ages.bytes(),
-            lane: rollout.drained,
+            queue: rollout.drained,
             estimate,
         }
     }
@@ -95,7 +95,7 @@ impl RolloutReport {
             bytes_by_age_hours: Vec::new(),
             copies: 0,
             copy_bytes: 0,
-            lane: Drained::default(),
+            queue: Drained::default(),
             estimate: Estimate::Unknown {
                 reason: "no pass of the sweep has come to its end yet".to_owned(),
             },

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
-use super::asking::{CALLS_IN_FLIGHT, ToAsk};
+use super::build_requests::{BuildToRequest, CALLS_IN_FLIGHT};
 use super::items::Wanted;
 use super::memory::{Memory, Recalled};
 use super::opening::{Open, Opening, ReadError};
@@ -24,14 +24,14 @@ use super::waiting::Waiting;
 use super::{Error, Invocation, Settings, Update, Updated, visits};
 use crate::api::symbolicator::{Completed, Request};
 use crate::cache::{
-    Change, Decision, Entry, Item, ItemKey, Kind, Lane, ModuleKey, Policy, Ready, Sought, Stored,
+    Change, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Queue, Ready, Sought, Stored,
     decide,
 };
 use crate::domain::{
     Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
 use crate::ports::{
-    BlobStore, Consistency, Demangler, LaneMessage, Lanes, RecordStore, StoreError,
+    BlobStore, Consistency, Demangler, QueueMessage, Queues, RecordStore, StoreError,
 };
 use crate::symbolicate::{
     Considered, KnownNames, ModuleOutcome, Plan, Searched, Stats, advise, plan, symbolicate_with,
@@ -41,7 +41,7 @@ use crate::symbolicate::{
 const READS_IN_FLIGHT: usize = 64;
 
 /// Builds that one request asks for at most: whoever continues it asks for the next ones.
-const MAX_ASKS: usize = 256;
+const MAX_BUILD_REQUESTS: usize = 256;
 
 /// Answers requests.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub struct Symbolicator {
     /// The bucket of derived caches.
     pub caches: Arc<dyn BlobStore>,
     /// The queues of builds.
-    pub lanes: Arc<dyn Lanes>,
+    pub queues: Arc<dyn Queues>,
     /// Makes names readable that may not be made so here.
     pub demangler: Arc<dyn Demangler>,
     /// What this instance remembers.
@@ -164,7 +164,7 @@ struct Awaited {
     /// Its number among the places.
     at: usize,
     /// Whether somebody is at work, or asked.
-    is_asked_for: bool,
+    is_requested: bool,
 }
 
 /// What one round tells of a lookup.
@@ -180,7 +180,7 @@ struct Progress<'a> {
     scope: &'a Scope,
     is_kept: bool,
     /// Builds that may still be asked for.
-    asks_left: usize,
+    requests_left: usize,
     /// Blobs that cannot be read.
     unreadable: HashSet<String>,
 }
@@ -193,7 +193,7 @@ enum Left {
     /// Builds that are asked for.
     Builds,
     /// Only builds that this request may not ask for any more.
-    Unasked,
+    Unrequested,
 }
 
 impl Symbolicator {
@@ -234,7 +234,7 @@ impl Symbolicator {
             kept,
             scope,
             is_kept: kept.body.is_none(),
-            asks_left: MAX_ASKS,
+            requests_left: MAX_BUILD_REQUESTS,
             unreadable: HashSet::new(),
         };
         let resolved = self.resolve(invocation, &asked, &mut lookups, &mut progress, wait);
@@ -348,7 +348,7 @@ impl Symbolicator {
             let round = self.round(invocation, asked, lookups, progress, is_last, consistency);
             match round.await {
                 Ok(Left::Nothing) => return Ok(true),
-                Ok(Left::Unasked) => return Ok(false),
+                Ok(Left::Unrequested) => return Ok(false),
                 Ok(Left::Builds) => {}
                 Err(Error::Store(error)) if waiting.tolerates(&error) => {}
                 Err(error) => return Err(error),
@@ -377,7 +377,7 @@ impl Symbolicator {
         let health = self
             .health_of_awaited(invocation, lookups, &open, &items, progress)
             .await?;
-        let (mut to_read, mut to_ask, mut to_improve) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut to_read, mut to_request, mut to_improve) = (Vec::new(), Vec::new(), Vec::new());
         let mut left = Left::Nothing;
         for at in open {
             let lookup = &mut lookups[at];
@@ -385,44 +385,45 @@ impl Symbolicator {
                 lookup.candidates = tried(lookup, &items);
             }
             let decided = self.decide(invocation, lookup, &items, &health, is_last, progress);
-            let ask = |place: &Place, lane| ToAsk {
+            let request = |place: &Place, queue| BuildToRequest {
                 module: place.module.clone(),
                 kind: lookup.kind,
-                lane,
+                queue,
                 known: items.get(&place.entry).cloned().flatten(),
             };
             let improved = decided.to_improve.iter();
-            to_improve.extend(improved.map(|at| ask(&lookup.places[*at], Lane::Refresh)));
+            to_improve.extend(improved.map(|at| request(&lookup.places[*at], Queue::Refresh)));
             match decided.next {
                 Next::Use(chosen) => to_read.push((at, chosen)),
                 Next::Give(missing) => lookup.outcome = Some(Found::Missing(missing)),
                 Next::Wait(awaited) => {
-                    let mut is_asked_for = false;
+                    let mut is_requested = false;
                     for awaited in awaited {
-                        if awaited.is_asked_for {
-                            is_asked_for = true;
-                        } else if progress.asks_left > 0 {
-                            is_asked_for = true;
-                            progress.asks_left -= 1;
-                            to_ask.push(ask(&lookup.places[awaited.at], Lane::Eager));
+                        if awaited.is_requested {
+                            is_requested = true;
+                        } else if progress.requests_left > 0 {
+                            is_requested = true;
+                            progress.requests_left -= 1;
+                            to_request.push(request(&lookup.places[awaited.at], Queue::Eager));
                         }
                     }
-                    left = match (left, is_asked_for) {
+                    left = match (left, is_requested) {
                         (_, true) | (Left::Builds, _) => Left::Builds,
-                        (_, false) => Left::Unasked,
+                        (_, false) => Left::Unrequested,
                     };
                 }
             }
         }
-        if !to_ask.is_empty() {
+        if !to_request.is_empty() {
             self.keep(invocation, progress).await?;
         }
-        to_improve.truncate(progress.asks_left);
-        progress.asks_left -= to_improve.len();
-        to_ask.append(&mut to_improve);
+        to_improve.truncate(progress.requests_left);
+        progress.requests_left -= to_improve.len();
+        to_request.append(&mut to_improve);
         // Asking and reading wait for nothing of each other.
         let reads = self.read_blobs(invocation, asked, lookups, to_read, progress);
-        let (asked, read) = futures::future::join(self.ask_all(invocation, to_ask), reads).await;
+        let (asked, read) =
+            futures::future::join(self.request_builds(invocation, to_request), reads).await;
         asked?;
         Ok(match read? {
             Left::Nothing => left,
@@ -582,7 +583,7 @@ impl Symbolicator {
             }
             let entry = stored.as_deref().and_then(|stored| stored.item.entry());
             let is_at_work = entry.is_some_and(|entry| {
-                entry.live_lease(now).is_some() || entry.standing_ask(now).is_some()
+                entry.live_lease(now).is_some() || entry.live_request(now).is_some()
             });
             let decision = decide(entry, &reader, now);
             let may_improve =
@@ -603,7 +604,7 @@ impl Symbolicator {
                             }
                             None => waits_for.push(Awaited {
                                 at,
-                                is_asked_for: is_at_work,
+                                is_requested: is_at_work,
                             }),
                         }
                         continue;
@@ -637,11 +638,11 @@ impl Symbolicator {
                 }
                 (Decision::Wait { .. }, ..) => waits_for.push(Awaited {
                     at,
-                    is_asked_for: true,
+                    is_requested: true,
                 }),
                 _ => waits_for.push(Awaited {
                     at,
-                    is_asked_for: false,
+                    is_requested: false,
                 }),
             }
         }
@@ -753,9 +754,13 @@ impl Symbolicator {
         let updated = update.entry_from(module, kind, &change, known).await;
         self.memory.forget(&module.entry(kind));
         match updated?.0 {
-            Updated::Done(changed) if changed.ask().is_some_and(|ask| ask.id == id) => {
-                let message = LaneMessage::new(Lane::Eager, module.clone(), vec![kind], id);
-                self.lanes.send(&[message], Duration::ZERO).await
+            Updated::Done(changed)
+                if changed
+                    .build_request()
+                    .is_some_and(|build_request| build_request.id == id) =>
+            {
+                let message = QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id);
+                self.queues.send(&[message], Duration::ZERO).await
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
         }

@@ -338,6 +338,6 @@ impl Update<'_> {
 fn creates(change: &Change) -> bool {
     matches!(
         change,
-        Change::Ask { .. } | Change::TakeLease { .. } | Change::Invalidate { .. }
+        Change::RequestBuild { .. } | Change::TakeLease { .. } | Change::Invalidate { .. }
     )
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::run::since_epoch;
 use super::{Config, ConfigError, RawEnv, SourceUse, sandbox, telemetry};
 use crate::adapters::aws::{
-    AwsSecrets, Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes,
+    AwsSecrets, Clients, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues,
 };
 use crate::adapters::demangler::ProcessDemangler;
 use crate::adapters::http::HttpServers;
@@ -67,7 +67,7 @@ impl App {
         Symbolicator {
             records: Arc::new(self.records()),
             caches: Arc::new(self.caches()),
-            lanes: Arc::new(self.lanes()),
+            queues: Arc::new(self.queues()),
             demangler: Arc::new(ProcessDemangler::new(executable)),
             memory: Arc::new(Memory::new(
                 settings.memory_cache_bytes,
@@ -95,7 +95,7 @@ impl App {
             servers: Arc::new(
                 HttpServers::new(self.config.allow_private_sources).with_wall_clock(since_epoch),
             ),
-            lanes: Arc::new(self.lanes()),
+            queues: Arc::new(self.queues()),
             deriver: Arc::new(
                 ProcessDeriver::new(executable, limits, scratch).with_transcoders(transcoders),
             ),
@@ -110,7 +110,7 @@ impl App {
             caches: Arc::new(self.caches()),
             uploads: Arc::new(self.uploads()),
             listing: Arc::new(self.uploads()),
-            lanes: Arc::new(self.lanes()),
+            queues: Arc::new(self.queues()),
             settings: self.config.settings.clone(),
         }
     }
@@ -130,12 +130,12 @@ impl App {
         S3Blobs::new(self.clients.s3.clone(), self.config.caches_bucket.clone())
     }
 
-    fn lanes(&self) -> SqsLanes {
-        let urls = LaneUrls {
-            eager: self.config.eager_lane.clone(),
-            uploads: self.config.uploads_lane.clone(),
-            refresh: self.config.refresh_lane.clone(),
+    fn queues(&self) -> SqsQueues {
+        let urls = QueueUrls {
+            eager: self.config.eager_queue.clone(),
+            uploads: self.config.uploads_queue.clone(),
+            refresh: self.config.refresh_queue.clone(),
         };
-        SqsLanes::new(self.clients.sqs.clone(), urls)
+        SqsQueues::new(self.clients.sqs.clone(), urls)
     }
 }

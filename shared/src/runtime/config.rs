@@ -152,11 +152,11 @@ pub struct Config {
     /// The bucket that users upload to.
     pub uploads_bucket: String,
     /// The queue of builds that somebody waits for.
-    pub eager_lane: String,
+    pub eager_queue: String,
     /// The queue of events of the uploads bucket.
-    pub uploads_lane: String,
+    pub uploads_queue: String,
     /// The queue of builds that nobody waits for.
-    pub refresh_lane: String,
+    pub refresh_queue: String,
     /// What is logged, as `tracing-subscriber` filters say it.
     pub log: String,
     /// CPU time that the parser of a DIF may use.
@@ -231,9 +231,9 @@ impl Config {
             cache_table: env.text("CACHE_TABLE"),
             caches_bucket: env.text("CACHES_BUCKET"),
             uploads_bucket: env.text("UPLOADS_BUCKET"),
-            eager_lane: env.text("EAGER_LANE_URL"),
-            uploads_lane: env.text("UPLOADS_LANE_URL"),
-            refresh_lane: env.text("REFRESH_LANE_URL"),
+            eager_queue: env.text("EAGER_QUEUE_URL"),
+            uploads_queue: env.text("UPLOADS_QUEUE_URL"),
+            refresh_queue: env.text("REFRESH_QUEUE_URL"),
             log: env.text("LOG"),
             parser_cpu: env.seconds("PARSER_CPU_SECONDS"),
             parser_needs_sandbox: env.flag("PARSER_NEEDS_SANDBOX"),

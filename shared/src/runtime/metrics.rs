@@ -50,7 +50,7 @@ fn lines(report: &RolloutReport) -> Vec<Value> {
             ("DifGone", tally.dif_gone, "Count"),
             ("Failed", tally.failed.values().sum(), "Count"),
             ("Older", tally.older, "Count"),
-            ("InRefreshLane", tally.in_lane, "Count"),
+            ("InRefreshQueue", tally.in_queue, "Count"),
             ("Bytes", tally.bytes, "Bytes"),
         ];
         let metrics = values.map(|(name, _, unit)| json!({"Name": name, "Unit": unit}));

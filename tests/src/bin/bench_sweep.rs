@@ -15,7 +15,7 @@ use local_stack::meter::Meter;
 use local_stack::queues::{QueueSpec, Queues};
 use local_stack::{dynamodb, s3, sqs};
 use serde_json::json;
-use symdepot::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
+use symdepot::adapters::aws::{Clients, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues};
 use symdepot::cache::{Item, Policy, Revision, Stored};
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Invocation, Settings};
@@ -136,15 +136,15 @@ async fn serve(
         clients(&sqs_url).await.sqs,
     );
     let mut urls = Vec::new();
-    for lane in ["eager", "uploads", "refresh"] {
-        queues.create(QueueSpec::named(lane)).await?;
-        urls.push(format!("{sqs_url}/{ACCOUNT}/{lane}"));
+    for queue in ["eager", "uploads", "refresh"] {
+        queues.create(QueueSpec::named(queue)).await?;
+        urls.push(format!("{sqs_url}/{ACCOUNT}/{queue}"));
     }
     for bucket in ["caches", "uploads"] {
         s3.create_bucket().bucket(bucket).send().await?;
     }
-    let [eager, uploads, refresh] = urls.try_into().map_err(|_| "three lanes")?;
-    let lanes = LaneUrls {
+    let [eager, uploads, refresh] = urls.try_into().map_err(|_| "three queues")?;
+    let queues = QueueUrls {
         eager,
         uploads,
         refresh,
@@ -155,7 +155,7 @@ async fn serve(
         caches: Arc::new(S3Blobs::new(s3, "caches")),
         uploads: difs.clone(),
         listing: difs,
-        lanes: Arc::new(SqsLanes::new(sqs, lanes)),
+        queues: Arc::new(SqsQueues::new(sqs, queues)),
         settings: settings(),
     })
 }

@@ -559,7 +559,7 @@ fn items_of_every_type() -> Vec<Item> {
         "made_from": [dif, dif], "derived_at": 0, "converter": 1,
     });
     let tally = json!({"kinds": {"symcache": {
-        "current": 1, "behind": u64::MAX, "dif_gone": 0, "failed": {"malformed": 1}, "unbuilt": 0, "older": 0, "in_lane": 0, "bytes": 1,
+        "current": 1, "behind": u64::MAX, "dif_gone": 0, "failed": {"malformed": 1}, "unbuilt": 0, "older": 0, "in_queue": 0, "bytes": 1,
     }}, "uploads": 1, "ages": [0, 1]});
     let drained = json!({"answered": 1, "standing": 0, "seconds": 3600});
     [

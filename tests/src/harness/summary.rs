@@ -109,8 +109,8 @@ fn line_of(entry: &Entry) -> String {
     if entry.lease().is_some() {
         line.push_str(" leased");
     }
-    if let Some(ask) = entry.ask() {
-        let _ = write!(line, " asked ({:?})", ask.lane);
+    if let Some(build_request) = entry.build_request() {
+        let _ = write!(line, " asked ({:?})", build_request.queue);
     }
     if entry.suspect().is_some() {
         line.push_str(" suspected");

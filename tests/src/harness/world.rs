@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use symdepot::adapters::demangler::InProcessDemangler;
 use symdepot::adapters::faulty::{
-    Faults, FaultyBlobs, FaultyDifs, FaultyLanes, FaultyListing, FaultyRecords,
+    Faults, FaultyBlobs, FaultyDifs, FaultyListing, FaultyQueues, FaultyRecords,
 };
 use symdepot::adapters::memory::{
-    MemoryBlobs, MemoryDifs, MemoryLanes, MemoryRecords, MemoryServers, SentMessage, SentReconcile,
+    MemoryBlobs, MemoryDifs, MemoryQueues, MemoryRecords, MemoryServers, SentMessage, SentReconcile,
 };
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
@@ -24,7 +24,7 @@ use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
-use symdepot::ports::{DifStat, LaneMessage};
+use symdepot::ports::{DifStat, QueueMessage};
 use tokio::time::Instant;
 
 use super::deriver::{Derivations, ObservedDeriver};
@@ -57,7 +57,7 @@ pub struct World {
     /// The symbol servers.
     pub servers: Arc<MemoryServers>,
     /// The lanes, as they are.
-    pub lanes: Arc<MemoryLanes>,
+    pub queues: Arc<MemoryQueues>,
     /// What every call to any port goes through.
     pub faults: Arc<Faults>,
     /// What is derived.
@@ -87,7 +87,7 @@ impl fmt::Debug for World {
         write!(
             f,
             "{}\n{}\n{}\n{}",
-            self.records, self.caches, self.uploads, self.lanes
+            self.records, self.caches, self.uploads, self.queues
         )
     }
 }
@@ -129,14 +129,14 @@ impl World {
         change(&mut settings);
         let (records, caches) = (Arc::new(MemoryRecords::new()), Arc::new(MemoryBlobs::new()));
         let servers = Arc::new(MemoryServers::new());
-        let (uploads, lanes) = (Arc::new(MemoryDifs::new()), Arc::new(MemoryLanes::new()));
+        let (uploads, queues) = (Arc::new(MemoryDifs::new()), Arc::new(MemoryQueues::new()));
         let world = Self {
             builder: Builder {
                 records: records.clone(),
                 caches: caches.clone(),
                 uploads: uploads.clone(),
                 servers: servers.clone(),
-                lanes: lanes.clone(),
+                queues: queues.clone(),
                 deriver: Arc::new(ObservedDeriver {
                     inner: InProcessDeriver::new(settings.scratch_bytes),
                     derivations: Derivations::default(),
@@ -146,7 +146,7 @@ impl World {
             symbolicator: Symbolicator {
                 records: records.clone(),
                 caches: caches.clone(),
-                lanes: lanes.clone(),
+                queues: queues.clone(),
                 demangler: Arc::new(InProcessDemangler),
                 memory: Arc::new(memory(&settings)),
                 settings: settings.clone(),
@@ -155,7 +155,7 @@ impl World {
             caches,
             uploads,
             servers,
-            lanes,
+            queues,
             faults: Arc::new(Faults::new()),
             derivations: Derivations::default(),
             settings: settings.clone(),
@@ -177,13 +177,13 @@ impl World {
             self.faults.clone(),
         ));
         let caches = Arc::new(FaultyBlobs::new(self.caches.clone(), self.faults.clone()));
-        let lanes = Arc::new(FaultyLanes::new(self.lanes.clone(), self.faults.clone()));
+        let queues = Arc::new(FaultyQueues::new(self.queues.clone(), self.faults.clone()));
         world.builder = Builder {
             records: records.clone(),
             caches: caches.clone(),
             uploads: Arc::new(FaultyDifs::new(self.uploads.clone(), self.faults.clone())),
             servers: self.servers.clone(),
-            lanes: lanes.clone(),
+            queues: queues.clone(),
             deriver: Arc::new(ObservedDeriver {
                 inner: InProcessDeriver::new(settings.scratch_bytes),
                 derivations: self.derivations.clone(),
@@ -193,7 +193,7 @@ impl World {
         world.symbolicator = Symbolicator {
             records,
             caches,
-            lanes,
+            queues,
             demangler: Arc::new(InProcessDemangler),
             memory: Arc::new(memory(&settings)),
             settings,
@@ -326,12 +326,12 @@ impl World {
     }
 
     /// Delivers a message of a lane, once.
-    pub async fn serve(&self, message: &LaneMessage) -> Delivery {
+    pub async fn serve(&self, message: &QueueMessage) -> Delivery {
         self.serve_within(message, DERIVE_TIME).await
     }
 
     /// Delivers a message of a lane, once, to a function that has only so much time.
-    pub async fn serve_within(&self, message: &LaneMessage, time: Duration) -> Delivery {
+    pub async fn serve_within(&self, message: &QueueMessage, time: Duration) -> Delivery {
         let invocation = self.invocation(time);
         Box::pin(self.builder.serve(&invocation, message)).await
     }
@@ -339,14 +339,14 @@ impl World {
     /// Delivers everything that waits in the lanes, each at its time, until nothing does.
     pub async fn settle(&self) {
         for _ in 0..MOST_MESSAGES {
-            let reconciled = self.lanes.drain_reconcile_messages();
+            let reconciled = self.queues.drain_reconcile_messages();
             for SentReconcile { message, delay } in &reconciled {
                 self.pass(*delay).await;
                 self.go_on(message)
                     .await
                     .unwrap_or_else(|error| panic!("{message:?}: {error}"));
             }
-            let mut waiting = self.lanes.drain();
+            let mut waiting = self.queues.drain();
             if waiting.is_empty() && reconciled.is_empty() {
                 return;
             }
@@ -360,7 +360,7 @@ impl World {
                     .unwrap_or_else(|error| panic!("{message:?}: {error}"));
             }
         }
-        panic!("the lanes never become empty:\n{}", self.lanes);
+        panic!("the queues never become empty:\n{}", self.queues);
     }
 
     /// Does something while `derive` serves whatever comes into the lanes, one message after the other.
@@ -368,7 +368,7 @@ impl World {
         let serving = async {
             let mut waiting = VecDeque::new();
             loop {
-                waiting.extend(self.lanes.drain());
+                waiting.extend(self.queues.drain());
                 if let Some(SentMessage { message, delay }) = waiting.pop_front() {
                     tokio::time::sleep(delay).await;
                     if self.serve(&message).await.is_err() {
@@ -462,7 +462,7 @@ impl World {
                 self.uploads.clone(),
                 self.faults.clone(),
             )),
-            lanes: self.builder.lanes.clone(),
+            queues: self.builder.queues.clone(),
             settings: self.settings.clone(),
         }
     }
@@ -522,7 +522,7 @@ impl World {
         self.records.calls().total()
             + self.caches.calls().total()
             + self.uploads.calls().total()
-            + self.lanes.calls().total()
+            + self.queues.calls().total()
     }
 
     /// Returns what is stored, without what chance and time made of it: a line for each thing that matters.

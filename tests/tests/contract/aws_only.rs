@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsLanes};
-use symdepot::cache::{ItemKey, Kind, Lane, ModuleKey, Token};
+use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsQueues};
+use symdepot::cache::{ItemKey, Kind, ModuleKey, Queue, Token};
 use symdepot::domain::{Location, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
+    BlobStore, Consistency, DifError, DifReader, QueueMessage, Queues, RecordStore, Segment,
     StoreErrorKind,
 };
 use symdepot_tests::contract::{self, blobs::Blobs};
@@ -136,23 +136,23 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
 }
 
 async fn a_message_waits_in_its_lane(aws: Aws) {
-    let urls = aws.create_lanes().await;
-    let lanes = SqsLanes::new(aws.clients.sqs.clone(), urls.clone());
-    for (lane, url) in [
-        (Lane::Eager, &urls.eager),
-        (Lane::Uploads, &urls.uploads),
-        (Lane::Refresh, &urls.refresh),
+    let urls = aws.create_queues().await;
+    let queues = SqsQueues::new(aws.clients.sqs.clone(), urls.clone());
+    for (queue, url) in [
+        (Queue::Eager, &urls.eager),
+        (Queue::Uploads, &urls.uploads),
+        (Queue::Refresh, &urls.refresh),
     ] {
         let module = ModuleKey {
             scope: "größe \u{ffff}".parse().unwrap(),
             source: SourceKey::uploads(),
             module: "debug_id:🦀".to_owned(),
         };
-        let (kinds, ask) = (Kind::DERIVED.to_vec(), Token::from_random(7));
-        let message = [LaneMessage::new(lane, module, kinds, ask)];
-        lanes.send(&message, Duration::ZERO).await.unwrap();
+        let (kinds, build_request) = (Kind::DERIVED.to_vec(), Token::from_random(7));
+        let message = [QueueMessage::new(queue, module, kinds, build_request)];
+        queues.send(&message, Duration::ZERO).await.unwrap();
         // Not to be seen while this test runs.
-        lanes
+        queues
             .send(&message, Duration::from_secs(7200))
             .await
             .unwrap();
@@ -174,7 +174,7 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
             panic!("{bodies:?}")
         };
         let [message] = message;
-        assert_eq!(serde_json::from_str::<LaneMessage>(body).unwrap(), message);
+        assert_eq!(serde_json::from_str::<QueueMessage>(body).unwrap(), message);
     }
 }
 

@@ -15,7 +15,7 @@ use local_stack::identity::LOCAL;
 use local_stack::meter::Meter;
 use local_stack::queues::{QueueSpec, Queues};
 use local_stack::{dynamodb, s3, sqs};
-use symdepot::adapters::aws::{Clients, DynamoRecords, LaneUrls, S3Blobs, S3Difs};
+use symdepot::adapters::aws::{Clients, DynamoRecords, QueueUrls, S3Blobs, S3Difs};
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryRecords};
 use symdepot::domain::Location;
 use symdepot::ports::{DifListing, DifReader};
@@ -207,10 +207,10 @@ impl Aws {
     }
 
     /// Creates three queues.
-    pub(crate) async fn create_lanes(&self) -> LaneUrls {
+    pub(crate) async fn create_queues(&self) -> QueueUrls {
         let mut urls = Vec::new();
-        for lane in ["eager", "uploads", "refresh"] {
-            let name = unique(lane);
+        for queue in ["eager", "uploads", "refresh"] {
+            let name = unique(queue);
             urls.push(match &self.local {
                 Some(local) => {
                     local.queues.create(QueueSpec::named(&name)).await.unwrap();
@@ -230,7 +230,7 @@ impl Aws {
             });
         }
         let [eager, uploads, refresh] = urls.try_into().unwrap();
-        LaneUrls {
+        QueueUrls {
             eager,
             uploads,
             refresh,

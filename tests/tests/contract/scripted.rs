@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use symdepot::adapters::aws::{DynamoRecords, LaneUrls, S3Blobs, S3Difs, SqsLanes};
-use symdepot::cache::{Alias, Item, ItemKey, Kind, Lane, ModuleKey, Revision, Stored, Token};
+use symdepot::adapters::aws::{DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues};
+use symdepot::cache::{Alias, Item, ItemKey, Kind, ModuleKey, Queue, Revision, Stored, Token};
 use symdepot::domain::{Cause, Location, Scope, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, Created, DifError, DifReader, LaneMessage, Lanes, RecordStore, Segment,
-    StoreError, StoreErrorKind,
+    BlobStore, Consistency, Created, DifError, DifReader, QueueMessage, Queues, RecordStore,
+    Segment, StoreError, StoreErrorKind,
 };
 
 use crate::backends::clients;
@@ -227,7 +227,7 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
             records.remove(&key("a"), &expected).await.map(drop)
         }),
         throttled(table("RequestThrottled"), async |script| {
-            lanes(&script)
+            queues(&script)
                 .await
                 .send(&[message()], Duration::ZERO)
                 .await
@@ -270,13 +270,13 @@ async fn what_is_throttled_once_is_asked_for_again() {
     assert!(loaded.unwrap()[0].is_some());
 }
 
-async fn lanes(script: &Script) -> SqsLanes {
-    let urls = LaneUrls {
+async fn queues(script: &Script) -> SqsQueues {
+    let urls = QueueUrls {
         eager: format!("{}/eager", script.url),
         uploads: format!("{}/uploads", script.url),
         refresh: format!("{}/refresh", script.url),
     };
-    SqsLanes::new(clients(&script.url, "local").await.sqs, urls)
+    SqsQueues::new(clients(&script.url, "local").await.sqs, urls)
 }
 
 fn module() -> ModuleKey {
@@ -287,9 +287,9 @@ fn module() -> ModuleKey {
     }
 }
 
-fn message() -> LaneMessage {
-    let (kinds, ask) = (Kind::DERIVED.to_vec(), Token::from_random(7));
-    LaneMessage::new(Lane::Eager, module(), kinds, ask)
+fn message() -> QueueMessage {
+    let (kinds, build_request) = (Kind::DERIVED.to_vec(), Token::from_random(7));
+    QueueMessage::new(Queue::Eager, module(), kinds, build_request)
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::future::{join, join_all};
 use serde_json::{Value, json};
-use symdepot::cache::{Kind, Lane, ModuleKey, Token};
+use symdepot::cache::{Kind, ModuleKey, Queue, Token};
 use symdepot::domain::{ModuleId, Scope};
-use symdepot::ports::LaneMessage;
+use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{archive_of, breakpad_id};
 use symdepot_tests::stack::{Stats, until};
 
@@ -227,7 +227,9 @@ async fn an_event_that_is_delivered_five_times_costs_one_derivation() {
     }]});
     assert!(upload["sequencer"].is_string(), "{upload:#}");
     for _ in 1..5 {
-        let sent = client.send_message("UploadsLane", &event.to_string()).await;
+        let sent = client
+            .send_message("UploadsQueue", &event.to_string())
+            .await;
         sent.unwrap();
     }
     running.idle().await;
@@ -250,8 +252,8 @@ async fn a_message_that_is_delivered_five_times_at_once_costs_one_derivation() {
     let crash = crash::sample();
     let asked = client.symbolicate("timeout=0", &crash).await.unwrap();
     assert_eq!(asked.body["status"], "pending", "{}", asked.text);
-    let again = lane_message(&crash::sample_module());
-    for sent in join_all((1..5).map(|_| client.send_message("EagerLane", &again))).await {
+    let again = queue_message(&crash::sample_module());
+    for sent in join_all((1..5).map(|_| client.send_message("EagerQueue", &again))).await {
         sent.unwrap();
     }
     running.idle().await;
@@ -262,11 +264,11 @@ async fn a_message_that_is_delivered_five_times_at_once_costs_one_derivation() {
 }
 
 /// Returns the message that asks for the SymCache of a module.
-fn lane_message(module: &Value) -> String {
+fn queue_message(module: &Value) -> String {
     let id = module["debug_id"].as_str().unwrap().parse().unwrap();
     let module = ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id));
-    let ask = Token::from_random(7);
-    let message = LaneMessage::new(Lane::Eager, module, vec![Kind::SymCache], ask);
+    let build_request = Token::from_random(7);
+    let message = QueueMessage::new(Queue::Eager, module, vec![Kind::SymCache], build_request);
     serde_json::to_string(&message).unwrap()
 }
 

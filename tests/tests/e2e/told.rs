@@ -48,7 +48,7 @@ async fn the_rollout_tells_what_the_last_sweep_counted_and_when_it_is_complete()
         let told = &rollout["kinds"][kind];
         assert_eq!(told["current"], current, "{kind}: {told:#}");
         assert_eq!(told["bytes"], bytes, "{kind}: {told:#}");
-        for none in ["behind", "dif_gone", "unbuilt", "older", "in_lane"] {
+        for none in ["behind", "dif_gone", "unbuilt", "older", "in_queue"] {
             assert_eq!(told[none], 0, "{kind}: {told:#}");
         }
         assert_eq!(told["failed"], json!({}), "{kind}: {told:#}");

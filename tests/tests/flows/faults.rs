@@ -11,7 +11,7 @@ use symdepot::domain::Scope;
 use symdepot::flows::symbolicate::Answer;
 use symdepot::flows::uploads::UploadEvent;
 use symdepot::flows::{Error, Update};
-use symdepot::ports::LaneMessage;
+use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
 
 use crate::servers::at;
@@ -27,7 +27,7 @@ const REQUESTS: u32 = 5;
 #[derive(Debug, Clone)]
 enum Step {
     Event(UploadEvent),
-    Message(LaneMessage),
+    Message(QueueMessage),
     Request(Box<Crash>),
     /// A request that is kept for whoever asks for its answer later.
     Kept(String),
@@ -296,7 +296,7 @@ async fn a_build_of_what_was_lost_comes_through() {
             .answer(&crash_in_checksum(), &Scope::Global, Duration::ZERO)
             .await
             .unwrap();
-        let message = world.lanes.drain().remove(0).message;
+        let message = world.queues.drain().remove(0).message;
         (world, Step::Message(message))
     })
     .await;
@@ -312,7 +312,7 @@ async fn a_build_that_was_asked_for_comes_through() {
             .answer(&crash_in_checksum(), &Scope::Global, Duration::ZERO)
             .await
             .unwrap();
-        let message = world.lanes.drain().remove(0).message;
+        let message = world.queues.drain().remove(0).message;
         (world, Step::Message(message))
     })
     .await;
@@ -384,11 +384,11 @@ async fn a_build_from_a_copy_comes_through() {
 }
 
 /// Has a request ask for what the server has; returns the message.
-async fn asked_of_the_server(world: &World) -> LaneMessage {
+async fn asked_of_the_server(world: &World) -> QueueMessage {
     let crash = crash_sought_by_code();
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(answer.unwrap(), Answer::Pending));
-    world.lanes.drain().remove(0).message
+    world.queues.drain().remove(0).message
 }
 
 #[tokio::test(start_paused = true)]
@@ -529,7 +529,7 @@ async fn a_message_that_comes_again_after_days_does_nothing() {
     let crash = crash_in_checksum();
     let asked = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(asked.unwrap(), Answer::Pending));
-    let message = world.lanes.drain().remove(0).message;
+    let message = world.queues.drain().remove(0).message;
     world.serve(&message).await.unwrap();
     let (derived, before) = (world.derivations.derived(), world.summary());
     world.pass(3 * DAY).await;
@@ -538,7 +538,7 @@ async fn a_message_that_comes_again_after_days_does_nothing() {
         (
             world.derivations.derived(),
             world.summary(),
-            world.lanes.sent()
+            world.queues.sent()
         ),
         (derived, before, vec![])
     );

@@ -60,7 +60,7 @@ fn health(world: &World) -> Option<SourceHealth> {
 
 /// Takes the messages that wait; returns those for the server.
 fn of_servers(world: &World) -> Vec<SentMessage> {
-    let mut sent = world.lanes.drain();
+    let mut sent = world.queues.drain();
     sent.retain(|sent| !sent.message.module.source.announces_changes());
     sent
 }
@@ -178,14 +178,14 @@ async fn what_is_ready_is_used_while_its_source_does_not_answer_and_nobody_asks_
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
     assert!(matches!(answer, Ok(Answer::Completed(..))));
-    assert_eq!(world.lanes.sent().len(), 0);
+    assert_eq!(world.queues.sent().len(), 0);
     world.pass(MINUTE).await;
     let instance = world.another_instance();
     instance
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await
         .unwrap();
-    assert_eq!(world.lanes.sent().len(), 1);
+    assert_eq!(world.queues.sent().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +207,7 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
     for sent in &waiting {
         world.serve(&sent.message).await.unwrap();
     }
-    let again = world.lanes.drain();
+    let again = world.queues.drain();
     assert_eq!((waiting.len(), again.len()), (1, 1));
     assert!(
         again
@@ -219,7 +219,7 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
     for sent in &given_up {
         world.serve(&sent.message).await.unwrap();
     }
-    assert_eq!(world.lanes.drain().len(), 0);
+    assert_eq!(world.queues.drain().len(), 0);
     assert_eq!(world.servers.take_asked(), []);
 }
 
@@ -254,7 +254,7 @@ async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
     // Nothing was done, and nothing changed: it comes again.
     assert_eq!(world.servers.take_asked(), []);
     assert_eq!(world.summary(), before);
-    assert!(!world.lanes.sent()[0].delay.is_zero());
+    assert!(!world.queues.sent()[0].delay.is_zero());
     // Those who vanished are taken for lost in a minute.
     world.pass(MINUTE).await;
     world.settle().await;

@@ -25,7 +25,7 @@ async fn each_hostile_file_gets_an_answer() {
             UploadState::Pending,
             "{file}"
         );
-        assert_eq!(world.lanes.sent(), [], "{file}: nothing is tried again");
+        assert_eq!(world.queues.sent(), [], "{file}: nothing is tried again");
         table.push_str(&format!(
             "{file}\n  {}\n",
             world.summary().replace('\n', "\n  ")

@@ -37,7 +37,7 @@ fn asked(path: &str) -> Asked {
 }
 
 /// Asks for the PDB in a version, as one who asks again.
-async fn ask(world: &World, by: &str, present: Option<&str>) -> Answer {
+async fn request_build(world: &World, by: &str, present: Option<&str>) -> Answer {
     let asked = asked(&format!("/v{by}/crash.pdb/{GUID}/1"));
     let present = present.map(version);
     let invocation = world.invocation(Duration::from_secs(29));
@@ -87,10 +87,10 @@ async fn upload(world: &World, version: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_clients_own_file_is_served_as_it_was_uploaded() {
     let world = World::new();
-    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
     upload(&world, "3.1.0").await;
     let world = world.another_instance();
-    let answer = ask(&world, "3.1.0", None).await;
+    let answer = request_build(&world, "3.1.0", None).await;
     assert_served(&answer, "3.1.0");
     let Answer::File { url, .. } = answer else {
         panic!("no file")
@@ -121,13 +121,13 @@ async fn of_what_a_client_reads_it_is_handed_the_newest() {
         ("11.0.0", "4.5.0"),
     ] {
         let world = world.another_instance();
-        assert_served(&ask(&world, by, None).await, expected);
+        assert_served(&request_build(&world, by, None).await, expected);
         // And once more, from memory.
-        assert_served(&ask(&world, by, None).await, expected);
+        assert_served(&request_build(&world, by, None).await, expected);
     }
     let newer = World::new();
     upload(&newer, "5.0.0").await;
-    assert_eq!(ask(&newer, "4.1.0", None).await, Answer::Nothing);
+    assert_eq!(request_build(&newer, "4.1.0", None).await, Answer::Nothing);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,7 @@ async fn what_the_client_has_is_not_sent_again() {
     let world = World::with(transcodes(&["3.1.0"]));
     // Nothing newer can be made: nobody is asked for anything.
     assert_eq!(
-        ask(&world, "3.2.0", Some("3.1.0")).await,
+        request_build(&world, "3.2.0", Some("3.1.0")).await,
         Answer::NotModified
     );
     assert!(world.entries().is_empty());
@@ -143,7 +143,7 @@ async fn what_the_client_has_is_not_sent_again() {
     for (present, expected) in [("3.1.0", None), ("3.1.5", None), ("3.0.0", Some("3.1.0"))] {
         let world = world.another_instance();
         for _ in 0..2 {
-            let answer = ask(&world, "3.2.0", Some(present)).await;
+            let answer = request_build(&world, "3.2.0", Some(present)).await;
             match expected {
                 Some(expected) => assert_served(&answer, expected),
                 None => assert_eq!(answer, Answer::NotModified),
@@ -158,16 +158,16 @@ async fn a_pdb_is_transcoded_once_and_for_who_asks() {
     world.upload("global/crash.pdb", PDB).await;
     assert_eq!(world.derivations.transcoded(), 0, "nobody asked");
     let pending = Answer::Pending(Duration::from_secs(1));
-    assert_eq!(ask(&world, "3.1.0", None).await, pending);
-    assert_eq!(ask(&world, "3.1.0", None).await, pending);
+    assert_eq!(request_build(&world, "3.1.0", None).await, pending);
+    assert_eq!(request_build(&world, "3.1.0", None).await, pending);
     assert_eq!(
-        world.lanes.drain().len(),
+        world.queues.drain().len(),
         1,
         "who asks again, asks for nothing new"
     );
     world.pass(Duration::from_secs(40)).await;
     assert_served(&held(&world, PATH).await, "3.1.0");
-    assert_served(&ask(&world, "4.0.0", None).await, "3.1.0");
+    assert_served(&request_build(&world, "4.0.0", None).await, "3.1.0");
     assert_eq!(world.derivations.transcoded(), 1);
     let entry = world
         .entry("global", CRASH_PE, Kind::MsSymCache(3))
@@ -221,12 +221,12 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
         world.pass(Duration::from_secs(minutes * 60)).await;
         assert_eq!(held(&world, PATH).await, Answer::Nothing);
         let known = [
-            ask(&world, "3.2.0", None).await,
-            ask(&world, "3.2.0", Some("3.1.0")).await,
+            request_build(&world, "3.2.0", None).await,
+            request_build(&world, "3.2.0", Some("3.1.0")).await,
         ];
         // What the client has is the newest that could be made.
         assert_eq!(known, [Answer::Nothing, Answer::NotModified]);
-        assert_eq!((world.lanes.sent(), world.entries()), (vec![], vec![]));
+        assert_eq!((world.queues.sent(), world.entries()), (vec![], vec![]));
         let list = world
             .symbolicator()
             .wanted(&"global".parse().unwrap(), 1)
@@ -241,7 +241,7 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
     // What comes is served, and no longer wanted.
     upload(&world, "3.1.0").await;
     assert_served(
-        &ask(&world.another_instance(), "3.1.0", None).await,
+        &request_build(&world.another_instance(), "3.1.0", None).await,
         "3.1.0",
     );
     let list = world
@@ -257,9 +257,9 @@ async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
     let world = World::new();
     world.upload("global/crash.pdb", PDB).await;
     for _ in 0..2 {
-        assert_eq!(ask(&world, "4.0.0", None).await, Answer::Nothing);
+        assert_eq!(request_build(&world, "4.0.0", None).await, Answer::Nothing);
     }
-    assert!(world.lanes.drain().is_empty());
+    assert!(world.queues.drain().is_empty());
     let list = world
         .symbolicator()
         .wanted(&"global".parse().unwrap(), 1)
@@ -281,14 +281,17 @@ async fn a_newer_transcoder_makes_anew_what_is_served_meanwhile() {
     assert_served(&held(&world, PATH).await, "3.1.0");
     let world = world.deployed_with(transcodes(&["3.2.0"]));
     // Whoever has the old one already waits for the new one; others are served.
-    assert_served(&ask(&world, "3.1.0", None).await, "3.1.0");
+    assert_served(&request_build(&world, "3.1.0", None).await, "3.1.0");
     assert_eq!(
-        ask(&world, "3.5.0", Some("3.1.0")).await,
+        request_build(&world, "3.5.0", Some("3.1.0")).await,
         Answer::Pending(Duration::from_secs(1))
     );
     world.settle().await;
     let world = world.another_instance();
-    assert_served(&ask(&world, "3.5.0", Some("3.1.0")).await, "3.2.0");
+    assert_served(
+        &request_build(&world, "3.5.0", Some("3.1.0")).await,
+        "3.2.0",
+    );
     assert_eq!(world.derivations.transcoded(), 2);
 }
 
@@ -302,11 +305,11 @@ async fn transcoders_of_two_major_versions_serve_each_its_clients() {
     );
     assert_eq!(world.derivations.transcoded(), 1);
     // The older one would do, and the newer one is made for who asks again.
-    assert_served(&ask(&world, "4.0.0", None).await, "3.1.0");
+    assert_served(&request_build(&world, "4.0.0", None).await, "3.1.0");
     world.settle().await;
     let world = world.another_instance();
-    assert_served(&ask(&world, "4.0.0", None).await, "4.2.0");
-    assert_served(&ask(&world, "3.0.0", None).await, "3.1.0");
+    assert_served(&request_build(&world, "4.0.0", None).await, "4.2.0");
+    assert_served(&request_build(&world, "3.0.0", None).await, "3.1.0");
     assert_eq!(world.derivations.transcoded(), 2);
 }
 
@@ -341,17 +344,17 @@ async fn a_pdb_that_comes_after_the_miss_is_transcoded_for_who_asks_again() {
 async fn what_its_owner_removes_is_out_of_every_answer() {
     let world = World::new();
     let key = upload(&world, "3.1.0").await;
-    assert_served(&ask(&world, "3.1.0", None).await, "3.1.0");
+    assert_served(&request_build(&world, "3.1.0", None).await, "3.1.0");
     world.remove(&key).await;
     world.pass(Duration::from_secs(60)).await;
-    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
 
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     assert_served(&held(&world, PATH).await, "3.1.0");
     world.remove("global/crash.pdb").await;
     world.pass(Duration::from_secs(60)).await;
-    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
 }
 
 #[tokio::test(start_paused = true)]
@@ -374,7 +377,7 @@ async fn another_scope_is_not_seen() {
     let key = format!("acme/symcache/crash.pdb/{GUID}1/crash.pdb-v3.1.0.symcache");
     let event = world.put(&key, "bytes");
     world.deliver(&event).await.unwrap();
-    assert_eq!(ask(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
     let path = format!("/scope/acme/v3.1.0/crash.pdb/{GUID}");
     assert_served(&held(&world, &path).await, "3.1.0");
     let other = format!("/scope/other/v3.1.0/crash.pdb/{GUID}");
@@ -444,10 +447,10 @@ async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_co
     );
     // A newer transcoder takes the copy.
     let world = world.deployed_with(transcodes(&["3.2.0"]));
-    ask(&world, "3.5.0", None).await;
+    request_build(&world, "3.5.0", None).await;
     world.settle().await;
     assert_served(
-        &ask(&world.another_instance(), "3.5.0", None).await,
+        &request_build(&world.another_instance(), "3.5.0", None).await,
         "3.2.0",
     );
     assert_eq!(world.servers.take_asked(), []);
@@ -459,7 +462,7 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
     world.servers.fail(&at, failure(Cause::Timeout, None));
     let answer = held(&world, PATH).await;
     assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
-    let answer = ask(&world, "3.1.0", None).await;
+    let answer = request_build(&world, "3.1.0", None).await;
     assert!(matches!(answer, Answer::Pending(_)), "{answer:?}");
 }
 
@@ -468,10 +471,10 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
 async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_could_be_made() {
     let world = World::with(transcodes(&["3.1.0"]));
     upload(&world, "3.0.0").await;
-    let sent = world.lanes.calls().of("send");
+    let sent = world.queues.calls().of("send");
     let mut answers = Vec::new();
     for _ in 0..20 {
-        answers.push(ask(&world, "3.1.0", Some("3.0.0")).await);
+        answers.push(request_build(&world, "3.1.0", Some("3.0.0")).await);
         world.settle().await;
         world.pass(Duration::from_secs(1)).await;
     }
@@ -480,7 +483,7 @@ async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_co
         .iter()
         .filter(|answer| **answer != Answer::NotModified);
     assert!(waited.count() <= 2, "{answers:?}");
-    assert!(world.lanes.calls().of("send") - sent <= 1);
+    assert!(world.queues.calls().of("send") - sent <= 1);
 }
 
 /// P15. A URL is valid for 15 seconds, and an instance believes a record for 45: together a minute.
@@ -488,7 +491,7 @@ async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_co
 async fn a_url_lives_no_longer_than_what_is_left_of_a_minute() {
     let world = World::new();
     upload(&world, "3.1.0").await;
-    let answer = ask(&world, "3.1.0", None).await;
+    let answer = request_build(&world, "3.1.0", None).await;
     let Answer::File { url, .. } = &answer else {
         panic!("{answer:?}");
     };

@@ -198,7 +198,7 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
         answer,
         symdepot::flows::symbolicate::Answer::Pending
     ));
-    let message = world.lanes.drain().remove(0).message;
+    let message = world.queues.drain().remove(0).message;
     // Just before the publication, the sweep finds a blob that lies there for hours by its own clock.
     let (sweeper, publication) = (world.clone(), world.faults.calls(Operation::CreateBlob) + 1);
     world
@@ -451,7 +451,7 @@ async fn a_dead_lease_is_cleared() {
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await
         .unwrap();
-    let message = world.lanes.drain().remove(0).message;
+    let message = world.queues.drain().remove(0).message;
     world.derivations.take(Duration::from_secs(500));
     tokio::time::timeout(Duration::from_secs(5), world.serve(&message))
         .await

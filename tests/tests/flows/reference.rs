@@ -144,7 +144,7 @@ impl Run {
             }
             Step::Deliver { .. } => {}
             Step::Serve(which, trouble) => {
-                let mut waiting = world.lanes.drain();
+                let mut waiting = world.queues.drain();
                 if !waiting.is_empty() {
                     let sent = waiting.remove(which % waiting.len());
                     world.pass(sent.delay).await;
@@ -167,10 +167,10 @@ impl Run {
 
     /// Puts back what was taken out of the lanes.
     async fn send_back(&self, waiting: Vec<symdepot::adapters::memory::SentMessage>) {
-        use symdepot::ports::Lanes;
+        use symdepot::ports::Queues;
         for sent in waiting {
             self.world
-                .lanes
+                .queues
                 .send(&[sent.message], sent.delay)
                 .await
                 .unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use symdepot::api::symbolicator::{Candidate, Derivation, ModuleStatus, Sources};
-use symdepot::cache::{Entry, Kind, Lane};
+use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
 use symdepot::flows::symbolicate::Answer;
 use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
@@ -55,7 +55,7 @@ async fn the_sample_crash_comes_back_with_names() {
     insta::assert_snapshot!(function_names(&answer).join("\n"));
     assert_eq!(answer.modules[0].debug_status, ModuleStatus::Found);
     assert_eq!(
-        world.lanes.calls().total(),
+        world.queues.calls().total(),
         0,
         "what is there is not asked for"
     );
@@ -95,7 +95,7 @@ async fn many_requests_at_once_ask_once_and_derive_once() {
     }
     let finished = world.with_derive_at_work(requests.join_all()).await;
     assert_eq!(finished, [true; 20]);
-    assert_eq!(world.lanes.calls().of("send"), 1);
+    assert_eq!(world.queues.calls().of("send"), 1);
     // One download, all caches.
     assert_eq!(
         (
@@ -115,16 +115,19 @@ async fn without_time_to_wait_a_request_is_pending_and_what_it_needs_is_asked_fo
         .await
         .unwrap();
     assert!(is_pending(&answer));
-    let sent = world.lanes.sent();
+    let sent = world.queues.sent();
     assert_eq!(
         (
             sent.len(),
-            sent[0].message.lane,
+            sent[0].message.queue,
             sent[0].message.kinds.as_slice()
         ),
-        (1, Lane::Eager, [Kind::SymCache].as_slice())
+        (1, Queue::Eager, [Kind::SymCache].as_slice())
     );
-    assert_eq!(sym_cache(&world).ask().unwrap().id, sent[0].message.ask);
+    assert_eq!(
+        sym_cache(&world).build_request().unwrap().id,
+        sent[0].message.build_request
+    );
     world.settle().await;
     let answer = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
@@ -160,7 +163,7 @@ async fn a_request_asks_again_when_its_message_is_lost() {
             .await
             .unwrap();
         assert!(is_pending(&answer));
-        assert_eq!(world.lanes.drain().len(), 1, "attempt {attempt}");
+        assert_eq!(world.queues.drain().len(), 1, "attempt {attempt}");
         world.pass(Duration::from_secs(30)).await;
     }
 }
@@ -259,7 +262,7 @@ async fn a_blob_that_is_gone_is_reported_and_built_again() {
     let after = sym_cache(&world);
     assert_ne!(after.ready().unwrap().blob.path, before);
     assert_eq!(
-        (after.suspect(), after.missing(), after.ask()),
+        (after.suspect(), after.missing(), after.build_request()),
         (None, None, None)
     );
     world.check();
@@ -305,7 +308,7 @@ async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
         assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
         assert!(world.now().since(began) < Duration::from_secs(10));
     }
-    assert!(world.lanes.calls().of("send") <= 2, "{}", world.lanes);
+    assert!(world.queues.calls().of("send") <= 2, "{}", world.queues);
 }
 
 /// P5. A blob about whose bytes reader and builder disagree is replaced once an hour, not once a look.
@@ -368,7 +371,7 @@ async fn what_nobody_uploaded_is_missing_at_once_and_costs_no_write_and_no_messa
         assert_eq!(completed.modules[0].debug_status, ModuleStatus::Missing);
         assert_eq!(loads() - before, 1, "one round of reads");
     }
-    assert_eq!((writes(), world.lanes.calls().total()), (0, 0));
+    assert_eq!((writes(), world.queues.calls().total()), (0, 0));
     assert_eq!(world.records.items().len(), 0);
 }
 

@@ -409,7 +409,7 @@ async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
         .keep_request(&invocation, "7", &Scope::Global, body.as_bytes())
         .await
         .unwrap();
-    let stored = format!("{:?} {:?}", world.records.items(), world.lanes);
+    let stored = format!("{:?} {:?}", world.records.items(), world.queues);
     assert!(
         stored.contains("mine##") && stored.contains("company#") && !stored.contains("sesame"),
         "{stored}"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{
-    Converter, Estimate, Item, ItemKey, Kind, Lane, ModuleKey, Revision, Stored, SweepItem,
+    Converter, Estimate, Item, ItemKey, Kind, ModuleKey, Queue, Revision, Stored, SweepItem,
     UploadState,
 };
 use symdepot::domain::{CodeId, Location, ModuleId, ObjectId, Scope};
@@ -63,16 +63,16 @@ async fn what_is_behind_is_made_anew_by_the_refresh_lane() {
     let world = uploaded().await;
     fall_behind(&world).await;
     let first = world.prune().await.unwrap();
-    assert_eq!((behind(&first), first.asked), (2, 0));
+    assert_eq!((behind(&first), first.requested), (2, 0));
     world.pass(HOUR).await;
     let second = world.prune().await.unwrap();
-    assert_eq!((behind(&second), second.asked), (2, 2));
+    assert_eq!((behind(&second), second.requested), (2, 2));
     // One message for both kinds: the DIF is fetched once.
-    let sent = world.lanes.sent();
+    let sent = world.queues.sent();
     assert_eq!(sent.len(), 1);
     assert_eq!(
-        (sent[0].message.lane, sent[0].message.kinds.len()),
-        (Lane::Refresh, 2)
+        (sent[0].message.queue, sent[0].message.kinds.len()),
+        (Queue::Refresh, 2)
     );
     world.settle().await;
     for kind in [Kind::CfiCache, Kind::SymCache] {
@@ -82,7 +82,7 @@ async fn what_is_behind_is_made_anew_by_the_refresh_lane() {
     world.pass(HOUR).await;
     let third = world.prune().await.unwrap();
     let rollout = third.rollout.unwrap();
-    assert_eq!((rollout.lane.answered, rollout.lane.standing), (2, 0));
+    assert_eq!((rollout.queue.answered, rollout.queue.standing), (2, 0));
     assert_eq!(rollout.estimate, Estimate::Complete);
     world.check();
 }
@@ -93,14 +93,14 @@ async fn an_ask_that_stands_is_not_made_again() {
     fall_behind(&world).await;
     world.prune().await.unwrap();
     world.pass(HOUR).await;
-    assert_eq!(world.prune().await.unwrap().asked, 2);
+    assert_eq!(world.prune().await.unwrap().requested, 2);
     world.pass(HOUR).await;
     let again = world.prune().await.unwrap();
-    assert_eq!((again.asked, behind(&again)), (0, 2));
+    assert_eq!((again.requested, behind(&again)), (0, 2));
     let rollout = again.rollout.unwrap();
-    assert_eq!(rollout.kinds["symcache"].tally.in_lane, 1);
+    assert_eq!(rollout.kinds["symcache"].tally.in_queue, 1);
     assert!(matches!(rollout.estimate, Estimate::Unknown { .. }));
-    assert_eq!(world.lanes.sent().len(), 1);
+    assert_eq!(world.queues.sent().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -430,7 +430,7 @@ async fn twenty_thousand_entries_are_made_again_in_a_few_passes_by_a_lane_that_d
             assert_eq!(rollout.estimate, Estimate::Complete);
             break;
         }
-        asked.push(report.asked);
+        asked.push(report.requested);
         if pass == 2 {
             // The most recently used first.
             let first = module(0).entry(Kind::SymCache);
@@ -452,7 +452,7 @@ async fn twenty_thousand_entries_are_made_again_in_a_few_passes_by_a_lane_that_d
 /// Answers everything that waits in the lanes, as a lane does that is busy for so long.
 async fn make_again(world: &World, busy: Duration) {
     let made_at = world.now().plus(busy).as_secs();
-    for sent in world.lanes.drain() {
+    for sent in world.queues.drain() {
         for kind in &sent.message.kinds {
             let key = sent.message.module.entry(*kind);
             let stored = world.records.peek(&key).unwrap();
@@ -521,14 +521,14 @@ async fn an_ask_that_cannot_be_written_harms_no_other_and_is_made_in_the_next_pa
     let fifth = world.faults.calls(Operation::Load) + 10;
     world.faults.fail(Operation::Load, fifth, How::Throttled);
     let report = world.prune_despite_failures().await.unwrap();
-    assert_eq!((report.asked, report.failed), (29, 1), "{report:?}");
+    assert_eq!((report.requested, report.failed), (29, 1), "{report:?}");
     assert!(report.rollout.is_some());
     // 29 messages in three calls.
-    assert_eq!(world.lanes.sent().len(), 29);
-    assert_eq!(world.lanes.calls().of("send"), 3);
+    assert_eq!(world.queues.sent().len(), 29);
+    assert_eq!(world.queues.calls().of("send"), 3);
     make_again(&world, Duration::from_secs(10)).await;
     world.pass(HOUR).await;
-    assert_eq!(world.prune().await.unwrap().asked, 1);
+    assert_eq!(world.prune().await.unwrap().requested, 1);
 }
 
 /// P14.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symdepot::adapters::faulty::{FaultyRecords, How, Operation};
 use symdepot::cache::{
-    Alias, Change, Item, ItemKey, Kind, Lane, ModuleKey, Refused, Revision, Stored,
+    Alias, Change, Item, ItemKey, Kind, ModuleKey, Queue, Refused, Revision, Stored,
 };
 use symdepot::flows::{Invocation, Update, Updated};
 use symdepot::ports::{RecordStore, StoreErrorKind};
@@ -43,10 +43,10 @@ impl Bench {
         }
     }
 
-    fn ask(&self) -> Change {
-        Change::Ask {
+    fn request_build(&self) -> Change {
+        Change::RequestBuild {
             id: self.invocation.token(),
-            lane: Lane::Eager,
+            queue: Queue::Eager,
         }
     }
 
@@ -78,10 +78,10 @@ async fn only_what_begins_an_entry_makes_one() {
     assert_eq!(bench.world.records.items(), []);
     let asked = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .entry(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
-    assert!(matches!(asked, Updated::Done(entry) if entry.ask().is_some()));
+    assert!(matches!(asked, Updated::Done(entry) if entry.build_request().is_some()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn a_write_that_fails_for_now_is_tried_again_a_few_times() {
         }
         let updated = bench
             .update()
-            .entry(&bench.module, Kind::SymCache, &bench.ask())
+            .entry(&bench.module, Kind::SymCache, &bench.request_build())
             .await;
         assert_eq!(updated.is_ok(), succeeds, "{failures}");
         assert_eq!(
@@ -113,7 +113,7 @@ async fn a_write_that_is_denied_is_not_tried_again() {
     bench.world.faults.fail(Operation::Replace, 1, How::Denied);
     let error = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .entry(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap_err();
     assert_eq!(
@@ -136,21 +136,28 @@ async fn a_lost_race_is_run_again_on_what_the_winner_wrote() {
                 policy: &winner.settings.policy,
                 invocation: &invocation,
             };
-            let ask = Change::Ask {
+            let build_request = Change::RequestBuild {
                 id: invocation.token(),
-                lane: Lane::Eager,
+                queue: Queue::Eager,
             };
             update
-                .entry(&winner.module("global", CRASH), Kind::SymCache, &ask)
+                .entry(
+                    &winner.module("global", CRASH),
+                    Kind::SymCache,
+                    &build_request,
+                )
                 .await
                 .unwrap();
         });
     let updated = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .entry(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
-    assert!(matches!(updated, Updated::Refused(Refused::Asked, Some(_))));
+    assert!(matches!(
+        updated,
+        Updated::Refused(Refused::Requested, Some(_))
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +171,7 @@ async fn an_item_of_a_newer_build_is_never_touched() {
     let before = bench.world.records.items();
     let updated = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .entry(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
     assert_eq!(updated, Updated::Refused(Refused::InUse, None));
@@ -189,7 +196,7 @@ async fn another_item_at_the_place_of_an_entry_is_corrupt() {
     bench.records.replace(&key, None, &stored).await.unwrap();
     let error = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.ask())
+        .entry(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Corrupt);

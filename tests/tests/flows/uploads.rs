@@ -278,7 +278,7 @@ async fn a_malformed_file_with_ids_leaves_placeholders_and_is_not_tried_again() 
     let answer = world.symbolicate(&crash).await;
     insta::assert_json_snapshot!(answer.modules[0]);
     assert_eq!(
-        (world.derivations.derived(), world.lanes.calls().total()),
+        (world.derivations.derived(), world.queues.calls().total()),
         (derived, 0)
     );
 }

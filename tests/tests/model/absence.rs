@@ -17,7 +17,7 @@
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Applied, Change, Converter, Decision, Entry, Lane, Policy, Reader, Token, apply, decide,
+    Applied, Change, Converter, Decision, Entry, Policy, Queue, Reader, Token, apply, decide,
 };
 use symdepot::domain::DifRef;
 
@@ -190,7 +190,7 @@ struct Reads {
 enum Conclusion {
     Uses(DifRef),
     Misses,
-    Asks,
+    Requests,
 }
 
 /// What happened once.
@@ -204,7 +204,7 @@ struct Happened {
     /// After a miss, the instance found out about an upload.
     miss_ended: bool,
     retired: bool,
-    asked_after_retirement: bool,
+    requested_after_retirement: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -329,13 +329,13 @@ fn conclude(has_presence: bool, entry: Option<&Entry>, now: u64) -> Conclusion {
         }
         Decision::Missing(_) => Conclusion::Misses,
         Decision::Wait { .. } | Decision::Build if !has_presence => Conclusion::Misses,
-        Decision::Wait { .. } | Decision::Build => Conclusion::Asks,
+        Decision::Wait { .. } | Decision::Build => Conclusion::Requests,
     }
 }
 
 /// Tells whether nobody is at work on an entry, or was asked to be.
 fn is_at_rest(entry: &Entry) -> bool {
-    entry.ask().is_none() && entry.lease().is_none()
+    entry.build_request().is_none() && entry.lease().is_none()
 }
 
 /// Tells whether a file is among those whose removal is applied.
@@ -362,9 +362,10 @@ impl State {
         let now = clock(self.now, 0);
         let entry = match (&self.stored, change) {
             (Some(entry), _) => entry.clone(),
-            (None, Change::Ask { .. } | Change::TakeLease { .. } | Change::Invalidate { .. }) => {
-                unknown(now)
-            }
+            (
+                None,
+                Change::RequestBuild { .. } | Change::TakeLease { .. } | Change::Invalidate { .. },
+            ) => unknown(now),
             (None, _) => return false,
         };
         match apply(&entry, change, now, &Policy::default()) {
@@ -678,7 +679,7 @@ impl Absences {
             Conclusion::Misses => self.of_module().iter().any(|key| {
                 keys[*key].standing == Standing::Applied && keys[*key] == state.keys[*key]
             }),
-            Conclusion::Asks => false,
+            Conclusion::Requests => false,
         });
         let happened = &mut state.happened;
         happened.wrong_answer |= is_wrong;
@@ -688,14 +689,14 @@ impl Absences {
         happened.miss |= is_miss;
         // What somebody is at work on is not remembered, nor what the instance changes itself.
         let is_unsettled = entry.is_some_and(|entry| entry.ready().is_none() && !is_at_rest(entry));
-        if is_unsettled || conclusion == Conclusion::Asks {
+        if is_unsettled || conclusion == Conclusion::Requests {
             state.instance.entry = None;
         }
-        if conclusion == Conclusion::Asks {
+        if conclusion == Conclusion::Requests {
             let id = token(200 + state.left.looks);
-            let lane = Lane::Eager;
-            let is_asked = state.change(&Change::Ask { id, lane });
-            state.happened.asked_after_retirement |= is_asked && state.happened.retired;
+            let queue = Queue::Eager;
+            let is_requested = state.change(&Change::RequestBuild { id, queue });
+            state.happened.requested_after_retirement |= is_requested && state.happened.retired;
         }
     }
 
@@ -777,8 +778,8 @@ impl Model for Absences {
             }
         }
         if state.building == Building::Idle {
-            let ask = state.stored.as_ref().and_then(Entry::ask);
-            if ask.is_some() && left.builds > 0 {
+            let build_request = state.stored.as_ref().and_then(Entry::build_request);
+            if build_request.is_some() && left.builds > 0 {
                 actions.push(Action::Build);
             }
         } else {
@@ -1006,7 +1007,7 @@ impl Model for Absences {
         if self.left.spans[1] > 0 && self.left.looks > 0 {
             properties.push(Property::sometimes(
                 "an entry that was retired is asked for again",
-                |_, state: &State| state.happened.asked_after_retirement,
+                |_, state: &State| state.happened.requested_after_retirement,
             ));
         }
         if self.left.looks == 0 {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Change, Converter, Decision, Entry, LEASE_LENGTH, Lane, Reader, Ready, decide, violations,
+    Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Reader, Ready, decide, violations,
 };
 use symdepot::domain::{DifRef, Timestamp};
 
@@ -297,11 +297,11 @@ impl Model for Leases {
                     makes: makes[at],
                 };
                 let mut stored = None;
-                let ask = Change::Ask {
+                let build_request = Change::RequestBuild {
                     id: token(100),
-                    lane: Lane::Eager,
+                    queue: Queue::Eager,
                 };
-                let mut asking = Update::new(ask);
+                let mut asking = Update::new(build_request);
                 let _ = asking.step(&mut stored, clock(0, 0), Answer::Comes);
                 let _ = asking.step(&mut stored, clock(0, 0), Answer::Comes);
                 states.push(State {
@@ -353,12 +353,12 @@ impl Model for Leases {
             answers(touching, &Action::StepTouch);
         }
         for (at, builder) in state.builders.iter().enumerate() {
-            let is_asked = state
+            let is_requested = state
                 .stored
                 .as_ref()
-                .is_some_and(|entry| entry.ask().is_some());
+                .is_some_and(|entry| entry.build_request().is_some());
             match builder {
-                Builder::Idle if is_asked && left.builds > 0 => actions.push(Action::Begin(at)),
+                Builder::Idle if is_requested && left.builds > 0 => actions.push(Action::Begin(at)),
                 Builder::Holding => {
                     let is_created = state.blobs.contains(&state.builds[at]);
                     if is_created || self.mistake == Mistake::PublishesFirst {

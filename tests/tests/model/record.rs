@@ -288,6 +288,6 @@ impl Update {
 fn creates(change: &Change) -> bool {
     matches!(
         change,
-        Change::Ask { .. } | Change::TakeLease { .. } | Change::Invalidate { .. }
+        Change::RequestBuild { .. } | Change::TakeLease { .. } | Change::Invalidate { .. }
     )
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
-use symdepot::cache::{Change, Converter, Decision, Entry, Lane, Policy, Reader, apply, decide};
+use symdepot::cache::{Change, Converter, Decision, Entry, Policy, Queue, Reader, apply, decide};
 
 use super::record::{
     Answer, End, Product, SKEW, Update, build_of, clock, dif, publish, states, take, token,
@@ -90,7 +90,7 @@ struct Left {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Pass(usize),
-    Ask,
+    RequestBuild,
     Begin(usize),
     Step(usize, Answer),
     Create(usize),
@@ -360,12 +360,12 @@ impl Model for Sweeps {
             _ => actions.push(Action::StepSweep(Answer::Comes)),
         }
         for (at, builder) in state.builders.iter().enumerate() {
-            let is_asked = state
+            let is_requested = state
                 .stored
                 .as_ref()
-                .is_some_and(|entry| entry.ask().is_some());
+                .is_some_and(|entry| entry.build_request().is_some());
             match builder {
-                Builder::Idle if is_asked && left.builds > 0 && at == 0 => {
+                Builder::Idle if is_requested && left.builds > 0 && at == 0 => {
                     actions.push(Action::Begin(at));
                 }
                 Builder::Holding => actions.push(Action::Create(at)),
@@ -383,7 +383,7 @@ impl Model for Sweeps {
         };
         let decision = decide(state.stored.as_ref(), &reader, clock(state.now, 0));
         if decision == Decision::Build && left.builds > 0 {
-            actions.push(Action::Ask);
+            actions.push(Action::RequestBuild);
         }
         if left.touches > 0 && matches!(decision, Decision::Use(_)) {
             actions.push(Action::Touch);
@@ -405,10 +405,10 @@ impl Model for Sweeps {
                 state.left.spans[span] -= 1;
                 state.now += SPANS[span];
             }
-            Action::Ask => {
+            Action::RequestBuild => {
                 let id = token(200);
-                let lane = Lane::Eager;
-                let mut asking = Update::new(Change::Ask { id, lane });
+                let queue = Queue::Eager;
+                let mut asking = Update::new(Change::RequestBuild { id, queue });
                 let now = clock(state.now, 0);
                 for _ in 0..2 {
                     let step = asking.step(&mut state.stored, now, Answer::Comes);

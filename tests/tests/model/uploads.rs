@@ -270,7 +270,7 @@ impl State {
             && self
                 .stored
                 .as_ref()
-                .is_none_or(|entry| entry.ask().is_none())
+                .is_none_or(|entry| entry.build_request().is_none())
     }
 
     /// Tells whether an event that is being applied has the file open: its own build does not fetch it again.
@@ -622,10 +622,10 @@ impl Model for Uploads {
                 }
             }
         }
-        let is_asked = state
+        let is_requested = state
             .stored
             .as_ref()
-            .is_some_and(|entry| entry.ask().is_some());
+            .is_some_and(|entry| entry.build_request().is_some());
         // Two workers are alike: the first one that is free begins.
         let free = state
             .workers
@@ -635,7 +635,7 @@ impl Model for Uploads {
             for event in 0..state.events.len() {
                 actions.push(Action::Deliver(free, event));
             }
-            if is_asked && left.builds > 0 {
+            if is_requested && left.builds > 0 {
                 actions.push(Action::Build(free));
             }
         }
@@ -778,7 +778,7 @@ impl Model for Uploads {
                         let upload = dif(key, item.etag);
                         state.stored.as_ref().is_some_and(|entry| {
                             entry.considered().contains(&upload)
-                                || entry.ask().is_some()
+                                || entry.build_request().is_some()
                                 || states(Some(entry))
                                     .any(|ready| ready.made_from.contains(&upload))
                         })

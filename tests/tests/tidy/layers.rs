@@ -83,8 +83,8 @@ const EXCEPTIONS: [(&str, &str, &str); 5] = [
     ),
     (
         "functions/derive/src/",
-        "symdepot::ports::LaneMessage",
-        "the messages of the lanes are read at the edge",
+        "symdepot::ports::QueueMessage",
+        "the messages of the queues are read at the edge",
     ),
     (
         "functions/symbolicate/src/",
@@ -336,7 +336,7 @@ fn names_are_read_off_paths_and_groups() {
     );
     assert_eq!(
         named(
-            "use crate::{api::{self, limits}, domain, ports::Lanes};",
+            "use crate::{api::{self, limits}, domain, ports::Queues};",
             "crate::"
         ),
         ["api", "domain", "ports"]

@@ -56,7 +56,7 @@ impl ProcessDemangler {
         let (Some(mut questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the process has no pipes"));
         };
-        let ask = async {
+        let build_request = async {
             let mut lines = Vec::new();
             for name in names {
                 let question = (name.language.name(), name.symbol.as_str());
@@ -77,7 +77,7 @@ impl ProcessDemangler {
             }
             Ok::<(), io::Error>(())
         };
-        let (asked, listened) = tokio::join!(ask, listen);
+        let (asked, listened) = tokio::join!(build_request, listen);
         // Whoever dies over a name does not read the others: what it answered says more.
         listened.and(asked)
     }

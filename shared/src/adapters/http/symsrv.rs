@@ -52,15 +52,15 @@ impl Tiers {
         }
     }
 
-    /// Tells whether a source has two tiers; asks it by `ask` where that is not known. One asks, and
+    /// Tells whether a source has two tiers; asks it by `probe` where that is not known. One asks, and
     /// the others that want to know it of the same source wait.
     pub(super) async fn has_two<E>(
         &self,
         key: &SourceKey,
-        ask: impl Future<Output = Result<bool, E>>,
+        probe: impl Future<Output = Result<bool, E>>,
     ) -> Result<bool, E> {
         let known = self.known(key);
-        known.has_two.get_or_try_init(|| ask).await.copied()
+        known.has_two.get_or_try_init(|| probe).await.copied()
     }
 
     /// Returns what is known of a source and not too old to be believed.

@@ -6,7 +6,7 @@
 mod blobs;
 mod calls;
 mod difs;
-mod lanes;
+mod queues;
 mod records;
 mod servers;
 mod text;
@@ -14,6 +14,6 @@ mod text;
 pub use blobs::MemoryBlobs;
 pub use calls::Calls;
 pub use difs::MemoryDifs;
-pub use lanes::{MemoryLanes, SentMessage, SentReconcile};
+pub use queues::{MemoryQueues, SentMessage, SentReconcile};
 pub use records::MemoryRecords;
 pub use servers::MemoryServers;

@@ -1,7 +1,7 @@
 //! Entries, and what may happen to them, for the tests of the cache.
 
 use super::{Applied, Change, Refused, Seen, apply};
-use crate::cache::{BlobRef, Converter, Entry, Kind, Lane, ModuleKey, Policy, Ready, Token};
+use crate::cache::{BlobRef, Converter, Entry, Kind, ModuleKey, Policy, Queue, Ready, Token};
 use crate::domain::{
     Cause, DifRef, Features, FileType, Location, Missing, ModuleId, Purpose, Rank, Scope, Timestamp,
 };
@@ -92,10 +92,10 @@ pub(in crate::cache) fn state(
     }
 }
 
-pub(in crate::cache) fn ask(id: u128, lane: Lane) -> Change {
-    Change::Ask {
+pub(in crate::cache) fn request_build(id: u128, queue: Queue) -> Change {
+    Change::RequestBuild {
         id: token(id),
-        lane,
+        queue,
     }
 }
 

@@ -1,10 +1,11 @@
 //! The rules, one by one.
 
 use super::examples::{
-    Offer, after, applied, ask, built, dif, entry, fail, publish, state, take, then, token,
+    Offer, after, applied, built, dif, entry, fail, publish, request_build, state, take, then,
+    token,
 };
 use super::{Applied, Change, Refused, apply};
-use crate::cache::{Converter, Entry, Kind, Lane, Policy, Ready, current_version};
+use crate::cache::{Converter, Entry, Kind, Policy, Queue, Ready, current_version};
 use crate::domain::{Cause, Missing, Timestamp};
 
 const HOUR: u64 = 3600;
@@ -70,50 +71,56 @@ fn retire(entry: &Entry, seconds: u64) -> Result<Applied, Refused> {
 
 #[test]
 fn an_ask_stands_as_long_as_its_message_may_be_under_way() {
-    for (lane, lifetime) in [
-        (Lane::Eager, 30),
-        (Lane::Uploads, 600),
-        (Lane::Refresh, 6 * HOUR),
+    for (queue, lifetime) in [
+        (Queue::Eager, 30),
+        (Queue::Uploads, 600),
+        (Queue::Refresh, 6 * HOUR),
     ] {
-        let asked = then(&entry(), &ask(1, lane), 0);
+        let asked = then(&entry(), &request_build(1, queue), 0);
         assert_eq!(
-            applied(&asked, &ask(2, lane), lifetime - 1),
-            Err(Refused::Asked),
-            "{lane:?}"
+            applied(&asked, &request_build(2, queue), lifetime - 1),
+            Err(Refused::Requested),
+            "{queue:?}"
         );
-        let again = then(&asked, &ask(2, lane), lifetime);
+        let again = then(&asked, &request_build(2, queue), lifetime);
         assert_eq!(
-            (&again.ask().unwrap().id, again.ask().unwrap().at),
+            (
+                &again.build_request().unwrap().id,
+                again.build_request().unwrap().at
+            ),
             (&token(2), after(lifetime)),
-            "{lane:?}"
+            "{queue:?}"
         );
     }
 }
 
 #[test]
 fn an_eager_ask_overrides_the_others_and_nothing_overrides_an_eager_one() {
-    for lane in [Lane::Uploads, Lane::Refresh] {
-        let asked = then(&entry(), &ask(1, lane), 0);
+    for queue in [Queue::Uploads, Queue::Refresh] {
+        let asked = then(&entry(), &request_build(1, queue), 0);
         assert_eq!(
-            then(&asked, &ask(2, Lane::Eager), 1).ask().unwrap().lane,
-            Lane::Eager,
-            "{lane:?}"
+            then(&asked, &request_build(2, Queue::Eager), 1)
+                .build_request()
+                .unwrap()
+                .queue,
+            Queue::Eager,
+            "{queue:?}"
         );
-        let eager = then(&entry(), &ask(1, Lane::Eager), 0);
+        let eager = then(&entry(), &request_build(1, Queue::Eager), 0);
         assert_eq!(
-            applied(&eager, &ask(2, lane), 1),
-            Err(Refused::Asked),
-            "{lane:?}"
+            applied(&eager, &request_build(2, queue), 1),
+            Err(Refused::Requested),
+            "{queue:?}"
         );
     }
-    let uploads = then(&entry(), &ask(1, Lane::Uploads), 0);
+    let uploads = then(&entry(), &request_build(1, Queue::Uploads), 0);
     assert_eq!(
-        applied(&uploads, &ask(2, Lane::Refresh), 1),
-        Err(Refused::Asked)
+        applied(&uploads, &request_build(2, Queue::Refresh), 1),
+        Err(Refused::Requested)
     );
     assert_eq!(
-        applied(&uploads, &ask(2, Lane::Uploads), 1),
-        Err(Refused::Asked)
+        applied(&uploads, &request_build(2, Queue::Uploads), 1),
+        Err(Refused::Requested)
     );
 }
 
@@ -156,7 +163,7 @@ fn a_lease_remembers_the_mark_that_its_build_will_see() {
 
 #[test]
 fn an_attempt_is_counted_before_the_work_and_the_fourth_gives_up() {
-    let mut entry = then(&entry(), &ask(1, Lane::Eager), 0);
+    let mut entry = then(&entry(), &request_build(1, Queue::Eager), 0);
     for attempt in 1..=3 {
         entry = then(&entry, &take(u128::from(attempt)), u64::from(attempt) * 60);
         assert_eq!(entry.attempts(), attempt);
@@ -171,7 +178,11 @@ fn an_attempt_is_counted_before_the_work_and_the_fourth_gives_up() {
         )
     );
     assert_eq!(
-        (given_up.lease(), given_up.ask(), given_up.attempts()),
+        (
+            given_up.lease(),
+            given_up.build_request(),
+            given_up.attempts()
+        ),
         (None, None, 0)
     );
     assert!(placeholder.retry_at >= after(240 + DAY));
@@ -247,7 +258,7 @@ fn what_is_published_is_ready_and_ends_lease_ask_placeholder_and_attempts() {
         &fail(1, Cause::NotFound, &[]),
         1,
     );
-    let asked = then(&failed, &ask(2, Lane::Eager), HOUR * 2);
+    let asked = then(&failed, &request_build(2, Queue::Eager), HOUR * 2);
     let leased = then(&asked, &take(2), HOUR * 2);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("a"));
     let published = then(
@@ -259,7 +270,7 @@ fn what_is_published_is_ready_and_ends_lease_ask_placeholder_and_attempts() {
     assert_eq!(
         (
             published.lease(),
-            published.ask(),
+            published.build_request(),
             published.missing(),
             published.attempts()
         ),
@@ -311,7 +322,11 @@ fn at_the_same_version_an_equal_or_better_state_replaces_and_a_worse_one_does_no
         assert_eq!(published.older(), None);
         // Refused for rank, the build has ended all the same.
         assert_eq!(
-            (published.lease(), published.ask(), published.attempts()),
+            (
+                published.lease(),
+                published.build_request(),
+                published.attempts()
+            ),
             (None, None, 0)
         );
         assert_eq!(published.considered(), [dif("a"), dif("b")]);
@@ -430,17 +445,21 @@ fn what_is_left_of_a_lower_version_is_kept_beside_what_is_published_never_above_
 
 #[test]
 fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
-    let leased = then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 1);
+    let leased = then(
+        &then(&entry(), &request_build(1, Queue::Eager), 0),
+        &take(1),
+        1,
+    );
     let marked = then(&leased, &invalidate("b", 7), 2);
     let ready = state(&leased, 1, 1, Offer::Symbols, &dif("a"));
     let published = then(&marked, &publish(1, ready, &[dif("a")]), 3);
     assert!(published.ready().is_some() && published.lease().is_none());
-    assert_eq!(published.ask().unwrap().id, token(1));
+    assert_eq!(published.build_request().unwrap().id, token(1));
     // The next build has seen it.
     let leased = then(&published, &take(2), 4);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("b"));
     assert_eq!(
-        then(&leased, &publish(2, ready, &[dif("a"), dif("b")]), 5).ask(),
+        then(&leased, &publish(2, ready, &[dif("a"), dif("b")]), 5).build_request(),
         None
     );
 }
@@ -459,7 +478,7 @@ fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
     let ready = state(&leased, 1, 1, Offer::Symbols, &dif("a"));
     let published = then(&again, &publish(1, ready, &[dif("a")]), 4);
     assert!(
-        published.ask().is_some(),
+        published.build_request().is_some(),
         "the other file is still to be seen"
     );
 }
@@ -469,7 +488,11 @@ fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
 #[test]
 fn a_failure_is_noted_beside_what_is_ready_and_ends_lease_ask_and_attempts() {
     let before = built(1, Offer::Symbols, &dif("a"));
-    let leased = then(&then(&before, &ask(1, Lane::Refresh), 5), &take(2), 10);
+    let leased = then(
+        &then(&before, &request_build(1, Queue::Refresh), 5),
+        &take(2),
+        10,
+    );
     let failed = then(
         &leased,
         &fail(2, Cause::Malformed, &[dif("a"), dif("b")]),
@@ -478,7 +501,7 @@ fn a_failure_is_noted_beside_what_is_ready_and_ends_lease_ask_and_attempts() {
     assert_eq!(failed.ready(), before.ready());
     assert_eq!(failed.missing().unwrap().missing.cause, Cause::Malformed);
     assert_eq!(
-        (failed.lease(), failed.ask(), failed.attempts()),
+        (failed.lease(), failed.build_request(), failed.attempts()),
         (None, None, 0)
     );
     assert_eq!(failed.considered(), [dif("a"), dif("b")]);
@@ -486,14 +509,18 @@ fn a_failure_is_noted_beside_what_is_ready_and_ends_lease_ask_and_attempts() {
 
 #[test]
 fn a_failure_that_cannot_have_seen_what_arrived_gives_the_lease_back() {
-    let leased = then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 1);
+    let leased = then(
+        &then(&entry(), &request_build(1, Queue::Eager), 0),
+        &take(1),
+        1,
+    );
     let marked = then(&leased, &invalidate("b", 7), 2);
     let failed = then(&marked, &fail(1, Cause::Malformed, &[dif("a")]), 3);
     assert_eq!(
         (failed.missing(), failed.lease(), failed.attempts()),
         (None, None, 0)
     );
-    assert!(failed.ask().is_some() && failed.considered().is_empty());
+    assert!(failed.build_request().is_some() && failed.considered().is_empty());
 }
 
 #[test]
@@ -571,17 +598,21 @@ fn a_source_that_fails_again_and_again_is_asked_less_and_less_up_to_hourly() {
 
 #[test]
 fn a_lease_given_back_costs_no_attempt_and_leaves_the_ask() {
-    let leased = then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 1);
+    let leased = then(
+        &then(&entry(), &request_build(1, Queue::Eager), 0),
+        &take(1),
+        1,
+    );
     let released = then(&leased, &release(1), 2);
     assert_eq!((released.lease(), released.attempts()), (None, 0));
-    assert!(released.ask().is_some());
+    assert!(released.build_request().is_some());
     assert_eq!(applied(&leased, &release(2), 2), Err(Refused::LeaseLost));
     assert_eq!(applied(&leased, &release(1), 61), Err(Refused::LeaseLost));
 }
 
 #[test]
 fn a_lease_given_up_counts_and_after_enough_of_them_the_entry_is_crashed() {
-    let mut entry = then(&entry(), &ask(1, Lane::Eager), 0);
+    let mut entry = then(&entry(), &request_build(1, Queue::Eager), 0);
     let mut now = 1;
     for attempt in 1..=Policy::default().max_attempts {
         let abandon = Change::Abandon {
@@ -589,12 +620,12 @@ fn a_lease_given_up_counts_and_after_enough_of_them_the_entry_is_crashed() {
         };
         entry = then(&then(&entry, &take(attempt.into()), now), &abandon, now);
         assert_eq!((entry.lease(), entry.attempts()), (None, attempt));
-        assert!(entry.ask().is_some() && entry.missing().is_none());
+        assert!(entry.build_request().is_some() && entry.missing().is_none());
         now = entry.not_before().unwrap().as_secs() - after(0).as_secs();
     }
     let crashed = then(&entry, &take(9), now);
     assert_eq!(crashed.missing().unwrap().missing.cause, Cause::Crashed);
-    assert_eq!((crashed.lease(), crashed.ask()), (None, None));
+    assert_eq!((crashed.lease(), crashed.build_request()), (None, None));
 }
 
 #[test]
@@ -658,8 +689,11 @@ fn a_dif_that_arrives_marks_the_entry_forgets_its_failures_and_asks() {
         (Some(&token(7)), None, 0)
     );
     assert_eq!(
-        (&marked.ask().unwrap().id, marked.ask().unwrap().lane),
-        (&token(7), Lane::Uploads)
+        (
+            &marked.build_request().unwrap().id,
+            marked.build_request().unwrap().queue
+        ),
+        (&token(7), Queue::Uploads)
     );
 
     let resting = then(&then(&entry(), &take(1), 0), &release(1), 1);
@@ -669,11 +703,15 @@ fn a_dif_that_arrives_marks_the_entry_forgets_its_failures_and_asks() {
 #[test]
 fn a_dif_that_arrives_leaves_lease_and_ready_state_and_a_standing_ask() {
     let ready = built(1, Offer::Symbols, &dif("a"));
-    let leased = then(&then(&ready, &ask(1, Lane::Eager), 1), &take(2), 2);
+    let leased = then(
+        &then(&ready, &request_build(1, Queue::Eager), 1),
+        &take(2),
+        2,
+    );
     let marked = then(&leased, &invalidate("b", 7), 3);
     assert_eq!(
-        (marked.lease(), marked.ready(), marked.ask()),
-        (leased.lease(), leased.ready(), leased.ask())
+        (marked.lease(), marked.ready(), marked.build_request()),
+        (leased.lease(), leased.ready(), leased.build_request())
     );
     assert_eq!(marked.dirty(), Some(&token(7)));
 }
@@ -732,7 +770,7 @@ fn a_removal_takes_away_every_state_made_from_the_dif_and_the_lease_with_it() {
         ([dif("b")].as_slice(), 0)
     );
     assert_eq!(
-        (revoked.dirty(), &revoked.ask().unwrap().id),
+        (revoked.dirty(), &revoked.build_request().unwrap().id),
         (Some(&token(7)), &token(7))
     );
 }
@@ -743,7 +781,7 @@ fn a_removal_leaves_what_was_made_from_other_difs() {
     let revoked = then(&ready, &revoke("b", 7), 1);
     assert_eq!(revoked.ready(), ready.ready());
     // What is being built may be made from it: asked again, to be sure.
-    assert!(revoked.ask().is_some());
+    assert!(revoked.build_request().is_some());
 }
 
 // Suspect, ConfirmLoss
@@ -754,8 +792,11 @@ fn a_blob_that_cannot_be_read_is_noted_and_asked_for_and_its_state_stays() {
     let suspected = then(&ready, &suspect(&ready, 5), 10);
     assert_eq!(suspected.suspect().unwrap().at, after(10));
     assert_eq!(
-        (&suspected.ask().unwrap().id, suspected.ask().unwrap().lane),
-        (&token(5), Lane::Eager)
+        (
+            &suspected.build_request().unwrap().id,
+            suspected.build_request().unwrap().queue
+        ),
+        (&token(5), Queue::Eager)
     );
     assert_eq!(suspected.ready(), ready.ready());
     let other = Change::Suspect {
@@ -774,7 +815,7 @@ fn a_loss_that_is_confirmed_takes_the_state_away_and_asks() {
         40,
     );
     assert_eq!((lost.ready(), lost.suspect()), (None, None));
-    assert!(lost.ask().is_some() && lost.missing().is_none());
+    assert!(lost.build_request().is_some() && lost.missing().is_none());
     assert_eq!(
         applied(&lost, &confirm_loss(&ready, 6), 41),
         Err(Refused::Nothing)
@@ -808,7 +849,7 @@ fn a_blob_is_taken_away_or_disputed_once_an_hour_at_most() {
     assert!(disputed.ready().is_some() && disputed.suspect().is_some());
     let taken = then(&suspected, &confirm_loss(&again(), 7), 10 + HOUR);
     assert_eq!((taken.ready(), taken.suspect()), (None, None));
-    assert!(taken.ask().is_some() && taken.missing().is_none());
+    assert!(taken.build_request().is_some() && taken.missing().is_none());
 }
 
 /// P4.
@@ -822,7 +863,7 @@ fn why_the_better_file_failed_stands_beside_what_was_made_of_a_lesser_one() {
     }
     let lesser = then(&leased, &published, 1);
     assert_eq!(path(lesser.ready()), path(lesser.ready()));
-    assert!(lesser.ready().is_some() && lesser.ask().is_none());
+    assert!(lesser.ready().is_some() && lesser.build_request().is_none());
     assert_eq!(
         lesser.missing().unwrap().missing,
         Missing::malformed("bits flipped")
@@ -854,7 +895,11 @@ fn a_dif_that_was_absent_when_it_was_considered_is_looked_at_when_it_returns() {
         )
     };
     let returned = invalidate("a", 9);
-    assert!(then(&failed(Cause::NotFound), &returned, 1).ask().is_some());
+    assert!(
+        then(&failed(Cause::NotFound), &returned, 1)
+            .build_request()
+            .is_some()
+    );
     assert_eq!(
         applied(&failed(Cause::Malformed), &returned, 1),
         Err(Refused::Considered)
@@ -889,10 +934,14 @@ fn a_state_that_only_an_older_build_reads_is_in_use() {
 
 #[test]
 fn a_lease_that_is_handed_over_can_be_taken_at_once() {
-    let leased = then(&then(&entry(), &ask(1, Lane::Eager), 0), &take(1), 0);
+    let leased = then(
+        &then(&entry(), &request_build(1, Queue::Eager), 0),
+        &take(1),
+        0,
+    );
     let handed_over = then(&leased, &Change::HandOver { token: token(1) }, 1);
     assert_eq!((handed_over.lease(), handed_over.attempts()), (None, 0));
-    assert!(handed_over.ask().is_some());
+    assert!(handed_over.build_request().is_some());
     assert!(then(&handed_over, &take(2), 1).lease().is_some());
 }
 
@@ -994,7 +1043,7 @@ fn nothing_is_retired_that_is_leased_or_asked_for() {
     let leased = then(&ready, &take(2), 7 * DAY);
     assert_eq!(retire(&leased, 7 * DAY + 59), Err(Refused::InUse));
     assert_eq!(retire(&leased, 7 * DAY + 60), Ok(Applied::Retired));
-    let asked = then(&ready, &ask(2, Lane::Eager), 7 * DAY);
+    let asked = then(&ready, &request_build(2, Queue::Eager), 7 * DAY);
     assert_eq!(retire(&asked, 7 * DAY + 29), Err(Refused::InUse));
     assert_eq!(retire(&asked, 7 * DAY + 30), Ok(Applied::Retired));
 }
@@ -1013,7 +1062,7 @@ fn each_change_is_known_by_its_effect_and_not_before_it() {
         let disturbed = then(&next, &Change::Touch, 2 * HOUR);
         assert!(change.has_effect(&disturbed), "disturbed: {change:?}");
     };
-    check(&ready, &ask(3, Lane::Eager));
+    check(&ready, &request_build(3, Queue::Eager));
     check(&ready, &take(2));
     check(
         &leased,

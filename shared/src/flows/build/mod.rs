@@ -26,8 +26,8 @@ use futures::future::{join_all, try_join_all};
 use super::{Error, Invocation, Settings, Update, Updated, fetch, presence, visits};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
-    Kind, LEASE_EXTENSION, Lane, Losses, ModuleKey, NotAdmitted, Placeholder, Ready, Refused, Seen,
-    Stored, Token, UploadState, decide,
+    Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Queue, Ready, Refused,
+    Seen, Stored, Token, UploadState, decide,
 };
 use crate::debuginfo;
 use crate::domain::{
@@ -35,7 +35,7 @@ use crate::domain::{
     Timestamp,
 };
 use crate::ports::{
-    BlobStore, Deriver, DifError, DifReader, LaneMessage, Lanes, Parser, RecordStore, StoreError,
+    BlobStore, Deriver, DifError, DifReader, Parser, QueueMessage, Queues, RecordStore, StoreError,
     SymbolServers,
 };
 
@@ -62,7 +62,7 @@ pub struct Builder {
     /// The symbol servers.
     pub servers: Arc<dyn SymbolServers>,
     /// The queues of builds.
-    pub lanes: Arc<dyn Lanes>,
+    pub queues: Arc<dyn Queues>,
     /// Parses DIFs.
     pub deriver: Arc<dyn Deriver>,
     /// The settings.
@@ -139,9 +139,9 @@ enum NotMade {
 struct Demand<'a> {
     kinds: &'a [Kind],
     /// The ask of the message; none where an event is the reason.
-    ask: Option<&'a Token>,
+    build_request: Option<&'a Token>,
     /// Whether whoever asks cannot read what this build makes.
-    asker_is_behind: bool,
+    requester_is_behind: bool,
 }
 
 impl Demand<'_> {
@@ -150,8 +150,9 @@ impl Demand<'_> {
         let asked = entries
             .iter()
             .filter(|entry| self.kinds.contains(&entry.kind()));
-        let mut asks = asked.filter_map(Entry::ask);
-        self.ask.is_some_and(|id| !asks.any(|ask| ask.id == *id))
+        let mut requests = asked.filter_map(Entry::build_request);
+        self.build_request
+            .is_some_and(|id| !requests.any(|build_request| build_request.id == *id))
     }
 
     /// Tells whether an entry has what this build makes, and whoever asks cannot read it. The ask stays: it keeps those
@@ -159,9 +160,11 @@ impl Demand<'_> {
     fn is_beyond(&self, entry: &Entry, made: Option<u32>) -> bool {
         let is_made =
             |ready: &Ready| Some(ready.version) == made && ready.converter == Converter::CURRENT;
-        self.asker_is_behind
+        self.requester_is_behind
             && entry.suspect().is_none()
-            && entry.ask().is_some_and(|ask| ask.lane == Lane::Eager)
+            && entry
+                .build_request()
+                .is_some_and(|build_request| build_request.queue == Queue::Eager)
             && entry.ready().is_some_and(is_made)
     }
 }
@@ -231,22 +234,22 @@ impl Builder {
     ) -> Result<Outcome, Error> {
         let demand = Demand {
             kinds,
-            ask: None,
-            asker_is_behind: false,
+            build_request: None,
+            requester_is_behind: false,
         };
         self.meet(invocation, module, demand, open).await
     }
 
     /// Builds what a message asks for, if its ask is not over.
-    pub(super) async fn build_asked(
+    pub(super) async fn build_requested(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
+        message: &QueueMessage,
     ) -> Result<Outcome, Error> {
         let demand = Demand {
             kinds: &message.kinds,
-            ask: Some(&message.ask),
-            asker_is_behind: message.min_converter < Converter::CURRENT,
+            build_request: Some(&message.build_request),
+            requester_is_behind: message.min_converter < Converter::CURRENT,
         };
         self.meet(invocation, &message.module, demand, &mut Vec::new())
             .await
@@ -262,8 +265,11 @@ impl Builder {
         let mut outcome = Outcome::Settled;
         for round in 0..MAX_ROUNDS {
             // What arrived since has an ask of its own, and is built at once all the same.
-            let ask = demand.ask.filter(|_| round == 0);
-            let demand = Demand { ask, ..demand };
+            let build_request = demand.build_request.filter(|_| round == 0);
+            let demand = Demand {
+                build_request,
+                ..demand
+            };
             outcome = self.build_once(invocation, module, demand, open).await?;
             if !matches!(outcome, Outcome::Later(at) if at <= invocation.now()) {
                 break;
@@ -332,10 +338,11 @@ impl Builder {
                 Ok(Ok(lease)) => held.push(lease),
                 // Whoever has the first kind is about to take the others: two who share them would fetch the DIF twice.
                 Ok(Err(leased @ NotTaken::Leased { .. })) if held.is_empty() => {
-                    let is_asked_for =
-                        |entry: &Entry| kinds.contains(&entry.kind()) && entry.ask().is_some();
+                    let is_requested = |entry: &Entry| {
+                        kinds.contains(&entry.kind()) && entry.build_request().is_some()
+                    };
                     let at = leased.look_again();
-                    let at = at.filter(|_| entries.iter().any(is_asked_for));
+                    let at = at.filter(|_| entries.iter().any(is_requested));
                     return Ok(at.map_or(Outcome::Settled, Outcome::Later));
                 }
                 Ok(Err(not_taken)) if kinds.contains(&kind) => {
@@ -371,11 +378,13 @@ impl Builder {
         let mut asked = entries.iter().filter(|entry| kinds.contains(&entry.kind()));
         Ok(refused.map(|refused| match refused {
             NotAdmitted::Resting { until }
-                if asked.any(|entry| entry.standing_ask(now).is_some()) =>
+                if asked.any(|entry| entry.live_request(now).is_some()) =>
             {
                 Outcome::Later(until)
             }
-            NotAdmitted::Busy if asked.any(|entry| entry.ask().is_some()) => Outcome::Later(now),
+            NotAdmitted::Busy if asked.any(|entry| entry.build_request().is_some()) => {
+                Outcome::Later(now)
+            }
             NotAdmitted::Resting { .. } | NotAdmitted::Busy => Outcome::Settled,
         }))
     }
@@ -383,7 +392,7 @@ impl Builder {
     /// Tells whether a build should be made of an entry: an ask stands for it, or a reader would ask now.
     fn is_due(&self, entry: Option<&Entry>, asked_for: bool, now: Timestamp) -> bool {
         match entry {
-            Some(entry) if asked_for => entry.ask().is_some(),
+            Some(entry) if asked_for => entry.build_request().is_some(),
             _ => !asked_for && decide(entry, &self.settings.reader(), now) == Decision::Build,
         }
     }
@@ -532,7 +541,9 @@ impl Builder {
         let ended = update.entry_from(module, *kind, &change, stored.clone());
         let (ended, _) = ended.await?;
         Ok(match ended {
-            Updated::Done(entry) | Updated::Refused(_, Some(entry)) if entry.ask().is_some() => {
+            Updated::Done(entry) | Updated::Refused(_, Some(entry))
+                if entry.build_request().is_some() =>
+            {
                 Some(entry.not_before().unwrap_or(now).max(now))
             }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => None,

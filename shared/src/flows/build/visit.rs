@@ -23,14 +23,14 @@ use crate::cache::{
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, visits};
-use crate::ports::{AskedModule, Consistency, LaneMessage, StoreError};
+use crate::ports::{Consistency, QueueMessage, RequestedModule, StoreError};
 
 /// Calls of the records, and modules that a server is asked for, at a time.
 const IN_FLIGHT: usize = 16;
 
 /// A module of a visit.
 struct Visited {
-    message: LaneMessage,
+    message: QueueMessage,
     sought: Sought,
     /// Its entries of the kinds that are asked for, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
@@ -51,8 +51,8 @@ impl Builder {
     pub(in crate::flows) async fn visit(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
-    ) -> Result<Vec<LaneMessage>, Error> {
+        message: &QueueMessage,
+    ) -> Result<Vec<QueueMessage>, Error> {
         let source_key = &message.module.source;
         let Some(source) = self.source_of(invocation, source_key).await? else {
             // Each module's own build says that its source is unknown.
@@ -100,16 +100,16 @@ impl Builder {
     async fn read_visited(
         &self,
         invocation: &Invocation,
-        message: &LaneMessage,
-    ) -> Result<(Vec<Visited>, Vec<LaneMessage>), StoreError> {
-        let each: Vec<(LaneMessage, Sought)> = message
+        message: &QueueMessage,
+    ) -> Result<(Vec<Visited>, Vec<QueueMessage>), StoreError> {
+        let each: Vec<(QueueMessage, Sought)> = message
             .each()
             .filter_map(|one| {
                 let sought = one.module.sought()?;
                 Some((one, sought))
             })
             .collect();
-        let keys = |(one, sought): &(LaneMessage, Sought)| {
+        let keys = |(one, sought): &(QueueMessage, Sought)| {
             let entries = one.kinds.iter().map(|kind| one.module.entry(*kind));
             let copies = copies_of(&one.module, sought);
             entries.chain(copies).collect::<Vec<_>>()
@@ -130,9 +130,13 @@ impl Builder {
                 let entry = stored.as_ref().and_then(|stored| stored.item.entry());
                 entry.cloned()
             };
-            let is_of_this_ask = |entry: &Entry| entry.ask().is_some_and(|ask| ask.id == one.ask);
+            let is_of_this_request = |entry: &Entry| {
+                entry
+                    .build_request()
+                    .is_some_and(|build_request| build_request.id == one.build_request)
+            };
             let known: Vec<Entry> = entries.iter().filter_map(entry).collect();
-            if !known.iter().any(is_of_this_ask) {
+            if !known.iter().any(is_of_this_request) {
                 continue;
             }
             let has_copy = copies
@@ -162,7 +166,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         visited: Vec<Visited>,
-    ) -> (Vec<Visited>, Vec<(LaneMessage, Timestamp)>) {
+    ) -> (Vec<Visited>, Vec<(QueueMessage, Timestamp)>) {
         let leased = visited.into_iter().map(|mut visited| {
             async move {
                 let mut resting = None;
@@ -335,17 +339,17 @@ impl Builder {
     async fn put_off_visit(
         &self,
         invocation: &Invocation,
-        mut left: impl Iterator<Item = &LaneMessage>,
+        mut left: impl Iterator<Item = &QueueMessage>,
         at: Timestamp,
     ) -> Result<(), Error> {
         let Some(mut again) = left.next().cloned() else {
             return Ok(());
         };
         for one in left.cloned() {
-            again.add(AskedModule {
+            again.add(RequestedModule {
                 module: one.module.module,
                 kinds: one.kinds,
-                ask: one.ask,
+                build_request: one.build_request,
             });
         }
         self.send_again(invocation, &again, at).await
@@ -356,7 +360,7 @@ impl Builder {
 #[derive(Default)]
 struct Asked {
     /// Messages for the modules that the server has.
-    found: Vec<LaneMessage>,
+    found: Vec<QueueMessage>,
     /// Modules that it does not have.
     answered: usize,
     /// Modules about which it did not answer.
@@ -368,7 +372,7 @@ struct Asked {
 /// What became of a module.
 enum Answered {
     /// The server has it.
-    Found(LaneMessage),
+    Found(QueueMessage),
     /// The server does not have it.
     Settled,
     /// The server did not answer.
@@ -382,8 +386,8 @@ fn copies_of<'a>(module: &'a ModuleKey, sought: &'a Sought) -> impl Iterator<Ite
 }
 
 /// Counts that a message travels once more.
-fn hop(message: LaneMessage) -> LaneMessage {
-    LaneMessage {
+fn hop(message: QueueMessage) -> QueueMessage {
+    QueueMessage {
         hops: message.hops + 1,
         ..message
     }

@@ -1,7 +1,7 @@
 //! What a warm instance believes, and for how long.
 
 use super::*;
-use crate::cache::{Applied, Change, Kind, Lane, ModuleKey, Policy, Revision, Seen, Token, apply};
+use crate::cache::{Applied, Change, Kind, ModuleKey, Policy, Queue, Revision, Seen, Token, apply};
 use crate::domain::{Cause, Missing, ModuleId};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -150,9 +150,9 @@ async fn what_is_remembered_ends_by_either_clock() {
 #[tokio::test(start_paused = true)]
 async fn what_is_about_to_change_is_not_remembered() {
     let asked = entry(|invocation| {
-        vec![Change::Ask {
+        vec![Change::RequestBuild {
             id: invocation.token(),
-            lane: Lane::Eager,
+            queue: Queue::Eager,
         }]
     });
     let leased = entry(|invocation| vec![take(invocation, &invocation.token())]);

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use super::{Error, Invocation, Settings, Update};
 use crate::domain::Scope;
-use crate::ports::{BlobStore, DifListing, DifReader, Lanes, MAX_DELETES, RecordStore};
+use crate::ports::{BlobStore, DifListing, DifReader, MAX_DELETES, Queues, RecordStore};
 
 use pace::Pace;
 
@@ -57,7 +57,7 @@ pub struct Pruner {
     /// The same bucket: which keys there are.
     pub listing: Arc<dyn DifListing>,
     /// Where builds are asked for.
-    pub lanes: Arc<dyn Lanes>,
+    pub queues: Arc<dyn Queues>,
     /// The settings.
     pub settings: Settings,
 }

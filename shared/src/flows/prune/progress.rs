@@ -27,7 +27,7 @@ pub(super) struct Progress {
     pub(super) manifest: Option<Manifest>,
     /// What was asked for when this pass began; before, what the last one asked for. Where no pass begins in this run, it
     /// stays as it is stored.
-    pub(super) asked: Option<Manifest>,
+    pub(super) requested: Option<Manifest>,
     /// What the last whole pass counted.
     pub(super) rollout: Option<Rollout>,
 }
@@ -66,7 +66,7 @@ impl Run<'_> {
             cursor,
             gathering: Manifest::default(),
             manifest: None,
-            asked: None,
+            requested: None,
             rollout,
         };
         if self.is_dry() {
@@ -77,7 +77,7 @@ impl Run<'_> {
         }
         if progress.begins_pass() {
             progress.manifest = Some(self.list(SweepItem::Manifest, lists.manifest).await?);
-            progress.asked = Some(self.list(SweepItem::Asked, lists.asked).await?);
+            progress.requested = Some(self.list(SweepItem::Requested, lists.requested).await?);
         } else {
             progress.gathering = self.list(SweepItem::Gathering, lists.gathering).await?;
         }
@@ -154,7 +154,7 @@ impl Run<'_> {
         let SweepLists {
             gathering,
             manifest,
-            asked,
+            requested,
         } = &mut progress.cursor.lists;
         let lists = [
             (
@@ -163,7 +163,7 @@ impl Run<'_> {
                 Some(progress.gathering),
             ),
             (SweepItem::Manifest, manifest, progress.manifest),
-            (SweepItem::Asked, asked, progress.asked),
+            (SweepItem::Requested, requested, progress.requested),
         ];
         for (item, items, list) in lists {
             if let Some(list) = list {

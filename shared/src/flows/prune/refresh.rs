@@ -1,4 +1,4 @@
-//! What the last pass found behind is asked for, at the rate at which the refresh lane drains.
+//! What the last pass found behind is requested for, at the rate at which the refresh lane drains.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use futures::stream::{self, StreamExt};
 use super::progress::Progress;
 use super::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
-    Behind, Change, Drained, Entry, Item, Kind, Lane, Manifest, ModuleKey, wants_refresh,
+    Behind, Change, Drained, Entry, Item, Kind, Manifest, ModuleKey, Queue, wants_refresh,
 };
 use crate::flows::Updated;
-use crate::ports::{Consistency, LaneMessage, StoreError};
+use crate::ports::{Consistency, QueueMessage, StoreError};
 
 /// What the asks leave of the run to the walks.
 const SHARE_LEFT: f64 = 0.7;
@@ -19,12 +19,12 @@ const SHARE_LEFT: f64 = 0.7;
 /// Entries of a list that are looked at together.
 const ENTRIES_AT_ONCE: usize = 1000;
 
-/// Modules whose messages are sent together: so many are asked for without one if the function is killed.
+/// Modules whose messages are sent together: so many are requested for without one if the function is killed.
 const MODULES_AT_ONCE: usize = 100;
 
-/// The entries of one module that are asked for.
-struct Asked {
-    message: LaneMessage,
+/// The entries of one module that are requested for.
+struct Requested {
+    message: QueueMessage,
     entries: Vec<Behind>,
 }
 
@@ -32,9 +32,9 @@ impl Run<'_> {
     /// Asks for entries that are behind; returns what became of the asks before.
     pub(super) async fn refresh(&self, progress: &mut Progress) -> Drained {
         let now = self.invocation.now();
-        let asked = progress.asked.take().unwrap_or_default();
+        let requested = progress.requested.take().unwrap_or_default();
         let manifest = progress.manifest.take().unwrap_or_default();
-        let entries = match self.entries(&asked.entries).await {
+        let entries = match self.entries(&requested.entries).await {
             Ok(entries) => entries,
             Err(error) => {
                 // Nothing is known of the lane: this pass asks for nothing, and the next one looks at the same asks.
@@ -42,24 +42,24 @@ impl Run<'_> {
                 return Drained::default();
             }
         };
-        let drained = Drained::of(&asked, entries.iter().map(Option::as_ref), now);
+        let drained = Drained::of(&requested, entries.iter().map(Option::as_ref), now);
         let mut standing = Manifest {
             at: now,
-            entries: still_asked(&asked, &entries),
+            entries: still_requested(&requested, &entries),
         };
         let wanted = self.wanted(&manifest, drained.quota()).await;
         for modules in by_module(wanted).chunks(MODULES_AT_ONCE) {
             if self.is_time_up(SHARE_LEFT) {
                 break;
             }
-            standing.entries.extend(self.ask(modules).await);
+            standing.entries.extend(self.request_builds(modules).await);
         }
         standing.trim();
-        progress.asked = Some(standing);
+        progress.requested = Some(standing);
         drained
     }
 
-    /// Returns the entries of a list that are to be asked for, the most recently used first, and no more than `quota`.
+    /// Returns the entries of a list that are to be requested for, the most recently used first, and no more than `quota`.
     async fn wanted(&self, manifest: &Manifest, quota: usize) -> Vec<Entry> {
         let policy = &self.pruner.settings.policy;
         let mut wanted = Vec::new();
@@ -81,53 +81,57 @@ impl Run<'_> {
     }
 
     /// Asks for the entries of some modules; returns the asks.
-    async fn ask(&self, modules: &[Vec<Entry>]) -> Vec<Behind> {
-        let asks: Vec<_> = modules
+    async fn request_builds(&self, modules: &[Vec<Entry>]) -> Vec<Behind> {
+        let requests: Vec<_> = modules
             .iter()
-            .map(|entries| self.ask_for(entries))
+            .map(|entries| self.request_build(entries))
             .collect();
-        let asks: Vec<Option<Asked>> = stream::iter(asks)
+        let requests: Vec<Option<Requested>> = stream::iter(requests)
             .buffer_unordered(CALLS_IN_PARALLEL)
             .collect()
             .await;
-        let (messages, asked): (Vec<_>, Vec<_>) = asks
+        let (messages, requested): (Vec<_>, Vec<_>) = requests
             .into_iter()
             .flatten()
-            .map(|Asked { message, entries }| (message, entries))
+            .map(|Requested { message, entries }| (message, entries))
             .unzip();
         if messages.is_empty() {
             return Vec::new();
         }
-        if let Err(error) = self.pruner.lanes.send(&messages, Duration::ZERO).await {
+        if let Err(error) = self.pruner.queues.send(&messages, Duration::ZERO).await {
             // Asks whose message was not sent are taken for lost in time.
             self.fail(&error);
         }
-        let asked: Vec<Behind> = asked.into_iter().flatten().collect();
-        self.report().asked += asked.len() as u64;
-        asked
+        let requested: Vec<Behind> = requested.into_iter().flatten().collect();
+        self.report().requested += requested.len() as u64;
+        requested
     }
 
     /// Asks for the kinds of one module by one message, so that its DIF is fetched once.
-    async fn ask_for(&self, entries: &[Entry]) -> Option<Asked> {
+    async fn request_build(&self, entries: &[Entry]) -> Option<Requested> {
         let id = self.invocation.token();
-        let change = Change::Ask {
+        let change = Change::RequestBuild {
             id: id.clone(),
-            lane: Lane::Refresh,
+            queue: Queue::Refresh,
         };
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for entry in entries {
             let (module, kind) = (entry.module(), entry.kind());
             if self.is_dry() {
                 let to = format!("{kind} of {}", module.module);
                 let mut report = self.report();
-                report.asked += 1;
+                report.requested += 1;
                 report.say("ask for", to, "it is behind, and still used");
                 continue;
             }
             match self.update().entry(module, kind, &change).await {
-                Ok(Updated::Done(entry)) if entry.ask().is_some_and(|ask| ask.id == id) => {
-                    asked.push(Behind {
-                        ask: Some(id.clone()),
+                Ok(Updated::Done(entry))
+                    if entry
+                        .build_request()
+                        .is_some_and(|build_request| build_request.id == id) =>
+                {
+                    requested.push(Behind {
+                        build_request: Some(id.clone()),
                         ..Behind::of(&entry)
                     });
                 }
@@ -135,12 +139,12 @@ impl Run<'_> {
                 Err(error) => self.fail(&error),
             }
         }
-        let module = asked.first()?.module.clone();
-        let mut kinds: Vec<Kind> = asked.iter().map(|behind| behind.kind).collect();
+        let module = requested.first()?.module.clone();
+        let mut kinds: Vec<Kind> = requested.iter().map(|behind| behind.kind).collect();
         kinds.sort_unstable();
-        Some(Asked {
-            message: LaneMessage::new(Lane::Refresh, module, kinds, id),
-            entries: asked,
+        Some(Requested {
+            message: QueueMessage::new(Queue::Refresh, module, kinds, id),
+            entries: requested,
         })
     }
 
@@ -176,11 +180,12 @@ fn by_module(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
 }
 
 /// Returns the asks that were not answered yet.
-fn still_asked(asked: &Manifest, entries: &[Option<Entry>]) -> Vec<Behind> {
+fn still_requested(requested: &Manifest, entries: &[Option<Entry>]) -> Vec<Behind> {
     let stands = |(behind, entry): &(&Behind, &Option<Entry>)| {
-        let ask = entry.as_ref().and_then(Entry::ask);
-        ask.is_some_and(|ask| Some(&ask.id) == behind.ask.as_ref())
+        let build_request = entry.as_ref().and_then(Entry::build_request);
+        build_request
+            .is_some_and(|build_request| Some(&build_request.id) == behind.build_request.as_ref())
     };
-    let pairs = asked.entries.iter().zip(entries).filter(stands);
+    let pairs = requested.entries.iter().zip(entries).filter(stands);
     pairs.map(|(behind, _)| behind.clone()).collect()
 }

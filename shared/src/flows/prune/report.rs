@@ -39,7 +39,7 @@ pub struct Report {
     /// Items that had expired by themselves.
     pub expired: u64,
     /// Entries that the refresh lane was asked for.
-    pub asked: u64,
+    pub requested: u64,
     /// Keys of the uploads bucket that the uploads lane was asked to reconcile.
     pub reconciled: u64,
     /// Keys that seem gone, but too many at a time to be believed: is `UPLOADS_BUCKET` the right one?

@@ -206,7 +206,7 @@ impl Run<'_> {
             reconcile: location,
             hops: 0,
         };
-        match self.pruner.lanes.reconcile(&message, Duration::ZERO).await {
+        match self.pruner.queues.reconcile(&message, Duration::ZERO).await {
             Ok(()) => self.report().reconciled += 1,
             // The next pass, or the next listing, meets the key again.
             Err(error) => self.fail(&error),

@@ -11,9 +11,9 @@ use super::super::update::Known;
 use super::super::{Error, Invocation, presence};
 use super::filing::FiledModule;
 use super::{Arrived, side_by_side};
-use crate::cache::{Entry, Lane, Token, UploadState};
+use crate::cache::{Entry, Queue, Token, UploadState};
 use crate::domain::Timestamp;
-use crate::ports::{LaneMessage, ReconcileMessage, StoreError};
+use crate::ports::{QueueMessage, ReconcileMessage, StoreError};
 
 /// Messages for one event that follow one another. What is left then is left to the sweep and to
 /// readers.
@@ -29,7 +29,7 @@ const MODULES_AT_ONCE: usize = 256;
 /// A module whose entries are marked, and the ask that came with the marks.
 pub(super) struct ToBuild {
     pub(super) module: FiledModule,
-    pub(super) ask: Token,
+    pub(super) build_request: Token,
     /// Whether it has files to build from. Else the build notes that there is nothing.
     pub(super) has_files: bool,
 }
@@ -86,9 +86,17 @@ impl Builder {
             self.go_on(invocation, arrived).await?;
             return Ok(false);
         }
-        for (ToBuild { module, ask, .. }, at) in later {
+        for (
+            ToBuild {
+                module,
+                build_request,
+                ..
+            },
+            at,
+        ) in later
+        {
             let (key, kinds) = (module.key.clone(), module.kinds.clone());
-            let message = LaneMessage::new(Lane::Uploads, key, kinds, ask.clone());
+            let message = QueueMessage::new(Queue::Uploads, key, kinds, build_request.clone());
             self.send_again(invocation, &message, at).await?;
         }
         Ok(true)
@@ -108,14 +116,16 @@ impl Builder {
             let entries = partition
                 .iter()
                 .filter_map(|(_, stored)| stored.item.entry());
-            let mut asks = entries
+            let mut requests = entries
                 .filter(|entry| module.kinds.contains(&entry.kind()))
-                .filter_map(Entry::ask);
-            let ask = asks.next().map(|ask| ask.id.clone());
+                .filter_map(Entry::build_request);
+            let build_request = requests
+                .next()
+                .map(|build_request| build_request.id.clone());
             let has_files = presence::files(&partition) > 0;
-            Ok::<_, StoreError>(ask.map(|ask| ToBuild {
+            Ok::<_, StoreError>(build_request.map(|build_request| ToBuild {
                 module,
-                ask,
+                build_request,
                 has_files,
             }))
         });
@@ -139,7 +149,7 @@ impl Builder {
             reconcile: arrived.dif.location.clone(),
             hops: hops + 1,
         };
-        self.lanes
+        self.queues
             .reconcile(&message, SENT_AGAIN.after(hops))
             .await?;
         Ok(())

@@ -747,10 +747,10 @@ impl Builder {
         }
         let programs = companions::each_once(programs);
         let revoked = side_by_side(&programs, |program| async move {
-            let ask = self.revoke_made(invocation, program, dif).await?;
+            let build_request = self.revoke_made(invocation, program, dif).await?;
             Ok::<_, StoreError>(ToBuild {
                 module: program.clone(),
-                ask,
+                build_request,
                 has_files: true,
             })
         });
@@ -817,12 +817,12 @@ impl Builder {
                 false => companions::programs(&module.key, &partition),
             }));
         }
-        let ask = self.revoke_made(invocation, &module, dif).await?;
+        let build_request = self.revoke_made(invocation, &module, dif).await?;
         self.call_overflow(invocation, &module.key, &partition)
             .await?;
         Ok(Revoked::Module(Box::new(ToBuild {
             module,
-            ask,
+            build_request,
             has_files: presence::files(&partition) > 0,
         })))
     }
@@ -839,7 +839,7 @@ impl Builder {
         let mark = self.mark(invocation, module, invalidate).await?;
         Ok(ToBuild {
             module: module.clone(),
-            ask: mark,
+            build_request: mark,
             has_files: true,
         })
     }

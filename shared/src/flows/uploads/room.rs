@@ -91,7 +91,7 @@ impl Builder {
         }
         for location in &called {
             let message = ReconcileMessage::new(location.clone());
-            self.lanes.reconcile(&message, Duration::ZERO).await?;
+            self.queues.reconcile(&message, Duration::ZERO).await?;
         }
         // One that found no room in the meantime noted itself again: then nothing is forgotten, and
         // all of them are called again when the next file is removed.

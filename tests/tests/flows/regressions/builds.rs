@@ -8,7 +8,7 @@ use serde_json::json;
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::adapters::memory::MemoryBlobs;
 use symdepot::api::symbolicator::{Completed, parse_request};
-use symdepot::cache::{ItemKey, Kind, Lane, Revision, Stored};
+use symdepot::cache::{ItemKey, Kind, Queue, Revision, Stored};
 use symdepot::domain::{Cause, Scope};
 use symdepot::flows::memory::Memory;
 use symdepot::flows::symbolicate::{Answer, Symbolicator};
@@ -18,7 +18,7 @@ use symdepot::ports::{
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
-use super::{FRAMES, HOUR, KEPT, asked, before_next, entry, made_from};
+use super::{FRAMES, HOUR, KEPT, before_next, entry, made_from, requested_build};
 use crate::requests::cold;
 use crate::{CHECKSUM, CRASH};
 
@@ -66,7 +66,7 @@ async fn r02_a_write_that_landed_without_an_answer_is_recognised_behind_a_touch(
 #[tokio::test(start_paused = true)]
 async fn r02_a_client_that_repeats_a_write_that_landed_does_not_block_its_own_build() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     let derived = world.derivations.derived();
     world.faults.fail_always(Operation::Replace, How::Repeated);
     world
@@ -79,14 +79,14 @@ async fn r02_a_client_that_repeats_a_write_that_landed_does_not_block_its_own_bu
         (made_from(&world), world.derivations.derived() - derived),
         ("global/crash.debug".to_owned(), 2)
     );
-    assert!(world.lanes.sent().is_empty() && entry(&world, Kind::SymCache).lease().is_none());
+    assert!(world.queues.sent().is_empty() && entry(&world, Kind::SymCache).lease().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn r03_a_message_that_meets_the_lease_of_its_killed_predecessor_comes_again_when_that_is_over()
  {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     world.derivations.take(Duration::from_secs(100));
     tokio::time::timeout(Duration::from_secs(5), world.serve(&message))
         .await
@@ -95,7 +95,7 @@ async fn r03_a_message_that_meets_the_lease_of_its_killed_predecessor_comes_agai
     world.pass(Duration::from_secs(1)).await;
     world.derivations.take(Duration::ZERO);
     world.serve(&message).await.unwrap();
-    let sent = world.lanes.sent();
+    let sent = world.queues.sent();
     assert_eq!(sent.len(), 1, "what could not be done is not done with");
     assert!(!sent[0].delay.is_zero() && sent[0].delay <= Duration::from_secs(62));
     world.settle().await;
@@ -110,7 +110,7 @@ async fn r03_a_message_that_meets_the_lease_of_its_killed_predecessor_comes_agai
 #[tokio::test(start_paused = true)]
 async fn r04_a_build_is_asked_for_until_it_is_done() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     let seen = Arc::new(std::sync::Mutex::new(None));
     let noted = seen.clone();
     before_next(&world, Operation::CreateBlob, 1, move |world| async move {
@@ -119,10 +119,15 @@ async fn r04_a_build_is_asked_for_until_it_is_done() {
     world.serve(&message).await.unwrap();
     let during = seen.lock().unwrap().take().unwrap();
     assert_eq!(
-        (during.ask().map(|ask| &ask.id), during.ready()),
-        (Some(&message.ask), None)
+        (
+            during
+                .build_request()
+                .map(|build_request| &build_request.id),
+            during.ready()
+        ),
+        (Some(&message.build_request), None)
     );
-    assert_eq!(entry(&world, Kind::SymCache).ask(), None);
+    assert_eq!(entry(&world, Kind::SymCache).build_request(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,11 +144,11 @@ async fn r18_a_crash_that_waits_does_not_queue_behind_the_uploads() {
     });
     world.deliver(&event).await.unwrap_err();
     assert_eq!(
-        entry(&world, Kind::SymCache).ask().unwrap().lane,
-        Lane::Uploads
+        entry(&world, Kind::SymCache).build_request().unwrap().queue,
+        Queue::Uploads
     );
-    let message = asked(&world).await;
-    assert_eq!(message.lane, Lane::Eager);
+    let message = requested_build(&world).await;
+    assert_eq!(message.queue, Queue::Eager);
     world.serve(&message).await.unwrap();
     assert_eq!(made_from(&world), "global/crash.debug");
 }
@@ -179,11 +184,11 @@ async fn r26_an_ask_whose_answer_is_lost_sends_its_message_once() {
             world.faults.calls(Operation::Replace) + 1,
             how,
         );
-        let message = asked(&world).await;
-        assert_eq!(world.lanes.calls().of("send"), 1, "{how:?}");
+        let message = requested_build(&world).await;
+        assert_eq!(world.queues.calls().of("send"), 1, "{how:?}");
         assert_eq!(
-            entry(&world, Kind::SymCache).ask().unwrap().id,
-            message.ask,
+            entry(&world, Kind::SymCache).build_request().unwrap().id,
+            message.build_request,
             "{how:?}"
         );
     }
@@ -192,7 +197,7 @@ async fn r26_an_ask_whose_answer_is_lost_sends_its_message_once() {
 #[tokio::test(start_paused = true)]
 async fn r27_two_builders_that_each_hold_half_of_the_kinds_both_come_to_their_end() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     // The first builder has the lease of one kind; before it takes the other, a second builder comes for that one.
     let second = message.clone();
     before_next(&world, Operation::Replace, 1, move |world| async move {
@@ -205,7 +210,7 @@ async fn r27_two_builders_that_each_hold_half_of_the_kinds_both_come_to_their_en
         let entry = entry(&world, kind);
         assert!(entry.ready().is_some(), "{kind}");
         assert_eq!(
-            (entry.lease(), entry.ask(), entry.missing()),
+            (entry.lease(), entry.build_request(), entry.missing()),
             (None, None, None),
             "{kind}"
         );
@@ -217,7 +222,7 @@ async fn r27_two_messages_at_a_time_for_one_module_derive_it_once() {
     let world = cold().await;
     let derived = world.derivations.derived();
     world.derivations.take(Duration::from_secs(90));
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     let (first, second) = tokio::join!(world.serve(&message), world.serve(&message));
     first.unwrap();
     second.unwrap();
@@ -225,7 +230,7 @@ async fn r27_two_messages_at_a_time_for_one_module_derive_it_once() {
     assert_eq!(
         (
             world.derivations.derived() - derived,
-            world.lanes.sent().len()
+            world.queues.sent().len()
         ),
         (2, 0)
     );
@@ -291,7 +296,7 @@ async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_
         let answer = instance.answer(crash, &Scope::Global, Duration::ZERO).await;
         assert!(matches!(answer, Ok(Answer::Pending)));
     }
-    let messages = world.lanes.drain();
+    let messages = world.queues.drain();
     assert_eq!(messages.len(), 2);
     world.serve(&messages[0].message).await.unwrap();
     assert_ne!(path_of(CRASH), first, "one may be lost");
@@ -315,10 +320,10 @@ async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_
 #[tokio::test(start_paused = true)]
 async fn r13_a_file_that_takes_longer_than_a_function_may_is_given_up_with_a_reason() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     world.derivations.take(Duration::from_secs(16 * 60));
     world.serve(&message).await.unwrap();
-    assert_eq!(world.lanes.sent(), [], "it is not tried again");
+    assert_eq!(world.queues.sent(), [], "it is not tried again");
     let given_up = entry(&world, Kind::SymCache);
     let placeholder = given_up.missing().unwrap();
     assert_eq!(placeholder.missing.cause, Cause::Malformed);
@@ -327,12 +332,12 @@ async fn r13_a_file_that_takes_longer_than_a_function_may_is_given_up_with_a_rea
         "{}",
         placeholder.missing.detail
     );
-    assert_eq!((given_up.lease(), given_up.ask()), (None, None));
+    assert_eq!((given_up.lease(), given_up.build_request()), (None, None));
     let derived = world.derivations.derived();
     let answer = world.another_instance().symbolicate(&sample_crash()).await;
     assert!(function_names(&answer).iter().all(|name| name == "?"));
     assert_eq!(
-        (world.derivations.derived(), world.lanes.sent()),
+        (world.derivations.derived(), world.queues.sent()),
         (derived, vec![])
     );
 }
@@ -340,7 +345,7 @@ async fn r13_a_file_that_takes_longer_than_a_function_may_is_given_up_with_a_rea
 #[tokio::test(start_paused = true)]
 async fn r13_a_file_that_kills_its_parser_each_time_is_given_up_after_a_few_attempts() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     let derived = world.derivations.derived();
     world.derivations.kill_next(u64::MAX);
     world.serve(&message).await.unwrap();
@@ -348,7 +353,11 @@ async fn r13_a_file_that_kills_its_parser_each_time_is_given_up_after_a_few_atte
     for kind in [Kind::CfiCache, Kind::SymCache] {
         let given_up = entry(&world, kind);
         assert_eq!(given_up.missing().unwrap().missing.cause, Cause::Crashed);
-        assert_eq!((given_up.lease(), given_up.ask()), (None, None), "{kind}");
+        assert_eq!(
+            (given_up.lease(), given_up.build_request()),
+            (None, None),
+            "{kind}"
+        );
     }
     let attempts = u64::from(world.settings.policy.max_attempts);
     assert_eq!(world.derivations.derived() - derived, 2 * attempts);
@@ -429,7 +438,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     world.pass(8 * 24 * HOUR).await;
     world.prune().await.unwrap();
     assert_eq!(
-        (world.entries(), world.lanes.sent()),
+        (world.entries(), world.queues.sent()),
         (Vec::new(), Vec::new())
     );
     let written = world.records.calls().of("replace");
@@ -453,23 +462,23 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     let tried = world.records.calls().of("replace") - written;
     assert!(tried > MODULES, "nobody was in anybody's way");
     assert!(tried <= READERS * MODULES, "{tried} writes");
-    let mut asks: Vec<String> = world
-        .lanes
+    let mut requests: Vec<String> = world
+        .queues
         .sent()
         .iter()
-        .map(|sent| sent.message.ask.to_string())
+        .map(|sent| sent.message.build_request.to_string())
         .collect();
     let mut stand: Vec<String> = world
         .entries()
         .iter()
-        .map(|entry| entry.ask().unwrap().id.to_string())
+        .map(|entry| entry.build_request().unwrap().id.to_string())
         .collect();
-    asks.sort();
+    requests.sort();
     stand.sort();
-    assert_eq!((asks.len() as u64, &asks), (MODULES, &stand));
+    assert_eq!((requests.len() as u64, &requests), (MODULES, &stand));
     world.settle().await;
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(answer.unwrap(), Answer::Completed(..)));
     // Ten of them travel in a call.
-    assert_eq!(world.lanes.calls().of("send"), MODULES / 10);
+    assert_eq!(world.queues.calls().of("send"), MODULES / 10);
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{ModuleStatus, parse_request};
-use symdepot::cache::{Change, Converter, Kind, Lane, Token};
+use symdepot::cache::{Change, Converter, Kind, Queue, Token};
 use symdepot::domain::{Cause, HttpSource, Location, Scope};
 use symdepot::flows::Update;
 use symdepot::flows::symbolicate::Answer;
-use symdepot::ports::LaneMessage;
+use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 
-use super::{FRAMES, HOUR, ask_for, asked, entry, made_from, rewrite};
+use super::{FRAMES, HOUR, entry, made_from, request_build_of, requested_build, rewrite};
 use crate::requests::cold;
 use crate::{CRASH, CRASH_PE, servers};
 
@@ -44,12 +44,12 @@ fn source(id: &str) -> HttpSource {
 #[tokio::test(start_paused = true)]
 async fn a_message_dies_with_its_ask() {
     let world = cold().await;
-    let message = asked(&world).await;
-    let stale = LaneMessage {
-        ask: Token::from_random(7),
+    let message = requested_build(&world).await;
+    let stale = QueueMessage {
+        build_request: Token::from_random(7),
         ..message.clone()
     };
-    let newer = LaneMessage {
+    let newer = QueueMessage {
         min_converter: Converter(Converter::CURRENT.0 + 1),
         ..stale.clone()
     };
@@ -57,14 +57,17 @@ async fn a_message_dies_with_its_ask() {
     for dead in [stale, newer] {
         world.serve(&dead).await.unwrap();
     }
-    assert_eq!(world.lanes.sent(), []);
+    assert_eq!(world.queues.sent(), []);
     assert_eq!(world.derivations.derived(), derived);
     world.serve(&message).await.unwrap();
     assert_eq!(made_from(&world), "global/crash.debug");
     // It is answered: the same message again is over, too.
     world.serve(&message).await.unwrap();
     assert_eq!(
-        (world.lanes.sent(), entry(&world, Kind::SymCache).attempts()),
+        (
+            world.queues.sent(),
+            entry(&world, Kind::SymCache).attempts()
+        ),
         (Vec::new(), 0)
     );
 }
@@ -73,15 +76,15 @@ async fn a_message_dies_with_its_ask() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_cannot_be_served_is_sent_again_ever_later_and_a_bounded_number_of_times() {
     let world = cold().await;
-    let mut message = LaneMessage {
-        lane: Lane::Refresh,
+    let mut message = QueueMessage {
+        queue: Queue::Refresh,
         min_converter: Converter(Converter::CURRENT.0 + 1),
-        ..ask_for(&world, world.module("global", CRASH), Lane::Refresh).await
+        ..request_build_of(&world, world.module("global", CRASH), Queue::Refresh).await
     };
     let mut delays = Vec::new();
     for _ in 0..100 {
         world.serve(&message).await.unwrap();
-        let Some(sent) = world.lanes.drain().pop() else {
+        let Some(sent) = world.queues.drain().pop() else {
             break;
         };
         delays.push(sent.delay.as_secs());
@@ -97,9 +100,9 @@ async fn a_reader_that_is_behind_does_not_make_the_builder_spin() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let module = world.module("global", CRASH);
-    let message = LaneMessage {
+    let message = QueueMessage {
         min_converter: Converter(Converter::CURRENT.0 - 1),
-        ..ask_for(&world, module, Lane::Eager).await
+        ..request_build_of(&world, module, Queue::Eager).await
     };
     let derived = world.derivations.derived();
     world.serve(&message).await.unwrap();
@@ -107,7 +110,7 @@ async fn a_reader_that_is_behind_does_not_make_the_builder_spin() {
     // The ask stands: who asks waits for it instead of asking again.
     assert!(
         entry(&world, Kind::SymCache)
-            .standing_ask(world.now())
+            .live_request(world.now())
             .is_some()
     );
 }
@@ -129,7 +132,7 @@ async fn a_file_that_changed_without_an_event_makes_room_for_the_next_best() {
     let answer = world.symbolicate(&sample_crash()).await;
     assert_eq!(function_names(&answer).len(), FRAMES);
     assert_eq!(made_from(&world), "global/z.debug");
-    assert_eq!(entry(&world, Kind::SymCache).ask(), None);
+    assert_eq!(entry(&world, Kind::SymCache).build_request(), None);
 }
 
 /// P18. A table that is overloaded while a request waits is no failure of the request.
@@ -158,7 +161,7 @@ async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes()
     assert!(modules.all(|module| module.debug_status == ModuleStatus::Missing));
     let calls = world.records.calls();
     // Four messages travel in one call.
-    assert_eq!(world.lanes.calls().of("send"), 1);
+    assert_eq!(world.queues.calls().of("send"), 1);
     let visits = 4;
     assert_eq!(calls.of("replace"), 3 * MODULES + 2 * visits, "{calls}");
     assert!(calls.of("load") + calls.of("query") <= 40, "{calls}");
@@ -166,14 +169,14 @@ async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes()
         world
             .entries()
             .iter()
-            .all(|entry| entry.lease().is_none() && entry.ask().is_none())
+            .all(|entry| entry.lease().is_none() && entry.build_request().is_none())
     );
     // What is known is not asked for again.
     world
         .another_instance()
         .symbolicate(&crash_in(MODULES))
         .await;
-    assert_eq!(world.lanes.calls().of("send"), 1);
+    assert_eq!(world.queues.calls().of("send"), 1);
 }
 
 /// Bad input: as many unknown modules as a request may have cost a bounded number of asks.
@@ -184,7 +187,7 @@ async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_t
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
     assert_eq!(world.entries().len(), 256);
-    assert_eq!(world.lanes.sent().len(), 26);
+    assert_eq!(world.queues.sent().len(), 26);
     // Whoever continues it asks for the next ones.
     world.settle().await;
     let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
@@ -267,7 +270,7 @@ async fn two_hundred_waiters_on_one_module_look_rarely_and_are_answered_pending(
     assert!(answers.iter().all(pending), "{answers:?}");
     let looks = (world.records.calls().of("load") - before) / WAITERS as u64;
     assert!(looks <= 35, "{looks} looks each");
-    assert_eq!(world.lanes.calls().of("send"), 1);
+    assert_eq!(world.queues.calls().of("send"), 1);
 }
 
 /// L3. Of what a build does not hold it takes nothing away.
@@ -289,17 +292,20 @@ async fn a_suspect_of_another_kind_is_left_to_its_own_build() {
         policy: &world.settings.policy,
         invocation: &invocation,
     };
-    let (id, lane) = (invocation.token(), Lane::Eager);
-    let ask = Change::Ask {
+    let (id, queue) = (invocation.token(), Queue::Eager);
+    let build_request = Change::RequestBuild {
         id: id.clone(),
-        lane,
+        queue,
     };
-    update.entry(&module, Kind::CfiCache, &ask).await.unwrap();
-    let message = LaneMessage::new(lane, module, vec![Kind::CfiCache], id);
+    update
+        .entry(&module, Kind::CfiCache, &build_request)
+        .await
+        .unwrap();
+    let message = QueueMessage::new(queue, module, vec![Kind::CfiCache], id);
     world.serve(&message).await.unwrap();
-    assert_eq!(entry(&world, Kind::CfiCache).ask(), None);
+    assert_eq!(entry(&world, Kind::CfiCache).build_request(), None);
     let left = entry(&world, Kind::SymCache);
-    assert_eq!((left.ready(), left.ask()), (Some(&ready), None));
+    assert_eq!((left.ready(), left.build_request()), (Some(&ready), None));
     assert!(left.suspect().is_some());
 }
 
@@ -360,7 +366,7 @@ async fn a_clock_that_is_set_between_invocations_loses_nothing() {
         world.upload("global/crash.debug", "elf/crash.debug").await;
         world.pass(Duration::from_secs(8 * 24 * 3600)).await;
         world.prune().await.unwrap();
-        let message = asked(&world).await;
+        let message = requested_build(&world).await;
         world.faults.fail_always(Operation::Replace, How::Before);
         assert!(world.serve(&message).await.is_err());
         world.faults.heal();
@@ -392,7 +398,7 @@ async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
         world.calls() - before
     );
     assert_eq!(
-        (calls.of("replace"), world.lanes.sent().len()),
+        (calls.of("replace"), world.queues.sent().len()),
         (0, 0),
         "{calls}"
     );
@@ -410,7 +416,7 @@ async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
     assert_eq!(world.entries().len(), 256);
-    let messages = world.lanes.sent().len();
+    let messages = world.queues.sent().len();
     assert!(messages <= 2 * SOURCES, "{messages} messages");
     // All is known in the end.
     for _ in 0..3 {
@@ -437,7 +443,7 @@ async fn sixty_modules_of_four_servers_take_24_messages() {
     let crash = crash_in(60);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
-    assert_eq!(world.lanes.sent().len(), 24);
+    assert_eq!(world.queues.sent().len(), 24);
     world.settle().await;
     let asked = world.servers.take_asked();
     let once: HashSet<_> = asked.iter().collect();

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symdepot::cache::{Converter, Decision, Kind, Lane, current_version, decide};
+use symdepot::cache::{Converter, Decision, Kind, Queue, current_version, decide};
 use symdepot::domain::{Cause, Location, Scope};
 use symdepot::flows::symbolicate::Answer;
-use symdepot::ports::LaneMessage;
+use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, function_names, in_module, sample_crash};
 
-use super::{DAY, FRAMES, HOUR, ask_for, asked, entry, made_from, rewrite};
+use super::{DAY, FRAMES, HOUR, entry, made_from, request_build_of, requested_build, rewrite};
 use crate::requests::cold;
 use crate::{CRASH, CRASH_ARM64};
 
@@ -48,7 +48,7 @@ async fn r14_in_a_canary_the_older_build_replaces_nothing_that_the_newer_one_mad
     assert_eq!(kept.ready().unwrap().converter, Converter(NEWER));
     assert_eq!(made_from(&world), "global/crash.debug");
     assert_eq!(
-        (kept.ask(), kept.lease(), kept.missing()),
+        (kept.build_request(), kept.lease(), kept.missing()),
         (None, None, None)
     );
 }
@@ -62,7 +62,7 @@ async fn r14_what_the_newer_build_failed_to_convert_is_tried_by_the_older_one_in
         world.pass(passed).await;
         let answer = world.another_instance().symbolicate(&crash).await;
         assert!(function_names(&answer).iter().all(|name| name == "?"));
-        assert_eq!(world.lanes.calls().of("send"), tries, "{passed:?}");
+        assert_eq!(world.queues.calls().of("send"), tries, "{passed:?}");
     }
     // P11. After a rollback the older build need not wait for a release.
     assert_eq!(world.derivations.derived(), derived + 1);
@@ -83,18 +83,18 @@ async fn r14_what_the_older_build_failed_to_convert_is_tried_once_by_the_newer_o
 #[tokio::test(start_paused = true)]
 async fn r14_a_message_for_a_newer_build_waits_for_one() {
     let world = cold().await;
-    let message = LaneMessage {
+    let message = QueueMessage {
         min_converter: Converter(NEWER),
-        ..asked(&world).await
+        ..requested_build(&world).await
     };
     let derived = world.derivations.derived();
     world.serve(&message).await.unwrap();
-    let sent = world.lanes.sent();
-    let again = LaneMessage { hops: 1, ..message };
+    let sent = world.queues.sent();
+    let again = QueueMessage { hops: 1, ..message };
     assert_eq!((sent.len(), &sent[0].message), (1, &again));
     assert!(!sent[0].delay.is_zero());
     assert_eq!(world.derivations.derived(), derived);
-    assert!(entry(&world, Kind::SymCache).ask().is_some());
+    assert!(entry(&world, Kind::SymCache).build_request().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,14 +109,14 @@ async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_
     // Nobody announces it.
     world.uploads.remove(&Location::new("global/crash.debug"));
     let module = world.module("global", CRASH);
-    let message = ask_for(&world, module, Lane::Refresh).await;
+    let message = request_build_of(&world, module, Queue::Refresh).await;
     world.serve(&message).await.unwrap();
     world.settle().await;
     let kept = entry(&world, Kind::SymCache);
     let placeholder = kept.missing().unwrap();
     assert_eq!(kept.ready().unwrap().version, behind);
     assert_eq!(placeholder.missing.cause, Cause::NotFound);
-    assert_eq!((kept.ask(), kept.lease()), (None, None));
+    assert_eq!((kept.build_request(), kept.lease()), (None, None));
     let reader = world.settings.reader();
     let ready = kept.ready().unwrap();
     assert_eq!(
@@ -145,7 +145,7 @@ async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
     assert!(matches!(pending, Ok(Answer::Pending)), "{pending:?}");
-    assert_eq!(world.lanes.calls().total(), 0);
+    assert_eq!(world.queues.calls().total(), 0);
     world.pass(Duration::from_secs(60)).await;
     for _ in 0..3 {
         let answer = world.another_instance().symbolicate(&sample_crash()).await;

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 use symdepot::adapters::faulty::Operation;
-use symdepot::cache::{Change, Entry, Kind, Lane, ModuleKey, Revision, Stored};
+use symdepot::cache::{Change, Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
 use symdepot::flows::symbolicate::{Answer, Kept};
-use symdepot::ports::{LaneMessage, RecordStore};
+use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
 use crate::CRASH;
@@ -42,17 +42,17 @@ fn made_from(world: &World) -> String {
 }
 
 /// Asks for the names of the sample crash without waiting; returns the message that asks for the build.
-async fn asked(world: &World) -> LaneMessage {
+async fn requested_build(world: &World) -> QueueMessage {
     let answer = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await
         .unwrap();
     assert!(matches!(answer, Answer::Pending));
-    world.lanes.drain().remove(0).message
+    world.queues.drain().remove(0).message
 }
 
 /// Asks for the build of an entry as a reader does; returns the message that asks for it.
-async fn ask_for(world: &World, module: ModuleKey, lane: Lane) -> LaneMessage {
+async fn request_build_of(world: &World, module: ModuleKey, queue: Queue) -> QueueMessage {
     let invocation = world.invocation(Duration::from_secs(29));
     let id = invocation.token();
     let update = Update {
@@ -60,12 +60,15 @@ async fn ask_for(world: &World, module: ModuleKey, lane: Lane) -> LaneMessage {
         policy: &world.settings.policy,
         invocation: &invocation,
     };
-    let ask = Change::Ask {
+    let build_request = Change::RequestBuild {
         id: id.clone(),
-        lane,
+        queue,
     };
-    update.entry(&module, Kind::SymCache, &ask).await.unwrap();
-    LaneMessage::new(lane, module, vec![Kind::SymCache], id)
+    update
+        .entry(&module, Kind::SymCache, &build_request)
+        .await
+        .unwrap();
+    QueueMessage::new(queue, module, vec![Kind::SymCache], id)
 }
 
 /// Does something just before the next call of an operation but `skipped`.

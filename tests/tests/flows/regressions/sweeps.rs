@@ -10,7 +10,7 @@ use symdepot::flows::symbolicate::Answer;
 use symdepot_tests::harness::{World, function_names, sample_crash};
 use tokio::sync::Notify;
 
-use super::{DAY, asked, before_next, entry};
+use super::{DAY, before_next, entry, requested_build};
 use crate::CRASH;
 use crate::requests::cold;
 
@@ -50,7 +50,7 @@ async fn r08_a_suspicion_about_a_blob_of_the_former_record_does_not_touch_the_ne
     // The reader knows the record; before it reads the blob, the record is retired and made again.
     before_next(&world, Operation::GetBlob, 0, |world| async move {
         world.prune().await.unwrap();
-        let message = asked(&world.another_instance()).await;
+        let message = requested_build(&world.another_instance()).await;
         world.serve(&message).await.unwrap();
     });
     let answer = reader
@@ -67,7 +67,7 @@ async fn r08_a_suspicion_about_a_blob_of_the_former_record_does_not_touch_the_ne
 #[tokio::test(start_paused = true)]
 async fn r05_what_is_built_after_the_sweep_read_the_records_is_no_orphan() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     // By its settings, every blob is old enough to be removed.
     let sweeper = world.deployed_with(|settings| settings.orphan_min_age = Duration::ZERO);
     before_next(&world, Operation::ListBlobs, 0, |world| async move {
@@ -82,7 +82,7 @@ async fn r05_what_is_built_after_the_sweep_read_the_records_is_no_orphan() {
 #[tokio::test(start_paused = true)]
 async fn r05_what_is_published_after_the_sweep_listed_it_is_no_orphan() {
     let world = cold().await;
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     let [created, listed, published] = std::array::from_fn(|_| Arc::new(Notify::new()));
     // Two writes take the leases; the third, which publishes, waits for the listing.
     let (done, go_on) = (created.clone(), listed.clone());

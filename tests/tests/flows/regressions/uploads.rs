@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::future::pending;
 
 use symdepot::adapters::faulty::{How, Operation};
-use symdepot::cache::{Change, Item, ItemKey, Kind, Lane, ObjectChunk, Seen, UploadState};
+use symdepot::cache::{Change, Item, ItemKey, Kind, ObjectChunk, Queue, Seen, UploadState};
 use symdepot::domain::{Cause, Location, Missing, Scope};
 use symdepot::flows::Update;
 use symdepot::ports::DifReader;
@@ -15,7 +15,7 @@ use symdepot_tests::harness::{
 };
 use tokio::sync::Notify;
 
-use super::{DAY, HOUR, ask_for, asked, before_next, entry, made_from};
+use super::{DAY, HOUR, before_next, entry, made_from, request_build_of, requested_build};
 use crate::{CRASH, CRASH_ARM64, CRASH_PE};
 
 #[tokio::test(start_paused = true)]
@@ -24,7 +24,7 @@ async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish
     world.upload("global/crash", "elf/crash").await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
-    let message = asked(&world).await;
+    let message = requested_build(&world).await;
     before_next(&world, Operation::CreateBlob, 0, |world| async move {
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
         world.deliver(&event).await.unwrap();
@@ -32,7 +32,10 @@ async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish
     world.serve(&message).await.unwrap();
     world.settle().await;
     assert_eq!(
-        (made_from(&world), entry(&world, Kind::SymCache).ask()),
+        (
+            made_from(&world),
+            entry(&world, Kind::SymCache).build_request()
+        ),
         ("global/crash.debug".to_owned(), None)
     );
     world.check();
@@ -42,7 +45,7 @@ async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish
 async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_fail_is_built_next() {
     let world = World::new();
     let module = world.module("global", CRASH);
-    let message = ask_for(&world, module, Lane::Eager).await;
+    let message = request_build_of(&world, module, Queue::Eager).await;
     // The first write takes the lease, the second would note the failure.
     before_next(&world, Operation::Replace, 1, |world| async move {
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
@@ -609,8 +612,12 @@ async fn an_archive_for_which_the_time_does_not_suffice_is_gone_on_with_by_one_m
     world.deliver(&event).await.unwrap();
     let mut invocations = 1;
     loop {
-        assert_eq!(world.lanes.sent(), [], "no module has a message of its own");
-        let mut messages = world.lanes.drain_reconcile_messages();
+        assert_eq!(
+            world.queues.sent(),
+            [],
+            "no module has a message of its own"
+        );
+        let mut messages = world.queues.drain_reconcile_messages();
         let Some(sent) = messages.pop() else { break };
         assert_eq!((sent.message.hops, messages.len()), (invocations, 0));
         assert_eq!(
@@ -644,7 +651,7 @@ async fn an_upload_that_is_never_done_is_left_to_the_sweep_after_thirty_messages
     let event = world.put("global/symbols.zip", archive_of(0..MODULES));
     world.deliver(&event).await.unwrap();
     let mut delays = Vec::new();
-    while let Some(sent) = world.lanes.drain_reconcile_messages().pop() {
+    while let Some(sent) = world.queues.drain_reconcile_messages().pop() {
         delays.push(sent.delay.as_secs());
         world.pass(sent.delay).await;
         world.go_on(&sent.message).await.unwrap();
@@ -676,10 +683,10 @@ async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
             };
             let module = world.module("global", CRASH_PE);
             let (id, token) = (invocation.token(), invocation.token());
-            let lane = Lane::Eager;
+            let queue = Queue::Eager;
             let is_filed = world.records.peek(&module.presence()).is_some();
-            let ask = Change::Ask { id, lane };
-            update.entry(&module, kind, &ask).await.unwrap();
+            let build_request = Change::RequestBuild { id, queue };
+            update.entry(&module, kind, &build_request).await.unwrap();
             if is_filed {
                 // Who builds now finds it.
                 return;
@@ -703,7 +710,7 @@ async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
         let entry = world.entry("global", CRASH_PE, kind).unwrap();
         assert_eq!(entry.missing(), None, "{nth}: {entry:?}");
         assert!(
-            entry.ready().is_some() || entry.ask().is_some(),
+            entry.ready().is_some() || entry.build_request().is_some(),
             "{nth}: {entry:?}"
         );
     }

@@ -8,14 +8,14 @@ use async_trait::async_trait;
 
 use super::Calls;
 use crate::domain::Location;
-use crate::ports::{LaneMessage, Lanes, Received, ReconcileMessage, StoreError};
+use crate::ports::{QueueMessage, Queues, Received, ReconcileMessage, StoreError};
 
 /// Messages of one call.
 const BATCH_MESSAGES: usize = 10;
 
 /// Lanes as lists. They print as what waits in them.
 #[derive(Debug, Default)]
-pub struct MemoryLanes {
+pub struct MemoryQueues {
     state: Mutex<State>,
 }
 
@@ -40,12 +40,12 @@ pub struct SentReconcile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
     /// The message.
-    pub message: LaneMessage,
+    pub message: QueueMessage,
     /// How long it is not to be seen.
     pub delay: Duration,
 }
 
-impl MemoryLanes {
+impl MemoryQueues {
     /// Returns empty lanes.
     pub fn new() -> Self {
         Self::default()
@@ -61,7 +61,7 @@ impl MemoryLanes {
         std::mem::take(&mut self.lock().sent)
     }
 
-    /// Takes every key that was asked to be reconciled, in the order in which it was.
+    /// Takes every key that was requested to be reconciled, in the order in which it was.
     pub fn drain_reconciled(&self) -> Vec<Location> {
         let messages = self.drain_reconcile_messages().into_iter();
         messages.map(|sent| sent.message.reconcile).collect()
@@ -72,7 +72,7 @@ impl MemoryLanes {
         std::mem::take(&mut self.lock().reconciled)
     }
 
-    /// Takes every message that is to be seen again later, in the order in which that was asked for.
+    /// Takes every message that is to be seen again later, in the order in which that was requested for.
     pub fn drain_retried(&self) -> Vec<(Received, Duration)> {
         std::mem::take(&mut self.lock().retried)
     }
@@ -93,8 +93,8 @@ impl MemoryLanes {
 }
 
 #[async_trait]
-impl Lanes for MemoryLanes {
-    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError> {
+impl Queues for MemoryQueues {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError> {
         let mut state = self.lock();
         // As queues count: so many messages in a call.
         for batch in messages.chunks(BATCH_MESSAGES) {
@@ -126,7 +126,7 @@ impl Lanes for MemoryLanes {
     }
 }
 
-impl fmt::Display for MemoryLanes {
+impl fmt::Display for MemoryQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
         for SentReconcile { message, .. } in &state.reconciled {
@@ -141,7 +141,7 @@ impl fmt::Display for MemoryLanes {
                 write!(
                     f,
                     "{:?}: {} of {} in {} for {}",
-                    message.lane,
+                    message.queue,
                     kinds.join(", "),
                     module.module,
                     module.source,
@@ -149,11 +149,15 @@ impl fmt::Display for MemoryLanes {
                 )?;
                 write!(
                     f,
-                    ", ask {}, converter {}",
-                    message.ask, message.min_converter.0
+                    ", build request {}, converter {}",
+                    message.build_request, message.min_converter.0
                 )?;
-                for asked in &message.further {
-                    write!(f, ", and {}, ask {}", asked.module, asked.ask)?;
+                for requested in &message.further {
+                    write!(
+                        f,
+                        ", and {}, build request {}",
+                        requested.module, requested.build_request
+                    )?;
                 }
                 if delay.is_zero() {
                     writeln!(f)

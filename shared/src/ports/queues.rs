@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StoreError;
-use crate::cache::{Converter, Kind, Lane, ModuleKey, Token};
+use crate::cache::{Converter, Kind, ModuleKey, Queue, Token};
 use crate::domain::Location;
 
 /// The queues that `derive` serves.
 #[async_trait]
-pub trait Lanes: Debug + Send + Sync {
+pub trait Queues: Debug + Send + Sync {
     /// Sends messages, to be seen after `delay` (at most 15 minutes). Any number: they travel in batches, side by side.
     ///
     /// After an error some of them may have been sent.
-    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError>;
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError>;
 
     /// Sends a message to the uploads lane, to be seen after `delay` (at most 15 minutes).
     async fn reconcile(
@@ -70,21 +70,23 @@ impl ReconcileMessage {
 
 /// Asks for the derived caches of modules. The newest build decides which version to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneMessage {
+pub struct QueueMessage {
     /// The schema of this message: the least whose builds can serve it.
     ///
     /// - 1: one module.
     /// - 2: further modules of the same scope and source.
     pub schema: u32,
     /// The queue that it waits in.
-    pub lane: Lane,
+    #[serde(rename = "lane")]
+    pub queue: Queue,
     /// Whose caches.
     #[serde(flatten)]
     pub module: ModuleKey,
     /// Which kinds.
     pub kinds: Vec<Kind>,
     /// The ask that it answers.
-    pub ask: Token,
+    #[serde(rename = "ask")]
+    pub build_request: Token,
     /// The least converter that may serve it.
     pub min_converter: Converter,
     /// How often it was sent again.
@@ -92,10 +94,10 @@ pub struct LaneMessage {
     pub hops: u32,
     /// Further modules, of the same scope and source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub further: Vec<AskedModule>,
+    pub further: Vec<RequestedModule>,
 }
 
-/// What a build must be able to do to serve a [`LaneMessage`]. Messages of every schema say so, in
+/// What a build must be able to do to serve a [`QueueMessage`]. Messages of every schema say so, in
 /// this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Needs {
@@ -107,22 +109,23 @@ pub struct Needs {
 
 impl Needs {
     fn exceed_this_build(self) -> bool {
-        self.schema > LaneMessage::SCHEMA || self.min_converter > Converter::CURRENT
+        self.schema > QueueMessage::SCHEMA || self.min_converter > Converter::CURRENT
     }
 }
 
-/// A module whose derived caches are asked for.
+/// A module whose derived caches are requested for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AskedModule {
+pub struct RequestedModule {
     /// The module, as [`ModuleKey::module`] has it.
     pub module: String,
     /// Which kinds.
     pub kinds: Vec<Kind>,
     /// The ask that this answers.
-    pub ask: Token,
+    #[serde(rename = "ask")]
+    pub build_request: Token,
 }
 
-impl LaneMessage {
+impl QueueMessage {
     /// The newest schema that this build reads and writes.
     pub const SCHEMA: u32 = 2;
 
@@ -130,13 +133,13 @@ impl LaneMessage {
     pub const MAX_MODULES: usize = 10;
 
     /// Returns a message that any build which can do what this one can may serve.
-    pub fn new(lane: Lane, module: ModuleKey, kinds: Vec<Kind>, ask: Token) -> Self {
+    pub fn new(queue: Queue, module: ModuleKey, kinds: Vec<Kind>, build_request: Token) -> Self {
         Self {
             schema: 1,
-            lane,
+            queue,
             module,
             kinds,
-            ask,
+            build_request,
             min_converter: Converter::CURRENT,
             hops: 0,
             further: Vec::new(),
@@ -159,9 +162,9 @@ impl LaneMessage {
     }
 
     /// Adds a module of the same scope and source.
-    pub fn add(&mut self, asked: AskedModule) {
+    pub fn add(&mut self, requested: RequestedModule) {
         self.schema = 2;
-        self.further.push(asked);
+        self.further.push(requested);
     }
 
     /// Returns a message for each module that it asks for.
@@ -171,15 +174,15 @@ impl LaneMessage {
             further: Vec::new(),
             ..self.clone()
         };
-        let further = self.further.iter().map(move |asked| Self {
+        let further = self.further.iter().map(move |requested| Self {
             schema: 1,
-            lane: self.lane,
+            queue: self.queue,
             module: ModuleKey {
-                module: asked.module.clone(),
+                module: requested.module.clone(),
                 ..self.module.clone()
             },
-            kinds: asked.kinds.clone(),
-            ask: asked.ask.clone(),
+            kinds: requested.kinds.clone(),
+            build_request: requested.build_request.clone(),
             min_converter: self.min_converter,
             hops: self.hops,
             further: Vec::new(),

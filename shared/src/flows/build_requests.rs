@@ -11,21 +11,21 @@ use futures::stream::{self, StreamExt};
 
 use super::symbolicate::Symbolicator;
 use super::{Invocation, Updated};
-use crate::cache::{Change, Kind, Lane, ModuleKey, Stored, Token};
-use crate::ports::{AskedModule, LaneMessage, StoreError};
+use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
+use crate::ports::{QueueMessage, RequestedModule, StoreError};
 
 /// Calls of the records on their way at a time.
 pub(super) const CALLS_IN_FLIGHT: usize = 64;
 
 /// A build to ask for.
 #[derive(Clone, Debug)]
-pub(super) struct ToAsk {
+pub(super) struct BuildToRequest {
     /// The module.
     pub(super) module: ModuleKey,
     /// The kind.
     pub(super) kind: Kind,
     /// The queue of its message.
-    pub(super) lane: Lane,
+    pub(super) queue: Queue,
     /// The record as it was read.
     pub(super) known: Option<Arc<Stored>>,
 }
@@ -36,76 +36,81 @@ impl Symbolicator {
     /// # Errors
     ///
     /// The first of the errors of the store. What could be asked for nevertheless is.
-    pub(super) async fn ask_all(
+    pub(super) async fn request_builds(
         &self,
         invocation: &Invocation,
-        mut to_ask: Vec<ToAsk>,
+        mut to_request: Vec<BuildToRequest>,
     ) -> Result<(), StoreError> {
-        if to_ask.is_empty() {
+        if to_request.is_empty() {
             return Ok(());
         }
         // All kinds of a module share an ask, and so a message.
-        to_ask.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));
+        to_request.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));
         let mut ids: BTreeMap<(ModuleKey, bool), Token> = BTreeMap::new();
-        let with_ids: Vec<(ToAsk, Token)> = to_ask
+        let with_ids: Vec<(BuildToRequest, Token)> = to_request
             .into_iter()
-            .map(|to_ask| {
-                let is_eager = to_ask.lane == Lane::Eager;
-                let id = ids.entry((to_ask.module.clone(), is_eager));
+            .map(|to_request| {
+                let is_eager = to_request.queue == Queue::Eager;
+                let id = ids.entry((to_request.module.clone(), is_eager));
                 let id = id.or_insert_with(|| invocation.token()).clone();
-                (to_ask, id)
+                (to_request, id)
             })
             .collect();
         let mut writes = stream::iter(with_ids)
-            .map(|(to_ask, id)| async move {
-                let written = self.write_ask(invocation, &to_ask, &id).await;
-                (to_ask, id, written)
+            .map(|(to_request, id)| async move {
+                let written = self.record_request(invocation, &to_request, &id).await;
+                (to_request, id, written)
             })
             .buffered(CALLS_IN_FLIGHT);
         let (mut messages, mut failed) = (Messages::default(), None);
         while let Some((
-            ToAsk {
-                module, kind, lane, ..
+            BuildToRequest {
+                module,
+                kind,
+                queue,
+                ..
             },
             id,
             written,
         )) = writes.next().await
         {
             match written {
-                Ok(true) => messages.add(module, kind, lane, id),
+                Ok(true) => messages.add(module, kind, queue, id),
                 Ok(false) => {}
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         let messages = messages.into_vec();
         if !messages.is_empty() {
-            self.lanes.send(&messages, Duration::ZERO).await?;
+            self.queues.send(&messages, Duration::ZERO).await?;
         }
         failed.map_or(Ok(()), Err)
     }
 
     /// Writes an ask; tells whether it is ours that is written.
-    async fn write_ask(
+    async fn record_request(
         &self,
         invocation: &Invocation,
-        ToAsk {
+        BuildToRequest {
             module,
             kind,
-            lane,
+            queue,
             known,
-        }: &ToAsk,
+        }: &BuildToRequest,
         id: &Token,
     ) -> Result<bool, StoreError> {
-        let change = Change::Ask {
+        let change = Change::RequestBuild {
             id: id.clone(),
-            lane: *lane,
+            queue: *queue,
         };
         let known = known.as_deref().cloned();
         let update = self.update(invocation);
         let updated = update.entry_from(module, *kind, &change, known).await;
         self.memory.forget(&module.entry(*kind));
         Ok(match updated?.0 {
-            Updated::Done(entry) => entry.ask().is_some_and(|ask| ask.id == *id),
+            Updated::Done(entry) => entry
+                .build_request()
+                .is_some_and(|build_request| build_request.id == *id),
             Updated::Refused(..) | Updated::Retired(_) => false,
         })
     }
@@ -114,45 +119,51 @@ impl Symbolicator {
 /// Messages that are being put together.
 #[derive(Default)]
 pub(super) struct Messages {
-    sent: Vec<LaneMessage>,
+    sent: Vec<QueueMessage>,
 }
 
 impl Messages {
     /// Adds an ask. Those of one module come one behind the other.
-    pub(super) fn add(&mut self, module: ModuleKey, kind: Kind, lane: Lane, ask: Token) {
-        let shares_message = |message: &&mut LaneMessage| {
-            message.lane == lane
+    pub(super) fn add(
+        &mut self,
+        module: ModuleKey,
+        kind: Kind,
+        queue: Queue,
+        build_request: Token,
+    ) {
+        let shares_message = |message: &&mut QueueMessage| {
+            message.queue == queue
                 && message.module.scope == module.scope
                 && message.module.source == module.source
         };
         let mut open = self.sent.iter_mut().rev().filter(shares_message);
         let Some(message) = open.next() else {
             self.sent
-                .push(LaneMessage::new(lane, module, vec![kind], ask));
+                .push(QueueMessage::new(queue, module, vec![kind], build_request));
             return;
         };
         let last = match message.further.last_mut() {
-            Some(last) => (&last.ask, &mut last.kinds),
-            None => (&message.ask, &mut message.kinds),
+            Some(last) => (&last.build_request, &mut last.kinds),
+            None => (&message.build_request, &mut message.kinds),
         };
-        if *last.0 == ask {
+        if *last.0 == build_request {
             last.1.push(kind);
         } else if !module.source.announces_changes()
-            && message.further.len() + 1 < LaneMessage::MAX_MODULES
+            && message.further.len() + 1 < QueueMessage::MAX_MODULES
         {
-            message.add(AskedModule {
+            message.add(RequestedModule {
                 module: module.module,
                 kinds: vec![kind],
-                ask,
+                build_request,
             });
         } else {
             self.sent
-                .push(LaneMessage::new(lane, module, vec![kind], ask));
+                .push(QueueMessage::new(queue, module, vec![kind], build_request));
         }
     }
 
     /// Returns the messages.
-    pub(super) fn into_vec(self) -> Vec<LaneMessage> {
+    pub(super) fn into_vec(self) -> Vec<QueueMessage> {
         self.sent
     }
 }
@@ -171,7 +182,7 @@ mod tests {
         }
     }
 
-    fn modules(message: &LaneMessage) -> Vec<String> {
+    fn modules(message: &QueueMessage) -> Vec<String> {
         message.each().map(|one| one.module.module).collect()
     }
 
@@ -182,7 +193,7 @@ mod tests {
             let id = Token::from_random(number.into());
             for source in ["a#1", "b#2", "uploads"] {
                 let module = module(source, &number.to_string());
-                messages.add(module, Kind::SymCache, Lane::Eager, id.clone());
+                messages.add(module, Kind::SymCache, Queue::Eager, id.clone());
             }
         }
         let messages = messages.into_vec();
@@ -201,11 +212,11 @@ mod tests {
         let mut messages = Messages::default();
         let id = Token::from_random(7);
         for kind in [Kind::CfiCache, Kind::SymCache] {
-            messages.add(module("a#1", "x"), kind, Lane::Eager, id.clone());
+            messages.add(module("a#1", "x"), kind, Queue::Eager, id.clone());
         }
         for kind in [Kind::CfiCache, Kind::SymCache] {
             let id = Token::from_random(8);
-            messages.add(module("a#1", "y"), kind, Lane::Eager, id);
+            messages.add(module("a#1", "y"), kind, Queue::Eager, id);
         }
         let [message] = messages.into_vec().try_into().unwrap();
         let kinds: Vec<usize> = message.each().map(|one| one.kinds.len()).collect();

@@ -13,9 +13,9 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::error::store_error;
-use crate::cache::Lane;
+use crate::cache::Queue;
 use crate::domain::SourceKey;
-use crate::ports::{LaneMessage, Lanes, Received, ReconcileMessage, StoreError, StoreErrorKind};
+use crate::ports::{QueueMessage, Queues, Received, ReconcileMessage, StoreError, StoreErrorKind};
 
 /// The longest delay of a message (SQS API reference, `SendMessage`, `DelaySeconds`).
 const MAX_DELAY_SECONDS: u64 = 900;
@@ -32,14 +32,14 @@ const BATCHES_IN_PARALLEL: usize = 8;
 
 /// The lanes as queues of SQS.
 #[derive(Clone, Debug)]
-pub struct SqsLanes {
+pub struct SqsQueues {
     client: Client,
-    urls: LaneUrls,
+    urls: QueueUrls,
 }
 
 /// The URLs of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaneUrls {
+pub struct QueueUrls {
     /// Of the eager lane.
     pub eager: String,
     /// Of the lane that uploads are announced in.
@@ -48,9 +48,9 @@ pub struct LaneUrls {
     pub refresh: String,
 }
 
-impl SqsLanes {
+impl SqsQueues {
     /// Returns the lanes behind these URLs.
-    pub fn new(client: Client, urls: LaneUrls) -> Self {
+    pub fn new(client: Client, urls: QueueUrls) -> Self {
         Self { client, urls }
     }
 
@@ -113,20 +113,20 @@ impl SqsLanes {
 }
 
 #[async_trait]
-impl Lanes for SqsLanes {
-    async fn send(&self, messages: &[LaneMessage], delay: Duration) -> Result<(), StoreError> {
-        for lane in [Lane::Eager, Lane::Uploads, Lane::Refresh] {
-            let url = match lane {
-                Lane::Eager => &self.urls.eager,
-                Lane::Uploads => &self.urls.uploads,
-                Lane::Refresh => &self.urls.refresh,
+impl Queues for SqsQueues {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError> {
+        for queue in [Queue::Eager, Queue::Uploads, Queue::Refresh] {
+            let url = match queue {
+                Queue::Eager => &self.urls.eager,
+                Queue::Uploads => &self.urls.uploads,
+                Queue::Refresh => &self.urls.refresh,
             };
-            let in_lane = messages.iter().filter(|message| message.lane == lane);
-            let body = |message: &LaneMessage| {
+            let in_queue = messages.iter().filter(|message| message.queue == queue);
+            let body = |message: &QueueMessage| {
                 let group = group(message.module.scope.as_str(), &message.module.source);
                 Body::new(message, group)
             };
-            let bodies: Result<Vec<_>, _> = in_lane.map(body).collect();
+            let bodies: Result<Vec<_>, _> = in_queue.map(body).collect();
             self.send_bodies(url, bodies?, delay).await?;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Lanes for SqsLanes {
     async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
         let context = || format!("SQS ChangeMessageVisibility in {}", received.queue);
         let url = self.urls.of_queue(received.queue_name()).ok_or_else(|| {
-            let cause = "no lane has a queue of this name: are EAGER_LANE_URL, UPLOADS_LANE_URL and REFRESH_LANE_URL right?";
+            let cause = "no build queue has this name: are EAGER_QUEUE_URL, UPLOADS_QUEUE_URL and REFRESH_QUEUE_URL right?";
             StoreError::new(StoreErrorKind::Bug, context()).caused_by(cause)
         })?;
         self.client
@@ -163,7 +163,7 @@ impl Lanes for SqsLanes {
     }
 }
 
-impl LaneUrls {
+impl QueueUrls {
     /// Returns the URL of the queue with a name: that is the last segment of its URL (SQS developer
     /// guide, "Queue and message identifiers").
     fn of_queue(&self, name: &str) -> Option<&str> {
@@ -250,14 +250,14 @@ mod tests {
     use super::*;
     use crate::cache::{Kind, ModuleKey, Token};
 
-    fn message(scope: &str, module: &str) -> LaneMessage {
+    fn message(scope: &str, module: &str) -> QueueMessage {
         let module = ModuleKey {
             scope: scope.parse().unwrap(),
             source: crate::domain::SourceKey::uploads(),
             module: module.to_owned(),
         };
-        let ask = Token::from_random(1);
-        LaneMessage::new(Lane::Eager, module, vec![Kind::SymCache], ask)
+        let build_request = Token::from_random(1);
+        QueueMessage::new(Queue::Eager, module, vec![Kind::SymCache], build_request)
     }
 
     #[test]
@@ -268,7 +268,10 @@ mod tests {
             body.bytes().all(|byte| (0x20..0x7f).contains(&byte)),
             "{body}"
         );
-        assert_eq!(serde_json::from_str::<LaneMessage>(&body).unwrap(), message);
+        assert_eq!(
+            serde_json::from_str::<QueueMessage>(&body).unwrap(),
+            message
+        );
     }
 
     #[test]
@@ -301,7 +304,7 @@ mod tests {
     fn the_arn_of_a_queue_names_its_lane() {
         let url =
             |name: &str| format!("https://sqs.eu-central-1.amazonaws.com/123456789012/{name}");
-        let urls = LaneUrls {
+        let urls = QueueUrls {
             eager: url("symdepot-eager"),
             uploads: url("symdepot-uploads"),
             refresh: url("symdepot-refresh"),

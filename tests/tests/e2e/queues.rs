@@ -30,7 +30,7 @@ async fn a_crash_is_answered_at_once_while_2000_uploads_of_other_modules_wait() 
     // In that very request: it is not pending in between.
     crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
     let stats = client.stats().await.unwrap();
-    let waiting = stats.queue("UploadsLane").visible;
+    let waiting = stats.queue("UploadsQueue").visible;
     assert!(
         waiting > u64::from(UPLOADS) / 2,
         "only {waiting} uploads waited: {stats:#?}"

@@ -16,7 +16,7 @@ use symdepot::api::symcache_http;
 use symdepot::domain::Scope;
 use symdepot::flows::ms_symcache;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
+use symdepot::flows::symbolicate::{SymbolicateOutcome, Kept, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -134,14 +134,14 @@ async fn answer(
         .answer(invocation, &request, scope, wait, kept)
         .await?
     {
-        Answer::Pending => {
+        SymbolicateOutcome::Pending => {
             tracing::info!(
                 waited_ms = u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),
                 "pending"
             );
             Ok(None)
         }
-        Answer::Completed(completed, stats) => {
+        SymbolicateOutcome::Completed(completed, stats) => {
             let body = serde_json::to_vec(&api::Response::Completed(*completed))
                 .map_err(Failure::internal)?;
             if body.len() > limits::ANSWER_BYTES {

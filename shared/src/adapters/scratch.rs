@@ -241,7 +241,7 @@ impl Budget {
     }
 
     /// Reserves all that is left, which may be nothing.
-    pub fn reserve_rest(&self) -> Reservation {
+    pub fn reserve_back_off(&self) -> Reservation {
         let mut used = self.lock();
         let bytes = self.bytes - *used;
         *used = self.bytes;
@@ -419,7 +419,7 @@ mod tests {
             matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == StoreErrorKind::Transient)
         );
         drop(first);
-        let mut rest = space.budget().reserve_rest();
+        let mut rest = space.budget().reserve_back_off();
         assert_eq!(rest.bytes(), 60);
         rest.shrink_to(10);
         assert_eq!(space.budget().used(), 50);

@@ -154,7 +154,7 @@ pub enum Refused {
     /// Somebody else holds the lease.
     Leased,
     /// The entry rests until a time.
-    Resting {
+    BackingOff {
         /// That time.
         until: Timestamp,
     },
@@ -228,7 +228,7 @@ pub fn apply(
         }
         Change::Abandon { token } => {
             own_lease(&mut next, token, now)?;
-            rest(&mut next, now);
+            back_off(&mut next, now);
         }
         Change::Touch => {
             if states(entry).next().is_none() {
@@ -402,7 +402,7 @@ fn take_lease(
         return Err(Refused::Leased);
     }
     if let Some(until) = next.not_before.filter(|not_before| now < *not_before) {
-        return Err(Refused::Resting { until });
+        return Err(Refused::BackingOff { until });
     }
     if next.attempts >= policy.max_attempts {
         let crashed = Missing::new(
@@ -547,14 +547,14 @@ fn settle_request(next: &mut Entry, lease: &Lease) {
 
 fn release(next: &mut Entry, now: Timestamp) {
     next.attempts = next.attempts.saturating_sub(1);
-    rest(next, now);
+    back_off(next, now);
 }
 
 /// The lease ends undone, and the entry rests, longer each time.
-fn rest(next: &mut Entry, now: Timestamp) {
+fn back_off(next: &mut Entry, now: Timestamp) {
     next.lease = None;
     next.releases += 1;
-    next.not_before = Some(now.plus(Policy::rest_after_release(next.releases)));
+    next.not_before = Some(now.plus(Policy::back_off_after_release(next.releases)));
 }
 
 fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {

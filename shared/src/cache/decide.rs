@@ -141,7 +141,7 @@ mod tests {
 
     use super::super::Change;
     use super::super::change::examples::{
-        BEGIN, Offer, after, built, dif, entry, entry_of_a_silent_source, fail, publish,
+        BEGIN, Offer, after, built, dif, entry, entry_of_a_symbol_server, fail, publish,
         request_build, state, take, then, token,
     };
     use super::*;
@@ -250,14 +250,14 @@ mod tests {
             (
                 "ready, fallback, other source",
                 Some(built_for(
-                    entry_of_a_silent_source(),
+                    entry_of_a_symbol_server(),
                     current,
                     Offer::Symbols,
                 )),
             ),
             (
                 "ready, other source",
-                Some(built_for(entry_of_a_silent_source(), current, Offer::Debug)),
+                Some(built_for(entry_of_a_symbol_server(), current, Offer::Debug)),
             ),
             ("ready, leased", Some(then(&ready, &take(2), 0))),
             ("ready, suspected", Some(then(&ready, &suspect, 0))),

@@ -26,21 +26,25 @@ pub struct SourceHealth {
     /// Visits in a row that it did not answer.
     pub failures: u32,
     /// Until when nobody asks it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rests_until: Option<Timestamp>,
+    #[serde(
+        default,
+        rename = "rests_until",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub open_until: Option<Timestamp>,
     /// What went wrong last.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// Who asks it now.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub visits: Vec<Visit>,
+    #[serde(default, rename = "visits", skip_serializing_if = "Vec::is_empty")]
+    pub permits: Vec<Permit>,
     /// From when on it may be forgotten.
     pub expires_at: Timestamp,
 }
 
 /// Somebody who asks a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Visit {
+pub struct Permit {
     /// What tells this visit from every other.
     pub id: Token,
     /// When it is taken for lost, unless it is extended.
@@ -51,7 +55,7 @@ pub struct Visit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAdmitted {
     /// It does not answer: nobody asks until this time.
-    Resting {
+    CircuitOpen {
         /// That time.
         until: Timestamp,
     },
@@ -61,7 +65,7 @@ pub enum NotAdmitted {
 
 /// How a visit ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum VisitOutcome {
+pub enum CallOutcome {
     /// The source answered, be it that it has nothing, or that it fails for this file.
     #[default]
     Answered,
@@ -92,28 +96,32 @@ impl SourceHealth {
         Self {
             source,
             failures: 0,
-            rests_until: None,
+            open_until: None,
             detail: String::new(),
-            visits: Vec::new(),
+            permits: Vec::new(),
             expires_at: now.plus(Self::KEPT),
         }
     }
 
     /// Tells why a source is not to be asked now; at most `most` may ask at a time.
     pub fn refuses(&self, now: Timestamp, most: usize) -> Option<NotAdmitted> {
-        if let Some(until) = self.rests_until.filter(|until| now < *until) {
-            return Some(NotAdmitted::Resting { until });
+        if let Some(until) = self.open_until.filter(|until| now < *until) {
+            return Some(NotAdmitted::CircuitOpen { until });
         }
         // One finds out for all whether it answers again.
         let is_open = self.failures >= Self::FAILURES_TO_OPEN;
         let most = if is_open { 1 } else { most.max(1) };
-        let live = self.visits.iter().filter(|visit| now < visit.until).count();
+        let live = self
+            .permits
+            .iter()
+            .filter(|permit| now < permit.until)
+            .count();
         (live >= most).then_some(NotAdmitted::Busy)
     }
 
     /// Returns what a reader is told of a module while nobody asks this source; not to be remembered.
     pub fn missing(&self, now: Timestamp) -> Option<Missing> {
-        let until = self.rests_until.filter(|until| now < *until)?;
+        let until = self.open_until.filter(|until| now < *until)?;
         let detail = format!(
             "{} does not answer ({}); it is asked again in {} s",
             self.source.id(),
@@ -124,15 +132,15 @@ impl SourceHealth {
     }
 
     /// Begins a visit, or says why not.
-    pub fn enter(&mut self, id: &Token, now: Timestamp, most: usize) -> Result<(), NotAdmitted> {
-        self.visits.retain(|visit| now < visit.until);
-        if self.visits.iter().any(|visit| visit.id == *id) {
+    pub fn acquire(&mut self, id: &Token, now: Timestamp, most: usize) -> Result<(), NotAdmitted> {
+        self.permits.retain(|permit| now < permit.until);
+        if self.permits.iter().any(|permit| permit.id == *id) {
             return Ok(());
         }
         if let Some(refused) = self.refuses(now, most) {
             return Err(refused);
         }
-        self.visits.push(Visit {
+        self.permits.push(Permit {
             id: id.clone(),
             until: now.plus(LEASE_LENGTH),
         });
@@ -142,44 +150,44 @@ impl SourceHealth {
 
     /// Holds on to a visit; tells whether it goes on.
     pub fn extend(&mut self, id: &Token, now: Timestamp) -> bool {
-        let visit = self.visits.iter_mut().find(|visit| visit.id == *id);
-        if let Some(visit) = visit {
-            visit.until = now.plus(LEASE_LENGTH);
+        let permit = self.permits.iter_mut().find(|permit| permit.id == *id);
+        if let Some(permit) = permit {
+            permit.until = now.plus(LEASE_LENGTH);
             return true;
         }
         false
     }
 
     /// Ends a visit.
-    pub fn leave(&mut self, id: &Token, outcome: &VisitOutcome, now: Timestamp) {
-        self.visits.retain(|visit| visit.id != *id);
+    pub fn release(&mut self, id: &Token, outcome: &CallOutcome, now: Timestamp) {
+        self.permits.retain(|permit| permit.id != *id);
         self.expires_at = now.plus(Self::KEPT);
         match outcome {
-            VisitOutcome::Answered => {
+            CallOutcome::Answered => {
                 self.failures = 0;
-                self.rests_until = None;
+                self.open_until = None;
                 self.detail.clear();
             }
-            VisitOutcome::Failed {
+            CallOutcome::Failed {
                 detail,
                 retry_after,
             } => {
-                let rests = self.rests_until.is_some_and(|until| now < until);
+                let is_open = self.open_until.is_some_and(|until| now < until);
                 // Visits that began before it was left alone say nothing new.
-                if !rests {
+                if !is_open {
                     self.failures = self.failures.saturating_add(1);
                 }
                 let wish = retry_after.map(|wish| wish.min(Self::LONGEST_WISH));
-                let rest = (!rests).then(|| self.rest()).flatten();
-                let until = wish.max(rest).map(|rest| now.plus(rest));
-                self.rests_until = self.rests_until.max(until);
+                let back_off = (!is_open).then(|| self.back_off()).flatten();
+                let until = wish.max(back_off).map(|back_off| now.plus(back_off));
+                self.open_until = self.open_until.max(until);
                 self.detail.clone_from(detail);
             }
         }
     }
 
     /// Returns how long the source rests after so many failures: twice as long after each that finds it dead still.
-    fn rest(&self) -> Option<Duration> {
+    fn back_off(&self) -> Option<Duration> {
         let times = self.failures.checked_sub(Self::FAILURES_TO_OPEN)?;
         Some((Self::RESTS.0 * (1 << times.min(10))).min(Self::RESTS.1))
     }
@@ -203,8 +211,8 @@ mod tests {
         SourceHealth::new(SourceKey::uploads(), at(0))
     }
 
-    fn failed() -> VisitOutcome {
-        VisitOutcome::Failed {
+    fn failed() -> CallOutcome {
+        CallOutcome::Failed {
             detail: "timeout".to_owned(),
             retry_after: None,
         }
@@ -213,9 +221,9 @@ mod tests {
     /// Visits without an answer, one after the other, each as soon as it may.
     fn fail(health: &mut SourceHealth, times: u32) {
         for number in 0..times {
-            let now = health.rests_until.unwrap_or(at(0));
-            health.enter(&id(number.into()), now, MOST).unwrap();
-            health.leave(&id(number.into()), &failed(), now);
+            let now = health.open_until.unwrap_or(at(0));
+            health.acquire(&id(number.into()), now, MOST).unwrap();
+            health.release(&id(number.into()), &failed(), now);
         }
     }
 
@@ -223,17 +231,17 @@ mod tests {
     fn so_many_ask_at_a_time_and_no_more_until_one_leaves_or_is_lost() {
         let mut health = health();
         for number in 0..3 {
-            assert_eq!(health.enter(&id(number), at(0), MOST), Ok(()));
+            assert_eq!(health.acquire(&id(number), at(0), MOST), Ok(()));
         }
-        assert_eq!(health.enter(&id(3), at(0), MOST), Err(NotAdmitted::Busy));
+        assert_eq!(health.acquire(&id(3), at(0), MOST), Err(NotAdmitted::Busy));
         // Who repeats a write that had landed is in already.
-        assert_eq!(health.enter(&id(2), at(0), MOST), Ok(()));
+        assert_eq!(health.acquire(&id(2), at(0), MOST), Ok(()));
         assert!(health.extend(&id(0), at(50)));
-        health.leave(&id(1), &VisitOutcome::Answered, at(50));
-        assert_eq!(health.enter(&id(3), at(50), MOST), Ok(()));
+        health.release(&id(1), &CallOutcome::Answered, at(50));
+        assert_eq!(health.acquire(&id(3), at(50), MOST), Ok(()));
         // The third vanished; the first goes on.
-        assert_eq!(health.enter(&id(4), at(61), MOST), Ok(()));
-        assert_eq!(health.enter(&id(5), at(61), MOST), Err(NotAdmitted::Busy));
+        assert_eq!(health.acquire(&id(4), at(61), MOST), Ok(()));
+        assert_eq!(health.acquire(&id(5), at(61), MOST), Err(NotAdmitted::Busy));
         assert!(!health.extend(&id(2), at(61)));
     }
 
@@ -241,51 +249,54 @@ mod tests {
     fn a_source_that_does_not_answer_rests_ever_longer_and_one_visit_finds_out() {
         let mut health = health();
         fail(&mut health, 4);
-        assert_eq!((health.rests_until, health.missing(at(0))), (None, None));
-        let mut rests = Vec::new();
+        assert_eq!((health.open_until, health.missing(at(0))), (None, None));
+        let mut back_offs = Vec::new();
         for _ in 0..7 {
-            let before = health.rests_until.unwrap_or(at(0));
+            let before = health.open_until.unwrap_or(at(0));
             fail(&mut health, 1);
-            rests.push(health.rests_until.unwrap().since(before).as_secs());
+            back_offs.push(health.open_until.unwrap().since(before).as_secs());
         }
-        assert_eq!(rests, [30, 60, 120, 240, 480, 900, 900]);
-        let until = health.rests_until.unwrap();
-        let resting = Err(NotAdmitted::Resting { until });
+        assert_eq!(back_offs, [30, 60, 120, 240, 480, 900, 900]);
+        let until = health.open_until.unwrap();
+        let is_open = Err(NotAdmitted::CircuitOpen { until });
         let just_before = Timestamp::from_secs(until.as_secs() - 1);
-        assert_eq!(health.enter(&id(100), just_before, MOST), resting);
+        assert_eq!(health.acquire(&id(100), just_before, MOST), is_open);
         assert!(health.missing(just_before).is_some());
         assert_eq!(health.missing(until), None);
-        assert_eq!(health.enter(&id(100), until, MOST), Ok(()));
-        assert_eq!(health.enter(&id(101), until, MOST), Err(NotAdmitted::Busy));
-        health.leave(&id(100), &VisitOutcome::Answered, until);
-        assert_eq!((health.failures, health.rests_until), (0, None));
-        assert_eq!(health.enter(&id(101), until, MOST), Ok(()));
+        assert_eq!(health.acquire(&id(100), until, MOST), Ok(()));
+        assert_eq!(
+            health.acquire(&id(101), until, MOST),
+            Err(NotAdmitted::Busy)
+        );
+        health.release(&id(100), &CallOutcome::Answered, until);
+        assert_eq!((health.failures, health.open_until), (0, None));
+        assert_eq!(health.acquire(&id(101), until, MOST), Ok(()));
     }
 
     #[test]
     fn visits_that_began_before_the_rest_do_not_prolong_it() {
         let mut health = health();
         for number in 0..20 {
-            health.enter(&id(number), at(0), 20).unwrap();
+            health.acquire(&id(number), at(0), 20).unwrap();
         }
         for number in 0..20 {
-            health.leave(&id(number), &failed(), at(1));
+            health.release(&id(number), &failed(), at(1));
         }
         assert_eq!(health.failures, SourceHealth::FAILURES_TO_OPEN);
-        assert_eq!(health.rests_until, Some(at(31)));
+        assert_eq!(health.open_until, Some(at(31)));
     }
 
     #[test]
     fn a_source_is_left_alone_for_as_long_as_it_wants_within_an_hour() {
         for (wish, rest) in [(7, 7), (3600, 3600), (999_999, 3600)] {
             let mut health = health();
-            health.enter(&id(0), at(0), MOST).unwrap();
-            let failed = VisitOutcome::Failed {
+            health.acquire(&id(0), at(0), MOST).unwrap();
+            let failed = CallOutcome::Failed {
                 detail: "429 Too Many Requests".to_owned(),
                 retry_after: Some(Duration::from_secs(wish)),
             };
-            health.leave(&id(0), &failed, at(0));
-            assert_eq!(health.rests_until, Some(at(rest)), "{wish}");
+            health.release(&id(0), &failed, at(0));
+            assert_eq!(health.open_until, Some(at(rest)), "{wish}");
             let missing = health.missing(at(1)).unwrap();
             assert!(missing.detail.contains("429"), "{}", missing.detail);
         }

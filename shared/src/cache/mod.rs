@@ -33,7 +33,7 @@ pub use change::{Applied, Change, Refused, Seen, apply};
 pub use copy::DifCopy;
 pub use decide::{Decision, Reader, decide};
 pub use derived::{DeriveJob, Derived, Transcoding};
-pub use health::{NotAdmitted, SourceHealth, Visit, VisitOutcome};
+pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
 pub use invariants::violations;
 pub use item::{
     Alias, Dif, Generation, Item, NoRoom, ObjectChunk, ObjectSet, Overflow, Presence, Request,

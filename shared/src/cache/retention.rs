@@ -80,7 +80,7 @@ impl Policy {
     }
 
     /// Returns how long an entry rests after its build was given back for the `releases`-th time.
-    pub fn rest_after_release(releases: u32) -> Duration {
+    pub fn back_off_after_release(releases: u32) -> Duration {
         Duration::from_secs(1 << releases.clamp(1, 6))
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn the_rest_after_giving_back_is_bounded_whatever_the_count() {
         for releases in [0, 1, 6, 7, 64, u32::MAX] {
-            let rest = Policy::rest_after_release(releases).as_secs();
+            let rest = Policy::back_off_after_release(releases).as_secs();
             assert!((2..=64).contains(&rest), "{releases}: {rest}");
         }
     }

@@ -559,7 +559,7 @@ pub enum Estimate {
 #[cfg(test)]
 mod tests {
     use super::super::change::examples::{
-        BEGIN, Offer, built, dif, entry, entry_of_a_silent_source, fail, take, then,
+        BEGIN, Offer, built, dif, entry, entry_of_a_symbol_server, fail, take, then,
     };
     use super::*;
 
@@ -632,7 +632,7 @@ mod tests {
             ("new", entry(), Standing::Unbuilt),
             (
                 "new, of a silent source",
-                entry_of_a_silent_source(),
+                entry_of_a_symbol_server(),
                 Standing::Unbuilt,
             ),
         ];

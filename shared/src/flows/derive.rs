@@ -47,7 +47,9 @@ impl Builder {
         }
         // One visit finds out which of the modules the server has. The first of these is built here, and each of the
         // others elsewhere, so that a large file holds up nothing else.
-        let mut found = Box::pin(self.visit(invocation, message)).await?.into_iter();
+        let mut found = Box::pin(self.probe_batch(invocation, message))
+            .await?
+            .into_iter();
         let Some(first) = found.next() else {
             return Ok(());
         };

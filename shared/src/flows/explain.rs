@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::symbolicate::Symbolicator;
-use super::{Error, Invocation, uploads, visits};
+use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
     BuildRequest, Converter, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom, Placeholder,
@@ -154,7 +154,7 @@ pub struct Explained {
     pub waits_until: Option<Timestamp>,
     /// Until when nobody asks its source, which does not answer: meanwhile a request goes without what it would wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_rests_until: Option<Timestamp>,
+    pub circuit_open_until: Option<Timestamp>,
     /// What the record says; nothing where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<ExplainedRecord>,
@@ -432,12 +432,12 @@ impl Symbolicator {
             .filter_map(target)
             .collect();
         let health: Vec<Item> = items.flatten().collect();
-        for health in health.iter().filter_map(visits::health) {
+        for health in health.iter().filter_map(permits::health) {
             let of_it = records
                 .iter_mut()
                 .filter(|record| record.source == health.source);
             of_it.for_each(|record| {
-                record.source_rests_until = health.rests_until.filter(|at| now < *at)
+                record.circuit_open_until = health.open_until.filter(|at| now < *at)
             });
         }
         Ok((records, targets))
@@ -514,7 +514,7 @@ impl Explained {
             state,
             advice,
             waits_until,
-            source_rests_until: None,
+            circuit_open_until: None,
             record: entry.map(|entry| ExplainedRecord::of(entry, now)),
         }
     }

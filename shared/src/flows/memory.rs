@@ -278,7 +278,7 @@ impl Memory {
         }
         let vouched_by = read_by.vouched_by(now);
         // What somebody is at work on changes without a change of the uploads.
-        let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_at_rest));
+        let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_idle));
         let lifetime = match item {
             Some(Item::Entry(entry)) if is_ready_for_long(entry) => {
                 invocation.jittered(READY_LIFETIME)
@@ -365,11 +365,11 @@ fn is_ready_for_long(entry: &Entry) -> bool {
 
 /// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.
 fn is_unsettled(entry: &Entry) -> bool {
-    entry.suspect().is_some() || (entry.ready().is_none() && !is_at_rest(entry))
+    entry.suspect().is_some() || (entry.ready().is_none() && !is_idle(entry))
 }
 
 /// Tells whether nobody is at work on an entry, or was asked to be.
-fn is_at_rest(entry: &Entry) -> bool {
+fn is_idle(entry: &Entry) -> bool {
     entry.build_request().is_none() && entry.lease().is_none()
 }
 

@@ -22,6 +22,7 @@ mod items;
 pub mod memory;
 pub mod ms_symcache;
 mod opening;
+mod permits;
 mod places;
 pub mod plain;
 mod presence;
@@ -34,7 +35,6 @@ pub mod symbolicate;
 pub mod unwinding;
 mod update;
 pub mod uploads;
-mod visits;
 mod waiting;
 
 pub use definitions::{InvalidSecret, SourceSecret};

@@ -484,7 +484,7 @@ impl Symbolicator {
         let (reader, now) = (self.settings.reader(), invocation.now());
         let (mut to_request, mut is_at_work_on_any) = (Vec::new(), false);
         for (Open { place, kind, .. }, known) in entries.into_iter().zip(items) {
-            if self.resting(invocation, place).await?.is_some() {
+            if self.circuit_open(invocation, place).await?.is_some() {
                 continue;
             }
             let entry = known.as_deref().and_then(|stored| stored.item.entry());

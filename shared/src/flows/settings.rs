@@ -38,7 +38,7 @@ pub struct Settings {
     /// Bytes that copies of DIFs may have together; 0: as many as they like.
     pub dif_budget_bytes: u64,
     /// Builds that may ask one symbol server at a time, over all instances.
-    pub source_max_visits: usize,
+    pub source_max_permits: usize,
     /// Blobs that may be taken for lost in an hour, over all instances.
     pub max_losses_per_hour: u64,
     /// The versions of Microsoft's SymCaches that can be made here: one a transcoder, one transcoder a major version.

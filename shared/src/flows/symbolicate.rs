@@ -21,7 +21,7 @@ use super::memory::{Memory, Recalled};
 use super::opening::{Open, Opening, ReadError};
 use super::places::NamedSource;
 use super::waiting::Waiting;
-use super::{Error, Invocation, Settings, Update, Updated, visits};
+use super::{Error, Invocation, Settings, Update, Updated, permits};
 use crate::api::symbolicator::{Completed, Request};
 use crate::cache::{
     Change, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Queue, Ready, Sought, Stored,
@@ -62,7 +62,7 @@ pub struct Symbolicator {
 
 /// What came of a request.
 #[derive(Debug)]
-pub enum Answer {
+pub enum SymbolicateOutcome {
     /// It is finished.
     Completed(Box<Completed>, Stats),
     /// Something is being built that it needs. It is kept under its id.
@@ -205,7 +205,7 @@ impl Symbolicator {
         scope: &Scope,
         wait: Duration,
         kept: Kept<'_>,
-    ) -> Result<Answer, Error> {
+    ) -> Result<SymbolicateOutcome, Error> {
         let selected = request
             .sources
             .select(&self.sources(), self.settings.request_sources.is_some())
@@ -240,7 +240,7 @@ impl Symbolicator {
         let resolved = self.resolve(invocation, &asked, &mut lookups, &mut progress, wait);
         if !resolved.await? {
             self.keep(invocation, &mut progress).await?;
-            return Ok(Answer::Pending);
+            return Ok(SymbolicateOutcome::Pending);
         }
         let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(outcome).collect();
         let names = KnownNames::remembered(self.memory.names());
@@ -269,7 +269,7 @@ impl Symbolicator {
             _ => None,
         });
         self.touch(invocation, used.collect()).await;
-        Ok(Answer::Completed(Box::new(completed), stats))
+        Ok(SymbolicateOutcome::Completed(Box::new(completed), stats))
     }
 
     /// Tells where a lookup searched, and which of the files that it found cannot be read.
@@ -659,12 +659,12 @@ impl Symbolicator {
         if !is_settled(&waits_for) {
             // There is no use in waiting for a source that is not asked now.
             waits_for.retain(|awaited| {
-                let resting = health.missing(&lookup.places[awaited.at].module.source, now);
-                let is_resting = resting.is_some();
-                if let Some(resting) = resting {
-                    missing = says_more(missing.take(), resting);
+                let open = health.missing(&lookup.places[awaited.at].module.source, now);
+                let is_open = open.is_some();
+                if let Some(open) = open {
+                    missing = says_more(missing.take(), open);
                 }
-                !is_resting
+                !is_open
             });
         }
         let next = if !is_settled(&waits_for) {
@@ -722,7 +722,7 @@ impl Symbolicator {
     }
 
     /// Tells why a module's source is not asked now; not to be remembered of the module.
-    pub(super) async fn resting(
+    pub(super) async fn circuit_open(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
@@ -810,7 +810,7 @@ impl Health {
     /// Tells why a server is not asked now.
     fn missing(&self, source: &SourceKey, now: Timestamp) -> Option<Missing> {
         let stored = self.0.get(source)?;
-        visits::health(&stored.item)?.missing(now)
+        permits::health(&stored.item)?.missing(now)
     }
 }
 

@@ -268,7 +268,7 @@ impl Config {
                 derived_budget_bytes: env.number("DERIVED_BUDGET_BYTES", "a number of bytes"),
                 dif_max_unused: env.seconds("DIF_MAX_UNUSED"),
                 dif_budget_bytes: env.number("DIF_BUDGET_BYTES", "a number of bytes"),
-                source_max_visits: usize::try_from(env.number("SOURCE_MAX_VISITS", "a number"))
+                source_max_permits: usize::try_from(env.number("SOURCE_MAX_PERMITS", "a number"))
                     .unwrap_or(usize::MAX),
                 max_losses_per_hour: env.number("MAX_LOSSES_PER_HOUR", "a number of blobs"),
                 memory_cache_bytes: env.number("MEMORY_CACHE_BYTES", "a number of bytes"),

@@ -174,7 +174,7 @@ fn settings() -> Settings {
         derived_budget_bytes: 0,
         dif_max_unused: Duration::from_secs(7 * 24 * 3600),
         dif_budget_bytes: 0,
-        source_max_visits: 8,
+        source_max_permits: 8,
         max_losses_per_hour: 100,
         sources: Vec::new(),
         request_sources: None,

@@ -21,7 +21,7 @@ use symdepot::domain::{Location, ModuleId, Scope, Timestamp};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
-use symdepot::flows::symbolicate::{Answer, Kept, Symbolicator};
+use symdepot::flows::symbolicate::{SymbolicateOutcome, Kept, Symbolicator};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
 use symdepot::ports::{DifStat, QueueMessage};
@@ -118,7 +118,7 @@ impl World {
             derived_budget_bytes: 0,
             dif_max_unused: Duration::from_secs(7 * 24 * 3600),
             dif_budget_bytes: 0,
-            source_max_visits: 8,
+            source_max_permits: 8,
             max_losses_per_hour: 100,
             memory_cache_bytes: 64 << 20,
             transcoded: Vec::new(),
@@ -398,7 +398,7 @@ impl World {
         request: &Crash,
         scope: &Scope,
         wait: Duration,
-    ) -> Result<Answer, Error> {
+    ) -> Result<SymbolicateOutcome, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
         let kept = Kept {
             id: "a request",
@@ -422,7 +422,7 @@ impl World {
             .with_derive_at_work(self.answer(request, scope, Duration::from_secs(25)))
             .await;
         match answer {
-            Ok(Answer::Completed(completed, _)) => *completed,
+            Ok(SymbolicateOutcome::Completed(completed, _)) => *completed,
             other => panic!("not finished: {other:?}"),
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use symdepot::api::symbolicator::{ModuleStatus, parse_request};
 use symdepot::cache::Kind;
 use symdepot::domain::{HttpSource, Location, Scope};
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{Crash, World, function_names};
 use tokio::time::Instant;
 
@@ -126,7 +126,7 @@ async fn fifty_instances_note_the_use_of_an_entry_about_once_an_hour_together() 
                 let answer = instance
                     .answer(&crash_in(&some), &Scope::Global, Duration::ZERO)
                     .await;
-                assert!(matches!(answer, Ok(Answer::Completed(..))), "{answer:?}");
+                assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))), "{answer:?}");
                 answered += 1;
             }
         }
@@ -179,7 +179,7 @@ async fn a_cold_instance_reads_the_records_of_ten_modules_in_three_places_at_onc
     let (records, blobs) = (world.records.calls(), world.caches.calls());
     let cold = world.another_instance();
     let answer = cold.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    let Ok(Answer::Completed(completed, _)) = answer else {
+    let Ok(SymbolicateOutcome::Completed(completed, _)) = answer else {
         panic!("{answer:?}");
     };
     assert_eq!(function_names(&completed), expected);

@@ -8,7 +8,7 @@ use symdepot::adapters::faulty::{How, Operation};
 use symdepot::api::symbolicator::{ModuleStatus, SourceRef, Sources};
 use symdepot::cache::{Change, Entry, Kind, Token};
 use symdepot::domain::Scope;
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::flows::uploads::UploadEvent;
 use symdepot::flows::{Error, Update};
 use symdepot::ports::QueueMessage;
@@ -76,12 +76,12 @@ async fn keep(world: &World, body: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn finished(answer: Answer) -> Result<(), Error> {
+fn finished(answer: SymbolicateOutcome) -> Result<(), Error> {
     match answer {
-        Answer::Pending => Err(Error::Deadline {
+        SymbolicateOutcome::Pending => Err(Error::Deadline {
             what: "a request".to_owned(),
         }),
-        Answer::Completed(completed, _) => {
+        SymbolicateOutcome::Completed(completed, _) => {
             // A fault of ours is told as one: the caller asks again.
             if completed.modules[0].debug_status == ModuleStatus::Other {
                 return Err(Error::Deadline {
@@ -387,7 +387,7 @@ async fn a_build_from_a_copy_comes_through() {
 async fn asked_of_the_server(world: &World) -> QueueMessage {
     let crash = crash_sought_by_code();
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer.unwrap(), Answer::Pending));
+    assert!(matches!(answer.unwrap(), SymbolicateOutcome::Pending));
     world.queues.drain().remove(0).message
 }
 
@@ -528,7 +528,7 @@ async fn a_message_that_comes_again_after_days_does_nothing() {
     world.prune().await.unwrap();
     let crash = crash_in_checksum();
     let asked = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(asked.unwrap(), Answer::Pending));
+    assert!(matches!(asked.unwrap(), SymbolicateOutcome::Pending));
     let message = world.queues.drain().remove(0).message;
     world.serve(&message).await.unwrap();
     let (derived, before) = (world.derivations.derived(), world.summary());

@@ -9,7 +9,7 @@ use symdepot::adapters::memory::SentMessage;
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::cache::{Entry, Item, ItemKey, ModuleKey, SourceHealth, Stored};
 use symdepot::domain::{Cause, CodeId, ObjectId, ObjectType, Scope, SourceKey};
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, RecordStore, Replaced, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
 
@@ -41,7 +41,7 @@ fn fail_for(world: &World, modules: Range<u32>, cause: Cause) {
 }
 
 /// Has as many visits fail as it takes until nobody asks the server.
-async fn make_it_rest(world: &World, cause: Cause) {
+async fn open_circuit(world: &World, cause: Cause) {
     let modules = 0..SourceHealth::FAILURES_TO_OPEN;
     fail_for(world, modules.clone(), cause);
     for number in modules {
@@ -100,7 +100,7 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
         .map(|entry| entry.module().clone())
         .collect();
     assert_eq!(modules.len(), timeouts);
-    let until = health(&world).unwrap().rests_until.unwrap();
+    let until = health(&world).unwrap().open_until.unwrap();
     assert!(until > world.now());
     // Whoever asks why, is told.
     let module = ObjectId {
@@ -116,14 +116,14 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
         .explain_module(&invocation, &module, None, &Scope::Global);
     for record in told.await.unwrap() {
         let expected = (record.source.id() == "company").then_some(until);
-        assert_eq!(record.source_rests_until, expected, "{record:?}");
+        assert_eq!(record.circuit_open_until, expected, "{record:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_answers_again_is_asked_again() {
     let world = world();
-    make_it_rest(&world, Cause::DownloadFailed).await;
+    open_circuit(&world, Cause::DownloadFailed).await;
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     let refused = world.another_instance().symbolicate(&sample_crash()).await;
     assert_eq!(
@@ -137,7 +137,7 @@ async fn a_source_that_answers_again_is_asked_again() {
     assert!(is_symbolicated(&answered));
     let health = health(&world).unwrap();
     assert_eq!(
-        (health.failures, health.rests_until, health.visits),
+        (health.failures, health.open_until, health.permits),
         (0, None, vec![])
     );
 }
@@ -171,13 +171,13 @@ async fn what_is_ready_is_used_while_its_source_does_not_answer_and_nobody_asks_
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     assert_eq!(status(&world, &sample_crash()).await, ModuleStatus::Found);
     world.pass(MINUTE * 70).await;
-    make_it_rest(&world, Cause::Timeout).await;
+    open_circuit(&world, Cause::Timeout).await;
     world.servers.take_asked();
     let instance = world.another_instance();
     let answer = instance
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
-    assert!(matches!(answer, Ok(Answer::Completed(..))));
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))));
     assert_eq!(world.queues.sent().len(), 0);
     world.pass(MINUTE).await;
     let instance = world.another_instance();
@@ -196,13 +196,13 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
         let answer = instance
             .answer(&crash_in(number), &Scope::Global, Duration::ZERO)
             .await;
-        assert!(matches!(answer, Ok(Answer::Pending)));
+        assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
         of_servers(&world)
     };
     let waiting = ask(100).await;
     let given_up = ask(101).await;
     world.pass(Duration::from_secs(25)).await;
-    make_it_rest(&world, Cause::Timeout).await;
+    open_circuit(&world, Cause::Timeout).await;
     world.servers.take_asked();
     for sent in &waiting {
         world.serve(&sent.message).await.unwrap();
@@ -225,7 +225,7 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
 
 #[tokio::test(start_paused = true)]
 async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
-    let world = world().deployed_with(|settings| settings.source_max_visits = 3);
+    let world = world().deployed_with(|settings| settings.source_max_permits = 3);
     let key = SourceKey::configured(&source("company", ""));
     let invocation = world.invocation(MINUTE);
     // Others are at it.
@@ -247,7 +247,7 @@ async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
     let answer = instance
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
-    assert!(matches!(answer, Ok(Answer::Pending)));
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
     let before = world.summary();
     let sent = of_servers(&world).remove(0);
     world.serve(&sent.message).await.unwrap();
@@ -261,7 +261,7 @@ async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
     assert!(is_symbolicated(
         &world.another_instance().symbolicate(&sample_crash()).await
     ));
-    assert_eq!(health(&world).unwrap().visits, []);
+    assert_eq!(health(&world).unwrap().permits, []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +315,7 @@ async fn what_a_server_answers_about_one_tenants_files_keeps_no_other_tenant_fro
             instance.symbolicate_for(&tenant, &crash_in(number)).await;
         }
         let health = health(&world).unwrap();
-        assert_eq!((health.failures, health.rests_until), (0, None));
+        assert_eq!((health.failures, health.open_until), (0, None));
         let (instance, other) = (world.another_instance(), "other".parse().unwrap());
         let completed = instance.symbolicate_for(&other, &sample_crash()).await;
         assert!(is_symbolicated(&completed), "{cause:?}");

@@ -196,7 +196,7 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
         .unwrap();
     assert!(matches!(
         answer,
-        symdepot::flows::symbolicate::Answer::Pending
+        symdepot::flows::symbolicate::SymbolicateOutcome::Pending
     ));
     let message = world.queues.drain().remove(0).message;
     // Just before the publication, the sweep finds a blob that lies there for hours by its own clock.

@@ -6,7 +6,7 @@ use serde_json::json;
 use symdepot::api::symbolicator::{Candidate, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{World, fixture_text, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
@@ -36,8 +36,8 @@ fn sym_cache(world: &World) -> Entry {
     world.entry("global", CRASH, Kind::SymCache).unwrap()
 }
 
-fn is_pending(answer: &Answer) -> bool {
-    matches!(answer, Answer::Pending)
+fn is_pending(answer: &SymbolicateOutcome) -> bool {
+    matches!(answer, SymbolicateOutcome::Pending)
 }
 
 fn unknown_module() -> symdepot_tests::harness::Crash {
@@ -90,7 +90,7 @@ async fn many_requests_at_once_ask_once_and_derive_once() {
         let instance = world.another_instance();
         requests.spawn(async move {
             let answer = instance.answer(&sample_crash(), &Scope::Global, Duration::from_secs(25)).await.unwrap();
-            matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+            matches!(answer, SymbolicateOutcome::Completed(completed, _) if function_names(&completed).len() == FRAMES)
         });
     }
     let finished = world.with_derive_at_work(requests.join_all()).await;
@@ -134,7 +134,7 @@ async fn without_time_to_wait_a_request_is_pending_and_what_it_needs_is_asked_fo
         .await
         .unwrap();
     assert!(
-        matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+        matches!(answer, SymbolicateOutcome::Completed(completed, _) if function_names(&completed).len() == FRAMES)
     );
 }
 
@@ -365,7 +365,7 @@ async fn what_nobody_uploaded_is_missing_at_once_and_costs_no_write_and_no_messa
             .another_instance()
             .answer(&unknown_module(), &scope, Duration::ZERO)
             .await;
-        let Ok(Answer::Completed(completed, _)) = answer else {
+        let Ok(SymbolicateOutcome::Completed(completed, _)) = answer else {
             panic!("{answer:?}");
         };
         assert_eq!(completed.modules[0].debug_status, ModuleStatus::Missing);
@@ -387,7 +387,7 @@ async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_see
         let crash = sample_crash();
         let answer = reader.answer(&crash, &Scope::Global, Duration::ZERO).await;
         match answer {
-            Ok(Answer::Completed(completed, _)) => function_names(&completed).len(),
+            Ok(SymbolicateOutcome::Completed(completed, _)) => function_names(&completed).len(),
             other => panic!("{other:?}"),
         }
     };
@@ -471,7 +471,7 @@ async fn an_upload_heals_a_miss_at_once() {
         .await
         .unwrap();
     assert!(
-        matches!(found, Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+        matches!(found, SymbolicateOutcome::Completed(completed, _) if function_names(&completed).len() == FRAMES)
     );
 }
 

@@ -227,7 +227,7 @@ async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_wai
         .await;
     assert!(matches!(
         answered,
-        Ok(symdepot::flows::symbolicate::Answer::Completed(..))
+        Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Completed(..))
     ));
     world.settle().await;
     assert!(is_symbolicated(
@@ -318,7 +318,7 @@ async fn a_message_for_a_source_that_derive_does_not_know_ends_and_is_soon_tried
         .await;
     assert!(matches!(
         pending,
-        Ok(symdepot::flows::symbolicate::Answer::Pending)
+        Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let without = world.deployed_with(|settings| settings.sources.clear());
     without.settle().await;
@@ -401,7 +401,7 @@ async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
         .await;
     assert!(matches!(
         answer,
-        Ok(symdepot::flows::symbolicate::Answer::Pending)
+        Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let invocation = world.invocation(HOUR);
     let requests = world.symbolicator();
@@ -446,7 +446,7 @@ async fn requests_and_sources_that_an_old_secret_sealed_are_served_after_a_new_o
         .await;
     assert!(matches!(
         pending,
-        Ok(symdepot::flows::symbolicate::Answer::Pending)
+        Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Pending)
     ));
     let invocation = world.invocation(HOUR);
     let kept = world

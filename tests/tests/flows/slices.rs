@@ -9,7 +9,7 @@ use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Item, ItemKey, Kind, Queue, Revision, Stored, current_version};
 use symdepot::domain::{ObjectId, Scope};
 use symdepot::flows::plain::Plain;
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{RecordStore, Replaced};
 use symdepot::symbolicate::Stats;
 use symdepot_tests::harness::{
@@ -73,7 +73,7 @@ async fn with_a_large_module(memory_bytes: u64) -> World {
 async fn answered(instance: &World, crash: &Crash) -> (Vec<String>, Stats) {
     let answer = instance.answer(crash, &Scope::Global, Duration::ZERO).await;
     match answer {
-        Ok(Answer::Completed(completed, stats)) => (function_names(&completed), stats),
+        Ok(SymbolicateOutcome::Completed(completed, stats)) => (function_names(&completed), stats),
         other => panic!("{other:?}"),
     }
 }
@@ -240,7 +240,7 @@ async fn a_blob_whose_record_tells_too_large_a_size_is_not_read() {
     amend(|blob| blob["index"] = Value::Null).await;
     let crash = crash(&[1]);
     let answer = instance.answer(&crash, &Scope::Global, Duration::ZERO);
-    assert!(matches!(answer.await.unwrap(), Answer::Pending));
+    assert!(matches!(answer.await.unwrap(), SymbolicateOutcome::Pending));
     assert_eq!(world.faults.calls(Operation::GetBlob), reads);
 }
 

@@ -334,7 +334,7 @@ fn conclude(has_presence: bool, entry: Option<&Entry>, now: u64) -> Conclusion {
 }
 
 /// Tells whether nobody is at work on an entry, or was asked to be.
-fn is_at_rest(entry: &Entry) -> bool {
+fn is_idle(entry: &Entry) -> bool {
     entry.build_request().is_none() && entry.lease().is_none()
 }
 
@@ -634,9 +634,9 @@ impl Absences {
             instance.presence = Some(Known { value, vouched_by });
         }
         if let Some(value) = &round.entry {
-            let is_at_rest = value.as_ref().is_none_or(is_at_rest);
+            let is_idle = value.as_ref().is_none_or(is_idle);
             let value = value.clone();
-            let vouched_by = vouched_by.filter(|_| is_at_rest);
+            let vouched_by = vouched_by.filter(|_| is_idle);
             instance.entry = Some(Known { value, vouched_by });
         }
         if let Some(generation) = beside {
@@ -688,7 +688,7 @@ impl Absences {
         happened.miss_over_generation |= round.is_checked && is_miss;
         happened.miss |= is_miss;
         // What somebody is at work on is not remembered, nor what the instance changes itself.
-        let is_unsettled = entry.is_some_and(|entry| entry.ready().is_none() && !is_at_rest(entry));
+        let is_unsettled = entry.is_some_and(|entry| entry.ready().is_none() && !is_idle(entry));
         if is_unsettled || conclusion == Conclusion::Requests {
             state.instance.entry = None;
         }

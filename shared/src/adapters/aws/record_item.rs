@@ -471,10 +471,10 @@ mod tests {
         });
         let visit = (text(), number()).prop_map(|(id, until)| json!({"id": id, "until": until}));
         let health = (text(), number(), option::of(number()), collection::vec(visit, 0..3)).prop_map(
-            |(source, number, rests_until, visits)| {
+            |(source, number, open_until, permits)| {
                 json!({
-                    "type": "health", "source": source, "failures": 7, "rests_until": rests_until, "detail": source,
-                    "visits": visits, "expires_at": number,
+                    "type": "health", "source": source, "failures": 7, "rests_until": open_until, "detail": source,
+                    "visits": permits, "expires_at": number,
                 })
             },
         );

@@ -50,11 +50,12 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own:
         }
         _ => (Cause::DownloadFailed, Retry::Soon),
     };
-    let wants_rest = status == StatusCode::TOO_MANY_REQUESTS || matches!(retry, Retry::After(_));
+    let wants_back_off =
+        status == StatusCode::TOO_MANY_REQUESTS || matches!(retry, Retry::After(_));
     Refusal {
         missing: Missing::new(cause, format!("{host} answered {status}")),
         retry,
-        concerns: match is_own && wants_rest {
+        concerns: match is_own && wants_back_off {
             true => Concerns::Server,
             false => Concerns::Location,
         },

@@ -100,7 +100,7 @@ struct Inspected {
 impl InProcessParser {
     fn inspected(&mut self) -> Result<&Inspected, ParseError> {
         if self.inspected.is_none() {
-            let mut room = self.budget.reserve_rest();
+            let mut room = self.budget.reserve_back_off();
             let limit = RoomLimit {
                 bytes: room.bytes(),
                 budget: self.budget.bytes(),

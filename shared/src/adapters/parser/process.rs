@@ -206,7 +206,7 @@ impl Parser for ProcessParser {
 impl ProcessParser {
     async fn ask_what_there_is(&mut self) -> Result<Inspection, ParseError> {
         let budget = self.deriver.scratch.budget().clone();
-        let mut room = budget.reserve_rest();
+        let mut room = budget.reserve_back_off();
         let all_there_could_be = budget.bytes().saturating_sub(self.dif.reserved());
         let command = Command::Inspect {
             written: self.written.clone(),

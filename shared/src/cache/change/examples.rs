@@ -34,7 +34,7 @@ pub(in crate::cache) fn entry() -> Entry {
 }
 
 /// Returns an entry of another source than the uploads, which does not announce its changes.
-pub(in crate::cache) fn entry_of_a_silent_source() -> Entry {
+pub(in crate::cache) fn entry_of_a_symbol_server() -> Entry {
     let source = serde_json::from_value("a-symbol-server".into()).unwrap();
     let module = ModuleKey {
         source,

@@ -206,7 +206,7 @@ fn a_resting_entry_gives_no_lease_until_it_has_rested() {
     assert_eq!(resting.not_before(), Some(until));
     assert_eq!(
         applied(&resting, &take(2), 11),
-        Err(Refused::Resting { until })
+        Err(Refused::BackingOff { until })
     );
     assert!(applied(&resting, &take(2), 12).is_ok());
 }

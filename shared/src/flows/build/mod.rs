@@ -11,10 +11,10 @@
 //!
 //! Where a message asks for many modules of a symbol server, one visit finds out first which of them it has (`visit`).
 
+mod batch;
 mod companions;
 mod opaque;
 mod search;
-mod visit;
 mod work;
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use futures::future::{join_all, try_join_all};
 
-use super::{Error, Invocation, Settings, Update, Updated, fetch, presence, visits};
+use super::{Error, Invocation, Settings, Update, Updated, fetch, permits, presence};
 use crate::cache::{
     BlobRef, Change, Converter, Decision, DeriveJob, Derived, Dif, DifCopy, Entry, Item, ItemKey,
     Kind, LEASE_EXTENSION, Losses, ModuleKey, NotAdmitted, Placeholder, Queue, Ready, Refused,
@@ -106,7 +106,7 @@ enum NotTaken {
     /// Somebody else holds it, until this time at the latest.
     Leased { until: Timestamp },
     /// The entry rests.
-    Resting { until: Timestamp },
+    BackingOff { until: Timestamp },
     /// It was given up as crashed, or is not ours to touch.
     NotOurs,
 }
@@ -115,7 +115,7 @@ impl NotTaken {
     /// Returns when to look again, if at all: a holder that lives settles the ask itself.
     fn look_again(&self) -> Option<Timestamp> {
         match self {
-            Self::Leased { until } | Self::Resting { until } => Some(*until),
+            Self::Leased { until } | Self::BackingOff { until } => Some(*until),
             Self::NotOurs => None,
         }
     }
@@ -372,12 +372,12 @@ impl Builder {
         kinds: &[Kind],
         entries: &[Entry],
     ) -> Result<Option<Outcome>, StoreError> {
-        let (now, most) = (invocation.now(), self.settings.source_max_visits);
+        let (now, most) = (invocation.now(), self.settings.source_max_permits);
         let records = &*self.records;
-        let refused = visits::refused(records, invocation, &module.source, most).await?;
+        let refused = permits::refused(records, invocation, &module.source, most).await?;
         let mut asked = entries.iter().filter(|entry| kinds.contains(&entry.kind()));
         Ok(refused.map(|refused| match refused {
-            NotAdmitted::Resting { until }
+            NotAdmitted::CircuitOpen { until }
                 if asked.any(|entry| entry.live_request(now).is_some()) =>
             {
                 Outcome::Later(until)
@@ -385,7 +385,7 @@ impl Builder {
             NotAdmitted::Busy if asked.any(|entry| entry.build_request().is_some()) => {
                 Outcome::Later(now)
             }
-            NotAdmitted::Resting { .. } | NotAdmitted::Busy => Outcome::Settled,
+            NotAdmitted::CircuitOpen { .. } | NotAdmitted::Busy => Outcome::Settled,
         }))
     }
 
@@ -425,7 +425,9 @@ impl Builder {
                 Some(lease) => NotTaken::Leased { until: lease.until },
                 None => NotTaken::NotOurs,
             }),
-            Updated::Refused(Refused::Resting { until }, _) => Err(NotTaken::Resting { until }),
+            Updated::Refused(Refused::BackingOff { until }, _) => {
+                Err(NotTaken::BackingOff { until })
+            }
             Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(NotTaken::NotOurs),
         })
     }

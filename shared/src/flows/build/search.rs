@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, Parts};
-use super::super::{Invocation, Settings, definitions, fetch, visits};
+use super::super::{Invocation, Settings, definitions, fetch, permits};
 use super::{Builder, NotMade, OpenDif, RESERVE};
-use crate::cache::{Dif, DifCopy, Item, Kind, ModuleKey, Sought, VisitOutcome};
+use crate::cache::{CallOutcome, Dif, DifCopy, Item, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
     Quality, Rank, SourceKey, Written,
@@ -41,7 +41,7 @@ pub(super) struct Search {
     /// How long the source wants to be left alone.
     pub(super) retry_after: Option<Duration>,
     /// What keeps every scope from asking the source, where that is so.
-    unanswered: VisitOutcome,
+    unanswered: CallOutcome,
 }
 
 impl Builder {
@@ -68,13 +68,13 @@ impl Builder {
             search.failure = Some(Missing::new(Cause::DownloadFailed, detail));
             return Ok(search);
         };
-        let most = self.settings.source_max_visits;
-        let visiting = match visits::enter(self.update(invocation), &module.source, most).await? {
-            Ok(visiting) => visiting,
+        let most = self.settings.source_max_permits;
+        let permit = match permits::acquire(self.update(invocation), &module.source, most).await? {
+            Ok(permit) => permit,
             Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
             Err(_) => return Ok(search),
         };
-        let asking = self.ask(
+        let probing = self.probe_places(
             invocation,
             module,
             sought,
@@ -83,16 +83,16 @@ impl Builder {
             &mut search,
             open,
         );
-        let asked = visiting.during(Box::pin(asking)).await;
-        visiting.leave(&search.outcome()).await;
-        asked?;
+        let probed = permit.during(Box::pin(probing)).await;
+        permit.release(&search.outcome()).await;
+        probed?;
         search.retry_after = search.retry_after(&source, &self.settings);
         Ok(search)
     }
 
     /// Asks a server for one location after the other.
     #[expect(clippy::too_many_arguments, reason = "a search is about all of this")]
-    async fn ask(
+    async fn probe_places(
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
@@ -308,7 +308,7 @@ impl Search {
 
     /// Returns whether the server answered. What it answered about these locations, however bad, is
     /// the module's own matter: another scope may ask for what it answers well.
-    pub(super) fn outcome(&self) -> VisitOutcome {
+    pub(super) fn outcome(&self) -> CallOutcome {
         self.unanswered.clone()
     }
 
@@ -347,7 +347,7 @@ impl Search {
             concerns,
         } = failure;
         if concerns == Concerns::Server {
-            self.unanswered = VisitOutcome::Failed {
+            self.unanswered = CallOutcome::Failed {
                 detail: missing.detail.clone(),
                 retry_after,
             };

@@ -11,7 +11,7 @@ use symdepot::api::symbolicator::{Completed, parse_request};
 use symdepot::cache::{ItemKey, Kind, Queue, Revision, Stored};
 use symdepot::domain::{Cause, Scope};
 use symdepot::flows::memory::Memory;
-use symdepot::flows::symbolicate::{Answer, Symbolicator};
+use symdepot::flows::symbolicate::{SymbolicateOutcome, Symbolicator};
 use symdepot::ports::{
     Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError,
 };
@@ -257,15 +257,15 @@ async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
         let (invocation, crash) = (world.invocation(Duration::from_secs(29)), sample_crash());
         let answer = wrong.answer(&invocation, &crash, &Scope::Global, Duration::ZERO, KEPT);
         let named = match answer.await.unwrap() {
-            Answer::Pending => 0,
-            Answer::Completed(completed, _) => named(&completed),
+            SymbolicateOutcome::Pending => 0,
+            SymbolicateOutcome::Completed(completed, _) => named(&completed),
         };
         assert_eq!(named, 0);
         // Whoever reads the right one is served all the time.
         let right = world.another_instance();
         let answer = right.answer(&crash, &Scope::Global, Duration::ZERO);
         assert!(
-            matches!(answer.await.unwrap(), Answer::Completed(completed, _) if function_names(&completed).len() == FRAMES)
+            matches!(answer.await.unwrap(), SymbolicateOutcome::Completed(completed, _) if function_names(&completed).len() == FRAMES)
         );
         world.settle().await;
         world.check();
@@ -294,7 +294,7 @@ async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_
     for crash in [&sample_crash(), &other] {
         let instance = world.another_instance();
         let answer = instance.answer(crash, &Scope::Global, Duration::ZERO).await;
-        assert!(matches!(answer, Ok(Answer::Pending)));
+        assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
     }
     let messages = world.queues.drain();
     assert_eq!(messages.len(), 2);
@@ -455,7 +455,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
         readers.spawn(async move {
             let invocation = world.invocation(Duration::from_secs(29));
             let answer = reader.answer(&invocation, &crash, &Scope::Global, Duration::ZERO, KEPT);
-            matches!(Box::pin(answer).await.unwrap(), Answer::Pending)
+            matches!(Box::pin(answer).await.unwrap(), SymbolicateOutcome::Pending)
         });
     }
     assert!(readers.join_all().await.into_iter().all(|pending| pending));
@@ -478,7 +478,7 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     assert_eq!((requests.len() as u64, &requests), (MODULES, &stand));
     world.settle().await;
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer.unwrap(), Answer::Completed(..)));
+    assert!(matches!(answer.unwrap(), SymbolicateOutcome::Completed(..)));
     // Ten of them travel in a call.
     assert_eq!(world.queues.calls().of("send"), MODULES / 10);
 }

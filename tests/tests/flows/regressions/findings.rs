@@ -9,7 +9,7 @@ use symdepot::api::symbolicator::{ModuleStatus, parse_request};
 use symdepot::cache::{Change, Converter, Kind, Queue, Token};
 use symdepot::domain::{Cause, HttpSource, Location, Scope};
 use symdepot::flows::Update;
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 
@@ -148,7 +148,7 @@ async fn a_table_that_is_overloaded_for_a_moment_leaves_a_waiting_request_pendin
         world.faults.fail_always(Operation::Load, How::Throttled);
     };
     let (answer, ()) = tokio::join!(answer, overload);
-    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
 }
 
 /// P19. Forty modules that a server does not have: four messages, one visit each, three writes a module.
@@ -162,8 +162,8 @@ async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes()
     let calls = world.records.calls();
     // Four messages travel in one call.
     assert_eq!(world.queues.calls().of("send"), 1);
-    let visits = 4;
-    assert_eq!(calls.of("replace"), 3 * MODULES + 2 * visits, "{calls}");
+    let permits = 4;
+    assert_eq!(calls.of("replace"), 3 * MODULES + 2 * permits, "{calls}");
     assert!(calls.of("load") + calls.of("query") <= 40, "{calls}");
     assert!(
         world
@@ -185,13 +185,13 @@ async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_t
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);
     let crash = crash_in(3000);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
     assert_eq!(world.entries().len(), 256);
     assert_eq!(world.queues.sent().len(), 26);
     // Whoever continues it asks for the next ones.
     world.settle().await;
     let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(again, Ok(Answer::Pending)), "{again:?}");
+    assert!(matches!(again, Ok(SymbolicateOutcome::Pending)), "{again:?}");
     assert_eq!(world.entries().len(), 512);
 }
 
@@ -231,7 +231,7 @@ async fn a_server_that_trickles_or_falls_silent_is_a_timeout_and_soon_asked_agai
         world.servers.slow_down(&at, pause);
         let crash = sample_crash();
         let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-        assert!(matches!(answer, Ok(Answer::Pending)));
+        assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
         let began = world.now();
         world.settle().await;
         // 30 seconds a round: one for names, and one where unwinding was asked for, too.
@@ -266,7 +266,7 @@ async fn two_hundred_waiters_on_one_module_look_rarely_and_are_answered_pending(
         instance.answer(&sample_crash(), &Scope::Global, wait).await
     });
     let answers = futures::future::join_all(waiting).await;
-    let pending = |answer: &Result<Answer, _>| matches!(answer, Ok(Answer::Pending));
+    let pending = |answer: &Result<SymbolicateOutcome, _>| matches!(answer, Ok(SymbolicateOutcome::Pending));
     assert!(answers.iter().all(pending), "{answers:?}");
     let looks = (world.records.calls().of("load") - before) / WAITERS as u64;
     assert!(looks <= 35, "{looks} looks each");
@@ -389,7 +389,7 @@ async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
     for at in 0..SCOPES {
         let scope: Scope = format!("made-up-{at}").parse().unwrap();
         let answer = world.answer(&crash, &scope, Duration::ZERO).await;
-        assert!(matches!(answer, Ok(Answer::Completed(..))), "{answer:?}");
+        assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))), "{answer:?}");
     }
     let calls = world.records.calls();
     assert!(
@@ -414,7 +414,7 @@ async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
     });
     let crash = crash_in(20);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
     assert_eq!(world.entries().len(), 256);
     let messages = world.queues.sent().len();
     assert!(messages <= 2 * SOURCES, "{messages} messages");
@@ -423,7 +423,7 @@ async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
         world.settle().await;
         world.pass(Duration::from_secs(1)).await;
         let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-        if let Ok(Answer::Completed(completed, _)) = again {
+        if let Ok(SymbolicateOutcome::Completed(completed, _)) = again {
             let mut modules = completed.modules.iter();
             assert!(modules.all(|module| module.debug_status == ModuleStatus::Missing));
             return;
@@ -442,12 +442,12 @@ async fn sixty_modules_of_four_servers_take_24_messages() {
     });
     let crash = crash_in(60);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(Answer::Pending)), "{answer:?}");
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
     assert_eq!(world.queues.sent().len(), 24);
     world.settle().await;
     let asked = world.servers.take_asked();
     let once: HashSet<_> = asked.iter().collect();
     assert_eq!(once.len(), asked.len(), "a server was asked twice");
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(Answer::Completed(..))), "{answer:?}");
+    assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))), "{answer:?}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symdepot::cache::{Converter, Decision, Kind, Queue, current_version, decide};
 use symdepot::domain::{Cause, Location, Scope};
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{Crash, World, function_names, in_module, sample_crash};
 
@@ -144,7 +144,7 @@ async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_
     let pending = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
-    assert!(matches!(pending, Ok(Answer::Pending)), "{pending:?}");
+    assert!(matches!(pending, Ok(SymbolicateOutcome::Pending)), "{pending:?}");
     assert_eq!(world.queues.calls().total(), 0);
     world.pass(Duration::from_secs(60)).await;
     for _ in 0..3 {

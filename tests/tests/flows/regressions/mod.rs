@@ -13,7 +13,7 @@ use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Change, Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
-use symdepot::flows::symbolicate::{Answer, Kept};
+use symdepot::flows::symbolicate::{SymbolicateOutcome, Kept};
 use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
@@ -47,7 +47,7 @@ async fn requested_build(world: &World) -> QueueMessage {
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await
         .unwrap();
-    assert!(matches!(answer, Answer::Pending));
+    assert!(matches!(answer, SymbolicateOutcome::Pending));
     world.queues.drain().remove(0).message
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Kind, Revision};
 use symdepot::domain::Scope;
-use symdepot::flows::symbolicate::Answer;
+use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot_tests::harness::{World, function_names, sample_crash};
 use tokio::sync::Notify;
 
@@ -32,7 +32,7 @@ async fn r08_a_reader_of_a_record_that_was_pruned_and_rebuilt_meanwhile_changes_
         .await
         .unwrap();
     assert!(
-        matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == 13)
+        matches!(answer, SymbolicateOutcome::Completed(completed, _) if function_names(&completed).len() == 13)
     );
     world.check();
     assert_eq!(
@@ -58,7 +58,7 @@ async fn r08_a_suspicion_about_a_blob_of_the_former_record_does_not_touch_the_ne
         .await
         .unwrap();
     assert!(
-        matches!(answer, Answer::Completed(completed, _) if function_names(&completed).len() == 13)
+        matches!(answer, SymbolicateOutcome::Completed(completed, _) if function_names(&completed).len() == 13)
     );
     assert_eq!(entry(&world, Kind::SymCache).suspect(), None);
     world.check();

@@ -6,7 +6,7 @@
 //! 3. Ask the server for all modules side by side. What it does not have is published as missing at once: that is the
 //!    commit point of such a build.
 //! 4. A module that it has is handed over: its lease ends, its ask stands, and it is built by itself, here or elsewhere.
-//!    Its file is asked for again then; of this answer nothing but its beginning was read.
+//!    Its file is probed for again then; of this answer nothing but its beginning was read.
 //!
 //! As in any build, leases are extended meanwhile, and what cannot be done is given back.
 
@@ -18,21 +18,21 @@ use futures::stream::{self, StreamExt};
 use super::search::Search;
 use super::{Builder, Held, NotTaken, RESERVE};
 use crate::cache::{
-    Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen, Sought,
-    Stored, Token, VisitOutcome,
+    CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen,
+    Sought, Stored, Token,
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
-use crate::flows::{Error, Invocation, visits};
+use crate::flows::{Error, Invocation, permits};
 use crate::ports::{Consistency, QueueMessage, RequestedModule, StoreError};
 
-/// Calls of the records, and modules that a server is asked for, at a time.
+/// Calls of the records, and modules that a server is probed for, at a time.
 const IN_FLIGHT: usize = 16;
 
 /// A module of a visit.
-struct Visited {
+struct BatchMember {
     message: QueueMessage,
     sought: Sought,
-    /// Its entries of the kinds that are asked for, as they were read.
+    /// Its entries of the kinds that are probed for, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
     held: Vec<Held>,
 }
@@ -48,7 +48,7 @@ enum Said {
 impl Builder {
     /// Asks the server of a message for all of its modules, and publishes which it does not have. Returns a message for
     /// each of the others.
-    pub(in crate::flows) async fn visit(
+    pub(in crate::flows) async fn probe_batch(
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
@@ -58,34 +58,34 @@ impl Builder {
             // Each module's own build says that its source is unknown.
             return Ok(message.each().map(hop).collect());
         };
-        let (visited, mut found) = self.read_visited(invocation, message).await?;
-        if visited.is_empty() {
+        let (batch, mut found) = self.read_batch(invocation, message).await?;
+        if batch.is_empty() {
             return Ok(found);
         }
-        let most = self.settings.source_max_visits;
-        let visiting = match visits::enter(self.update(invocation), source_key, most).await? {
-            Ok(visiting) => visiting,
+        let most = self.settings.source_max_permits;
+        let permit = match permits::acquire(self.update(invocation), source_key, most).await? {
+            Ok(permit) => permit,
             Err(refused) => {
-                let left = visited.iter().map(|visited| &visited.message);
+                let left = batch.iter().map(|member| &member.message);
                 let at = match refused {
-                    NotAdmitted::Resting { until } => until,
+                    NotAdmitted::CircuitOpen { until } => until,
                     NotAdmitted::Busy => invocation.now(),
                 };
-                self.put_off_visit(invocation, left, at).await?;
+                self.delay_batch(invocation, left, at).await?;
                 return Ok(found);
             }
         };
-        let (mut visited, resting) = self.lease_visited(invocation, visited).await;
-        let asking = self.ask_for_all(invocation, &source, &mut visited);
-        let asked = visiting.during(Box::pin(asking)).await;
-        visiting.leave(&asked.outcome).await;
-        found.extend(asked.found);
-        if let Some(until) = resting.iter().map(|(_, until)| *until).max() {
-            let left = resting.iter().map(|(message, _)| message);
-            self.put_off_visit(invocation, left, until).await?;
+        let (mut batch, backing_off) = self.lease_batch(invocation, batch).await;
+        let probing = self.probe_all(invocation, &source, &mut batch);
+        let probed = permit.during(Box::pin(probing)).await;
+        permit.release(&probed.outcome).await;
+        found.extend(probed.found);
+        if let Some(until) = backing_off.iter().map(|(_, until)| *until).max() {
+            let left = backing_off.iter().map(|(message, _)| message);
+            self.delay_batch(invocation, left, until).await?;
         }
-        match asked.failed {
-            // What was found is asked for nevertheless; the rest comes back with the message.
+        match probed.failed {
+            // What was found is probed for nevertheless; the rest comes back with the message.
             Some(error) if found.is_empty() => Err(error.into()),
             Some(error) => {
                 tracing::warn!(%error, "could not publish what a server does not have");
@@ -97,11 +97,11 @@ impl Builder {
 
     /// Reads the records of all modules of a message: those to ask the server for, and messages for those of which there
     /// is a copy.
-    async fn read_visited(
+    async fn read_batch(
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
-    ) -> Result<(Vec<Visited>, Vec<QueueMessage>), StoreError> {
+    ) -> Result<(Vec<BatchMember>, Vec<QueueMessage>), StoreError> {
         let each: Vec<(QueueMessage, Sought)> = message
             .each()
             .filter_map(|one| {
@@ -122,7 +122,7 @@ impl Builder {
             .await?
             .into_iter();
         let now = invocation.now();
-        let (mut visited, mut found) = (Vec::new(), Vec::new());
+        let (mut batch, mut found) = (Vec::new(), Vec::new());
         for ((one, sought), keys) in each.into_iter().zip(keys) {
             let items: Vec<Option<Stored>> = loaded.by_ref().take(keys.len()).collect();
             let (entries, copies) = items.split_at(one.kinds.len());
@@ -150,53 +150,53 @@ impl Builder {
                 continue;
             }
             let entries = one.kinds.iter().copied().zip(entries.iter().cloned());
-            visited.push(Visited {
+            batch.push(BatchMember {
                 entries: entries.collect(),
                 message: one,
                 sought,
                 held: Vec::new(),
             });
         }
-        Ok((visited, found))
+        Ok((batch, found))
     }
 
     /// Takes the leases of all modules, side by side. A module whose leases another builder holds is left to it. Returns
     /// the messages of those that may not be built yet, too, and until when.
-    async fn lease_visited(
+    async fn lease_batch(
         &self,
         invocation: &Invocation,
-        visited: Vec<Visited>,
-    ) -> (Vec<Visited>, Vec<(QueueMessage, Timestamp)>) {
-        let leased = visited.into_iter().map(|mut visited| {
+        batch: Vec<BatchMember>,
+    ) -> (Vec<BatchMember>, Vec<(QueueMessage, Timestamp)>) {
+        let leased = batch.into_iter().map(|mut member| {
             async move {
-                let mut resting = None;
-                for (kind, known) in &mut visited.entries {
-                    let module = &visited.message.module;
+                let mut backing_off = None;
+                for (kind, known) in &mut member.entries {
+                    let module = &member.message.module;
                     let taken = self
                         .take_lease_from(invocation, module, *kind, known.take())
                         .await;
                     match taken {
-                        Ok(Ok(held)) => visited.held.push(held),
-                        Ok(Err(NotTaken::Resting { until })) => resting = resting.max(Some(until)),
+                        Ok(Ok(held)) => member.held.push(held),
+                        Ok(Err(NotTaken::BackingOff { until })) => backing_off = backing_off.max(Some(until)),
                         // Whoever holds it settles the ask.
                         Ok(Err(NotTaken::Leased { .. } | NotTaken::NotOurs)) => {}
                         Err(error) => {
                             tracing::warn!(%kind, module = module.module, %error, "could not take a lease");
-                            resting = resting.max(Some(invocation.now()));
+                            backing_off = backing_off.max(Some(invocation.now()));
                         }
                     }
                 }
-                (visited, resting)
+                (member, backing_off)
             }
             .boxed()
         });
         let leased = stream::iter(leased.collect::<Vec<_>>()).buffered(IN_FLIGHT);
-        let leased: Vec<(Visited, Option<Timestamp>)> = leased.collect().await;
+        let leased: Vec<(BatchMember, Option<Timestamp>)> = leased.collect().await;
         let (mut ours, mut put_off) = (Vec::new(), Vec::new());
-        for (visited, resting) in leased {
-            match resting {
-                _ if !visited.held.is_empty() => ours.push(visited),
-                Some(until) => put_off.push((visited.message, until)),
+        for (member, backing_off) in leased {
+            match backing_off {
+                _ if !member.held.is_empty() => ours.push(member),
+                Some(until) => put_off.push((member.message, until)),
                 None => {}
             }
         }
@@ -204,28 +204,28 @@ impl Builder {
     }
 
     /// Asks the server for all modules, side by side, and settles each as soon as it is known.
-    async fn ask_for_all(
+    async fn probe_all(
         &self,
         invocation: &Invocation,
         source: &HttpSource,
-        visited: &mut [Visited],
-    ) -> Asked {
-        let leases: Vec<(ModuleKey, Kind, Token)> = visited
+        batch: &mut [BatchMember],
+    ) -> Probed {
+        let leases: Vec<(ModuleKey, Kind, Token)> = batch
             .iter()
-            .flat_map(|visited| {
-                let module = &visited.message.module;
+            .flat_map(|member| {
+                let module = &member.message.module;
                 let lease = |held: &Held| (module.clone(), held.kind, held.token.clone());
-                visited.held.iter().map(lease)
+                member.held.iter().map(lease)
             })
             .collect();
-        let asking = visited
+        let probing = batch
             .iter_mut()
-            .map(|visited| self.ask_for_one(invocation, source, visited).boxed());
-        let asking = stream::iter(asking.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
-        let mut asking = pin!(asking.collect::<Vec<_>>());
+            .map(|member| self.probe_one(invocation, source, member).boxed());
+        let probing = stream::iter(probing.collect::<Vec<_>>()).buffer_unordered(IN_FLIGHT);
+        let mut probing = pin!(probing.collect::<Vec<_>>());
         let answers = loop {
             tokio::select! {
-                answers = &mut asking => break answers,
+                answers = &mut probing => break answers,
                 () = tokio::time::sleep(LEASE_EXTENSION) => {
                     for (module, kind, token) in &leases {
                         self.extend_one(invocation, module, *kind, token).await;
@@ -233,37 +233,37 @@ impl Builder {
                 }
             }
         };
-        let mut asked = Asked::default();
+        let mut probed = Probed::default();
         for answer in answers {
             match answer {
-                Ok(Answered::Found(message)) => asked.found.push(message),
-                Ok(Answered::Settled) => asked.answered += 1,
+                Ok(Answered::Found(message)) => probed.found.push(message),
+                Ok(Answered::Settled) => probed.answered += 1,
                 Ok(Answered::Silent(failed)) => {
-                    asked.silent += 1;
-                    asked.outcome = failed;
+                    probed.silent += 1;
+                    probed.outcome = failed;
                 }
-                Err(error) => asked.failed = Some(error),
+                Err(error) => probed.failed = Some(error),
             }
         }
         // One location that fails is its own matter, as long as the server answers for most of the others.
-        if asked.silent <= asked.answered + asked.found.len() {
-            asked.outcome = VisitOutcome::Answered;
+        if probed.silent <= probed.answered + probed.found.len() {
+            probed.outcome = CallOutcome::Answered;
         }
-        asked
+        probed
     }
 
     /// Asks the server for a module, and settles it: published as missing, or handed over.
-    async fn ask_for_one(
+    async fn probe_one(
         &self,
         invocation: &Invocation,
         source: &HttpSource,
-        visited: &mut Visited,
+        member: &mut BatchMember,
     ) -> Result<Answered, StoreError> {
-        let kinds: Vec<Kind> = visited.held.iter().map(|held| held.kind).collect();
-        let module = visited.message.module.clone();
+        let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
+        let module = member.message.module.clone();
         let left = invocation.time_left().saturating_sub(RESERVE * 2);
-        let asked = self.probe(invocation, &module, source, &visited.sought, &kinds);
-        let said = match tokio::time::timeout(left, asked).await {
+        let probed = self.probe(invocation, &module, source, &member.sought, &kinds);
+        let said = match tokio::time::timeout(left, probed).await {
             Ok(said) => said,
             Err(_) => {
                 let detail = "the server did not answer in the time that a function has";
@@ -273,17 +273,17 @@ impl Builder {
             }
         };
         let answered = match &said {
-            Said::Has => Answered::Found(hop(visited.message.clone())),
+            Said::Has => Answered::Found(hop(member.message.clone())),
             Said::Nothing(search) => match search.outcome() {
-                VisitOutcome::Answered => Answered::Settled,
-                failed @ VisitOutcome::Failed { .. } => Answered::Silent(failed),
+                CallOutcome::Answered => Answered::Settled,
+                failed @ CallOutcome::Failed { .. } => Answered::Silent(failed),
             },
         };
         for Held {
             kind,
             token,
             stored,
-        } in visited.held.drain(..)
+        } in member.held.drain(..)
         {
             let token = token.clone();
             let change = match &said {
@@ -335,8 +335,8 @@ impl Builder {
         Said::Nothing(search)
     }
 
-    /// Sends the modules again, in one message, that could not be asked for now.
-    async fn put_off_visit(
+    /// Sends the modules again, in one message, that could not be probed for now.
+    async fn delay_batch(
         &self,
         invocation: &Invocation,
         mut left: impl Iterator<Item = &QueueMessage>,
@@ -356,16 +356,16 @@ impl Builder {
     }
 }
 
-/// What came of asking for all modules.
+/// What came of probing for all modules.
 #[derive(Default)]
-struct Asked {
+struct Probed {
     /// Messages for the modules that the server has.
     found: Vec<QueueMessage>,
     /// Modules that it does not have.
     answered: usize,
     /// Modules about which it did not answer.
     silent: usize,
-    outcome: VisitOutcome,
+    outcome: CallOutcome,
     failed: Option<StoreError>,
 }
 
@@ -376,7 +376,7 @@ enum Answered {
     /// The server does not have it.
     Settled,
     /// The server did not answer.
-    Silent(VisitOutcome),
+    Silent(CallOutcome),
 }
 
 /// Returns the keys of the copies that there may be of the files of a module.

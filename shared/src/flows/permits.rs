@@ -5,15 +5,13 @@
 use std::pin::pin;
 
 use super::{Invocation, Update};
-use crate::cache::{
-    Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token, VisitOutcome,
-};
+use crate::cache::{CallOutcome, Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token};
 use crate::domain::SourceKey;
 use crate::ports::{Consistency, RecordStore, StoreError};
 
 /// Somebody's visit to a source.
 #[derive(Debug)]
-pub(super) struct Visiting<'a> {
+pub(super) struct HeldPermit<'a> {
     update: Update<'a>,
     source: &'a SourceKey,
     id: Token,
@@ -37,30 +35,30 @@ pub(super) async fn refused(
 }
 
 /// Begins a visit, or says why not.
-pub(super) async fn enter<'a>(
+pub(super) async fn acquire<'a>(
     update: Update<'a>,
     source: &'a SourceKey,
     most: usize,
-) -> Result<Result<Visiting<'a>, NotAdmitted>, StoreError> {
+) -> Result<Result<HeldPermit<'a>, NotAdmitted>, StoreError> {
     let id = update.invocation.token();
     let mut refused = None;
-    let entered = |present: Option<&Item>| {
+    let acquired = |present: Option<&Item>| {
         let now = update.invocation.now();
         let mut health = present
             .and_then(health)
             .cloned()
             .unwrap_or_else(|| SourceHealth::new(source.clone(), now));
-        refused = health.enter(&id, now, most).err();
+        refused = health.acquire(&id, now, most).err();
         refused.is_none().then_some(Item::Health(health))
     };
-    update.make(&ItemKey::health(source), entered).await?;
+    update.make(&ItemKey::health(source), acquired).await?;
     Ok(match refused {
         Some(refused) => Err(refused),
-        None => Ok(Visiting { update, source, id }),
+        None => Ok(HeldPermit { update, source, id }),
     })
 }
 
-impl Visiting<'_> {
+impl HeldPermit<'_> {
     /// Does what the visit is for, and holds on to it meanwhile.
     pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -76,9 +74,9 @@ impl Visiting<'_> {
     }
 
     /// Ends the visit.
-    pub(super) async fn leave(self, outcome: &VisitOutcome) {
+    pub(super) async fn release(self, outcome: &CallOutcome) {
         let left = |health: &mut SourceHealth, now| {
-            health.leave(&self.id, outcome, now);
+            health.release(&self.id, outcome, now);
             true
         };
         self.change(left).await;

@@ -11,7 +11,7 @@ use symdepot::adapters::scratch::ScratchSpace;
 use symdepot::cache::{DeriveJob, Derived, Kind};
 use symdepot::debuginfo::checksum;
 use symdepot::domain::{Cause, Inspection, Missing, Rank, Written};
-use symdepot::ports::{Deriver, ParseError, Parser, StoreErrorKind};
+use symdepot::ports::{Deriver, FaultKind, ParseError, Parser};
 
 const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
@@ -233,7 +233,7 @@ async fn what_only_others_leave_no_room_for_is_not_remembered_as_too_large() {
     let Err(ParseError::Store(error)) = parser.inspect().await else {
         panic!("there is room")
     };
-    assert_eq!(error.kind(), StoreErrorKind::Transient);
+    assert_eq!(error.kind(), FaultKind::Transient);
     drop(other);
     assert_eq!(parser.inspect().await.unwrap().objects.len(), 1);
 }
@@ -369,7 +369,7 @@ async fn a_process_that_ends_by_itself_is_a_fault_of_ours() {
     let Err(ParseError::Store(error)) = parser.inspect().await else {
         panic!("it was blamed on the file")
     };
-    assert_eq!(error.kind(), StoreErrorKind::Bug);
+    assert_eq!(error.kind(), FaultKind::Bug);
 }
 
 #[tokio::test]

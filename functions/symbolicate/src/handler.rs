@@ -16,7 +16,7 @@ use symdepot::api::symcache_http;
 use symdepot::domain::Scope;
 use symdepot::flows::ms_symcache;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::symbolicate::{SymbolicateOutcome, Kept, Symbolicator};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::{self, Invocation};
 use tower::ServiceExt;
 use tracing::Instrument;
@@ -299,20 +299,22 @@ async fn by_shape(
     );
     Ok(match answer {
         // Of its length, the gateway says what the body has.
-        ms_symcache::Answer::File { content_type, .. } if method == Method::HEAD => {
+        ms_symcache::SymCacheResponse::File { content_type, .. } if method == Method::HEAD => {
             [(header::CONTENT_TYPE, content_type)].into_response()
         }
-        ms_symcache::Answer::File { url, content_type } => {
+        ms_symcache::SymCacheResponse::File { url, content_type } => {
             let headers = [
                 (header::CONTENT_TYPE, content_type),
                 (header::LOCATION, url),
             ];
             (StatusCode::FOUND, headers).into_response()
         }
-        ms_symcache::Answer::NotModified => StatusCode::NOT_MODIFIED.into_response(),
-        ms_symcache::Answer::Nothing => StatusCode::NOT_FOUND.into_response(),
-        ms_symcache::Answer::Pending(after) => later(StatusCode::NOT_FOUND, after),
-        ms_symcache::Answer::Unknown(after) => later(StatusCode::SERVICE_UNAVAILABLE, after),
+        ms_symcache::SymCacheResponse::NotModified => StatusCode::NOT_MODIFIED.into_response(),
+        ms_symcache::SymCacheResponse::Nothing => StatusCode::NOT_FOUND.into_response(),
+        ms_symcache::SymCacheResponse::Pending(after) => later(StatusCode::NOT_FOUND, after),
+        ms_symcache::SymCacheResponse::Unknown(after) => {
+            later(StatusCode::SERVICE_UNAVAILABLE, after)
+        }
     })
 }
 

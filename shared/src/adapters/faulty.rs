@@ -18,18 +18,18 @@ use crate::cache::{ItemKey, LEASE_LENGTH, Revision, Stored};
 use crate::domain::Location;
 use crate::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, DifError, DifListing, DifPage, DifReader,
-    DifStat, NotDeleted, Page, QueueMessage, Queues, Received, ReconcileMessage, RecordStore,
-    Removed, Replaced, Segment, StoreError, StoreErrorKind,
+    DifStat, Fault, FaultKind, NotDeleted, Page, QueueMessage, Queues, Received, ReconcileMessage,
+    RecordStore, Removed, Replaced, Segment,
 };
 
 /// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
 #[derive(Default)]
 pub struct Faults {
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FaultState {
     calls: BTreeMap<Operation, u64>,
     faults: BTreeMap<(Operation, u64), How>,
     interruptions: BTreeMap<(Operation, u64), Interruption>,
@@ -204,7 +204,7 @@ impl Faults {
     async fn call<T, E, F>(&self, operation: Operation, call: impl Fn() -> F + Send) -> Result<T, E>
     where
         T: Send,
-        E: From<StoreError> + Send,
+        E: From<Fault> + Send,
         F: Future<Output = Result<T, E>> + Send,
     {
         let (fault, interruption) = self.next(operation);
@@ -216,15 +216,15 @@ impl Faults {
         };
         let (kind, cause) = match how {
             How::Before => (
-                StoreErrorKind::Transient,
+                FaultKind::Transient,
                 "the connection broke before the request was sent",
             ),
-            How::Throttled => (StoreErrorKind::Transient, "too many requests"),
-            How::Denied => (StoreErrorKind::Denied, "access is denied"),
+            How::Throttled => (FaultKind::Transient, "too many requests"),
+            How::Denied => (FaultKind::Denied, "access is denied"),
             How::After => {
                 call().await?;
                 (
-                    StoreErrorKind::Transient,
+                    FaultKind::Transient,
                     "the connection broke before the answer came",
                 )
             }
@@ -237,7 +237,7 @@ impl Faults {
                 return call().await;
             }
         };
-        Err(StoreError::new(kind, format!("{operation:?} on purpose"))
+        Err(Fault::new(kind, format!("{operation:?} on purpose"))
             .caused_by(cause)
             .into())
     }
@@ -254,7 +254,7 @@ impl Faults {
         (fault, state.interruptions.remove(&this))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -291,13 +291,13 @@ impl RecordStore for FaultyRecords {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         self.faults
             .call(Operation::Load, || self.records.load(keys, consistency))
             .await
     }
 
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         self.faults
             .call(Operation::Query, || self.records.query(partition))
             .await
@@ -308,7 +308,7 @@ impl RecordStore for FaultyRecords {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<Replaced, Fault> {
         self.faults
             .call(Operation::Replace, || {
                 self.records.replace(key, expected, next)
@@ -316,13 +316,13 @@ impl RecordStore for FaultyRecords {
             .await
     }
 
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         self.faults
             .call(Operation::Remove, || self.records.remove(key, expected))
             .await
     }
 
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         self.faults
             .call(Operation::Page, || self.records.page(segment, after))
             .await
@@ -345,17 +345,13 @@ impl FaultyBlobs {
 
 #[async_trait]
 impl BlobStore for FaultyBlobs {
-    async fn get(
-        &self,
-        path: &str,
-        range: Option<Range<u64>>,
-    ) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
         self.faults
             .call(Operation::GetBlob, || self.blobs.get(path, range.clone()))
             .await
     }
 
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
         self.faults
             .call(Operation::CreateBlob, || {
                 self.blobs.create(path, body.clone())
@@ -363,13 +359,13 @@ impl BlobStore for FaultyBlobs {
             .await
     }
 
-    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
         self.faults
             .call(Operation::DeleteBlobs, || self.blobs.delete_many(paths))
             .await
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
         self.faults
             .call(Operation::ListBlobs, || self.blobs.list(prefix, after))
             .await
@@ -380,7 +376,7 @@ impl BlobStore for FaultyBlobs {
         path: &str,
         lifetime: Duration,
         content_type: Option<&str>,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String, Fault> {
         self.faults
             .call(Operation::PresignBlob, || {
                 self.blobs.presign(path, lifetime, content_type)
@@ -441,7 +437,7 @@ impl FaultyListing {
 
 #[async_trait]
 impl DifListing for FaultyListing {
-    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError> {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault> {
         self.faults
             .call(Operation::ListDifs, || self.difs.list(after))
             .await
@@ -464,17 +460,13 @@ impl FaultyQueues {
 
 #[async_trait]
 impl Queues for FaultyQueues {
-    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError> {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
         self.faults
             .call(Operation::Send, || self.queues.send(messages, delay))
             .await
     }
 
-    async fn reconcile(
-        &self,
-        message: &ReconcileMessage,
-        delay: Duration,
-    ) -> Result<(), StoreError> {
+    async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
         self.faults
             .call(Operation::Reconcile, || {
                 self.queues.reconcile(message, delay)
@@ -482,7 +474,7 @@ impl Queues for FaultyQueues {
             .await
     }
 
-    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault> {
         self.faults
             .call(Operation::RetryLater, || {
                 self.queues.retry_later(received, delay)
@@ -548,7 +540,7 @@ mod tests {
             let error = records.replace(&key, None, &stored(1)).await.unwrap_err();
             assert_eq!(
                 (error.kind(), memory.peek(&key)),
-                (StoreErrorKind::Transient, None)
+                (FaultKind::Transient, None)
             );
         }
         faults.fail(Operation::Replace, 3, How::Denied);
@@ -558,7 +550,7 @@ mod tests {
                 .await
                 .unwrap_err()
                 .kind(),
-            StoreErrorKind::Denied
+            FaultKind::Denied
         );
         faults.fail(Operation::Replace, 4, How::After);
         assert_eq!(
@@ -567,7 +559,7 @@ mod tests {
                 .await
                 .unwrap_err()
                 .kind(),
-            StoreErrorKind::Transient
+            FaultKind::Transient
         );
         assert_eq!(memory.peek(&key), Some(stored(1)));
         assert_eq!(

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 
 use crate::domain::{Cause, Missing};
-use crate::ports::{ParseError, Scratch, StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind, ParseError, Scratch};
 
 /// How the names of files begin, where the file system knows no files without names, for the moment they have them.
 const PREFIX: &str = "symdepot-scratch-";
@@ -88,7 +88,7 @@ impl ScratchSpace {
     }
 
     /// Returns an empty file that nobody counts: whoever writes to it holds a [`Reservation`].
-    pub fn unnamed_file(&self) -> Result<File, StoreError> {
+    pub fn unnamed_file(&self) -> Result<File, Fault> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         rustix::fs::open(&*self.folder, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
@@ -253,12 +253,12 @@ impl Budget {
     }
 
     /// Returns the error that others use too much of the budget at the moment.
-    pub fn contended(&self, bytes: u64) -> StoreError {
+    pub fn contended(&self, bytes: u64) -> Fault {
         let (used, limit) = (self.used_now(), self.bytes);
         let context = format!(
             "reserving {bytes} bytes of scratch space, of whose {limit} bytes {used} are in use,"
         );
-        StoreError::new(StoreErrorKind::Transient, context)
+        Fault::new(FaultKind::Transient, context)
     }
 
     fn used_now(&self) -> u64 {
@@ -327,7 +327,7 @@ impl ScratchFile {
 
 #[async_trait]
 impl Scratch for ScratchFile {
-    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), StoreError> {
+    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
         self.written
             .add(offset, bytes.len() as u64, self.reservation.bytes())?;
         let file = Arc::clone(&self.file);
@@ -339,26 +339,23 @@ impl Scratch for ScratchFile {
     }
 }
 
-fn failed(what: &str, folder: &Path, error: io::Error) -> StoreError {
+fn failed(what: &str, folder: &Path, error: io::Error) -> Fault {
     let folder = folder.display();
     let (kind, context) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             let hint =
                 "which is full within the budget: give it more space, or set SCRATCH_BYTES lower,";
-            (
-                StoreErrorKind::Transient,
-                format!("to {what} {folder}, {hint}"),
-            )
+            (FaultKind::Transient, format!("to {what} {folder}, {hint}"))
         }
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::NotFound => (
-            StoreErrorKind::Denied,
+            FaultKind::Denied,
             format!("to {what} {folder}, where TMPDIR points,"),
         ),
-        _ => (StoreErrorKind::Transient, format!("to {what} {folder}")),
+        _ => (FaultKind::Transient, format!("to {what} {folder}")),
     };
-    StoreError::new(kind, context).caused_by(error)
+    Fault::new(kind, context).caused_by(error)
 }
 
 /// The parts of a file that were written, so that writing a part again costs nothing.
@@ -370,8 +367,8 @@ pub(super) struct Extents {
 
 impl Extents {
     /// Adds a part if the bytes of all parts stay within a limit.
-    pub(super) fn add(&mut self, offset: u64, length: u64, limit: u64) -> Result<(), StoreError> {
-        let bug = |context: String| StoreError::new(StoreErrorKind::Bug, context);
+    pub(super) fn add(&mut self, offset: u64, length: u64, limit: u64) -> Result<(), Fault> {
+        let bug = |context: String| Fault::new(FaultKind::Bug, context);
         let (mut start, Some(mut end)) = (offset, offset.checked_add(length)) else {
             return Err(bug(format!(
                 "writing {length} bytes at {offset} of a scratch file"
@@ -416,7 +413,7 @@ mod tests {
         let second = space.reserve(40).unwrap();
         assert_eq!(space.budget().used(), 100);
         assert!(
-            matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == StoreErrorKind::Transient)
+            matches!(space.reserve(1), Err(ParseError::Store(error)) if error.kind() == FaultKind::Transient)
         );
         drop(first);
         let mut rest = space.budget().reserve_back_off();
@@ -476,7 +473,7 @@ mod tests {
             .write_at(100, Bytes::from_static(b"x"))
             .await
             .unwrap_err();
-        assert_eq!(refused.kind(), StoreErrorKind::Bug);
+        assert_eq!(refused.kind(), FaultKind::Bug);
     }
 
     #[test]
@@ -499,7 +496,7 @@ mod tests {
         let Err(ParseError::Store(error)) = space.reserve(1) else {
             panic!("it was let through")
         };
-        assert_eq!(error.kind(), StoreErrorKind::Denied);
+        assert_eq!(error.kind(), FaultKind::Denied);
         assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
     }
 }

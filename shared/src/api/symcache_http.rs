@@ -42,12 +42,12 @@ pub enum Route {
     /// A file that cannot be: 404.
     Nothing,
     /// A file.
-    File(Asked),
+    File(SymCacheRequest),
 }
 
 /// A file that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct SymCacheRequest {
     /// Who asks.
     pub scope: Scope,
     /// The version that the client would have.
@@ -84,7 +84,7 @@ impl Route {
                 [name, id, age] => (name, id, decoded(age)?),
                 _ => return None,
             };
-            Some(Asked {
+            Some(SymCacheRequest {
                 scope: scope?,
                 version: version
                     .parse()
@@ -133,7 +133,7 @@ fn debug_id(guid: &str, age: &str) -> Option<DebugId> {
     (!guid.is_nil()).then_some(id)
 }
 
-impl Asked {
+impl SymCacheRequest {
     /// Tells whether the client asks again when it is told to, by the values that it sends in the headers of [`ALLOW_RETRY_AFTER`].
     pub fn may_be_put_off<'a>(&self, values: impl IntoIterator<Item = &'a str>) -> bool {
         let says_so = |value: &str| value.trim().eq_ignore_ascii_case("true");
@@ -196,7 +196,7 @@ mod tests {
     const N: &str = "ee78a075f42847b888239eed88fa9c34";
     const D: &str = "ee78a075-f428-47b8-8823-9eed88fa9c34";
 
-    fn file(path: &str) -> Asked {
+    fn file(path: &str) -> SymCacheRequest {
         match Route::of(path) {
             Route::File(asked) => asked,
             other => panic!("{path}: {other:?}"),

@@ -502,7 +502,7 @@ fn has_considered(entry: &Entry, dif: &DifRef) -> bool {
 
 /// Notes when to look for something better again: seldomer each time that nothing was found.
 fn note_probe(before: &Entry, next: &mut Entry, now: Timestamp) {
-    let announces = next.module.source.announces_changes();
+    let announces = next.module.source.is_uploads();
     let may_improve = |ready: &&Ready| ready.quality == Quality::Fallback && !announces;
     next.probes = next.ready.as_ref().filter(may_improve).map(|ready| {
         let is_the_same = |former: &Ready| former.made_from == ready.made_from;

@@ -20,7 +20,8 @@ pub struct DifCopy {
     /// What tells its blobs from those of every other copy.
     pub token: Token,
     /// Bytes of the DIF in each part but the last.
-    pub part_bytes: u64,
+    #[serde(rename = "part_bytes")]
+    pub chunk_bytes: u64,
     /// Bytes of all blobs.
     pub bytes: u64,
     /// When it was made, or last derived from.
@@ -30,23 +31,23 @@ pub struct DifCopy {
 impl DifCopy {
     /// Returns the key that it is stored under.
     pub fn key(&self) -> ItemKey {
-        self.dif.module.copy(&self.dif.dif.location)
+        self.dif.module.copy(&self.dif.file.location)
     }
 
     /// Returns where in the DIF each part begins, how many bytes of it the part holds, and the path of its blob.
-    pub fn parts(&self) -> impl Iterator<Item = (u64, u64, String)> {
+    pub fn chunks(&self) -> impl Iterator<Item = (u64, u64, String)> {
         let key = self.key();
-        let (size, part_bytes) = (self.dif.size, self.part_bytes.max(1));
-        (0..size.div_ceil(part_bytes)).map(move |number| {
-            let offset = number * part_bytes;
-            let length = part_bytes.min(size - offset);
-            (offset, length, key.part(&self.token, number))
+        let (size, chunk_bytes) = (self.dif.size, self.chunk_bytes.max(1));
+        (0..size.div_ceil(chunk_bytes)).map(move |number| {
+            let offset = number * chunk_bytes;
+            let length = chunk_bytes.min(size - offset);
+            (offset, length, key.chunk(&self.token, number))
         })
     }
 
     /// Tells whether a blob is a part of it.
     pub fn names(&self, path: &str) -> bool {
-        self.parts().any(|(_, _, part)| part == path)
+        self.chunks().any(|(_, _, chunk)| chunk == path)
     }
 
     /// Tells whether nobody used it for too long.
@@ -61,12 +62,12 @@ mod tests {
     use crate::cache::ModuleKey;
     use crate::domain::{DifRef, Features, FileType, Location, ModuleId, Scope};
 
-    fn copy(size: u64, part_bytes: u64) -> DifCopy {
+    fn copy(size: u64, chunk_bytes: u64) -> DifCopy {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
         DifCopy {
             dif: Dif {
                 module: ModuleKey::uploads(Scope::Global, &id),
-                dif: DifRef {
+                file: DifRef {
                     location: Location::new("http://symbols.test/a"),
                     etag: "1".to_owned(),
                 },
@@ -81,7 +82,7 @@ mod tests {
                 fault: None,
             },
             token: Token::from_random(7),
-            part_bytes,
+            chunk_bytes,
             bytes: size / 2,
             last_used_at: Timestamp::from_secs(1000),
         }
@@ -97,11 +98,11 @@ mod tests {
             (25, vec![10, 10, 5]),
         ] {
             let copy = copy(size, 10);
-            let parts: Vec<_> = copy.parts().collect();
-            let found: Vec<u64> = parts.iter().map(|(_, length, _)| *length).collect();
+            let chunks: Vec<_> = copy.chunks().collect();
+            let found: Vec<u64> = chunks.iter().map(|(_, length, _)| *length).collect();
             assert_eq!(found, lengths, "{size}");
             let mut end = 0;
-            for (offset, length, path) in parts {
+            for (offset, length, path) in chunks {
                 assert_eq!(offset, end);
                 end += length;
                 assert_eq!(ItemKey::of_blob(&path), Some(copy.key()));
@@ -111,7 +112,7 @@ mod tests {
         }
         let (this, mut other) = (copy(25, 10), copy(25, 10));
         other.token = Token::from_random(8);
-        assert!(other.parts().all(|(_, _, path)| !this.names(&path)));
+        assert!(other.chunks().all(|(_, _, path)| !this.names(&path)));
     }
 
     #[test]

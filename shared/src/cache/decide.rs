@@ -25,7 +25,7 @@ pub enum Decision<'a> {
 
 /// What a reader can read and make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reader {
+pub struct Capabilities {
     /// The converter of this build.
     pub converter: Converter,
     /// The limits that a DIF may exceed, in bytes: a placeholder about another one is out of date.
@@ -34,7 +34,7 @@ pub struct Reader {
     pub transcoded: Vec<FormatVersion>,
 }
 
-impl Reader {
+impl Capabilities {
     /// Returns the version of a kind that a build would make of the right DIF; `None` where it can only be uploaded.
     pub fn made_version(&self, kind: Kind) -> Option<u32> {
         match kind {
@@ -51,7 +51,7 @@ impl Reader {
 }
 
 /// Decides what a reader does with an entry; `None` where there is no record.
-pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Reader, now: Timestamp) -> Decision<'a> {
+pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestamp) -> Decision<'a> {
     let Some(entry) = entry else {
         return Decision::Build;
     };
@@ -123,7 +123,7 @@ fn readable(entry: &Entry) -> Option<&Ready> {
 }
 
 /// Tells whether a placeholder still says what would happen now.
-fn stands(placeholder: &Placeholder, reader: &Reader, now: Timestamp) -> bool {
+fn stands(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> bool {
     let cause = placeholder.missing.cause;
     if cause.belongs_to_the_converter() && placeholder.converter < reader.converter {
         // A newer converter tries again, once. An older one waits as the newer one does, and tries after a rollback.
@@ -149,8 +149,8 @@ mod tests {
     const HOUR: u64 = 3600;
     const DAY: u64 = 24 * HOUR;
 
-    fn reader() -> Reader {
-        Reader {
+    fn reader() -> Capabilities {
+        Capabilities {
             converter: Converter::CURRENT,
             limits: vec![1000],
             transcoded: Vec::new(),

@@ -64,7 +64,7 @@ mod tests {
         BEGIN, Offer, dif, entry, fail, publish, state, take, token,
     };
     use super::super::{
-        Applied, Change, Converter, Decision, Policy, Queue, Reader, Refused, apply, decide,
+        Applied, Capabilities, Change, Converter, Decision, Policy, Queue, Refused, apply, decide,
     };
     use super::*;
     use crate::domain::{Cause, DifRef, Timestamp};
@@ -445,7 +445,7 @@ mod tests {
                     "what was removed is served"
                 );
             }
-            let reader = Reader {
+            let reader = Capabilities {
                 transcoded: Vec::new(),
                 converter: Converter::CURRENT,
                 limits: vec![1],

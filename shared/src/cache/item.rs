@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Converter, Cut, DifCopy, Drained, Entry, ItemKey, Kind, Losses, Manifest, ModuleKey, Reader,
-    Revision, SourceHealth, SweepItem, Tally, Token,
+    Capabilities, Converter, DifCopy, Drained, Entry, EvictionCut, ItemKey, Kind, Losses, Manifest,
+    ModuleKey, Revision, SourceHealth, SweepItem, Tally, Token,
 };
 use crate::domain::{
     CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion, Location, Missing,
@@ -49,7 +49,7 @@ pub enum Item {
     /// Our copy of a DIF that a symbol server had.
     Copy(DifCopy),
     /// A request that was answered `pending`.
-    Request(Request),
+    Request(PendingRequest),
     /// A source that a request defined.
     Source(SourceDefinition),
     /// A PDB whose SymCache, of Microsoft's, is wanted and cannot be made here.
@@ -369,7 +369,8 @@ pub struct Dif {
     /// The module.
     pub module: ModuleKey,
     /// Where it is, and which bytes.
-    pub dif: DifRef,
+    #[serde(rename = "dif")]
+    pub file: DifRef,
     /// The event that brought it, in the order of those of its key: an older event may not undo it.
     pub sequencer: String,
     /// Its size in bytes, as uploaded.
@@ -398,7 +399,7 @@ pub struct Dif {
 
 impl Dif {
     /// Returns the version that a cache of this kind has which is made of it; `None` where none is.
-    pub fn version_for(&self, kind: Kind, reader: &Reader) -> Option<u32> {
+    pub fn version_for(&self, kind: Kind, reader: &Capabilities) -> Option<u32> {
         if !kind.comes_of(self.file_type) {
             return None;
         }
@@ -414,7 +415,7 @@ impl Dif {
 
     /// Returns the version of one of Microsoft's SymCaches that was uploaded ready-made.
     pub fn uploaded_version(&self) -> Option<FormatVersion> {
-        let name = MsSymCacheName::of(&self.dif.location);
+        let name = MsSymCacheName::of(&self.file.location);
         let version = name.map(|name| name.version);
         version.filter(|_| self.file_type == FileType::MsSymCache)
     }
@@ -452,14 +453,15 @@ pub struct SourceDefinition {
     /// Its key.
     pub key: SourceKey,
     /// The definition, sealed.
-    pub sealed: String,
+    #[serde(rename = "sealed")]
+    pub encrypted: String,
     /// From when on it may be forgotten.
     pub expires_at: Timestamp,
 }
 
 /// A request that was answered `pending`; any instance can continue it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct PendingRequest {
     /// The id that was answered.
     pub id: String,
     /// The scope it was made in.
@@ -467,8 +469,8 @@ pub struct Request {
     /// What was asked.
     pub body: RequestBody,
     /// Whether that is sealed, because there are credentials in it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sealed: bool,
+    #[serde(default, rename = "sealed", skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
     /// From when on it may be forgotten.
     pub expires_at: Timestamp,
 }
@@ -496,10 +498,10 @@ pub struct SweepCursor {
     pub tally: Tally,
     /// What the byte budget of derived caches costs in this pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cut: Option<Cut>,
+    pub cut: Option<EvictionCut>,
     /// What the byte budget of copies costs in this pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copies_cut: Option<Cut>,
+    pub copies_cut: Option<EvictionCut>,
     /// What became of the asks of the pass before.
     pub drained: Drained,
     /// The last key of the uploads bucket that was compared; none at the beginning.
@@ -634,7 +636,7 @@ impl Item {
     pub fn key(&self) -> Option<ItemKey> {
         match self {
             Item::Entry(entry) => Some(entry.module().entry(entry.kind())),
-            Item::Dif(dif) => Some(dif.module.dif(&dif.dif.location)),
+            Item::Dif(dif) => Some(dif.module.dif(&dif.file.location)),
             Item::Presence(presence) => Some(presence.module.presence()),
             Item::Generation(generation) => Some(ItemKey::generation(&generation.scope)),
             Item::Objects(chunk) => {

@@ -19,7 +19,8 @@ pub struct ModuleKey {
     /// Where its DIFs are.
     pub source: SourceKey,
     /// The text that decides what can be found: for uploads, the id it is filed under; for a symbol server, [`Sought`].
-    pub module: String,
+    #[serde(rename = "module")]
+    pub id: String,
 }
 
 /// What is sought of a symbol server. Because the locations decide what can be found, a request that lacks the name of a
@@ -78,7 +79,7 @@ impl ModuleKey {
         Self {
             scope,
             source: SourceKey::uploads(),
-            module: module.to_string(),
+            id: module.to_string(),
         }
     }
 
@@ -87,25 +88,25 @@ impl ModuleKey {
         Self {
             scope,
             source,
-            module: serde_json::to_string(sought).unwrap_or_default(),
+            id: serde_json::to_string(sought).unwrap_or_default(),
         }
     }
 
     /// Returns what is sought of a symbol server; `None` for a module in the uploads.
     pub fn sought(&self) -> Option<Sought> {
-        serde_json::from_str(&self.module).ok()
+        serde_json::from_str(&self.id).ok()
     }
 
     /// Tells whether it is what a file and its companion have in common, and no module of a crash.
     pub fn is_of_companions(&self) -> bool {
-        self.module.starts_with(ModuleId::COMPANION_PREFIX)
+        self.id.starts_with(ModuleId::COMPANION_PREFIX)
     }
 
     /// Returns the readable text, one field a line.
     pub fn text(&self) -> String {
         format!(
             "scope: {}\nsource: {}\nmodule: {}\n",
-            self.scope, self.source, self.module
+            self.scope, self.source, self.id
         )
     }
 
@@ -260,7 +261,7 @@ impl ItemKey {
     }
 
     /// Returns the path of a part of the copy that this is the key of.
-    pub fn part(&self, token: &Token, number: u64) -> String {
+    pub fn chunk(&self, token: &Token, number: u64) -> String {
         format!(
             "copies/v1/{}/{}/{token}/{number:05}",
             self.partition, self.sort

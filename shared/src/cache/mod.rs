@@ -31,13 +31,13 @@ mod version;
 
 pub use change::{Applied, Change, Refused, Seen, apply};
 pub use copy::DifCopy;
-pub use decide::{Decision, Reader, decide};
+pub use decide::{Capabilities, Decision, decide};
 pub use derived::{DeriveJob, Derived, Transcoding};
 pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
 pub use invariants::violations;
 pub use item::{
-    Alias, Dif, Generation, Item, NoRoom, ObjectChunk, ObjectSet, Overflow, Presence, Request,
-    RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition, Stored, SweepCursor,
+    Alias, Dif, Generation, Item, NoRoom, ObjectChunk, ObjectSet, Overflow, PendingRequest,
+    Presence, RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition, Stored, SweepCursor,
     SweepLists, Upload, UploadProgress, UploadState, UploadedObject, Wanted,
 };
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
@@ -48,8 +48,8 @@ pub use record::{
 };
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use sweep::{
-    Ages, Behind, Cut, Drained, Estimate, KindTally, Manifest, Standing, Tally, entry_bytes,
-    standing, wants_refresh,
+    Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Standing, Tally,
+    entry_bytes, standing, wants_refresh,
 };
 pub use token::{Revision, Token};
 pub use version::{Converter, current_version};

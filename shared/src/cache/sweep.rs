@@ -62,7 +62,7 @@ pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
             let cause = failed.missing.cause;
             let is_gone = cause == Cause::NotFound;
             // The end of a placeholder of uploads is an upload, which takes the placeholder away.
-            if is_gone && entry.module.source.announces_changes() {
+            if is_gone && entry.module.source.is_uploads() {
                 Standing::DifGone
             } else if failed.retry_at <= now {
                 Standing::Behind
@@ -270,7 +270,7 @@ impl Ages {
     /// Returns what has to go for the rest to fit into `budget` bytes (0: no limit); `None` where all of it does.
     ///
     /// `counted_at` is when the ages were taken. What was used within two hours before stays, whatever the budget.
-    pub fn cut(&self, budget: u64, counted_at: Timestamp) -> Option<Cut> {
+    pub fn cut(&self, budget: u64, counted_at: Timestamp) -> Option<EvictionCut> {
         let budget = Some(budget).filter(|budget| *budget > 0)?;
         let mut excess = self
             .bytes()
@@ -284,7 +284,7 @@ impl Ages {
         let buckets = self.buckets().collect::<Vec<_>>().into_iter().rev();
         for (begin, bytes) in buckets.filter(|(begin, _)| begin * 3600 >= YOUNGEST.as_secs()) {
             if bytes >= excess {
-                return Some(Cut {
+                return Some(EvictionCut {
                     all_before,
                     some_before: used_before(begin),
                     some_bytes: excess,
@@ -293,7 +293,7 @@ impl Ages {
             excess -= bytes;
             all_before = used_before(begin);
         }
-        Some(Cut {
+        Some(EvictionCut {
             all_before,
             some_before: all_before,
             some_bytes: 0,
@@ -303,7 +303,7 @@ impl Ages {
 
 /// What a byte budget costs: the least recently used first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct EvictionCut {
     /// All that was last used at this time or before goes.
     pub all_before: Timestamp,
     /// Some of what was last used after that and until this time goes, …
@@ -312,7 +312,7 @@ pub struct Cut {
     pub some_bytes: u64,
 }
 
-impl Cut {
+impl EvictionCut {
     /// Returns by which time something of so many bytes must have been used last to go by this cut; `None` where it stays.
     pub fn applies(&self, last_used_at: Timestamp, bytes: u64) -> Option<Timestamp> {
         if bytes == 0 {
@@ -370,7 +370,7 @@ impl Behind {
         let ModuleKey {
             scope,
             source,
-            module,
+            id: module,
         } = &self.module;
         BEHIND_BYTES + scope.as_str().len() + source.as_str().len() + module.len()
     }
@@ -683,7 +683,7 @@ mod tests {
             // What was used just now stays.
             (50, hours_ago(4), hours_ago(4), 0),
         ] {
-            let expected = Cut {
+            let expected = EvictionCut {
                 all_before,
                 some_before,
                 some_bytes,
@@ -694,7 +694,7 @@ mod tests {
 
     #[test]
     fn a_cut_spares_what_was_used_later_and_stops_when_enough_is_freed() {
-        let mut cut = Cut {
+        let mut cut = EvictionCut {
             all_before: at(50),
             some_before: at(100),
             some_bytes: 15,
@@ -794,7 +794,7 @@ mod tests {
         let behind = |number: u64, module: String| {
             let mut line = Behind::of(&entry());
             line.last_used_at = at(number);
-            line.module.module = module;
+            line.module.id = module;
             line
         };
         let mut manifest = Manifest {

@@ -30,7 +30,7 @@ use std::thread::{self, JoinHandle};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::pieces::{PieceWriter, pipe};
+use super::pipe::{PipeWriter, pipe};
 use crate::cache::{Converter, Kind, Ready};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
@@ -149,50 +149,50 @@ impl AlignedBytes {
 
 /// Seals a raw cache while it is written, in a thread of its own: nobody need hold the raw and the compressed bytes at
 /// once, or wait for the compression.
-pub(super) struct Sealer {
-    raw: PieceWriter,
-    sealing: JoinHandle<io::Result<Sealed>>,
+pub(super) struct Encoder {
+    raw: PipeWriter,
+    encoding: JoinHandle<io::Result<Encoded>>,
 }
 
 /// What the thread leaves.
-struct Sealed {
+struct Encoded {
     frame: Vec<u8>,
     raw_hash: u64,
 }
 
-impl Sealer {
+impl Encoder {
     /// Begins a blob. Fails only for want of memory.
     pub(super) fn new() -> io::Result<Self> {
         let (raw, received) = pipe();
         let mut encoder = zstd::Encoder::new(Vec::with_capacity(FRAME_ROOM), ZSTD_LEVEL)?;
-        let sealing = thread::Builder::new().spawn(move || {
+        let encoding = thread::Builder::new().spawn(move || {
             let mut hash = Box::<Xxh3>::default();
-            for piece in received {
-                encoder.write_all(&piece)?;
-                hash.update(&piece);
+            for batch in received {
+                encoder.write_all(&batch)?;
+                hash.update(&batch);
             }
-            Ok(Sealed {
+            Ok(Encoded {
                 frame: encoder.finish()?,
                 raw_hash: hash.digest(),
             })
         })?;
-        Ok(Self { raw, sealing })
+        Ok(Self { raw, encoding })
     }
 
     /// Ends the blob.
     pub(super) fn finish(self, contents: &Contents) -> io::Result<Vec<u8>> {
         let raw_length = self.raw.length();
         drop(self.raw);
-        let sealed = self
-            .sealing
+        let encoded = self
+            .encoding
             .join()
             .unwrap_or_else(|panic| resume_unwind(panic))?;
-        let mut blob = sealed.frame;
+        let mut blob = encoded.frame;
         let whole = Footer {
             slices: None,
             raw_length,
             length: blob.len() as u64,
-            hash: sealed.raw_hash,
+            hash: encoded.raw_hash,
         };
         blob.extend_from_slice(&footer(contents, &whole));
         blob.shrink_to_fit();
@@ -200,7 +200,7 @@ impl Sealer {
     }
 }
 
-impl Write for Sealer {
+impl Write for Encoder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.raw.write(bytes)
     }
@@ -549,12 +549,12 @@ mod tests {
         }
     }
 
-    fn seal(contents: &Contents, raw: &[u8]) -> Vec<u8> {
-        let mut sealer = Sealer::new().unwrap();
-        for piece in raw.chunks(1000) {
-            sealer.write_all(piece).unwrap();
+    fn encode(contents: &Contents, raw: &[u8]) -> Vec<u8> {
+        let mut encoder = Encoder::new().unwrap();
+        for batch in raw.chunks(1000) {
+            encoder.write_all(batch).unwrap();
         }
-        sealer.finish(contents).unwrap()
+        encoder.finish(contents).unwrap()
     }
 
     fn ready(contents: &Contents, blob: &[u8]) -> Ready {
@@ -586,10 +586,10 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_opens_to_what_was_sealed_at_an_aligned_address() {
+    fn a_blob_opens_to_what_was_encoded_at_an_aligned_address() {
         for length in [0, 1, 7, 8, 9, 10_001] {
             let raw = raw()[..length].to_vec();
-            let blob = seal(&contents(), &raw);
+            let blob = encode(&contents(), &raw);
             let (found, opened) = open(Kind::SymCache, &ready(&contents(), &blob), &blob).unwrap();
             assert_eq!(found, contents());
             assert_eq!(opened.as_slice(), raw);
@@ -600,7 +600,7 @@ mod tests {
 
     #[test]
     fn the_footer_has_the_documented_layout() {
-        let blob = seal(&contents(), b"abc");
+        let blob = encode(&contents(), b"abc");
         let footer = &blob[blob.len() - 112..];
         assert_eq!(&footer[..8], b"SYMDEPOT");
         assert_eq!(footer[8..12], [1, 0, 3, 1]);
@@ -625,7 +625,7 @@ mod tests {
 
     #[test]
     fn a_blob_that_is_not_what_the_record_says_is_refused() {
-        let blob = seal(&contents(), &raw());
+        let blob = encode(&contents(), &raw());
         let good = ready(&contents(), &blob);
         let fault = |kind, ready: &Ready, blob: &[u8]| open(kind, ready, blob).unwrap_err();
         assert_eq!(
@@ -652,7 +652,7 @@ mod tests {
             fault(Kind::SymCache, &good, &blob[1..]),
             BlobFault::Size { .. }
         ));
-        let of_another_module = seal(
+        let of_another_module = encode(
             &Contents {
                 debug_id: None,
                 ..contents()
@@ -674,7 +674,7 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_limit_is_refused_before_anything_is_allocated() {
-        let mut blob = seal(&contents(), &raw());
+        let mut blob = encode(&contents(), &raw());
         let footer = blob.len() - 112;
         blob[footer + 80..footer + 88].copy_from_slice(&u64::MAX.to_le_bytes());
         let hash = xxh3_64(&blob[footer..footer + 104]);
@@ -688,14 +688,14 @@ mod tests {
     /// F17. A frame of zeroes is small, and so is the blob.
     #[test]
     fn a_whole_blob_has_a_bound_for_those_who_write_and_those_who_read() {
-        let sealed = |length: u64| {
-            let mut sealer = Sealer::new().unwrap();
-            io::copy(&mut io::Read::take(io::repeat(0), length), &mut sealer)?;
-            sealer.finish(&contents())
+        let encoded = |length: u64| {
+            let mut encoder = Encoder::new().unwrap();
+            io::copy(&mut io::Read::take(io::repeat(0), length), &mut encoder)?;
+            encoder.finish(&contents())
         };
-        let error = sealed(MAX_WHOLE_BYTES + 1).unwrap_err();
+        let error = encoded(MAX_WHOLE_BYTES + 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        let blob = sealed(MAX_WHOLE_BYTES).unwrap();
+        let blob = encoded(MAX_WHOLE_BYTES).unwrap();
         assert!(open_unchecked(&blob).is_ok());
         let (_, mut whole) = split_footer(&blob).unwrap();
         whole.raw_length += 1;
@@ -708,7 +708,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_flipped_bit_goes_unnoticed_and_none_panics(at in 0usize..10_000, bit in 0u8..8) {
-            let blob = seal(&contents(), &raw());
+            let blob = encode(&contents(), &raw());
             let good = ready(&contents(), &blob);
             let mut bad = blob.clone();
             let at = at % bad.len();
@@ -723,7 +723,7 @@ mod tests {
 
         #[test]
         fn a_truncated_blob_is_refused(length in 0usize..10_000) {
-            let blob = seal(&contents(), &raw());
+            let blob = encode(&contents(), &raw());
             let bad = &blob[..length % blob.len()];
             prop_assert!(open(Kind::SymCache, &ready(&contents(), bad), bad).is_err());
         }

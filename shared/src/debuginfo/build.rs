@@ -6,11 +6,11 @@ use std::io::{self, BufWriter, Write};
 use bytes::Bytes;
 use symbolic::debuginfo::{Archive, Object};
 
-use super::blob::{BlobFault, Contents, Sealer};
+use super::blob::{BlobFault, Contents, Encoder};
 use super::cfi::Cfi;
 use super::inspect::chain;
 use super::kernel_module;
-use super::layout::{DifBytes, Found, Layout};
+use super::layout::{DifBytes, FoundObject, Layout};
 use super::panics;
 use super::ppdb::Ppdb;
 use super::slices;
@@ -27,16 +27,16 @@ pub(super) trait Derive {
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
 
     /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.
-    fn seal<'d>(
+    fn encode<'d>(
         object: &Object<'d>,
         _beside: &Beside<'_, 'd>,
         _cores: usize,
         contents: &Contents,
-    ) -> Result<SealedCache, Failure> {
-        let mut out = BufWriter::with_capacity(64 << 10, Sealer::new()?);
+    ) -> Result<EncodedCache, Failure> {
+        let mut out = BufWriter::with_capacity(64 << 10, Encoder::new()?);
         Self::write(object, &mut out)?;
-        let sealer = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(SealedCache::whole(sealer.finish(contents)?))
+        let encoder = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(EncodedCache::whole(encoder.finish(contents)?))
     }
 
     /// Opens a blob as a reader will, and looks up a few things.
@@ -67,19 +67,19 @@ impl Default for Beside<'_, '_> {
 }
 
 /// Returns the bytes of a part of a DIF.
-fn part<'d>(layout: &Layout, bytes: DifBytes<'d>, number: usize) -> Option<&'d [u8]> {
-    bytes.part(layout.parts.get(number)?.place)
+fn member<'d>(layout: &Layout, bytes: DifBytes<'d>, number: usize) -> Option<&'d [u8]> {
+    bytes.member(layout.members.get(number)?.place)
 }
 
 /// What was made of an object.
 #[derive(Debug)]
-pub(super) struct SealedCache {
+pub(super) struct EncodedCache {
     pub(super) blob: Vec<u8>,
     /// What is in the object, or elsewhere, and is not in the blob: for a human.
     pub(super) lacks: Option<String>,
 }
 
-impl SealedCache {
+impl EncodedCache {
     pub(super) fn whole(blob: Vec<u8>) -> Self {
         Self { blob, lacks: None }
     }
@@ -126,11 +126,11 @@ pub fn derive(
 fn derive_as<D: Derive>(
     layout: &Layout,
     bytes: DifBytes<'_>,
-    found: &Found,
+    found: &FoundObject,
     job: DeriveJob,
     cores: usize,
 ) -> Result<Derived, Failure> {
-    let data = part(layout, bytes, found.part)
+    let data = member(layout, bytes, found.member)
         .ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
     let linked = kernel_module::linked(data).map_err(malformed)?;
     let data = linked.as_deref().unwrap_or(data);
@@ -156,17 +156,17 @@ fn derive_as<D: Derive>(
     let split = layout.split.iter();
     let beside = Beside {
         split: split
-            .filter_map(|number| part(layout, bytes, *number))
+            .filter_map(|number| member(layout, bytes, *number))
             .collect(),
         symbols: layout
             .symbols_of(found)
-            .and_then(|other| part(layout, bytes, other.part)),
+            .and_then(|other| member(layout, bytes, other.member)),
         with_build_id: &|id| {
             let found = layout.elf_with_build_id(id)?;
-            part(layout, bytes, found.part)
+            member(layout, bytes, found.member)
         },
     };
-    let SealedCache { blob, lacks } = D::seal(&object, &beside, cores, &contents)?;
+    let EncodedCache { blob, lacks } = D::encode(&object, &beside, cores, &contents)?;
     D::try_out(&blob)
         .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
     Ok(Derived {
@@ -189,8 +189,8 @@ pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let beside = Beside::default();
     let contents = |kind| slices::unfiled(kind, object.arch(), debug_id);
     Ok([
-        Sym::seal(&object, &beside, 1, &contents(Kind::SymCache))?.blob,
-        Cfi::seal(&object, &beside, 1, &contents(Kind::CfiCache))?.blob,
+        Sym::encode(&object, &beside, 1, &contents(Kind::SymCache))?.blob,
+        Cfi::encode(&object, &beside, 1, &contents(Kind::CfiCache))?.blob,
     ])
 }
 

@@ -10,9 +10,9 @@ use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
-use super::build::{Beside, Derive, Failure, SealedCache, io_error, malformed, unsupported};
+use super::build::{Beside, Derive, EncodedCache, Failure, io_error, malformed, unsupported};
 use super::inspect::chain;
-use super::slices::{self, Bounds, SliceIndex, Unwinding};
+use super::slices::{self, Bounds, CfiSource, SliceIndex};
 use crate::cache::Kind;
 
 /// A function's unwind information may refer to that of another, which may refer on: in a good PE a few times, in a bad
@@ -36,15 +36,15 @@ impl Derive for Cfi {
         write_records(object, out)
     }
 
-    fn seal<'d>(
+    fn encode<'d>(
         object: &Object<'d>,
         _: &Beside<'_, 'd>,
         _: usize,
         contents: &Contents,
-    ) -> Result<SealedCache, Failure> {
-        let unwinding = Unwinding::of(|out| write_records(object, out))?;
-        let blob = slices::seal_cfi(&unwinding, contents, Bounds::CURRENT)?;
-        Ok(SealedCache::whole(blob))
+    ) -> Result<EncodedCache, Failure> {
+        let unwinding = CfiSource::of(|out| write_records(object, out))?;
+        let blob = slices::encode_cfi(&unwinding, contents, Bounds::CURRENT)?;
+        Ok(EncodedCache::whole(blob))
     }
 
     fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {

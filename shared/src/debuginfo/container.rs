@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 use symbolic::debuginfo::{Archive, FileFormat};
 
-use super::layout::{DifBytes, Layout, Part, Place};
+use super::layout::{DifBytes, Layout, Member, MemberPlace};
 use crate::domain::{Cause, Missing, Written};
 
 /// Room for what is unpacked.
@@ -76,13 +76,13 @@ pub fn unpack(
         },
     };
     let Written::Together(files) = written else {
-        unpacker.open(dif, Place::Whole)?;
+        unpacker.open(dif, MemberPlace::Whole)?;
         return Ok(unpacker.layout);
     };
     for (offset, length) in files.iter().copied() {
-        let place = Place::Within { offset, length };
+        let place = MemberPlace::Within { offset, length };
         let written = DifBytes { dif, unpacked: &[] };
-        unpacker.open(written.part(place).unwrap_or_default(), place)?;
+        unpacker.open(written.member(place).unwrap_or_default(), place)?;
     }
     Ok(unpacker.layout)
 }
@@ -161,14 +161,14 @@ fn is_coff_object(data: &[u8]) -> bool {
 /// A container, by its magic number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Container {
-    Stream(Stream),
+    Stream(MemberStream),
     Zip,
     Cabinet,
 }
 
 /// A compressed stream of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
+enum MemberStream {
     Gzip,
     Zstd,
     Zlib,
@@ -177,9 +177,9 @@ enum Stream {
 impl Container {
     fn of(data: &[u8]) -> Option<Self> {
         match data {
-            [0x1f, 0x8b, ..] => Some(Self::Stream(Stream::Gzip)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Stream(Stream::Zstd)),
-            [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Some(Self::Stream(Stream::Zlib)),
+            [0x1f, 0x8b, ..] => Some(Self::Stream(MemberStream::Gzip)),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Stream(MemberStream::Zstd)),
+            [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Some(Self::Stream(MemberStream::Zlib)),
             [b'P', b'K', 3, 4, ..] | [b'P', b'K', 5, 6, ..] => Some(Self::Zip),
             [b'M', b'S', b'C', b'F', ..] => Some(Self::Cabinet),
             _ => None,
@@ -187,7 +187,7 @@ impl Container {
     }
 }
 
-impl Stream {
+impl MemberStream {
     fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip stream",
@@ -223,9 +223,9 @@ struct Unpacker<'a> {
 
 impl Unpacker<'_> {
     /// Finds the files in one that was written.
-    fn open(&mut self, dif: &[u8], place: Place) -> io::Result<()> {
+    fn open(&mut self, dif: &[u8], place: MemberPlace) -> io::Result<()> {
         match Container::of(dif) {
-            None => self.layout.parts.push(Part {
+            None => self.layout.members.push(Member {
                 name: String::new(),
                 place,
                 fault: None,
@@ -240,7 +240,7 @@ impl Unpacker<'_> {
         Ok(())
     }
 
-    fn stream(&mut self, name: &str, stream: Stream, data: impl Read) -> io::Result<()> {
+    fn stream(&mut self, name: &str, stream: MemberStream, data: impl Read) -> io::Result<()> {
         match stream.reader(data) {
             Ok(mut reader) => self.file(name, stream.name(), &mut *reader, false),
             Err(error) => {
@@ -363,7 +363,7 @@ impl Unpacker<'_> {
         let offset = self
             .layout
             .unpacked_bytes
-            .next_multiple_of(Place::ALIGNMENT);
+            .next_multiple_of(MemberPlace::ALIGNMENT);
         let mut left = self.limit.bytes.saturating_sub(offset);
         if self.layout.partial || self.work / 2 > self.limit.bytes {
             left = left.min(HEAD_BYTES);
@@ -395,9 +395,9 @@ impl Unpacker<'_> {
             length = length.min(HEAD_BYTES);
         }
         self.layout.unpacked_bytes = offset + length;
-        self.layout.parts.push(Part {
+        self.layout.members.push(Member {
             name: name.to_owned(),
-            place: Place::Unpacked { offset, length },
+            place: MemberPlace::Unpacked { offset, length },
             fault,
         });
         Ok(())
@@ -519,7 +519,7 @@ mod tests {
             budget: 1 << 20,
         };
         let layout = unpack(&gzip.finish().unwrap(), &Written::Whole, &mut room, limit).unwrap();
-        assert_eq!(layout.parts, []);
+        assert_eq!(layout.members, []);
         assert!(layout.ignored[0].starts_with("a tar archive"), "{layout:?}");
     }
 }

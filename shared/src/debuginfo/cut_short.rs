@@ -14,7 +14,7 @@ pub(super) fn cut_short(data: &[u8]) -> Option<String> {
 fn elf_end(data: &[u8]) -> Option<u64> {
     const SHT_NULL: u64 = 0;
     const SHT_NOBITS: u64 = 8;
-    let header = Elf::read(data)?;
+    let header = ElfRecord::read(data)?;
     let section_header_bytes = if header.is_64 { 64 } else { 40 };
     let table = header.field(0x20, 0x28, Width::Address)?;
     let entry_size = header.field(0x2e, 0x3a, Width::Half)?;
@@ -25,7 +25,8 @@ fn elf_end(data: &[u8]) -> Option<u64> {
     let count = header.field(0x30, 0x3c, Width::Half)?;
     let mut end = table.saturating_add(entry_size.saturating_mul(count));
     for index in 0..count {
-        let Some(section) = Elf::at(data, header, table.saturating_add(index * entry_size)) else {
+        let Some(section) = ElfRecord::at(data, header, table.saturating_add(index * entry_size))
+        else {
             break;
         };
         let (Some(kind), Some(offset), Some(size)) = (
@@ -57,7 +58,7 @@ fn pdb_end(data: &[u8]) -> Option<u64> {
 
 /// A record of an ELF file, whose fields lie elsewhere in files of 64 bits than in those of 32.
 #[derive(Clone, Copy)]
-struct Elf<'a> {
+struct ElfRecord<'a> {
     record: &'a [u8],
     is_64: bool,
     is_big_endian: bool,
@@ -70,7 +71,7 @@ enum Width {
     Address,
 }
 
-impl<'a> Elf<'a> {
+impl<'a> ElfRecord<'a> {
     fn read(data: &'a [u8]) -> Option<Self> {
         let identification = data.strip_prefix(b"\x7fELF")?;
         let is_64 = *identification.first()? == 2;

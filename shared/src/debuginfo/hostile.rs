@@ -7,7 +7,7 @@ use symbolic::debuginfo::elf::ElfObject;
 use symbolic::symcache::SymCache;
 
 use super::blob::{self, AlignedBytes, FOOTER_BYTES};
-use super::slices::{self, CfiRecords, SliceIndex, Unwinding};
+use super::slices::{self, CfiRecords, CfiSource, SliceIndex};
 use super::{DifBytes, RoomLimit, caught, derive, inspect, unpack};
 use crate::cache::{DeriveJob, Kind};
 use crate::domain::{CompanionId, DebugId, Rank, Written};
@@ -94,7 +94,7 @@ pub fn slice(bytes: &[u8]) {
             raw_bytes: 1 << 16,
         },
     ) {
-        let index = SliceIndex::of_blob(&blob).expect("what was sealed is opened");
+        let index = SliceIndex::of_blob(&blob).expect("what was encoded is opened");
         let _ = black_box(index.join(&blob));
     }
 }
@@ -233,10 +233,10 @@ pub fn cfi_slice(bytes: &[u8]) {
         for address in (0..64).map(|n| n * 7) {
             black_box(records.cover(address));
         }
-        let parsed = Unwinding::Parsed(records);
+        let parsed = CfiSource::Parsed(records);
         let cuts = slices::recut(&parsed);
         // What is cut as lines is cut into as many slices.
-        let unwinding = Unwinding::of(|out| Ok(out.write_all(bytes)?)).expect("it was parsed");
+        let unwinding = CfiSource::of(|out| Ok(out.write_all(bytes)?)).expect("it was parsed");
         assert_eq!(slices::recut(&unwinding), cuts);
     }
 }

@@ -30,7 +30,7 @@ const MOST_OF_DECODER: u32 = 64 << 10;
 
 /// Code and symbols of an object.
 #[derive(Debug, Default)]
-pub(super) struct Image<'d> {
+pub(super) struct ObjectImage<'d> {
     /// Addresses relative to that at which the object is loaded, in the order of their tables.
     pub(super) functions: Vec<Symbol<'d>>,
     /// Symbols without a type, where no function with a size is.
@@ -39,13 +39,13 @@ pub(super) struct Image<'d> {
     code: Vec<Range<u64>>,
 }
 
-impl<'d> Image<'d> {
+impl<'d> ObjectImage<'d> {
     /// Reads code and symbols of an object. What cannot be read is not there.
     pub(super) fn of(object: &Object<'d>) -> Self {
         if let Object::Elf(elf) = object {
             let within = elf.raw_section("gnu_debugdata");
             let within = within.and_then(|section| decompressed(&section.data));
-            return Elf::parse(elf.data())
+            return SectionHeaders::parse(elf.data())
                 .map(|parsed| parsed.image(within.as_deref(), elf.load_address()))
                 .unwrap_or_default();
         }
@@ -124,14 +124,14 @@ fn mach_code(data: &[u8]) -> Vec<Range<u64>> {
 }
 
 /// The section headers of an ELF file.
-struct Elf<'d> {
+struct SectionHeaders<'d> {
     data: &'d [u8],
     machine: u16,
     context: Ctx,
     sections: Vec<SectionHeader>,
 }
 
-impl<'d> Elf<'d> {
+impl<'d> SectionHeaders<'d> {
     fn parse(data: &'d [u8]) -> goblin::error::Result<Self> {
         let header = goblin::elf::Elf::parse_header(data)?;
         let context = Ctx::new(header.container()?, header.endianness()?);
@@ -149,20 +149,20 @@ impl<'d> Elf<'d> {
     }
 
     /// Returns code and symbols, with those of the file within it.
-    fn image(&self, within: Option<&[u8]>, load_address: u64) -> Image<'d> {
+    fn image(&self, within: Option<&[u8]>, load_address: u64) -> ObjectImage<'d> {
         let code = self.sections.iter().filter(|section| is_code(section));
         let code = code
             .map(|section| section.sh_addr..section.sh_addr.saturating_add(section.sh_size))
             .filter(|section| !section.is_empty())
             .collect();
         let (mut functions, mut labels) = self.named(load_address);
-        if let Some(within) = within.and_then(|within| Elf::parse(within).ok()) {
+        if let Some(within) = within.and_then(|within| SectionHeaders::parse(within).ok()) {
             let (more_functions, more_labels) = within.named(load_address);
             functions.extend(more_functions.into_iter().map(owned));
             labels.extend(more_labels.into_iter().map(owned));
         }
         keep_uncovered(&mut labels, &functions);
-        Image::within(code, load_address, functions, labels)
+        ObjectImage::within(code, load_address, functions, labels)
     }
 
     /// Returns the symbols of functions, and labels.

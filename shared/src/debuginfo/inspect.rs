@@ -9,7 +9,7 @@ use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 
 use super::cut_short::cut_short;
 use super::headers::{self, Headers};
-use super::layout::{DifBytes, Found, Layout, Part};
+use super::layout::{DifBytes, FoundObject, Layout, Member};
 use super::{cfi, container, dwarf, kernel_module, panics};
 use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
 
@@ -31,10 +31,10 @@ const MOST_NEEDED: usize = 1024;
 /// from it says why. One without ids is listed and noted as ignored. Of a DIF with holes only ids are told.
 pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     let mut all_completes = Vec::new();
-    for (number, part) in layout.parts.clone().iter().enumerate() {
-        let data = bytes.part(part.place).unwrap_or_default();
+    for (number, member) in layout.members.clone().iter().enumerate() {
+        let data = bytes.member(member.place).unwrap_or_default();
         if Archive::peek(data) == FileFormat::Unknown {
-            layout.ignore(&part.name, &container::describe(data));
+            layout.ignore(&member.name, &container::describe(data));
             continue;
         }
         // With holes, nothing can be linked.
@@ -43,12 +43,12 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
         let linked = match linked.transpose() {
             Ok(linked) => linked.flatten(),
             Err(reason) => {
-                layout.ignore(&part.name, &reason);
+                layout.ignore(&member.name, &reason);
                 continue;
             }
         };
-        let reader = Reader {
-            part,
+        let reader = ObjectReader {
+            member,
             data: linked.as_deref().unwrap_or(data),
             partial: layout.partial,
         };
@@ -70,10 +70,10 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                         let fault = fault
                             .as_ref()
                             .map(|fault| format!("{no_id}; {}", fault.detail));
-                        layout.ignore(&part.name, fault.as_deref().unwrap_or(no_id));
+                        layout.ignore(&member.name, fault.as_deref().unwrap_or(no_id));
                     }
-                    layout.objects.push(Found {
-                        part: number,
+                    layout.objects.push(FoundObject {
+                        member: number,
                         index,
                         meta,
                         fault,
@@ -83,13 +83,13 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
                     layout.split.push(number);
                     all_completes.extend(completes);
                 }
-                Err(Passed::Over(reason)) => layout.ignore(&part.name, &reason),
+                Err(Passed::Over(reason)) => layout.ignore(&member.name, &reason),
             }
         }
     }
     // Split units belong to the programs beside them; what `dwz` made is an object of its own.
-    let is_alone = layout.parts.len() < 2;
-    for Found { meta, .. } in &mut layout.objects {
+    let is_alone = layout.members.len() < 2;
+    for FoundObject { meta, .. } in &mut layout.objects {
         meta.is_accompanied = !is_alone && meta.file_type.is_elf();
     }
     Inspection {
@@ -110,7 +110,7 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
     completes.dedup();
     let is_here = |id: &CompanionId| completes.binary_search(id).is_ok();
     let (mut has_program, mut needed) = (false, 0);
-    for Found { meta, .. } in &mut layout.objects {
+    for FoundObject { meta, .. } in &mut layout.objects {
         let needs = meta.needs.len();
         meta.needs.retain(|id| !is_here(id));
         has_program |= meta.needs.len() < needs;
@@ -135,7 +135,7 @@ fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<C
     completes
 }
 
-type Read = Result<ReadObject, Passed>;
+type Readout = Result<ReadObject, Passed>;
 
 struct ReadObject {
     meta: ObjectMeta,
@@ -153,15 +153,15 @@ enum Passed {
     Over(String),
 }
 
-struct Reader<'a> {
-    part: &'a Part,
+struct ObjectReader<'a> {
+    member: &'a Member,
     data: &'a [u8],
     partial: bool,
 }
 
-impl Reader<'_> {
+impl ObjectReader<'_> {
     /// Reads all objects; none where there are more than so many.
-    fn objects(&self, most: usize) -> Vec<Read> {
+    fn objects(&self, most: usize) -> Vec<Readout> {
         let archive = match Archive::parse(self.data) {
             Ok(archive) => archive,
             Err(error) => return vec![self.read_headers(0, self.unreadable(&error))],
@@ -183,7 +183,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn read_object(&self, object: &Object<'_>, index: usize) -> Read {
+    fn read_object(&self, object: &Object<'_>, index: usize) -> Readout {
         if let Object::Elf(elf) = object
             && dwarf::is_split(elf)
         {
@@ -225,7 +225,7 @@ impl Reader<'_> {
         })
     }
 
-    fn read_headers(&self, index: usize, reason: String) -> Read {
+    fn read_headers(&self, index: usize, reason: String) -> Readout {
         match panics::caught(|| headers::read(self.data, index)) {
             Ok(Some(Headers {
                 debug_id,
@@ -263,7 +263,7 @@ impl Reader<'_> {
                 .then(|| Missing::malformed("only parts of the file were read"))
         };
         let cut = || cut_short(self.data).map(Missing::malformed);
-        self.part.fault.clone().or_else(holes).or_else(cut)
+        self.member.fault.clone().or_else(holes).or_else(cut)
     }
 
     fn unreadable(&self, error: &dyn std::error::Error) -> String {

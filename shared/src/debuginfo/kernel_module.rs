@@ -18,7 +18,7 @@ use object::{
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
 
-use super::reader::Reader;
+use super::reader::ByteReader;
 
 /// What every module has, and no other object file.
 const MODINFO: &str = ".modinfo";
@@ -247,7 +247,7 @@ impl Linker {
 
     fn get(&self, at: usize, size: usize) -> Option<u64> {
         let is_little = self.endian == Endianness::Little;
-        let mut reader = Reader::new(&self.bytes, is_little);
+        let mut reader = ByteReader::new(&self.bytes, is_little);
         reader.at = at;
         reader.unsigned(size)
     }

@@ -10,9 +10,9 @@ use crate::domain::{Missing, ObjectMeta};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The files.
-    pub parts: Vec<Part>,
+    pub members: Vec<Member>,
     /// The objects, in the order of their indices.
-    pub objects: Vec<Found>,
+    pub objects: Vec<FoundObject>,
     /// Files with split units, which belong to the other objects, counted as parts.
     pub split: Vec<usize>,
     /// What was passed over, and why: for a human.
@@ -27,11 +27,11 @@ pub struct Layout {
 
 /// One file in a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct Member {
     /// Its name in the container; empty where it has none.
     pub name: String,
     /// Where its bytes are.
-    pub place: Place,
+    pub place: MemberPlace,
     /// Why it is not there as a whole.
     pub fault: Option<Missing>,
 }
@@ -39,7 +39,7 @@ pub struct Part {
 /// Where the bytes of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum MemberPlace {
     /// They are the DIF itself.
     Whole,
     /// They are among several that were written together.
@@ -60,9 +60,9 @@ pub enum Place {
 
 /// One object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundObject {
     /// The file that it is in, counted from zero.
-    pub part: usize,
+    pub member: usize,
     /// Its place in that file, counted from zero.
     pub index: usize,
     /// What it is.
@@ -82,22 +82,22 @@ pub struct DifBytes<'a> {
 
 impl Layout {
     /// Returns another ELF file with the symbols of an object that has debug information and no symbols.
-    pub(super) fn symbols_of(&self, object: &Found) -> Option<&Found> {
-        let Found { meta, part, .. } = object;
+    pub(super) fn symbols_of(&self, object: &FoundObject) -> Option<&FoundObject> {
+        let FoundObject { meta, member, .. } = object;
         if meta.code_id.is_none() || !meta.features.lack_symbols(meta.file_type) {
             return None;
         }
         self.objects.iter().find(|other| {
             let is_alike = other.meta.file_type.is_elf() && other.meta.code_id == meta.code_id;
             is_alike
-                && other.part != *part
+                && other.member != *member
                 && other.meta.features.has_symbols
                 && other.fault.is_none()
         })
     }
 
     /// Returns the first ELF object with a build id.
-    pub(super) fn elf_with_build_id(&self, id: &str) -> Option<&Found> {
+    pub(super) fn elf_with_build_id(&self, id: &str) -> Option<&FoundObject> {
         self.objects.iter().find(|found| {
             let code_id = found.meta.code_id.as_ref();
             found.meta.file_type.is_elf() && code_id.is_some_and(|code_id| code_id.as_str() == id)
@@ -105,18 +105,18 @@ impl Layout {
     }
 }
 
-impl Place {
+impl MemberPlace {
     /// Unpacked files, and those that are written together, begin at multiples of this: parsers of some formats need it.
     pub const ALIGNMENT: u64 = 16;
 }
 
 impl<'a> DifBytes<'a> {
     /// Returns the bytes of a file; `None` where they are not there.
-    pub fn part(self, place: Place) -> Option<&'a [u8]> {
+    pub fn member(self, place: MemberPlace) -> Option<&'a [u8]> {
         let (bytes, offset, length) = match place {
-            Place::Whole => return Some(self.dif),
-            Place::Within { offset, length } => (self.dif, offset, length),
-            Place::Unpacked { offset, length } => (self.unpacked, offset, length),
+            MemberPlace::Whole => return Some(self.dif),
+            MemberPlace::Within { offset, length } => (self.dif, offset, length),
+            MemberPlace::Unpacked { offset, length } => (self.unpacked, offset, length),
         };
         let start = usize::try_from(offset).ok()?;
         bytes.get(start..start.checked_add(usize::try_from(length).ok()?)?)

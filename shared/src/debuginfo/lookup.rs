@@ -32,18 +32,18 @@ pub struct OpenCache {
 pub struct SymCaches<'a> {
     arch: Arch,
     /// By the addresses that each answers for, ascending.
-    pieces: Vec<(Range<u64>, SymCache<'a>)>,
+    batches: Vec<(Range<u64>, SymCache<'a>)>,
 }
 
 impl<'a> SymCaches<'a> {
     /// Returns what is looked up in these pieces, each by the addresses that it answers for.
     pub(super) fn of(
         arch: Arch,
-        pieces: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
+        batches: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
     ) -> Self {
-        let mut pieces: Vec<_> = pieces.into_iter().collect();
-        pieces.sort_by_key(|(addresses, _)| addresses.start);
-        Self { arch, pieces }
+        let mut batches: Vec<_> = batches.into_iter().collect();
+        batches.sort_by_key(|(addresses, _)| addresses.start);
+        Self { arch, batches }
     }
 
     /// Returns the architecture of the object.
@@ -54,10 +54,10 @@ impl<'a> SymCaches<'a> {
     /// Looks up an address: the functions that cover it, the innermost first.
     pub fn lookup(&self, address: u64) -> impl Iterator<Item = SourceLocation<'a, '_>> {
         let after = self
-            .pieces
+            .batches
             .partition_point(|(addresses, _)| addresses.start <= address);
-        let piece = after.checked_sub(1).and_then(|at| self.pieces.get(at));
-        piece
+        let batch = after.checked_sub(1).and_then(|at| self.batches.get(at));
+        batch
             .filter(|(addresses, _)| addresses.contains(&address))
             .map(|(_, cache)| cache.lookup(address))
             .into_iter()
@@ -82,7 +82,7 @@ impl OpenCache {
     }
 
     /// Opens a blob that was sealed just now, as [`OpenCache::open`] will.
-    pub(super) fn open_sealed(blob: &[u8]) -> Result<Self, BlobFault> {
+    pub(super) fn open_blob(blob: &[u8]) -> Result<Self, BlobFault> {
         let (contents, raw) = blob::open_unchecked(blob)?;
         Self::load(contents, raw)
     }

@@ -13,6 +13,7 @@
 mod blob;
 mod build;
 mod cfi;
+mod chunk;
 mod container;
 mod cut_short;
 mod dwarf;
@@ -25,8 +26,7 @@ mod kernel_module;
 mod layout;
 mod lookup;
 mod panics;
-mod part;
-mod pieces;
+mod pipe;
 mod ppdb;
 mod reader;
 mod slices;
@@ -37,12 +37,12 @@ mod workers;
 
 pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use build::{Failure, derive, derive_in_turn};
+pub use chunk::{encode_chunk, open_chunk};
 pub use container::{Room, RoomLimit, unpack};
 pub use inspect::inspect;
-pub use layout::{DifBytes, Found, Layout, Part, Place};
+pub use layout::{DifBytes, FoundObject, Layout, Member, MemberPlace};
 pub use lookup::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
-pub use part::{open_part, seal_part};
 pub use slices::{
     Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, cut, index_of,
     is_sound,

@@ -50,7 +50,7 @@ impl Derive for Ppdb {
 
     fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
         const FUNCTIONS: u32 = 256;
-        let open = OpenCache::open_sealed(blob)?;
+        let open = OpenCache::open_blob(blob)?;
         if let Some(cache) = open.ppdb_cache() {
             for function in 1..=FUNCTIONS {
                 cache.lookup(function, 0);

@@ -1,13 +1,13 @@
 //! Numbers as ELF and DWARF write them.
 
 /// Reads numbers one after the other; `None` where the bytes end.
-pub(super) struct Reader<'a> {
+pub(super) struct ByteReader<'a> {
     pub(super) data: &'a [u8],
     pub(super) at: usize,
     little_endian: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) fn new(data: &'a [u8], little_endian: bool) -> Self {
         Self {
             data,

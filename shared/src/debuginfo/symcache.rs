@@ -18,7 +18,7 @@ use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
 use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
-use super::build::{Beside, Derive, Failure, SealedCache, malformed, unsupported};
+use super::build::{Beside, Derive, EncodedCache, Failure, malformed, unsupported};
 use super::dwarf::{self, Program};
 use super::inspect::chain;
 use super::panics::{self, STACK_BYTES};
@@ -65,14 +65,14 @@ impl Derive for Sym {
         }
     }
 
-    fn seal<'d>(
+    fn encode<'d>(
         object: &Object<'d>,
         beside: &Beside<'_, 'd>,
         cores: usize,
         contents: &Contents,
-    ) -> Result<SealedCache, Failure> {
+    ) -> Result<EncodedCache, Failure> {
         if let Some(program) = Program::of(object, beside) {
-            return dwarf::seal(program, cores, contents);
+            return dwarf::encode(program, cores, contents);
         }
         let mut raw = RawCache::default();
         let is_large = object.data().len() >= LARGE_FILE;
@@ -82,8 +82,8 @@ impl Derive for Sym {
             }
             _ => Self::write(object, &mut raw)?,
         }
-        let blob = slices::seal(raw.as_slice(), contents, Bounds::CURRENT)?;
-        Ok(SealedCache::whole(blob))
+        let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT)?;
+        Ok(EncodedCache::whole(blob))
     }
 
     fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {
@@ -101,7 +101,7 @@ fn bad_file(error: &(dyn Error + 'static)) -> Failure {
 }
 
 /// What passes from the thread that reads to the one that converts.
-enum Part<'f, 's> {
+enum Batch<'f, 's> {
     Functions(Vec<Function<'f>>),
     Symbols(Vec<Symbol<'s>>),
     /// That was all.
@@ -136,8 +136,8 @@ fn convert<'f, E: Error + 'static>(
 /// Writes the SymCache of a Breakpad file in two threads.
 fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
     let session = debug_session(object)?;
-    convert_beside(object, WAITING_BATCHES, out, |parts| {
-        pass(session.functions(), lines, parts, Part::Functions)
+    convert_beside(object, WAITING_BATCHES, out, |batches| {
+        pass(session.functions(), lines, batches, Batch::Functions)
     })
 }
 
@@ -146,21 +146,21 @@ fn convert_beside<'f, 'd>(
     object: &Object<'d>,
     waiting: usize,
     out: &mut (impl Write + Send),
-    read: impl FnOnce(&SyncSender<Part<'f, 'd>>) -> Result<(), Failure>,
+    read: impl FnOnce(&SyncSender<Batch<'f, 'd>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let about = (object.arch(), object.debug_id());
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel(waiting);
-        let converting = move || panics::caught(|| write_parts(about, &receiver, out));
+        let converting = move || panics::caught(|| convert_batches(about, &receiver, out));
         let converting = thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, converting)?;
 
         read(&sender)?;
         let symbols = object.symbols().map(Ok::<_, Infallible>);
-        pass(symbols, |_| 1, &sender, Part::Symbols)?;
+        pass(symbols, |_| 1, &sender, Batch::Symbols)?;
         // Nobody listens any more only if the other thread failed: it says why.
-        let _ = sender.send(Part::End);
+        let _ = sender.send(Batch::End);
         match converting.join() {
             Ok(Ok(written)) => written,
             Ok(Err(panic)) => Err(malformed(panic)),
@@ -173,8 +173,8 @@ fn convert_beside<'f, 'd>(
 fn pass<'f, 's, T, E: Error + 'static>(
     items: impl Iterator<Item = Result<T, E>>,
     weight: impl Fn(&T) -> usize,
-    parts: &SyncSender<Part<'f, 's>>,
-    part: impl Fn(Vec<T>) -> Part<'f, 's>,
+    batches: &SyncSender<Batch<'f, 's>>,
+    batch_of: impl Fn(Vec<T>) -> Batch<'f, 's>,
 ) -> Result<(), Failure> {
     let (mut batch, mut total) = (Vec::new(), 0);
     for item in items {
@@ -183,13 +183,13 @@ fn pass<'f, 's, T, E: Error + 'static>(
         batch.push(item);
         if total >= BATCH_WEIGHT {
             total = 0;
-            if parts.send(part(std::mem::take(&mut batch))).is_err() {
+            if batches.send(batch_of(std::mem::take(&mut batch))).is_err() {
                 return Ok(());
             }
         }
     }
     // As above: nobody may be listening any more.
-    let _ = parts.send(part(batch));
+    let _ = batches.send(batch_of(batch));
     Ok(())
 }
 
@@ -206,22 +206,22 @@ fn converter_of((arch, debug_id): (Arch, DebugId)) -> SymCacheConverter<'static>
 }
 
 /// Converts what arrives, and writes the cache once all of it has.
-fn write_parts(
+fn convert_batches(
     about: (Arch, DebugId),
-    parts: &Receiver<Part<'_, '_>>,
+    batches: &Receiver<Batch<'_, '_>>,
     out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
     let mut converter = converter_of(about);
     // Without an end, the file could not be read to its end.
-    while let Ok(part) = parts.recv() {
-        match part {
-            Part::Functions(functions) => functions
+    while let Ok(batch) = batches.recv() {
+        match batch {
+            Batch::Functions(functions) => functions
                 .iter()
                 .for_each(|function| converter.process_symbolic_function(function)),
-            Part::Symbols(symbols) => symbols
+            Batch::Symbols(symbols) => symbols
                 .iter()
                 .for_each(|symbol| converter.process_symbolic_symbol(symbol)),
-            Part::End => return Ok(converter.serialize(out)?),
+            Batch::End => return Ok(converter.serialize(out)?),
         }
     }
     Ok(())
@@ -319,7 +319,7 @@ mod tests {
             dif[at + 30..at + length].fill(0xa5);
             let object = Object::parse(&dif).unwrap();
             let contents = slices::unfiled(Kind::SymCache, object.arch(), None);
-            match Sym::seal(&object, &Beside::default(), 2, &contents) {
+            match Sym::encode(&object, &Beside::default(), 2, &contents) {
                 Err(Failure::Missing(missing)) => {
                     let detail = missing.detail;
                     assert!(detail.contains("do not decompress"), "{name}: {detail}");

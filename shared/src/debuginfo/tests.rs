@@ -224,13 +224,17 @@ fn every_container_holds_what_was_put_into_it() {
             for mut object in Opened::of(held.as_str().unwrap()).inspection.objects {
                 object.index = expected.len();
                 let is_elf = object.file_type.is_elf();
-                object.is_accompanied = is_elf && opened.layout.parts.len() > 1;
+                object.is_accompanied = is_elf && opened.layout.members.len() > 1;
                 expected.push(object);
             }
         }
         assert_eq!(opened.inspection.objects, expected, "{file}");
         assert!(
-            opened.layout.parts.iter().all(|part| part.fault.is_none()),
+            opened
+                .layout
+                .members
+                .iter()
+                .all(|member| member.fault.is_none()),
             "{file}"
         );
         for (object, meta) in expected.iter().enumerate() {

@@ -65,7 +65,7 @@ impl SourceKey {
     }
 
     /// Tells whether uploads and removals announce themselves, so that nobody need look for changes.
-    pub fn announces_changes(&self) -> bool {
+    pub fn is_uploads(&self) -> bool {
         self.0 == "uploads"
     }
 

@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt};
 use super::symbolicate::Symbolicator;
 use super::{Invocation, Updated};
 use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
-use crate::ports::{QueueMessage, RequestedModule, StoreError};
+use crate::ports::{Fault, QueueMessage, RequestedModule};
 
 /// Calls of the records on their way at a time.
 pub(super) const CALLS_IN_FLIGHT: usize = 64;
@@ -40,7 +40,7 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         mut to_request: Vec<BuildToRequest>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         if to_request.is_empty() {
             return Ok(());
         }
@@ -98,14 +98,14 @@ impl Symbolicator {
             known,
         }: &BuildToRequest,
         id: &Token,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let change = Change::RequestBuild {
             id: id.clone(),
             queue: *queue,
         };
         let known = known.as_deref().cloned();
         let update = self.update(invocation);
-        let updated = update.entry_from(module, *kind, &change, known).await;
+        let updated = update.apply_from(module, *kind, &change, known).await;
         self.memory.forget(&module.entry(*kind));
         Ok(match updated?.0 {
             Updated::Done(entry) => entry
@@ -148,11 +148,11 @@ impl Messages {
         };
         if *last.0 == build_request {
             last.1.push(kind);
-        } else if !module.source.announces_changes()
+        } else if !module.source.is_uploads()
             && message.further.len() + 1 < QueueMessage::MAX_MODULES
         {
             message.add(RequestedModule {
-                module: module.module,
+                module: module.id,
                 kinds: vec![kind],
                 build_request,
             });
@@ -178,12 +178,12 @@ mod tests {
         ModuleKey {
             scope: Scope::Global,
             source,
-            module: name.to_owned(),
+            id: name.to_owned(),
         }
     }
 
     fn modules(message: &QueueMessage) -> Vec<String> {
-        message.each().map(|one| one.module.module).collect()
+        message.each().map(|one| one.module.id).collect()
     }
 
     #[test]

@@ -14,18 +14,18 @@ use tokio::sync::mpsc;
 
 use super::Update;
 use crate::cache::{Dif, DifCopy, Item, ItemKey, Policy, Token};
-use crate::debuginfo::{open_part, seal_part};
-use crate::ports::{BlobStore, Deriver, ParseError, Scratch, StoreError, StoreErrorKind};
+use crate::debuginfo::{encode_chunk, open_chunk};
+use crate::ports::{BlobStore, Deriver, Fault, FaultKind, ParseError, Scratch};
 
 /// Bytes of a DIF in each part of its copy.
-const PART_BYTES: u64 = 8 << 20;
+const CHUNK_BYTES: u64 = 8 << 20;
 
 /// Parts that are sealed or read at a time.
 const PARTS_IN_FLIGHT: usize = 3;
 
 /// The parts of a copy whose item is not written yet.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct StoredChunks {
     token: Token,
     bytes: u64,
 }
@@ -43,15 +43,15 @@ pub(super) struct Destination<'a> {
 
 impl Destination<'_> {
     /// Makes the parts of what is received, until the sender is dropped; `None` where a part could not be stored.
-    pub(super) async fn receive(self, received: mpsc::Receiver<Bytes>) -> Option<Parts> {
-        let parts = stream::unfold((received, BytesMut::new()), next_part);
-        let stored = parts
+    pub(super) async fn receive(self, received: mpsc::Receiver<Bytes>) -> Option<StoredChunks> {
+        let chunks = stream::unfold((received, BytesMut::new()), next_chunk);
+        let stored = chunks
             .enumerate()
-            .map(|(number, part)| self.store(number as u64, part))
+            .map(|(number, chunk)| self.store(number as u64, chunk))
             .buffer_unordered(PARTS_IN_FLIGHT)
             .try_fold(0, |sum, bytes| async move { Ok(sum + bytes) });
         match stored.await {
-            Ok(bytes) => Some(Parts {
+            Ok(bytes) => Some(StoredChunks {
                 token: self.token.clone(),
                 bytes,
             }),
@@ -62,40 +62,40 @@ impl Destination<'_> {
         }
     }
 
-    async fn store(&self, number: u64, part: Bytes) -> Result<u64, StoreError> {
-        let sealed = compute(move || seal_part(&part)).await?;
-        let bytes = sealed.len() as u64;
-        let path = self.key.part(&self.token, number);
-        self.caches.create(&path, sealed.into()).await?;
+    async fn store(&self, number: u64, chunk: Bytes) -> Result<u64, Fault> {
+        let encoded = compute(move || encode_chunk(&chunk)).await?;
+        let bytes = encoded.len() as u64;
+        let path = self.key.chunk(&self.token, number);
+        self.caches.create(&path, encoded.into()).await?;
         Ok(bytes)
     }
 }
 
 /// Returns the bytes of the next part, and what is left to receive.
-async fn next_part(
+async fn next_chunk(
     (mut received, mut rest): (mpsc::Receiver<Bytes>, BytesMut),
 ) -> Option<(Bytes, (mpsc::Receiver<Bytes>, BytesMut))> {
-    let part_bytes = usize::try_from(PART_BYTES).unwrap_or(usize::MAX);
-    while rest.len() < part_bytes {
+    let chunk_bytes = usize::try_from(CHUNK_BYTES).unwrap_or(usize::MAX);
+    while rest.len() < chunk_bytes {
         match received.recv().await {
             Some(bytes) => rest.extend_from_slice(&bytes),
             None => break,
         }
     }
-    let part = rest.split_to(rest.len().min(part_bytes)).freeze();
-    (!part.is_empty()).then_some((part, (received, rest)))
+    let chunk = rest.split_to(rest.len().min(chunk_bytes)).freeze();
+    (!chunk.is_empty()).then_some((chunk, (received, rest)))
 }
 
 /// Writes the item that names the parts of a copy.
-pub(super) async fn keep(update: Update<'_>, dif: &Dif, parts: Parts) {
+pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
     let copy = DifCopy {
         dif: dif.clone(),
-        token: parts.token,
-        part_bytes: PART_BYTES,
-        bytes: parts.bytes,
+        token: chunks.token,
+        chunk_bytes: CHUNK_BYTES,
+        bytes: chunks.bytes,
         last_used_at: update.invocation.now(),
     };
-    let location = &copy.dif.dif.location;
+    let location = &copy.dif.file.location;
     let key = copy.key();
     if let Err(error) = update.put(&key, Item::Copy(copy.clone()), |_| false).await {
         tracing::warn!(%location, %error, "could not keep a copy of a file");
@@ -114,8 +114,8 @@ pub(super) async fn read(
     copy: &DifCopy,
 ) -> Result<Option<Box<dyn Scratch>>, ParseError> {
     let mut scratch = deriver.reserve(copy.dif.size)?;
-    let location = &copy.dif.dif.location;
-    if let Err(error) = read_parts(caches, copy, &mut *scratch).await {
+    let location = &copy.dif.file.location;
+    if let Err(error) = read_chunks(caches, copy, &mut *scratch).await {
         tracing::warn!(%location, %error, "a copy of a file cannot be read: it is fetched again");
         let is_it =
             |item: &Item| matches!(item, Item::Copy(present) if present.token == copy.token);
@@ -130,28 +130,28 @@ pub(super) async fn read(
     Ok(Some(scratch))
 }
 
-async fn read_parts(
+async fn read_chunks(
     caches: &dyn BlobStore,
     copy: &DifCopy,
     scratch: &mut dyn Scratch,
-) -> Result<(), StoreError> {
-    let mut parts = stream::iter(copy.parts())
+) -> Result<(), Fault> {
+    let mut chunks = stream::iter(copy.chunks())
         .map(|(offset, length, path)| async move {
-            let corrupt = || StoreError::new(StoreErrorKind::Corrupt, format!("reading {path}"));
-            let sealed = caches.get(&path, None).await?;
-            let sealed = sealed.ok_or_else(|| corrupt().caused_by("it is gone"))?;
-            let part = compute(move || open_part(&sealed, length)).await;
-            Ok::<_, StoreError>((offset, part.map_err(|error| corrupt().caused_by(error))?))
+            let corrupt = || Fault::new(FaultKind::Corrupt, format!("reading {path}"));
+            let encoded = caches.get(&path, None).await?;
+            let encoded = encoded.ok_or_else(|| corrupt().caused_by("it is gone"))?;
+            let chunk = compute(move || open_chunk(&encoded, length)).await;
+            Ok::<_, Fault>((offset, chunk.map_err(|error| corrupt().caused_by(error))?))
         })
         .buffer_unordered(PARTS_IN_FLIGHT);
-    while let Some((offset, part)) = parts.try_next().await? {
-        scratch.write_at(offset, part.into()).await?;
+    while let Some((offset, chunk)) = chunks.try_next().await? {
+        scratch.write_at(offset, chunk.into()).await?;
     }
     Ok(())
 }
 
 /// Notes that a copy was derived from, unless that was noted not long ago.
-async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), StoreError> {
+async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), Fault> {
     let now = update.invocation.now();
     if now.since(copy.last_used_at) < Policy::TOUCH_INTERVAL {
         return Ok(());
@@ -163,19 +163,17 @@ async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), StoreError> 
         })),
         _ => None,
     };
-    update.make(&copy.key(), used).await?;
+    update.put_with(&copy.key(), used).await?;
     Ok(())
 }
 
 /// Does work that takes a processor, beside what waits for the network.
-async fn compute<T, E>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, StoreError>
+async fn compute<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, Fault>
 where
     T: Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let bug = || StoreError::new(StoreErrorKind::Bug, "sealing or opening a part of a copy");
+    let bug = || Fault::new(FaultKind::Bug, "encoding or decoding a chunk of a copy");
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(|error| bug().caused_by(error)),
         Err(error) => Err(bug().caused_by(error)),

@@ -14,7 +14,7 @@ use ring::{aead, hmac};
 use super::{Invocation, Update};
 use crate::cache::{Item, ItemKey, SourceDefinition};
 use crate::domain::{HttpSource, SourceKey, Timestamp};
-use crate::ports::{Consistency, RecordStore, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, Fault, FaultKind, RecordStore};
 
 /// How long a definition is kept after a request.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -109,43 +109,43 @@ impl SourceSecret {
     }
 
     /// Seals bytes for one purpose, and writes the secret's number before them. A nonce is used once.
-    pub(super) fn seal(
+    pub(super) fn encrypt(
         &self,
         nonce: [u8; 12],
         purpose: &str,
         plain: &[u8],
-    ) -> Result<String, StoreError> {
-        let mut sealed = plain.to_vec();
+    ) -> Result<String, Fault> {
+        let mut encrypted = plain.to_vec();
         let about = aead::Aad::from(purpose.as_bytes());
         let unique = aead::Nonce::assume_unique_for_key(nonce);
         self.first
-            .sealing_key()
-            .and_then(|key| key.seal_in_place_append_tag(unique, about, &mut sealed))
-            .map_err(|_| StoreError::new(StoreErrorKind::Bug, "sealing a source or a request"))?;
-        let text = STANDARD.encode([&nonce[..], &sealed].concat());
+            .encryption_key()
+            .and_then(|key| key.seal_in_place_append_tag(unique, about, &mut encrypted))
+            .map_err(|_| Fault::new(FaultKind::Bug, "encrypting a source or a request"))?;
+        let text = STANDARD.encode([&nonce[..], &encrypted].concat());
         Ok(format!("{}.{text}", self.first.number))
     }
 
     /// Returns what was sealed for this purpose, with one of these secrets; `None` for anything else.
-    pub(super) fn unseal(&self, purpose: &str, sealed: &str) -> Option<Vec<u8>> {
+    pub(super) fn decrypt(&self, purpose: &str, encrypted: &str) -> Option<Vec<u8>> {
         // Texts of builds that knew one secret alone have no number.
-        let (number, sealed) = sealed.split_once('.').unwrap_or(("0", sealed));
+        let (number, encrypted) = encrypted.split_once('.').unwrap_or(("0", encrypted));
         let number: u32 = number.parse().ok()?;
         let mut secrets = std::iter::once(&self.first).chain(&self.others);
         let secret = secrets.find(|secret| secret.number == number)?;
-        let bytes = STANDARD.decode(sealed).ok()?;
-        let (nonce, sealed) = bytes.split_at_checked(aead::NONCE_LEN)?;
-        let mut sealed = sealed.to_vec();
+        let bytes = STANDARD.decode(encrypted).ok()?;
+        let (nonce, encrypted) = bytes.split_at_checked(aead::NONCE_LEN)?;
+        let mut encrypted = encrypted.to_vec();
         let about = aead::Aad::from(purpose.as_bytes());
         let nonce = aead::Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let key = secret.sealing_key().ok()?;
-        let plain = key.open_in_place(nonce, about, &mut sealed).ok()?;
+        let key = secret.encryption_key().ok()?;
+        let plain = key.open_in_place(nonce, about, &mut encrypted).ok()?;
         Some(plain.to_vec())
     }
 }
 
 impl NumberedSecret {
-    fn sealing_key(&self) -> Result<aead::LessSafeKey, Unspecified> {
+    fn encryption_key(&self) -> Result<aead::LessSafeKey, Unspecified> {
         let key = hmac::sign(&self.derived("seal"), b"");
         let key = aead::UnboundKey::new(&aead::CHACHA20_POLY1305, key.as_ref())?;
         Ok(aead::LessSafeKey::new(key))
@@ -171,14 +171,14 @@ pub(super) async fn keep(
     secret: &SourceSecret,
     key: &SourceKey,
     source: &HttpSource,
-) -> Result<(), StoreError> {
+) -> Result<(), Fault> {
     let definition = serde_json::to_vec(source).unwrap_or_default();
     let nonce = update.invocation.nonce();
-    let sealed = secret.seal(nonce, key.as_str(), &definition)?;
+    let encrypted = secret.encrypt(nonce, key.as_str(), &definition)?;
     let now = update.invocation.now();
     let item = Item::Source(SourceDefinition {
         key: key.clone(),
-        sealed,
+        encrypted,
         expires_at: now.plus(LIFETIME),
     });
     let is_kept = |present: &Item| is_kept(present, now);
@@ -197,7 +197,7 @@ pub(super) async fn kept(
     invocation: &Invocation,
     secret: &SourceSecret,
     key: &SourceKey,
-) -> Result<Option<HttpSource>, StoreError> {
+) -> Result<Option<HttpSource>, Fault> {
     let loaded = records
         .load(&[ItemKey::source(key)], Consistency::Strong)
         .await?;
@@ -209,7 +209,7 @@ pub(super) async fn kept(
             _ => None,
         });
     Ok(definition.and_then(|definition| {
-        let json = secret.unseal(key.as_str(), &definition.sealed)?;
+        let json = secret.decrypt(key.as_str(), &definition.encrypted)?;
         serde_json::from_slice(&json).ok()
     }))
 }
@@ -243,48 +243,51 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_opened_by_the_same_secret_for_the_same_purpose_alone() {
-        let sealed = secret(SECRET)
-            .seal([7; 12], "this", b"open sesame")
+    fn what_is_encrypted_is_decrypted_by_the_same_secret_for_the_same_purpose_alone() {
+        let encrypted = secret(SECRET)
+            .encrypt([7; 12], "this", b"open sesame")
             .unwrap();
-        let unseal = |text: &str, purpose: &str, sealed: &str| secret(text).unseal(purpose, sealed);
-        assert_eq!(unseal(SECRET, "this", &sealed).unwrap(), b"open sesame");
-        assert_eq!(unseal(SECRET, "that", &sealed), None);
-        assert_eq!(unseal(OTHER, "this", &sealed), None);
-        let bytes = STANDARD.decode(sealed.strip_prefix("0.").unwrap()).unwrap();
+        let decrypt =
+            |text: &str, purpose: &str, encrypted: &str| secret(text).decrypt(purpose, encrypted);
+        assert_eq!(decrypt(SECRET, "this", &encrypted).unwrap(), b"open sesame");
+        assert_eq!(decrypt(SECRET, "that", &encrypted), None);
+        assert_eq!(decrypt(OTHER, "this", &encrypted), None);
+        let bytes = STANDARD
+            .decode(encrypted.strip_prefix("0.").unwrap())
+            .unwrap();
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
             let bad = format!("0.{}", STANDARD.encode(bad));
-            assert_eq!(unseal(SECRET, "this", &bad), None, "{at}");
+            assert_eq!(decrypt(SECRET, "this", &bad), None, "{at}");
         }
         // As builds before numbers sealed it.
         let before = STANDARD.encode(bytes);
-        assert_eq!(unseal(SECRET, "this", &before).unwrap(), b"open sesame");
-        assert_eq!(unseal(SECRET, "this", ""), None);
+        assert_eq!(decrypt(SECRET, "this", &before).unwrap(), b"open sesame");
+        assert_eq!(decrypt(SECRET, "this", ""), None);
     }
 
     /// F12.
     #[test]
-    fn a_new_secret_seals_while_what_the_old_one_sealed_is_still_opened() {
+    fn a_new_secret_encrypts_while_what_the_old_one_encrypted_is_still_decrypted() {
         let old = secret(&format!("1:{SECRET}"));
-        let sealed = old.seal([7; 12], "this", b"open sesame").unwrap();
+        let encrypted = old.encrypt([7; 12], "this", b"open sesame").unwrap();
         // First every function learns the new secret, then it becomes the first, then the old one goes.
         let learned = secret(&format!("1:{SECRET},2:{OTHER}"));
         let rotated = secret(&format!("2:{OTHER}, 1:{SECRET}"));
         let alone = secret(&format!("2:{OTHER}"));
-        let again = rotated.seal([8; 12], "this", b"open sesame").unwrap();
-        assert!(sealed.starts_with("1.") && again.starts_with("2."));
+        let again = rotated.encrypt([8; 12], "this", b"open sesame").unwrap();
+        assert!(encrypted.starts_with("1.") && again.starts_with("2."));
         for (secret, text, is_open) in [
-            (&learned, &sealed, true),
+            (&learned, &encrypted, true),
             (&learned, &again, true),
-            (&rotated, &sealed, true),
+            (&rotated, &encrypted, true),
             (&rotated, &again, true),
-            (&alone, &sealed, false),
+            (&alone, &encrypted, false),
             (&alone, &again, true),
             (&old, &again, false),
         ] {
-            assert_eq!(secret.unseal("this", text).is_some(), is_open, "{text}");
+            assert_eq!(secret.decrypt("this", text).is_some(), is_open, "{text}");
         }
         assert_eq!(learned.key_of(&source("a")), old.key_of(&source("a")));
         assert_eq!(rotated.key_of(&source("a")), alone.key_of(&source("a")));

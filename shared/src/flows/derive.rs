@@ -11,7 +11,7 @@ use super::retries::Backoff;
 use super::{Error, Invocation};
 use crate::cache::{Converter, Queue};
 use crate::domain::Timestamp;
-use crate::ports::{Consistency, QueueMessage, StoreError};
+use crate::ports::{Consistency, Fault, QueueMessage};
 
 /// Delays of a message that is sent again for the first, the second … time.
 pub(super) const SENT_AGAIN: Backoff = Backoff {
@@ -39,7 +39,7 @@ impl Builder {
         if message.schema > QueueMessage::SCHEMA || message.min_converter > Converter::CURRENT {
             return self.leave_to_newer_build(invocation, message).await;
         }
-        if message.further.is_empty() || message.module.source.announces_changes() {
+        if message.further.is_empty() || message.module.source.is_uploads() {
             for message in message.each() {
                 self.serve_one(invocation, &message).await?;
             }
@@ -80,7 +80,7 @@ impl Builder {
     ) -> Result<(), Error> {
         let stands = self.are_requests_live(invocation, message).await?;
         tracing::info!(
-            module = message.module.module,
+            module = message.module.id,
             stands,
             "message is for a newer build"
         );
@@ -95,7 +95,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let each: Vec<QueueMessage> = message.each().collect();
         let keys = each
             .iter()
@@ -126,7 +126,7 @@ impl Builder {
     ) -> Result<(), Error> {
         let Some(delay) = delay_of(message.hops) else {
             tracing::warn!(
-                module = message.module.module,
+                module = message.module.id,
                 hops = message.hops,
                 "message dropped: the next reader will repeat its build request"
             );

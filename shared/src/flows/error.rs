@@ -1,7 +1,7 @@
 //! How a flow fails. A missing DIF is no failure: it is a status in the answer.
 
 use crate::api::limits;
-use crate::ports::StoreError;
+use crate::ports::Fault;
 
 /// A flow did not come to its end. It is reported once, at the edge.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum Error {
     },
     /// A store failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] Fault),
     /// So many blobs seem lost that none is taken for it: the bucket may be the wrong one.
     #[error(
         "{blob} seems lost, and so do more than MAX_LOSSES_PER_HOUR others: is CACHES_BUCKET the right bucket?"

@@ -8,14 +8,14 @@ use super::symbolicate::Symbolicator;
 use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
-    BuildRequest, Converter, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom, Placeholder,
-    Queue, Reader, Ready, Sought, Upload, UploadState, UploadedObject, decide,
+    BuildRequest, Capabilities, Converter, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom,
+    Placeholder, Queue, Ready, Sought, Upload, UploadState, UploadedObject, decide,
 };
 use crate::domain::{
     Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
     Location, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
-use crate::ports::{Consistency, StoreError};
+use crate::ports::{Consistency, Fault};
 
 /// Objects of an upload that are listed.
 const MAX_OBJECTS: usize = 1000;
@@ -328,7 +328,7 @@ impl Symbolicator {
             }
         }
         let sources: Vec<_> = sources.into_iter().map(|key| (key, None)).collect();
-        let is_upload = |module: &&ModuleKey| module.source.announces_changes();
+        let is_upload = |module: &&ModuleKey| module.source.is_uploads();
         let mut modules = self.places(module, scope, &sources, Sought::new);
         let to_transcode = self.places(module, scope, &sources, Sought::to_transcode);
         modules.extend(
@@ -371,7 +371,7 @@ impl Symbolicator {
         invocation: &Invocation,
         modules: &[ModuleKey],
         aliased: &[ModuleKey],
-    ) -> Result<(Vec<Explained>, Vec<(ModuleKey, ModuleKey)>), StoreError> {
+    ) -> Result<(Vec<Explained>, Vec<(ModuleKey, ModuleKey)>), Fault> {
         let opaque = self.opaque_kinds();
         let kinds_of = |module: &ModuleKey| {
             let is_for_tools = module.sought().is_some_and(|sought| sought.to_transcode);
@@ -385,11 +385,11 @@ impl Symbolicator {
         let servers: BTreeSet<&SourceKey> = modules
             .iter()
             .map(|module| &module.source)
-            .filter(|source| !source.announces_changes())
+            .filter(|source| !source.is_uploads())
             .collect();
         let uploads: Vec<&ModuleKey> = modules
             .iter()
-            .filter(|module| module.source.announces_changes())
+            .filter(|module| module.source.is_uploads())
             .collect();
         let keys = entries.iter().map(|(module, kind)| module.entry(*kind));
         let keys: Vec<ItemKey> = keys
@@ -401,7 +401,7 @@ impl Symbolicator {
         let mut items = loaded
             .into_iter()
             .map(|stored| stored.map(|stored| stored.item));
-        let (reader, now) = (self.settings.reader(), invocation.now());
+        let (reader, now) = (self.settings.capabilities(), invocation.now());
         let of_entries: Vec<Option<Item>> = items.by_ref().take(entries.len()).collect();
         let presences = items.by_ref().take(uploads.len());
         let absent: Vec<&ModuleKey> = uploads
@@ -452,14 +452,14 @@ pub(super) fn with_alias(module: &ObjectId, places: &[ModuleKey]) -> Vec<ModuleK
     );
     let uploads = places
         .iter()
-        .filter(|place| is_by_code && place.source.announces_changes());
+        .filter(|place| is_by_code && place.source.is_uploads());
     uploads.cloned().collect()
 }
 
 impl Explained {
     /// Returns where its files are, as a text.
     pub fn place(&self) -> String {
-        match self.source.announces_changes() {
+        match self.source.is_uploads() {
             true => format!("the uploads of {}", self.scope),
             false => self.source.id().to_owned(),
         }
@@ -470,7 +470,7 @@ impl Explained {
         let ModuleKey {
             scope,
             source,
-            module,
+            id: module,
         } = place;
         (&self.scope, &self.source, &self.module) == (scope, source, module)
     }
@@ -480,11 +480,11 @@ impl Explained {
         kind: Kind,
         entry: Option<&Entry>,
         has_files: bool,
-        reader: &Reader,
+        reader: &Capabilities,
         now: Timestamp,
     ) -> Self {
         let decision = decide(entry, reader, now);
-        let is_upload = module.source.announces_changes();
+        let is_upload = module.source.is_uploads();
         let (mut waits_until, mut advice) = (None, None);
         let state = match decision {
             Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready) => {
@@ -509,7 +509,7 @@ impl Explained {
         Self {
             scope: module.scope.clone(),
             source: module.source.clone(),
-            module: module.module.clone(),
+            module: module.id.clone(),
             kind,
             state,
             advice,

@@ -9,10 +9,10 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use crate::cache::Dif;
-use crate::debuginfo::Place;
+use crate::debuginfo::MemberPlace;
 use crate::domain::{Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written};
 use crate::ports::{
-    Concerns, Deriver, DifError, DifReader, DifStat, Download, ParseError, Parser, Scratch,
+    Concerns, Deriver, DifError, DifReader, DifStat, IncomingDif, ParseError, Parser, Scratch,
     ServerFailure, SymbolServers,
 };
 
@@ -65,7 +65,7 @@ pub async fn fetch_together(
     let mut end = 0;
     let files = difs.iter().map(|dif| {
         let offset = end;
-        end = (offset + dif.size).next_multiple_of(Place::ALIGNMENT);
+        end = (offset + dif.size).next_multiple_of(MemberPlace::ALIGNMENT);
         (offset, dif.size)
     });
     let files: Vec<_> = files.collect();
@@ -74,7 +74,7 @@ pub async fn fetch_together(
     }
     let mut scratch = deriver.reserve(end).map_err(from_parse)?;
     for (dif, (offset, size)) in difs.iter().zip(&files) {
-        let DifRef { location, etag } = &dif.dif;
+        let DifRef { location, etag } = &dif.file;
         let whole = ranges(0, *size);
         read_into(reader, location, etag, (&mut *scratch, *offset), whole).await?;
     }
@@ -100,7 +100,7 @@ pub async fn fetch_from_server(
         unsaid_bytes,
         time,
     } = limits;
-    let Download {
+    let IncomingDif {
         etag,
         size,
         mut body,

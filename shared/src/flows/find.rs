@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::cache::{Dif, Kind, Reader};
+use crate::cache::{Capabilities, Dif, Kind};
 use crate::domain::{Candidate, Cause, DifRef, Download, FileType, Missing, Rank};
 
 /// The most DIFs of a module that a build tries, and notes in the record: the best.
@@ -24,7 +24,7 @@ pub struct Ranked {
 /// ties by file type, then by location, so that the outcome does not depend on which event came last.
 ///
 /// A DIF that was refused under limits that still hold is left out; where nothing is left, that refusal says why.
-pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Missing> {
+pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranked>, Missing> {
     let mut refused = None;
     let mut ranked = Vec::new();
     for dif in difs {
@@ -54,7 +54,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Mi
                 ranked.rank,
                 Reverse(ranked.dif.is_accompanied),
                 ranked.dif.file_type,
-                ranked.dif.dif.location.clone(),
+                ranked.dif.file.location.clone(),
             )
         };
         key(a).cmp(&key(b))
@@ -65,7 +65,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Reader) -> Result<Vec<Ranked>, Mi
 
 /// Returns the DIFs that a build looked at.
 pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
-    difs.iter().map(|dif| dif.dif.clone()).collect()
+    difs.iter().map(|dif| dif.file.clone()).collect()
 }
 
 /// Returns a DIF as a candidate in the answers; `took` is how long fetching it took, where it was fetched.
@@ -75,7 +75,7 @@ pub fn candidate(dif: &Dif, outcome: Option<&Missing>, took: Option<Duration>) -
     };
     Candidate {
         source: dif.module.source.clone(),
-        location: dif.dif.location.clone(),
+        location: dif.file.location.clone(),
         download: outcome.map_or_else(there, Download::failed),
         size: Some(dif.size),
         duration_ms: took.and_then(|took| u64::try_from(took.as_millis()).ok()),
@@ -115,7 +115,7 @@ mod tests {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
         Dif {
             module: ModuleKey::uploads(Scope::Global, &id),
-            dif: DifRef {
+            file: DifRef {
                 location: Location::new(name),
                 etag: "1".to_owned(),
             },
@@ -136,8 +136,8 @@ mod tests {
         }
     }
 
-    fn reader(limits: &[u64]) -> Reader {
-        Reader {
+    fn reader(limits: &[u64]) -> Capabilities {
+        Capabilities {
             converter: crate::cache::Converter::CURRENT,
             limits: limits.to_vec(),
             transcoded: Vec::new(),
@@ -148,7 +148,7 @@ mod tests {
         rank(difs, kind, &reader(&[100]))
             .unwrap()
             .iter()
-            .map(|ranked| ranked.dif.dif.location.to_string())
+            .map(|ranked| ranked.dif.file.location.to_string())
             .collect()
     }
 

@@ -14,7 +14,7 @@ use super::memory::{ReadBy, Recalled, SeenGeneration};
 use super::symbolicate::Symbolicator;
 use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
-use crate::ports::{Consistency, StoreError};
+use crate::ports::{Consistency, Fault};
 
 /// Where more items than this are wanted, it is worth a round of reads to leave out those of empty scopes. They are what
 /// two calls read.
@@ -22,17 +22,17 @@ const MANY: usize = 200;
 
 /// An item that a reader wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ItemQuery {
     /// Its key.
     pub(super) key: ItemKey,
     /// The scope whose generation vouches for it: of items about uploads.
     pub(super) scope: Option<Scope>,
 }
 
-impl Wanted {
+impl ItemQuery {
     /// Returns an item in the partition of a module.
     pub(super) fn of(module: &ModuleKey, key: ItemKey) -> Self {
-        let is_upload = module.source.announces_changes();
+        let is_upload = module.source.is_uploads();
         Self {
             key,
             scope: is_upload.then(|| module.scope.clone()),
@@ -50,9 +50,9 @@ impl Symbolicator {
     pub(super) async fn load(
         &self,
         invocation: &Invocation,
-        wanted: &[Wanted],
+        wanted: &[ItemQuery],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Arc<Stored>>>, StoreError> {
+    ) -> Result<Vec<Option<Arc<Stored>>>, Fault> {
         let mut found: Vec<Option<Option<Arc<Stored>>>> = vec![None; wanted.len()];
         let (mut doubtful, mut unknown) = (Vec::new(), Vec::new());
         for (at, wanted) in wanted.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Symbolicator {
         }
         if !doubtful.is_empty() || !unknown.is_empty() {
             let pick = |at: &usize| wanted[*at].clone();
-            let to_read: Vec<Wanted> = unknown.iter().map(pick).collect();
+            let to_read: Vec<ItemQuery> = unknown.iter().map(pick).collect();
             let read = self
                 .read_items(invocation, &to_read, scopes, consistency)
                 .await?;
@@ -95,7 +95,8 @@ impl Symbolicator {
                 }
             }
             if !changed.is_empty() {
-                let to_read: Vec<Wanted> = changed.iter().map(|at| wanted[*at].clone()).collect();
+                let to_read: Vec<ItemQuery> =
+                    changed.iter().map(|at| wanted[*at].clone()).collect();
                 let nothing_else = BTreeSet::new();
                 let read = self.read_items(invocation, &to_read, nothing_else, consistency);
                 for (at, stored) in changed.into_iter().zip(read.await?) {
@@ -110,10 +111,10 @@ impl Symbolicator {
     async fn read_items(
         &self,
         invocation: &Invocation,
-        wanted: &[Wanted],
+        wanted: &[ItemQuery],
         scopes: BTreeSet<Scope>,
         consistency: Consistency,
-    ) -> Result<Vec<Option<Arc<Stored>>>, StoreError> {
+    ) -> Result<Vec<Option<Arc<Stored>>>, Fault> {
         let known = |scope: &Scope| self.memory.generation(invocation, scope);
         let mut before: BTreeMap<Scope, SeenGeneration> = wanted
             .iter()
@@ -160,7 +161,7 @@ impl Symbolicator {
             },
             _ => ReadBy::Otherwise,
         };
-        let remember = |(wanted, stored): (&Wanted, Option<Stored>)| {
+        let remember = |(wanted, stored): (&ItemQuery, Option<Stored>)| {
             let stored = stored.map(Arc::new);
             let (key, read_by) = (wanted.key.clone(), read_by(&wanted.scope));
             self.memory

@@ -55,8 +55,8 @@ pub struct Memory {
     generations: Cache<Scope, KnownGeneration>,
     /// The longest that an item is believed, whatever generation stands.
     max_age: Duration,
-    opened: Cache<Part, Opened, ByBytes>,
-    indexes: Cache<String, SliceIndex, ByBytes>,
+    opened: Cache<BlobRange, Opened, CachedBytes>,
+    indexes: Cache<String, SliceIndex, CachedBytes>,
     names: NameMemory,
     asked: Cache<(Scope, DebugId), ()>,
 }
@@ -140,7 +140,7 @@ pub(super) enum Recalled {
 
 /// What of a blob is opened: a slice, or all of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Part {
+pub(super) struct BlobRange {
     /// The path of the blob.
     pub(super) path: String,
     /// The number of the slice; `None` for a whole blob.
@@ -157,30 +157,30 @@ pub(super) enum Opened {
 }
 
 #[derive(Clone, Debug)]
-struct ByBytes;
+struct CachedBytes;
 
-impl Weighter<Part, Opened> for ByBytes {
-    fn weight(&self, part: &Part, opened: &Opened) -> u64 {
+impl Weighter<BlobRange, Opened> for CachedBytes {
+    fn weight(&self, part: &BlobRange, opened: &Opened) -> u64 {
         let bytes = match opened {
             Opened::Whole(cache) => cache.memory_bytes(),
             Opened::Slice(slice) => slice.memory_bytes(),
         };
-        (size_of::<Part>() + part.path.len() + bytes) as u64
+        (size_of::<BlobRange>() + part.path.len() + bytes) as u64
     }
 }
 
-impl Weighter<String, SliceIndex> for ByBytes {
+impl Weighter<String, SliceIndex> for CachedBytes {
     fn weight(&self, path: &String, index: &SliceIndex) -> u64 {
         (path.len() + index.memory_bytes()) as u64
     }
 }
 
 /// Returns a cache of `max_bytes`. One large program may be most of it: it must not be cut into shards that are too small for it.
-fn by_bytes<K, V>(max_bytes: u64) -> Cache<K, V, ByBytes>
+fn by_bytes<K, V>(max_bytes: u64) -> Cache<K, V, CachedBytes>
 where
     K: Eq + std::hash::Hash,
     V: Clone,
-    ByBytes: Weighter<K, V> + Clone,
+    CachedBytes: Weighter<K, V> + Clone,
 {
     let options = quick_cache::OptionsBuilder::new()
         .estimated_items_capacity(1_000)
@@ -190,11 +190,11 @@ where
     match options {
         Ok(options) => Cache::with_options(
             options,
-            ByBytes,
+            CachedBytes,
             Default::default(),
             quick_cache::sync::DefaultLifecycle::default(),
         ),
-        Err(_) => Cache::with_weighter(1_000, max_bytes, ByBytes),
+        Err(_) => Cache::with_weighter(1_000, max_bytes, CachedBytes),
     }
 }
 
@@ -287,7 +287,7 @@ impl Memory {
                 invocation.jittered(READY_LIFETIME)
             }
             // A server does not announce what it has: what it said stands until it is asked again.
-            Some(Item::Entry(entry)) if !entry.module().source.announces_changes() => {
+            Some(Item::Entry(entry)) if !entry.module().source.is_uploads() => {
                 let placeholder = entry.missing();
                 placeholder.map_or(GENERATION_LIFETIME, |placeholder| {
                     placeholder.retry_at.since(now).min(self.max_age)
@@ -315,7 +315,7 @@ impl Memory {
     /// Of several callers at a time, one opens it and the others wait for it.
     pub(super) async fn opened<E>(
         &self,
-        part: &Part,
+        part: &BlobRange,
         open: impl Future<Output = Result<Opened, E>>,
     ) -> Result<Opened, E> {
         self.opened.get_or_insert_async(part, open).await
@@ -357,7 +357,7 @@ impl Memory {
 /// Tells whether an entry is ready, and no upload could make it better: the next file of the module is likely to be on its
 /// way where there are only symbols so far, or where another file has more.
 fn is_ready_for_long(entry: &Entry) -> bool {
-    let is_upload = entry.module().source.announces_changes();
+    let is_upload = entry.module().source.is_uploads();
     let ready = entry.ready();
     let is_complete = |ready: &Ready| ready.quality == Quality::Preferred && ready.lacks.is_none();
     ready.is_some_and(|ready| !is_upload || is_complete(ready))

@@ -17,19 +17,19 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::build_requests::BuildToRequest;
-use super::items::Wanted;
+use super::items::ItemQuery;
 use super::memory::{ReadBy, Recalled};
 use super::requests::MAX_WAIT;
 use super::symbolicate::Symbolicator;
 use super::waiting::Waiting;
 use super::{Error, Invocation};
-use crate::api::symcache_http::{Asked, content_type};
+use crate::api::symcache_http::{SymCacheRequest, content_type};
 use crate::cache::{
-    Decision, Entry, Item, ItemKey, Kind, ModuleKey, Placeholder, Queue, Reader, Ready, Sought,
-    Stored, Wanted as WantedItem, decide,
+    Capabilities, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Placeholder, Queue, Ready,
+    Sought, Stored, Wanted, decide,
 };
 use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
-use crate::ports::{Consistency, StoreError};
+use crate::ports::{Consistency, Fault};
 
 /// How many major versions are looked for, the newest that a client reads first.
 const MAX_MAJORS: usize = 8;
@@ -55,7 +55,7 @@ const WANTED_STILL: Duration = Duration::from_secs(3600);
 
 /// What a client is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum SymCacheResponse {
     /// There is a file.
     File {
         /// Where it can be had for a minute.
@@ -73,7 +73,7 @@ pub enum Answer {
     Unknown(Duration),
 }
 
-impl Answer {
+impl SymCacheResponse {
     /// Returns what a log calls it. A URL is for the client alone: whoever has it can read the file.
     pub fn name(&self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ enum Look {
 
 /// A client, and where what it asks for may be.
 struct Client<'a> {
-    asked: &'a Asked,
+    asked: &'a SymCacheRequest,
     /// The version that it has.
     present: Option<FormatVersion>,
     places: Vec<ModuleKey>,
@@ -125,7 +125,7 @@ impl Client<'_> {
         let of_kind = |kind: Kind| {
             let is_made = self.made() == Some(kind);
             let places = self.places.iter();
-            let places = places.filter(move |place| is_made || place.source.announces_changes());
+            let places = places.filter(move |place| is_made || place.source.is_uploads());
             places.map(move |place| (place, kind))
         };
         self.kinds().flat_map(of_kind).collect()
@@ -168,14 +168,14 @@ impl Client<'_> {
 
 /// An entry that a build could make, or make anew.
 #[derive(Clone, Copy)]
-struct Open<'a> {
+struct Buildable<'a> {
     place: &'a ModuleKey,
     kind: Kind,
     /// Whether somebody is at work on it, or was asked to be.
     is_requested: bool,
 }
 
-impl Open<'_> {
+impl Buildable<'_> {
     fn key(&self) -> ItemKey {
         self.place.entry(self.kind)
     }
@@ -187,9 +187,9 @@ struct Survey<'a> {
     /// The newest state that the client reads.
     best: Option<(Entry, Ready)>,
     /// Entries that have nothing, and that a build could make.
-    to_request: Vec<Open<'a>>,
+    to_request: Vec<Buildable<'a>>,
     /// Entries that a build would make anew.
-    behind: Vec<Open<'a>>,
+    behind: Vec<Buildable<'a>>,
     is_waited_for: bool,
     /// Whether one that is waited for is of the uploads.
     is_upload_awaited: bool,
@@ -203,15 +203,15 @@ impl<'a> Survey<'a> {
         entries: &[(&'a ModuleKey, Kind)],
         items: &[Option<Arc<Stored>>],
         with_files: &[&ModuleKey],
-        reader: &Reader,
+        reader: &Capabilities,
         now: Timestamp,
     ) -> Self {
         let mut survey = Self::default();
         for ((place, kind), item) in entries.iter().copied().zip(items) {
             // Uploads announce themselves: what no event told of is not there.
-            let may_come = !place.source.announces_changes() || with_files.contains(&place);
+            let may_come = !place.source.is_uploads() || with_files.contains(&place);
             let entry = item.as_deref().and_then(|stored| stored.item.entry());
-            let open = Open {
+            let open = Buildable {
                 place,
                 kind,
                 is_requested: entry.is_some_and(|entry| is_at_work(entry, now)),
@@ -226,7 +226,7 @@ impl<'a> Survey<'a> {
                 }
                 Decision::Wait { .. } if may_come => {
                     survey.is_waited_for = true;
-                    survey.is_upload_awaited |= place.source.announces_changes();
+                    survey.is_upload_awaited |= place.source.is_uploads();
                 }
                 Decision::Missing(Placeholder {
                     missing, retry_at, ..
@@ -257,7 +257,7 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns the entries of which something newer than a state may come.
-    fn newer_than(&self, ready: &Ready, client: &Client<'_>) -> Vec<Open<'a>> {
+    fn newer_than(&self, ready: &Ready, client: &Client<'_>) -> Vec<Buildable<'a>> {
         if client.is_best(ready) {
             return Vec::new();
         }
@@ -271,10 +271,10 @@ impl Symbolicator {
     pub async fn ms_sym_cache(
         &self,
         invocation: &Invocation,
-        asked: &Asked,
+        asked: &SymCacheRequest,
         present: Option<FormatVersion>,
         may_be_put_off: bool,
-    ) -> Result<Answer, Error> {
+    ) -> Result<SymCacheResponse, Error> {
         let is_asked_again = self.memory.note_asking(&asked.scope, asked.debug_id);
         let transcoded = self.settings.transcoded.iter().copied();
         let client = Client {
@@ -296,21 +296,21 @@ impl Symbolicator {
             };
             match look {
                 Look::Ready(found) => return self.file(invocation, *found).await,
-                Look::NotModified => return Ok(Answer::NotModified),
+                Look::NotModified => return Ok(SymCacheResponse::NotModified),
                 Look::Nothing => {
                     // What is asked for once costs no write.
                     if is_asked_again {
                         self.note_wanted(invocation, asked).await?;
                     }
-                    return Ok(Answer::Nothing);
+                    return Ok(SymCacheResponse::Nothing);
                 }
-                Look::Silent(time) if may_be_put_off => return Ok(Answer::Pending(time)),
-                Look::Silent(time) => return Ok(Answer::Unknown(time)),
-                Look::Waiting if may_be_put_off => return Ok(Answer::Pending(ASK_AGAIN)),
+                Look::Silent(time) if may_be_put_off => return Ok(SymCacheResponse::Pending(time)),
+                Look::Silent(time) => return Ok(SymCacheResponse::Unknown(time)),
+                Look::Waiting if may_be_put_off => return Ok(SymCacheResponse::Pending(ASK_AGAIN)),
                 Look::Waiting => {}
             }
             if waiting.is_over() {
-                return Ok(Answer::Unknown(ASK_LATER));
+                return Ok(SymCacheResponse::Unknown(ASK_LATER));
             }
             waiting.pause().await;
         }
@@ -321,7 +321,7 @@ impl Symbolicator {
     pub async fn wanted(&self, scope: &Scope, page: usize) -> Result<WantedList, Error> {
         let partition = ItemKey::wanted_partition(scope);
         let items = self.records.query(&partition).await?.into_iter();
-        let mut wanted: Vec<WantedItem> = items
+        let mut wanted: Vec<Wanted> = items
             .filter_map(|(_, stored)| match stored.item {
                 Item::Wanted(wanted) => Some(wanted),
                 _ => None,
@@ -338,7 +338,7 @@ impl Symbolicator {
     }
 
     /// Returns where a PDB, or what was made of it, may be.
-    fn places_of_pdb(&self, asked: &Asked) -> Vec<ModuleKey> {
+    fn places_of_pdb(&self, asked: &SymCacheRequest) -> Vec<ModuleKey> {
         let pdb = ObjectId {
             debug_id: Some(asked.debug_id),
             debug_file: Some(asked.name.clone()),
@@ -355,27 +355,25 @@ impl Symbolicator {
         invocation: &Invocation,
         client: &Client<'_>,
         consistency: Consistency,
-    ) -> Result<Look, StoreError> {
+    ) -> Result<Look, Fault> {
         let entries = client.entries();
         if let Some(found) = self.remembered(invocation, client, &entries) {
             return Ok(client.judge(found));
         }
         let uploads = client.places.iter();
-        let uploads: Vec<&ModuleKey> = uploads
-            .filter(|place| place.source.announces_changes())
-            .collect();
-        let wanted = |(place, kind): &(&ModuleKey, Kind)| Wanted::of(place, place.entry(*kind));
+        let uploads: Vec<&ModuleKey> = uploads.filter(|place| place.source.is_uploads()).collect();
+        let wanted = |(place, kind): &(&ModuleKey, Kind)| ItemQuery::of(place, place.entry(*kind));
         let wanted = entries.iter().map(wanted);
         let presences = uploads
             .iter()
-            .map(|place| Wanted::of(place, place.presence()));
-        let wanted: Vec<Wanted> = wanted.chain(presences).collect();
+            .map(|place| ItemQuery::of(place, place.presence()));
+        let wanted: Vec<ItemQuery> = wanted.chain(presences).collect();
         let items = self.load(invocation, &wanted, consistency).await?;
         let (items, presences) = items.split_at(entries.len());
         let with_files: Vec<&ModuleKey> = std::iter::zip(uploads, presences)
             .filter_map(|(place, presence)| presence.is_some().then_some(place))
             .collect();
-        let (reader, now) = (self.settings.reader(), invocation.now());
+        let (reader, now) = (self.settings.capabilities(), invocation.now());
         let mut survey = Survey::of(client, &entries, items, &with_files, &reader, now);
         if let Some(found) = survey.best.take() {
             let newer = survey.newer_than(&found.1, client);
@@ -422,7 +420,7 @@ impl Symbolicator {
         client: &Client<'_>,
         with_files: &[&'a ModuleKey],
         items: &[Option<Arc<Stored>>],
-    ) -> Result<Vec<Open<'a>>, StoreError> {
+    ) -> Result<Vec<Buildable<'a>>, Fault> {
         let mut there: Vec<(&ModuleKey, Kind)> = Vec::new();
         for place in with_files.iter().copied() {
             for (_, stored) in self.records.query(&place.partition()).await? {
@@ -440,7 +438,7 @@ impl Symbolicator {
         let known = items.iter().flatten();
         let known: Vec<ItemKey> = known.filter_map(|stored| stored.item.key()).collect();
         there.retain(|(place, kind)| !known.contains(&place.entry(*kind)));
-        let open = |(place, kind)| Open {
+        let open = |(place, kind)| Buildable {
             place,
             kind,
             is_requested: false,
@@ -472,18 +470,18 @@ impl Symbolicator {
     async fn ask_for(
         &self,
         invocation: &Invocation,
-        entries: Vec<Open<'_>>,
+        entries: Vec<Buildable<'_>>,
         queue: Queue,
-    ) -> Result<bool, StoreError> {
-        let wanted = |open: &Open<'_>| Wanted::of(open.place, open.key());
-        let wanted: Vec<Wanted> = entries.iter().map(wanted).collect();
+    ) -> Result<bool, Fault> {
+        let wanted = |open: &Buildable<'_>| ItemQuery::of(open.place, open.key());
+        let wanted: Vec<ItemQuery> = entries.iter().map(wanted).collect();
         wanted
             .iter()
             .for_each(|wanted| self.memory.forget(&wanted.key));
         let items = self.load(invocation, &wanted, Consistency::Strong).await?;
-        let (reader, now) = (self.settings.reader(), invocation.now());
+        let (reader, now) = (self.settings.capabilities(), invocation.now());
         let (mut to_request, mut is_at_work_on_any) = (Vec::new(), false);
-        for (Open { place, kind, .. }, known) in entries.into_iter().zip(items) {
+        for (Buildable { place, kind, .. }, known) in entries.into_iter().zip(items) {
             if self.circuit_open(invocation, place).await?.is_some() {
                 continue;
             }
@@ -508,7 +506,7 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         (entry, ready): (Entry, Ready),
-    ) -> Result<Answer, Error> {
+    ) -> Result<SymCacheResponse, Error> {
         let content_type = content_type(FormatVersion::from_u32(ready.version));
         let path = &ready.blob.path;
         let url = self
@@ -516,11 +514,15 @@ impl Symbolicator {
             .presign(path, URL_LIFETIME, Some(&content_type))
             .await?;
         self.touch_if_due(invocation, &entry).await;
-        Ok(Answer::File { url, content_type })
+        Ok(SymCacheResponse::File { url, content_type })
     }
 
     /// Notes that a file is wanted, unless this instance did so just now.
-    async fn note_wanted(&self, invocation: &Invocation, asked: &Asked) -> Result<(), StoreError> {
+    async fn note_wanted(
+        &self,
+        invocation: &Invocation,
+        asked: &SymCacheRequest,
+    ) -> Result<(), Fault> {
         let key = ItemKey::wanted(&asked.scope, asked.debug_id);
         if let Recalled::Believed(Some(noted)) = self.memory.recall(invocation, &key)
             && matches!(&noted.item, Item::Wanted(noted) if noted.debug_id == asked.debug_id)
@@ -535,11 +537,11 @@ impl Symbolicator {
                 _ => None,
             };
             let known = present.filter(|known| known.debug_id == asked.debug_id);
-            let is_in_the_way = |other: &WantedItem| now.since(other.last_at) < WANTED_STILL;
+            let is_in_the_way = |other: &Wanted| now.since(other.last_at) < WANTED_STILL;
             if known.is_none() && present.is_some_and(is_in_the_way) {
                 return None;
             }
-            let wanted = WantedItem {
+            let wanted = Wanted {
                 scope: asked.scope.clone(),
                 pdb: asked.name.clone(),
                 debug_id: asked.debug_id,
@@ -552,7 +554,7 @@ impl Symbolicator {
             noted = Some(wanted.clone());
             Some(Item::Wanted(wanted))
         };
-        self.update(invocation).make(&key, note).await?;
+        self.update(invocation).put_with(&key, note).await?;
         let noted = noted.map(|wanted| {
             Arc::new(Stored {
                 revision: invocation.revision(),
@@ -571,10 +573,10 @@ fn is_at_work(entry: &Entry, now: Timestamp) -> bool {
 }
 
 /// Leaves out servers as long as it may be that what they would be asked for is among the uploads.
-fn uploads_first(entries: Vec<Open<'_>>, is_upload_awaited: bool) -> Vec<Open<'_>> {
-    let is_upload = |open: &Open<'_>| open.place.source.announces_changes();
+fn uploads_first(entries: Vec<Buildable<'_>>, is_upload_awaited: bool) -> Vec<Buildable<'_>> {
+    let is_upload = |open: &Buildable<'_>| open.place.source.is_uploads();
     let only_uploads = is_upload_awaited || entries.iter().any(is_upload);
-    let is_next = |open: &Open<'_>| !only_uploads || is_upload(open);
+    let is_next = |open: &Buildable<'_>| !only_uploads || is_upload(open);
     entries.into_iter().filter(is_next).collect()
 }
 
@@ -606,8 +608,8 @@ pub struct WantedPdb {
     pub last_at: Timestamp,
 }
 
-impl From<WantedItem> for WantedPdb {
-    fn from(wanted: WantedItem) -> Self {
+impl From<Wanted> for WantedPdb {
+    fn from(wanted: Wanted) -> Self {
         Self {
             pdb: wanted.pdb,
             debug_id: wanted.debug_id,

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::Semaphore;
 
-use super::memory::{Memory, Opened, Part};
+use super::memory::{BlobRange, Memory, Opened};
 use crate::cache::{Kind, Ready};
 use crate::debuginfo::{
     BlobFault, MAX_WHOLE_BYTES, OpenCache, Slice, SliceIndex, SlicedCache, SymCaches,
 };
 use crate::domain::Arch;
-use crate::ports::{BlobStore, StoreError};
+use crate::ports::{BlobStore, Fault};
 use crate::symbolicate::{LookupCache, ReadCounts};
 use crate::unwind::ModuleCfi;
 
@@ -37,7 +37,7 @@ const HELD_BYTES: usize = 16 << 20;
 
 /// What is opened for a lookup.
 #[derive(Clone, Debug)]
-pub(super) enum Open {
+pub(super) enum LoadedCache {
     /// All of a blob.
     Whole(OpenCache),
     /// Those slices that the addresses of the request need.
@@ -52,7 +52,7 @@ pub(super) enum ReadError {
     #[error(transparent)]
     Fault(#[from] BlobFault),
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] Fault),
 }
 
 /// Opens blobs for one request, and counts what that takes.
@@ -98,7 +98,7 @@ impl<'a> Opening<'a> {
         kind: Kind,
         ready: &Ready,
         needed: impl Fn(Arch) -> Vec<u64>,
-    ) -> Result<Open, ReadError> {
+    ) -> Result<LoadedCache, ReadError> {
         let opened = match ready.blob.index {
             None => self.whole(kind, ready).await,
             Some(_) => self.sliced(kind, ready, needed).await,
@@ -109,12 +109,12 @@ impl<'a> Opening<'a> {
         opened
     }
 
-    async fn whole(&self, kind: Kind, ready: &Ready) -> Result<Open, ReadError> {
+    async fn whole(&self, kind: Kind, ready: &Ready) -> Result<LoadedCache, ReadError> {
         // What is stored is compressed: where that alone is too much, nothing is read.
         if ready.blob.bytes > MAX_WHOLE_BYTES {
             return Err(BlobFault::TooLarge(ready.blob.bytes).into());
         }
-        let part = Part {
+        let part = BlobRange {
             path: ready.blob.path.clone(),
             slice: None,
         };
@@ -123,7 +123,7 @@ impl<'a> Opening<'a> {
             Ok(Opened::Whole(OpenCache::open(kind, ready, blob)?))
         };
         match self.opened(&part, open).await? {
-            Opened::Whole(cache) => Ok(Open::Whole(cache)),
+            Opened::Whole(cache) => Ok(LoadedCache::Whole(cache)),
             Opened::Slice(_) => Err(BlobFault::Mismatch("layout").into()),
         }
     }
@@ -133,7 +133,7 @@ impl<'a> Opening<'a> {
         kind: Kind,
         ready: &Ready,
         needed: impl Fn(Arch) -> Vec<u64>,
-    ) -> Result<Open, ReadError> {
+    ) -> Result<LoadedCache, ReadError> {
         let path = &ready.blob.path;
         let at = ready.blob.index.ok_or(BlobFault::Mismatch("layout"))?;
         let whole = OnceLock::new();
@@ -142,7 +142,7 @@ impl<'a> Opening<'a> {
             let bytes = match ready.blob.bytes {
                 ..=SMALL_BLOB => {
                     let blob = self.read(path, None).await?;
-                    let bytes = part_of(&blob, at.offset..end);
+                    let bytes = range_of(&blob, at.offset..end);
                     let _ = whole.set(blob);
                     bytes
                 }
@@ -166,7 +166,7 @@ impl<'a> Opening<'a> {
             .buffered(SLICES_IN_FLIGHT)
             .try_collect()
             .await?;
-        Ok(Open::Sliced(SlicedCache { index, slices }))
+        Ok(LoadedCache::Sliced(SlicedCache { index, slices }))
     }
 
     async fn slice(
@@ -176,7 +176,7 @@ impl<'a> Opening<'a> {
         number: u32,
         whole: Option<&Bytes>,
     ) -> Result<Slice, ReadError> {
-        let part = Part {
+        let part = BlobRange {
             path: path.to_owned(),
             slice: Some(number),
         };
@@ -185,7 +185,7 @@ impl<'a> Opening<'a> {
             let _permit = self.in_flight.acquire().await.ok();
             let range = index.range(number).unwrap_or_default();
             let frame = match whole {
-                Some(blob) => part_of(blob, range),
+                Some(blob) => range_of(blob, range),
                 None => self.read(path, Some(range)).await?,
             };
             Ok(Opened::Slice(index.open_slice(number, &frame)?))
@@ -209,7 +209,7 @@ impl<'a> Opening<'a> {
     /// Opens a part, unless it is remembered.
     async fn opened(
         &self,
-        part: &Part,
+        part: &BlobRange,
         open: impl Future<Output = Result<Opened, ReadError>>,
     ) -> Result<Opened, ReadError> {
         let mut is_remembered = true;
@@ -232,13 +232,13 @@ impl<'a> Opening<'a> {
 }
 
 /// Returns a range of a blob, so far as it is there.
-fn part_of(blob: &Bytes, range: Range<u64>) -> Bytes {
+fn range_of(blob: &Bytes, range: Range<u64>) -> Bytes {
     let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(blob.len());
     let (start, end) = (within(range.start), within(range.end));
     blob.slice(start.min(end)..end)
 }
 
-impl Open {
+impl LoadedCache {
     /// Returns what addresses are looked up in; `None` where it is of another kind than the record says.
     pub(super) fn lookup_cache(&self, kind: Kind) -> Option<LookupCache<'_>> {
         match (self, kind) {

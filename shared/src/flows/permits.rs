@@ -7,7 +7,7 @@ use std::pin::pin;
 use super::{Invocation, Update};
 use crate::cache::{CallOutcome, Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token};
 use crate::domain::SourceKey;
-use crate::ports::{Consistency, RecordStore, StoreError};
+use crate::ports::{Consistency, Fault, RecordStore};
 
 /// Somebody's visit to a source.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) async fn refused(
     invocation: &Invocation,
     source: &SourceKey,
     most: usize,
-) -> Result<Option<NotAdmitted>, StoreError> {
+) -> Result<Option<NotAdmitted>, Fault> {
     let loaded = records
         .load(&[ItemKey::health(source)], Consistency::Strong)
         .await?;
@@ -39,7 +39,7 @@ pub(super) async fn acquire<'a>(
     update: Update<'a>,
     source: &'a SourceKey,
     most: usize,
-) -> Result<Result<HeldPermit<'a>, NotAdmitted>, StoreError> {
+) -> Result<Result<HeldPermit<'a>, NotAdmitted>, Fault> {
     let id = update.invocation.token();
     let mut refused = None;
     let acquired = |present: Option<&Item>| {
@@ -51,7 +51,7 @@ pub(super) async fn acquire<'a>(
         refused = health.acquire(&id, now, most).err();
         refused.is_none().then_some(Item::Health(health))
     };
-    update.make(&ItemKey::health(source), acquired).await?;
+    update.put_with(&ItemKey::health(source), acquired).await?;
     Ok(match refused {
         Some(refused) => Err(refused),
         None => Ok(HeldPermit { update, source, id }),
@@ -92,7 +92,7 @@ impl HeldPermit<'_> {
             change(&mut health, self.update.invocation.now()).then_some(Item::Health(health))
         };
         let key = ItemKey::health(self.source);
-        if let Err(error) = self.update.make(&key, changed).await {
+        if let Err(error) = self.update.put_with(&key, changed).await {
             tracing::warn!(source = %self.source.id(), %error, "could not note the health of a source");
         }
     }

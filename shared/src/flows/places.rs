@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::build_requests::CALLS_IN_FLIGHT;
-use super::items::Wanted;
+use super::items::ItemQuery;
 use super::symbolicate::Symbolicator;
 use super::{Invocation, definitions};
 use crate::api::symbolicator::Selected;
 use crate::cache::{ItemKey, ModuleKey, Sought};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
-use crate::ports::{Consistency, StoreError};
+use crate::ports::{Consistency, Fault};
 
 /// A source that a request may use; with its definition where the request defines it.
 pub(super) type NamedSource = (SourceKey, Option<HttpSource>);
@@ -31,7 +31,7 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         selected: Vec<Selected>,
-    ) -> Result<Vec<NamedSource>, StoreError> {
+    ) -> Result<Vec<NamedSource>, Fault> {
         let secret = self.settings.request_sources.as_ref();
         let named: Vec<NamedSource> = selected
             .into_iter()
@@ -51,7 +51,7 @@ impl Symbolicator {
             .filter_map(|(key, source)| defined((key, source)))
             .collect();
         let items = defined.iter().map(|(key, _)| ItemKey::source(key));
-        let wanted: Vec<Wanted> = items.map(Wanted::alone).collect();
+        let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
         let loaded = self.load(invocation, &wanted, Consistency::Strong).await?;
         let is_kept = |item: &Option<std::sync::Arc<crate::cache::Stored>>| {
             let item = item.as_deref();
@@ -65,7 +65,7 @@ impl Symbolicator {
             let keeps = unkept.map(|(key, source)| async move {
                 definitions::keep(self.update(invocation), secret, key, source).await?;
                 self.memory.forget(&ItemKey::source(key));
-                Ok::<(), StoreError>(())
+                Ok::<(), Fault>(())
             });
             let keeps = stream::iter(keeps.collect::<Vec<_>>());
             keeps

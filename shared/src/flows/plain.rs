@@ -13,7 +13,7 @@ use crate::cache::{
 };
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
-use crate::ports::{Consistency, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, Fault, FaultKind};
 
 /// The largest SymCache that is joined, in bytes of its slices: as many again are in memory once it is.
 pub const MAX_PLAIN_BYTES: u64 = 256 << 20;
@@ -57,7 +57,7 @@ impl Symbolicator {
             let keys = targets.iter().map(|module| module.entry(Kind::SymCache));
             entries.extend(self.sym_caches(keys.collect()).await?.0);
         }
-        let reader = self.settings.reader();
+        let reader = self.settings.capabilities();
         let usable = entries.iter().filter_map(|entry| {
             match decide(Some(entry), &reader, invocation.now()) {
                 Decision::Use(ready)
@@ -83,13 +83,13 @@ impl Symbolicator {
         let is_there = self.caches.list(&path, None).await?;
         if is_there.blobs.is_empty() {
             match self.joined(&ready).await? {
-                Joined::Bytes(bytes) => self.caches.create(&path, bytes.into()).await?,
-                Joined::TooLarge(bytes) => return Ok(Plain::TooLarge(bytes)),
+                JoinOutcome::Bytes(bytes) => self.caches.create(&path, bytes.into()).await?,
+                JoinOutcome::TooLarge(bytes) => return Ok(Plain::TooLarge(bytes)),
             };
         }
         if invocation.now().since(entry.last_used_at()) >= Policy::TOUCH_INTERVAL {
             self.update(invocation)
-                .entry(entry.module(), entry.kind(), &Change::Touch)
+                .apply(entry.module(), entry.kind(), &Change::Touch)
                 .await?;
         }
         Ok(Plain::At(
@@ -98,10 +98,7 @@ impl Symbolicator {
     }
 
     /// Loads entries, and where aliases lead to.
-    async fn sym_caches(
-        &self,
-        keys: Vec<ItemKey>,
-    ) -> Result<(Vec<Entry>, Vec<ModuleKey>), StoreError> {
+    async fn sym_caches(&self, keys: Vec<ItemKey>) -> Result<(Vec<Entry>, Vec<ModuleKey>), Fault> {
         let (mut entries, mut targets) = (Vec::new(), Vec::new());
         let loaded = self.records.load(&keys, Consistency::Strong).await?;
         for stored in loaded.into_iter().flatten() {
@@ -115,7 +112,7 @@ impl Symbolicator {
     }
 
     /// Reads a blob, and joins its slices.
-    async fn joined(&self, ready: &Ready) -> Result<Joined, Error> {
+    async fn joined(&self, ready: &Ready) -> Result<JoinOutcome, Error> {
         let blob = self.caches.get(&ready.blob.path, None).await?;
         let blob = blob.ok_or_else(|| unreadable("it is gone"))?;
         let Some(at) = ready.blob.index else {
@@ -123,7 +120,7 @@ impl Symbolicator {
             let plain = open
                 .plain_sym_cache()
                 .ok_or_else(|| unreadable("it is of another kind"))?;
-            return Ok(Joined::Bytes(plain.to_vec()));
+            return Ok(JoinOutcome::Bytes(plain.to_vec()));
         };
         let bytes = usize::try_from(at.offset)
             .ok()
@@ -131,19 +128,19 @@ impl Symbolicator {
         let index = SliceIndex::open(Kind::SymCache, ready, bytes.unwrap_or_default());
         let index = index.map_err(unreadable)?;
         match index.raw_bytes() {
-            ..=MAX_PLAIN_BYTES => Ok(Joined::Bytes(index.join(&blob).map_err(unreadable)?)),
-            bytes => Ok(Joined::TooLarge(bytes)),
+            ..=MAX_PLAIN_BYTES => Ok(JoinOutcome::Bytes(index.join(&blob).map_err(unreadable)?)),
+            bytes => Ok(JoinOutcome::TooLarge(bytes)),
         }
     }
 }
 
 fn unreadable(fault: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    StoreError::new(StoreErrorKind::Bug, "reading a SymCache")
+    Fault::new(FaultKind::Bug, "reading a SymCache")
         .caused_by(fault)
         .into()
 }
 
-enum Joined {
+enum JoinOutcome {
     Bytes(Vec<u8>),
     TooLarge(u64),
 }

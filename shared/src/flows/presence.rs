@@ -25,10 +25,10 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::Update;
-use super::update::{Known, Present};
+use super::update::{KnownItem, Present};
 use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored};
 use crate::domain::{CodeId, ModuleId, Scope};
-use crate::ports::{Consistency, Removed, StoreError};
+use crate::ports::{Consistency, Fault, Removed};
 
 /// The clocks of two builders differ by no more. Readers allow for five times as much, see `memory`.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
@@ -42,8 +42,8 @@ pub(super) async fn note_file(
     update: Update<'_>,
     module: &ModuleKey,
     code_ids: &[CodeId],
-    known: Known,
-) -> Result<(), StoreError> {
+    known: KnownItem,
+) -> Result<(), Fault> {
     let change = update.invocation.token();
     let noted = |Present { item, is_rivals }: Present<'_>| {
         let mut noted = match item {
@@ -91,7 +91,7 @@ pub(super) async fn note_file(
 pub(super) async fn forget_files(
     update: Update<'_>,
     module: &ModuleKey,
-) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+) -> Result<Vec<(ItemKey, Stored)>, Fault> {
     let presence = update.load(&module.presence()).await?;
     let partition = update.records.query(&module.partition()).await?;
     let Some(Stored {
@@ -147,12 +147,12 @@ async fn renew(
     key: &ItemKey,
     item: &Item,
     known: Option<Stored>,
-) -> Result<(), StoreError> {
+) -> Result<(), Fault> {
     let renewed = |present: Present<'_>| {
         let is_renewed = present.is_rivals && present.item == Some(item);
         (!is_renewed).then(|| item.clone())
     };
-    update.write(key, Known::Before(known), renewed).await?;
+    update.write(key, KnownItem::Before(known), renewed).await?;
     Ok(())
 }
 
@@ -166,8 +166,8 @@ pub(super) fn is_file(key: &ItemKey) -> bool {
 pub(super) async fn note_change(
     update: Update<'_>,
     scope: &Scope,
-    known: Known,
-) -> Result<Known, StoreError> {
+    known: KnownItem,
+) -> Result<KnownItem, Fault> {
     let looked_at = update.invocation.now();
     let noted = |Present { item, is_rivals }: Present<'_>| {
         // A generation that another builder began since we looked began after our writes, too. One that is dated earlier
@@ -189,5 +189,5 @@ pub(super) async fn note_change(
     let written = update
         .write(&ItemKey::generation(scope), known, noted)
         .await?;
-    Ok(Known::written(written))
+    Ok(KnownItem::written(written))
 }

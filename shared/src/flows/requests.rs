@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures::future::try_join;
 
 use super::symbolicate::Symbolicator;
-use super::update::Known;
+use super::update::KnownItem;
 use super::{Error, Invocation};
-use crate::cache::{Item, ItemKey, Request, RequestBody};
+use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
 use crate::domain::Scope;
-use crate::ports::{Consistency, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, Fault, FaultKind};
 
 /// Bodies up to this are kept in the item. The store of items bills a write by the kilobyte: beyond this the other one is
 /// cheaper.
@@ -42,14 +42,14 @@ impl Symbolicator {
         scope: &Scope,
         body: &[u8],
     ) -> Result<(), Error> {
-        let corrupt = || StoreError::new(StoreErrorKind::Bug, "keeping a request that is no text");
+        let corrupt = || Fault::new(FaultKind::Bug, "keeping a request that is no text");
         let text = std::str::from_utf8(body).map_err(|error| corrupt().caused_by(error))?;
         let secret = self.settings.request_sources.as_ref();
-        let sealed = secret
-            .map(|secret| secret.seal(invocation.nonce(), id, body))
+        let encrypted = secret
+            .map(|secret| secret.encrypt(invocation.nonce(), id, body))
             .transpose()?;
-        let is_sealed = sealed.is_some();
-        let text = sealed.as_deref().unwrap_or(text);
+        let is_encrypted = encrypted.is_some();
+        let text = encrypted.as_deref().unwrap_or(text);
         let path = format!("requests/{id}");
         let is_inline = text.len() <= MAX_INLINE_BYTES;
         let body = match is_inline {
@@ -62,15 +62,15 @@ impl Symbolicator {
             }
             Ok(())
         };
-        let item = Item::Request(Request {
+        let item = Item::Request(PendingRequest {
             id: id.to_owned(),
             scope: scope.clone(),
             body,
-            sealed: is_sealed,
+            encrypted: is_encrypted,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
         // Its id is new: nothing is stored there.
-        let known = Known::Before(None);
+        let known = KnownItem::Before(None);
         let (key, update) = (ItemKey::request(id), self.update(invocation));
         let written = update.write(&key, known, |_| Some(item.clone()));
         // The caller receives its id only when both are stored.
@@ -106,11 +106,11 @@ impl Symbolicator {
                 None => return Ok(None),
             },
         };
-        let body = match (&self.settings.request_sources, request.sealed) {
+        let body = match (&self.settings.request_sources, request.encrypted) {
             (_, false) => Some(text),
             (Some(secret), true) => {
-                let sealed = std::str::from_utf8(&text).unwrap_or_default();
-                secret.unseal(id, sealed)
+                let encrypted = std::str::from_utf8(&text).unwrap_or_default();
+                secret.decrypt(id, encrypted)
             }
             (None, true) => None,
         };

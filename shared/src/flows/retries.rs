@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::build::Builder;
+use crate::ports::Fault;
 pub use crate::ports::Received;
-use crate::ports::StoreError;
 
 /// Delays of a message that failed for the first, the second … time.
 const FAILED: Backoff = Backoff {
@@ -32,7 +32,7 @@ impl Backoff {
 impl Builder {
     /// Has a message retried that was received so many times and failed: sooner than at the end of
     /// the visibility timeout of its queue, which is as long as the function may run.
-    pub async fn retry_later(&self, received: &Received, receives: u32) -> Result<(), StoreError> {
+    pub async fn retry_later(&self, received: &Received, receives: u32) -> Result<(), Fault> {
         let delay = FAILED.after(receives.saturating_sub(1));
         self.queues.retry_later(received, delay).await
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::SourceSecret;
-use crate::cache::{Converter, Policy, Reader};
+use crate::cache::{Capabilities, Converter, Policy};
 use crate::domain::{FormatVersion, HttpSource, SourceKey};
 
 /// The settings of the flows; `docs/settings.md` lists the variables that they come from.
@@ -80,8 +80,8 @@ impl Settings {
     }
 
     /// Returns what a reader under these settings can read and make.
-    pub fn reader(&self) -> Reader {
-        Reader {
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
             converter: Converter::CURRENT,
             limits: vec![
                 self.dif_max_bytes,

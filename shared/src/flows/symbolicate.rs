@@ -16,9 +16,9 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::build_requests::{BuildToRequest, CALLS_IN_FLIGHT};
-use super::items::Wanted;
+use super::items::ItemQuery;
 use super::memory::{Memory, Recalled};
-use super::opening::{Open, Opening, ReadError};
+use super::opening::{LoadedCache, Opening, ReadError};
 use super::places::NamedSource;
 use super::waiting::Waiting;
 use super::{Error, Invocation, Settings, Update, Updated, permits};
@@ -30,9 +30,7 @@ use crate::cache::{
 use crate::domain::{
     Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
-use crate::ports::{
-    BlobStore, Consistency, Demangler, QueueMessage, Queues, RecordStore, StoreError,
-};
+use crate::ports::{BlobStore, Consistency, Demangler, Fault, QueueMessage, Queues, RecordStore};
 use crate::symbolicate::{
     Considered, KnownNames, ModuleOutcome, Plan, Searched, Stats, advise, plan, symbolicate_with,
 };
@@ -79,19 +77,19 @@ pub struct Kept<'a> {
 }
 
 /// A cache that the request needs, and what is known of it.
-struct Lookup {
+struct ModuleLookup {
     kind: Kind,
     /// The places where the module may be found, in order.
-    places: Vec<Place>,
+    places: Vec<CachePlace>,
     /// Whether the request wants to see what was tried.
     shows_candidates: bool,
     /// What was tried in all places, if it does.
     candidates: Vec<Candidate>,
-    outcome: Option<Found>,
+    outcome: Option<LookupOutcome>,
 }
 
 /// A place where a module may be found, and the keys of the items that tell.
-struct Place {
+struct CachePlace {
     module: ModuleKey,
     entry: ItemKey,
     /// Of an upload: whether the module has files.
@@ -100,9 +98,9 @@ struct Place {
     alias: Option<ItemKey>,
 }
 
-impl Place {
+impl CachePlace {
     fn new(module: ModuleKey, kind: Kind, is_by_code: bool) -> Self {
-        let is_upload = module.source.announces_changes();
+        let is_upload = module.source.is_uploads();
         Self {
             entry: module.entry(kind),
             presence: is_upload.then(|| module.presence()),
@@ -111,8 +109,8 @@ impl Place {
         }
     }
 
-    fn wanted(&self, key: &ItemKey) -> Wanted {
-        Wanted::of(&self.module, key.clone())
+    fn wanted(&self, key: &ItemKey) -> ItemQuery {
+        ItemQuery::of(&self.module, key.clone())
     }
 }
 
@@ -120,22 +118,27 @@ impl Place {
 type Items = HashMap<ItemKey, Option<Arc<Stored>>>;
 
 /// What came of a lookup.
-enum Found {
-    Cache { cache: Open, chosen: Box<Chosen> },
+enum LookupOutcome {
+    Cache {
+        cache: LoadedCache,
+        chosen: Box<Chosen>,
+    },
     Missing(Missing),
-    Failed { detail: String },
+    Failed {
+        detail: String,
+    },
 }
 
 /// What a request asks, and what opens the caches for it.
-struct Asked<'a> {
+struct RequestContext<'a> {
     request: &'a Request,
     plan: &'a Plan,
     opening: Opening<'a>,
 }
 
-impl Asked<'_> {
+impl RequestContext<'_> {
     /// Opens the cache at a place of the plan, so far as the request needs it.
-    async fn open(&self, place: usize, chosen: &Chosen) -> Result<Open, ReadError> {
+    async fn open(&self, place: usize, chosen: &Chosen) -> Result<LoadedCache, ReadError> {
         let Chosen { entry, ready, .. } = chosen;
         let needed = |arch| self.plan.addresses(self.request, place, arch);
         self.opening.open(entry.kind(), ready, needed).await
@@ -175,7 +178,7 @@ struct Decided {
 }
 
 /// A request on its way through the rounds.
-struct Progress<'a> {
+struct Rounds<'a> {
     kept: Kept<'a>,
     scope: &'a Scope,
     is_kept: bool,
@@ -214,10 +217,10 @@ impl Symbolicator {
             })?;
         let sources = self.named(invocation, selected).await?;
         let plan = plan(request);
-        let mut lookups: Vec<Lookup> = plan
+        let mut lookups: Vec<ModuleLookup> = plan
             .wanted()
             .iter()
-            .map(|wanted| Lookup {
+            .map(|wanted| ModuleLookup {
                 kind: wanted.kind,
                 places: self.places_of(&wanted.object_id, wanted.kind, scope, &sources),
                 shows_candidates: request.options.dif_candidates,
@@ -225,12 +228,12 @@ impl Symbolicator {
                 outcome: None,
             })
             .collect();
-        let asked = Asked {
+        let asked = RequestContext {
             request,
             plan: &plan,
             opening: Opening::new(&*self.caches, &self.memory),
         };
-        let mut progress = Progress {
+        let mut progress = Rounds {
             kept,
             scope,
             is_kept: kept.body.is_none(),
@@ -265,7 +268,7 @@ impl Symbolicator {
         });
         stats.reads = asked.opening.counts();
         let used = lookups.iter().filter_map(|lookup| match &lookup.outcome {
-            Some(Found::Cache { chosen, .. }) => Some(&chosen.entry),
+            Some(LookupOutcome::Cache { chosen, .. }) => Some(&chosen.entry),
             _ => None,
         });
         self.touch(invocation, used.collect()).await;
@@ -273,10 +276,10 @@ impl Symbolicator {
     }
 
     /// Tells where a lookup searched, and which of the files that it found cannot be read.
-    fn searched(&self, lookup: &Lookup) -> Searched {
-        let place = |place: &Place| {
+    fn searched(&self, lookup: &ModuleLookup) -> Searched {
+        let place = |place: &CachePlace| {
             let ModuleKey { source, scope, .. } = &place.module;
-            if !source.announces_changes() {
+            if !source.is_uploads() {
                 return source.id().to_owned();
             }
             match self.memory.last_generation(scope) {
@@ -297,18 +300,14 @@ impl Symbolicator {
         Searched {
             places,
             damaged: match &lookup.outcome {
-                Some(Found::Cache { chosen, .. }) => damaged(chosen),
+                Some(LookupOutcome::Cache { chosen, .. }) => damaged(chosen),
                 _ => None,
             },
         }
     }
 
     /// Keeps the request, unless it is kept.
-    async fn keep(
-        &self,
-        invocation: &Invocation,
-        progress: &mut Progress<'_>,
-    ) -> Result<(), Error> {
+    async fn keep(&self, invocation: &Invocation, progress: &mut Rounds<'_>) -> Result<(), Error> {
         let Kept { id, body } = progress.kept;
         if let Some(body) = body.filter(|_| !progress.is_kept) {
             self.keep_request(invocation, id, progress.scope, body)
@@ -324,12 +323,12 @@ impl Symbolicator {
         kind: Kind,
         scope: &Scope,
         sources: &[NamedSource],
-    ) -> Vec<Place> {
+    ) -> Vec<CachePlace> {
         let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
         let is_by_code = matches!(id, Some(ModuleId::Code(_)));
         let modules = self.places(module, scope, sources, Sought::new).into_iter();
         modules
-            .map(|module| Place::new(module, kind, is_by_code))
+            .map(|module| CachePlace::new(module, kind, is_by_code))
             .collect()
     }
 
@@ -337,9 +336,9 @@ impl Symbolicator {
     async fn resolve(
         &self,
         invocation: &Invocation,
-        asked: &Asked<'_>,
-        lookups: &mut [Lookup],
-        progress: &mut Progress<'_>,
+        asked: &RequestContext<'_>,
+        lookups: &mut [ModuleLookup],
+        progress: &mut Rounds<'_>,
         wait: Duration,
     ) -> Result<bool, Error> {
         let mut waiting = Waiting::new(invocation, wait);
@@ -364,9 +363,9 @@ impl Symbolicator {
     async fn round(
         &self,
         invocation: &Invocation,
-        asked: &Asked<'_>,
-        lookups: &mut [Lookup],
-        progress: &mut Progress<'_>,
+        asked: &RequestContext<'_>,
+        lookups: &mut [ModuleLookup],
+        progress: &mut Rounds<'_>,
         is_last: bool,
         consistency: Consistency,
     ) -> Result<Left, Error> {
@@ -385,7 +384,7 @@ impl Symbolicator {
                 lookup.candidates = tried(lookup, &items);
             }
             let decided = self.decide(invocation, lookup, &items, &health, is_last, progress);
-            let request = |place: &Place, queue| BuildToRequest {
+            let request = |place: &CachePlace, queue| BuildToRequest {
                 module: place.module.clone(),
                 kind: lookup.kind,
                 queue,
@@ -395,7 +394,7 @@ impl Symbolicator {
             to_improve.extend(improved.map(|at| request(&lookup.places[*at], Queue::Refresh)));
             match decided.next {
                 Next::Use(chosen) => to_read.push((at, chosen)),
-                Next::Give(missing) => lookup.outcome = Some(Found::Missing(missing)),
+                Next::Give(missing) => lookup.outcome = Some(LookupOutcome::Missing(missing)),
                 Next::Wait(awaited) => {
                     let mut is_requested = false;
                     for awaited in awaited {
@@ -435,10 +434,10 @@ impl Symbolicator {
     async fn read_blobs(
         &self,
         invocation: &Invocation,
-        asked: &Asked<'_>,
-        lookups: &mut [Lookup],
+        asked: &RequestContext<'_>,
+        lookups: &mut [ModuleLookup],
         to_read: Vec<(usize, Box<Chosen>)>,
-        progress: &mut Progress<'_>,
+        progress: &mut Rounds<'_>,
     ) -> Result<Left, Error> {
         let mut reads = stream::iter(to_read)
             .map(|(at, chosen)| async move {
@@ -450,10 +449,10 @@ impl Symbolicator {
         while let Some((at, chosen, read)) = reads.next().await {
             let blob = &chosen.ready.blob.path;
             match read {
-                Ok(cache) => lookups[at].outcome = Some(Found::Cache { cache, chosen }),
+                Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
                 Err(ReadError::Store(error)) => {
                     tracing::warn!(blob, %error, "could not read a blob");
-                    lookups[at].outcome = Some(Found::Failed {
+                    lookups[at].outcome = Some(LookupOutcome::Failed {
                         detail: error.to_string(),
                     });
                 }
@@ -472,18 +471,18 @@ impl Symbolicator {
     async fn look(
         &self,
         invocation: &Invocation,
-        lookups: &mut [Lookup],
+        lookups: &mut [ModuleLookup],
         open: &[usize],
         consistency: Consistency,
-    ) -> Result<Items, StoreError> {
+    ) -> Result<Items, Fault> {
         let wanted = open
             .iter()
             .flat_map(|at| self.wanted_of(invocation, &lookups[*at]));
-        let wanted: Vec<Wanted> = wanted.collect();
+        let wanted: Vec<ItemQuery> = wanted.collect();
         let mut items = self.load_into(invocation, wanted, consistency).await?;
         let mut behind_aliases = Vec::new();
         for at in open {
-            let Lookup { kind, places, .. } = &mut lookups[*at];
+            let ModuleLookup { kind, places, .. } = &mut lookups[*at];
             let mut place = 0;
             while place < places.len() {
                 if let Some(target) = places[place]
@@ -492,7 +491,7 @@ impl Symbolicator {
                     && let Some(Item::Alias(alias)) = item(&items, &target)
                     && places.iter().all(|known| known.module != alias.target)
                 {
-                    let target = Place::new(alias.target.clone(), *kind, false);
+                    let target = CachePlace::new(alias.target.clone(), *kind, false);
                     let keys = [Some(&target.entry), target.presence.as_ref()];
                     behind_aliases.extend(keys.into_iter().flatten().map(|key| target.wanted(key)));
                     place += 1;
@@ -513,9 +512,9 @@ impl Symbolicator {
     async fn load_into(
         &self,
         invocation: &Invocation,
-        mut wanted: Vec<Wanted>,
+        mut wanted: Vec<ItemQuery>,
         consistency: Consistency,
-    ) -> Result<Items, StoreError> {
+    ) -> Result<Items, Fault> {
         wanted.sort_by(|a, b| a.key.cmp(&b.key));
         wanted.dedup_by(|a, b| a.key == b.key);
         let items = self.load(invocation, &wanted, consistency).await?;
@@ -528,7 +527,7 @@ impl Symbolicator {
 
     /// Returns the items that tell about a lookup. Behind what this instance remembers as ready, and nothing could be
     /// better than, there is no need to look.
-    fn wanted_of(&self, invocation: &Invocation, lookup: &Lookup) -> Vec<Wanted> {
+    fn wanted_of(&self, invocation: &Invocation, lookup: &ModuleLookup) -> Vec<ItemQuery> {
         let mut wanted = Vec::new();
         for place in &lookup.places {
             let ready = match self.memory.recall(invocation, &place.entry) {
@@ -550,7 +549,7 @@ impl Symbolicator {
     /// Returns the quality of what is ready and needs nothing else.
     fn ready(&self, invocation: &Invocation, stored: &Stored) -> Option<Quality> {
         let entry = stored.item.entry()?;
-        match decide(Some(entry), &self.settings.reader(), invocation.now()) {
+        match decide(Some(entry), &self.settings.capabilities(), invocation.now()) {
             Decision::Use(ready) => Some(ready.quality),
             _ => None,
         }
@@ -560,18 +559,18 @@ impl Symbolicator {
     fn decide(
         &self,
         invocation: &Invocation,
-        lookup: &Lookup,
+        lookup: &ModuleLookup,
         items: &Items,
         health: &Health,
         is_last: bool,
-        progress: &Progress<'_>,
+        progress: &Rounds<'_>,
     ) -> Decided {
         let now = invocation.now();
         let mut best: Option<Box<Chosen>> = None;
         let mut missing: Option<Missing> = None;
         let mut waits_for: Vec<Awaited> = Vec::new();
         let mut to_improve = Vec::new();
-        let reader = self.settings.reader();
+        let reader = self.settings.capabilities();
         for (at, place) in lookup.places.iter().enumerate() {
             // A place that was not looked at is behind what nothing could be better than.
             let Some(stored) = items.get(&place.entry) else {
@@ -648,7 +647,7 @@ impl Symbolicator {
         }
         // Wait only for what could beat it: a better file, or the owner's own.
         let could_beat = |chosen: &Chosen, other: &Awaited| {
-            let is_upload = lookup.places[other.at].module.source.announces_changes();
+            let is_upload = lookup.places[other.at].module.source.is_uploads();
             let is_nearer = is_upload && other.at < chosen.at;
             is_nearer || chosen.ready.quality == Quality::Fallback
         };
@@ -682,14 +681,14 @@ impl Symbolicator {
     async fn health_of_awaited(
         &self,
         invocation: &Invocation,
-        lookups: &[Lookup],
+        lookups: &[ModuleLookup],
         open: &[usize],
         items: &Items,
-        progress: &Progress<'_>,
-    ) -> Result<Health, StoreError> {
+        progress: &Rounds<'_>,
+    ) -> Result<Health, Fault> {
         let mut servers: BTreeSet<&SourceKey> = BTreeSet::new();
         let unknown = Health::default();
-        let is_server = |place: &Place| !place.module.source.announces_changes();
+        let is_server = |place: &CachePlace| !place.module.source.is_uploads();
         let of_servers = open.iter().map(|at| &lookups[*at]);
         for lookup in of_servers.filter(|lookup| lookup.places.iter().any(is_server)) {
             let Decided { next, to_improve } =
@@ -700,7 +699,7 @@ impl Symbolicator {
             };
             let places = awaited.iter().map(|awaited| awaited.at).chain(to_improve);
             let sources = places.map(|at| &lookup.places[at].module.source);
-            servers.extend(sources.filter(|source| !source.announces_changes()));
+            servers.extend(sources.filter(|source| !source.is_uploads()));
         }
         self.health_of(invocation, servers).await
     }
@@ -710,9 +709,9 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         servers: BTreeSet<&SourceKey>,
-    ) -> Result<Health, StoreError> {
+    ) -> Result<Health, Fault> {
         let wanted = servers.iter().map(|source| ItemKey::health(source));
-        let wanted: Vec<Wanted> = wanted.map(Wanted::alone).collect();
+        let wanted: Vec<ItemQuery> = wanted.map(ItemQuery::alone).collect();
         let loaded = self
             .load(invocation, &wanted, Consistency::Eventual)
             .await?;
@@ -726,8 +725,8 @@ impl Symbolicator {
         &self,
         invocation: &Invocation,
         module: &ModuleKey,
-    ) -> Result<Option<Missing>, StoreError> {
-        if module.source.announces_changes() {
+    ) -> Result<Option<Missing>, Fault> {
+        if module.source.is_uploads() {
             return Ok(None);
         }
         let servers = BTreeSet::from([&module.source]);
@@ -736,7 +735,7 @@ impl Symbolicator {
     }
 
     /// Reports a blob that cannot be read, and has it built again.
-    async fn report(&self, invocation: &Invocation, chosen: &Chosen) -> Result<(), StoreError> {
+    async fn report(&self, invocation: &Invocation, chosen: &Chosen) -> Result<(), Fault> {
         let Chosen {
             entry,
             ready,
@@ -751,7 +750,7 @@ impl Symbolicator {
         };
         let known = Some(stored.as_ref().clone());
         let update = self.update(invocation);
-        let updated = update.entry_from(module, kind, &change, known).await;
+        let updated = update.apply_from(module, kind, &change, known).await;
         self.memory.forget(&module.entry(kind));
         match updated?.0 {
             Updated::Done(changed)
@@ -786,7 +785,7 @@ impl Symbolicator {
         }
         let (module, kind) = (entry.module(), entry.kind());
         let update = self.update(invocation);
-        let touched = update.entry(module, kind, &Change::Touch).await;
+        let touched = update.apply(module, kind, &Change::Touch).await;
         self.memory.forget(&module.entry(kind));
         if let Err(error) = touched {
             tracing::warn!(%error, "could not note a use");
@@ -820,7 +819,7 @@ fn item<'a>(items: &'a Items, key: &ItemKey) -> Option<&'a Item> {
 }
 
 /// Tells whether it is known that nobody uploaded a file of the module to this place.
-fn has_no_files(place: &Place, items: &Items) -> bool {
+fn has_no_files(place: &CachePlace, items: &Items) -> bool {
     let presence = place.presence.as_ref().and_then(|key| items.get(key));
     presence.is_some_and(Option::is_none)
 }
@@ -840,9 +839,9 @@ fn says_more(known: Option<Missing>, other: Missing) -> Option<Missing> {
 }
 
 /// Returns what the pure core is told of a lookup.
-fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
+fn outcome(lookup: &ModuleLookup) -> ModuleOutcome<'_> {
     match &lookup.outcome {
-        Some(Found::Cache { cache, chosen }) => {
+        Some(LookupOutcome::Cache { cache, chosen }) => {
             let Chosen { entry, ready, .. } = &**chosen;
             let considered = Considered {
                 candidates: &lookup.candidates,
@@ -868,14 +867,14 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
                 },
             }
         }
-        Some(Found::Missing(missing)) => ModuleOutcome::Missing {
+        Some(LookupOutcome::Missing(missing)) => ModuleOutcome::Missing {
             missing: missing.clone(),
             considered: Considered {
                 candidates: &lookup.candidates,
                 used: None,
             },
         },
-        Some(Found::Failed { detail }) => ModuleOutcome::Failed {
+        Some(LookupOutcome::Failed { detail }) => ModuleOutcome::Failed {
             detail: detail.clone(),
         },
         None => ModuleOutcome::Failed {
@@ -885,7 +884,7 @@ fn outcome(lookup: &Lookup) -> ModuleOutcome<'_> {
 }
 
 /// Returns what was tried according to the entries of a lookup.
-fn tried(lookup: &Lookup, items: &Items) -> Vec<Candidate> {
+fn tried(lookup: &ModuleLookup, items: &Items) -> Vec<Candidate> {
     let read = lookup
         .places
         .iter()

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::opening::{Open, Opening};
+use super::opening::{LoadedCache, Opening};
 use super::symbolicate::Symbolicator;
 use crate::cache::{Kind, Ready};
 use crate::symbolicate::ReadCounts;
@@ -19,29 +19,29 @@ pub struct ModuleCaches {
 
 /// Reads for one walk, and counts it.
 #[derive(Debug)]
-pub struct Unwinding<'a> {
+pub struct CfiReader<'a> {
     opening: Opening<'a>,
     modules: Vec<ModuleCaches>,
 }
 
 impl Symbolicator {
     /// Returns what unwinds stacks in these modules, in the order of the minidump.
-    pub fn unwinding(&self, modules: Vec<ModuleCaches>) -> Unwinding<'_> {
-        Unwinding {
+    pub fn unwinding(&self, modules: Vec<ModuleCaches>) -> CfiReader<'_> {
+        CfiReader {
             opening: Opening::new(&*self.caches, &self.memory),
             modules,
         }
     }
 }
 
-impl Unwinding<'_> {
+impl CfiReader<'_> {
     /// Returns what was read so far, and what needed no read.
     pub fn counts(&self) -> ReadCounts {
         self.opening.counts()
     }
 
     /// Opens a cache, so far as it answers for these addresses. One that cannot be read is as good as none: a walk goes on without.
-    async fn open(&self, kind: Kind, ready: &Ready, addresses: &[u64]) -> Option<Open> {
+    async fn open(&self, kind: Kind, ready: &Ready, addresses: &[u64]) -> Option<LoadedCache> {
         let opened = self.opening.open(kind, ready, |_| addresses.to_vec()).await;
         opened
             .inspect_err(|error| {
@@ -53,7 +53,7 @@ impl Unwinding<'_> {
 }
 
 #[async_trait]
-impl UnwindInfo for Unwinding<'_> {
+impl UnwindInfo for CfiReader<'_> {
     async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi> {
         let ready = self.modules.get(module)?.cfi.as_ref()?;
         let open = self.open(Kind::CfiCache, ready, addresses).await?;

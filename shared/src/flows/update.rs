@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::cache::{
     Applied, Change, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Refused, Stored, apply,
 };
-use crate::ports::{Consistency, RecordStore, Removed, Replaced, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed, Replaced};
 
 use super::Invocation;
 
@@ -40,7 +40,7 @@ pub enum Updated {
     clippy::large_enum_variant,
     reason = "each lives for one write, and none is kept"
 )]
-pub(super) enum Known {
+pub(super) enum KnownItem {
     /// Nothing: it is read first.
     #[default]
     Nothing,
@@ -48,7 +48,7 @@ pub(super) enum Known {
     Before(Option<Stored>),
 }
 
-impl Known {
+impl KnownItem {
     /// Returns what is known after [`Update::write`].
     pub(super) fn written(written: Option<Stored>) -> Self {
         written.map_or(Self::Nothing, |written| Self::Before(Some(written)))
@@ -86,12 +86,12 @@ impl Update<'_> {
     /// there or [`apply`] refuses.
     ///
     /// After a failed or ambiguous write the stored entry tells whether the write happened, not its answer.
-    pub async fn entry(
+    pub async fn apply(
         &self,
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
-    ) -> Result<Updated, StoreError> {
+    ) -> Result<Updated, Fault> {
         let stored = self.load(&module.entry(kind)).await?;
         let (updated, _) = self.apply_to(module, kind, change, stored, true).await?;
         Ok(updated)
@@ -99,13 +99,13 @@ impl Update<'_> {
 
     /// Changes the entries of several kinds of a module as [`Update::entry`] does, side by side, beginning with what the caller read
     /// of them; where that is nothing, after one read of all.
-    pub(super) async fn entries(
+    pub(super) async fn apply_all(
         &self,
         module: &ModuleKey,
         kinds: &[Kind],
         change: &Change,
         known: &Entries,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let keys: Vec<_> = kinds.iter().map(|kind| module.entry(*kind)).collect();
         let (stored, is_fresh) = match known {
             Entries::Unknown => (self.records.load(&keys, Consistency::Strong).await?, true),
@@ -123,13 +123,13 @@ impl Update<'_> {
 
     /// Changes the entry of a kind of a module as [`Update::entry`] does, beginning with what the caller read of it:
     /// one call fewer where no other invocation changed it since. Returns also what is stored now, if it is known.
-    pub async fn entry_from(
+    pub async fn apply_from(
         &self,
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
         stored: Option<Stored>,
-    ) -> Result<(Updated, Option<Stored>), StoreError> {
+    ) -> Result<(Updated, Option<Stored>), Fault> {
         self.apply_to(module, kind, change, stored, false).await
     }
 
@@ -142,7 +142,7 @@ impl Update<'_> {
         change: &Change,
         mut stored: Option<Stored>,
         mut is_fresh: bool,
-    ) -> Result<(Updated, Option<Stored>), StoreError> {
+    ) -> Result<(Updated, Option<Stored>), Fault> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
         loop {
@@ -168,8 +168,8 @@ impl Update<'_> {
                     ..
                 }) => return Ok((Updated::Refused(Refused::InUse, None), None)),
                 Some(_) => {
-                    return Err(StoreError::new(
-                        StoreErrorKind::Corrupt,
+                    return Err(Fault::new(
+                        FaultKind::Corrupt,
                         format!("the entry at {key:?}"),
                     ));
                 }
@@ -204,9 +204,7 @@ impl Update<'_> {
             stored = match self.records.replace(&key, revision, &written).await {
                 Ok(Replaced::Done) => return Ok((Updated::Done(next), Some(written))),
                 Ok(Replaced::Lost(current)) => current,
-                Err(error)
-                    if error.kind() == StoreErrorKind::Transient && ambiguous < MAX_AMBIGUOUS =>
-                {
+                Err(error) if error.kind() == FaultKind::Transient && ambiguous < MAX_AMBIGUOUS => {
                     ambiguous += 1;
                     self.load(&key).await?
                 }
@@ -224,7 +222,7 @@ impl Update<'_> {
     }
 
     /// Reads an item, strongly consistent.
-    pub(super) async fn load(&self, key: &ItemKey) -> Result<Option<Stored>, StoreError> {
+    pub(super) async fn load(&self, key: &ItemKey) -> Result<Option<Stored>, Fault> {
         let mut loaded = self
             .records
             .load(std::slice::from_ref(key), Consistency::Strong)
@@ -241,12 +239,12 @@ impl Update<'_> {
         key: &ItemKey,
         item: Item,
         mut keep: impl FnMut(&Item) -> bool,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let next = |present: Option<&Item>| match present {
             Some(present) if *present != item && keep(present) => None,
             _ => Some(item.clone()),
         };
-        self.make(key, next).await
+        self.put_with(key, next).await
     }
 
     /// Writes the item, no entry, that `next` makes of what is stored (`None`: of nothing), unless it makes none, or a
@@ -254,18 +252,18 @@ impl Update<'_> {
     ///
     /// `next` is asked again whenever somebody else came first: what is written rests on what it replaces. Returns
     /// whether it was written, or was there already.
-    pub async fn make(
+    pub async fn put_with(
         &self,
         key: &ItemKey,
         mut next: impl FnMut(Option<&Item>) -> Option<Item>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let mut is_there = false;
         let next = |present: Present<'_>| {
             let item = next(present.item)?;
             is_there = present.item == Some(&item);
             (!is_there).then_some(item)
         };
-        let written = self.write(key, Known::Nothing, next).await?;
+        let written = self.write(key, KnownItem::Nothing, next).await?;
         Ok(written.is_some() || is_there)
     }
 
@@ -277,12 +275,12 @@ impl Update<'_> {
     pub(super) async fn write(
         &self,
         key: &ItemKey,
-        known: Known,
+        known: KnownItem,
         mut next: impl FnMut(Present<'_>) -> Option<Item>,
-    ) -> Result<Option<Stored>, StoreError> {
+    ) -> Result<Option<Stored>, Fault> {
         let (mut stored, mut is_fresh) = match known {
-            Known::Before(stored) => (stored, false),
-            Known::Nothing => (self.load(key).await?, true),
+            KnownItem::Before(stored) => (stored, false),
+            KnownItem::Nothing => (self.load(key).await?, true),
         };
         let mut is_rivals = false;
         loop {
@@ -322,7 +320,7 @@ impl Update<'_> {
         &self,
         key: &ItemKey,
         mut matches: impl FnMut(&Item) -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let mut stored = self.load(key).await?;
         while let Some(current) = stored.take().filter(|current| matches(&current.item)) {
             match self.records.remove(key, &current.revision).await? {

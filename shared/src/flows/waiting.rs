@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Invocation;
-use crate::ports::{Consistency, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, Fault, FaultKind};
 
 /// The first wait between two looks at what somebody else is building; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -47,8 +47,8 @@ impl<'a> Waiting<'a> {
 
     /// Tells whether a look that failed is repeated: many requests wait for the same record, and the
     /// table is overloaded for a moment. The first look is not.
-    pub(super) fn tolerates(&self, error: &StoreError) -> bool {
-        let is_tolerated = self.has_paused && error.kind() == StoreErrorKind::Transient;
+    pub(super) fn tolerates(&self, error: &Fault) -> bool {
+        let is_tolerated = self.has_paused && error.kind() == FaultKind::Transient;
         if is_tolerated {
             tracing::warn!(%error, "could not read what a request waits for");
         }

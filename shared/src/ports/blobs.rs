@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::StoreError;
+use super::Fault;
 use crate::domain::Timestamp;
 
 /// The most blobs that one call removes (S3 API reference, `DeleteObjects`).
@@ -19,20 +19,19 @@ pub trait BlobStore: Debug + Send + Sync {
     /// Reads a blob, or a range of it; `None` where there is no such blob.
     ///
     /// A range that ends beyond the blob is cut to it; one that begins beyond it is empty.
-    async fn get(&self, path: &str, range: Option<Range<u64>>)
-    -> Result<Option<Bytes>, StoreError>;
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault>;
 
     /// Writes a blob unless there is one already. An error may mean that it landed.
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError>;
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault>;
 
     /// Removes blobs, at most [`MAX_DELETES`] a call; those that are not there count as removed. Returns the blobs that
     /// could not be removed.
     ///
     /// After an error some of them may have been removed.
-    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError>;
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault>;
 
     /// Lists the blobs under a prefix in byte order, beginning behind `after`; at most 1,000.
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError>;
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault>;
 
     /// Returns a URL by which anybody can read the blob for a while, as this type of content where one is given.
     async fn presign(
@@ -40,7 +39,7 @@ pub trait BlobStore: Debug + Send + Sync {
         path: &str,
         lifetime: Duration,
         content_type: Option<&str>,
-    ) -> Result<String, StoreError>;
+    ) -> Result<String, Fault>;
 }
 
 /// What became of a create-only write.
@@ -58,7 +57,7 @@ pub struct NotDeleted {
     /// Its path.
     pub path: String,
     /// Why.
-    pub error: StoreError,
+    pub error: Fault,
 }
 
 /// One page of a listing.

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::StoreError;
+use super::Fault;
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::domain::{Inspection, Missing, Written};
 
@@ -27,7 +27,7 @@ pub trait Deriver: Debug + Send + Sync {
 #[async_trait]
 pub trait Scratch: Debug + Send + Sync + std::any::Any {
     /// Writes bytes at an offset.
-    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), StoreError>;
+    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault>;
 }
 
 /// Parses one DIF. Whatever the bytes do, the caller lives: the answer is a [`Missing`] that says what happened.
@@ -61,5 +61,5 @@ pub enum ParseError {
     Missing(Missing),
     /// For a fault of ours.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] Fault),
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::StoreError;
+use super::Fault;
 use crate::domain::{Location, Missing, Timestamp};
 
 /// Reads the DIFs of one source.
@@ -30,7 +30,7 @@ pub trait DifReader: Debug + Send + Sync {
 #[async_trait]
 pub trait DifListing: Debug + Send + Sync {
     /// Lists DIFs in byte order of their locations, beginning behind `after`; at most 1,000.
-    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError>;
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault>;
 }
 
 /// One page of a listing.
@@ -73,5 +73,5 @@ pub enum DifError {
     Changed,
     /// For a fault of ours.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] Fault),
 }

@@ -5,15 +5,15 @@ use std::fmt;
 
 /// A store did not do what it was asked.
 #[derive(Debug)]
-pub struct StoreError {
-    kind: StoreErrorKind,
+pub struct Fault {
+    kind: FaultKind,
     context: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 /// What the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreErrorKind {
+pub enum FaultKind {
     /// Try again, later: throttled, timed out, cut off.
     Transient,
     /// Have the permissions mended.
@@ -26,9 +26,9 @@ pub enum StoreErrorKind {
     Bug,
 }
 
-impl StoreError {
+impl Fault {
     /// Returns an error of a kind; `context` names the operation and what it was done to.
-    pub fn new(kind: StoreErrorKind, context: impl Into<String>) -> Self {
+    pub fn new(kind: FaultKind, context: impl Into<String>) -> Self {
         Self {
             kind,
             context: context.into(),
@@ -44,25 +44,25 @@ impl StoreError {
     }
 
     /// Returns what the caller does next.
-    pub fn kind(&self) -> StoreErrorKind {
+    pub fn kind(&self) -> FaultKind {
         self.kind
     }
 }
 
-impl fmt::Display for StoreError {
+impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            StoreErrorKind::Transient => "failed for now",
-            StoreErrorKind::Denied => "was denied",
-            StoreErrorKind::Corrupt => "met corrupt data",
-            StoreErrorKind::TooLarge => "was refused as too large",
-            StoreErrorKind::Bug => "failed",
+            FaultKind::Transient => "failed for now",
+            FaultKind::Denied => "was denied",
+            FaultKind::Corrupt => "met corrupt data",
+            FaultKind::TooLarge => "was refused as too large",
+            FaultKind::Bug => "failed",
         };
         write!(f, "{} {kind}", self.context)
     }
 }
 
-impl Error for StoreError {
+impl Error for Fault {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source
             .as_deref()

@@ -17,8 +17,8 @@ pub use blobs::{BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDelet
 pub use demangler::Demangler;
 pub use deriver::{Deriver, ParseError, Parser, Scratch};
 pub use difs::{DifError, DifListing, DifPage, DifReader, DifStat, ListedDif};
-pub use error::{StoreError, StoreErrorKind};
+pub use error::{Fault, FaultKind};
 pub use queues::{Needs, QueueMessage, Queues, Received, ReconcileMessage, RequestedModule};
 pub use records::{Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment};
 pub use secrets::{SecretError, SecretName, SecretService, Secrets};
-pub use servers::{Concerns, Download, ServerFailure, SymbolServers};
+pub use servers::{Concerns, IncomingDif, ServerFailure, SymbolServers};

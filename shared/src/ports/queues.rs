@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::StoreError;
+use super::Fault;
 use crate::cache::{Converter, Kind, ModuleKey, Queue, Token};
 use crate::domain::Location;
 
@@ -17,18 +17,14 @@ pub trait Queues: Debug + Send + Sync {
     /// Sends messages, to be seen after `delay` (at most 15 minutes). Any number: they travel in batches, side by side.
     ///
     /// After an error some of them may have been sent.
-    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError>;
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault>;
 
     /// Sends a message to the uploads lane, to be seen after `delay` (at most 15 minutes).
-    async fn reconcile(
-        &self,
-        message: &ReconcileMessage,
-        delay: Duration,
-    ) -> Result<(), StoreError>;
+    async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault>;
 
     /// Lets a message that could not be served be seen again after `delay`, instead of after the
     /// whole time that its queue keeps a message invisible.
-    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError>;
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault>;
 }
 
 /// A message that a function received.
@@ -178,7 +174,7 @@ impl QueueMessage {
             schema: 1,
             queue: self.queue,
             module: ModuleKey {
-                module: requested.module.clone(),
+                id: requested.module.clone(),
                 ..self.module.clone()
             },
             kinds: requested.kinds.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::StoreError;
+use super::Fault;
 use crate::cache::{ItemKey, Revision, Stored};
 
 /// Items, each changed only by compare-and-swap on its revision.
@@ -16,10 +16,10 @@ pub trait RecordStore: Debug + Send + Sync {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError>;
+    ) -> Result<Vec<Option<Stored>>, Fault>;
 
     /// Loads the items of a partition, strongly consistent, in the order of their sort keys.
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError>;
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault>;
 
     /// Writes `next` if the stored revision is still `expected` (`None`: if there is no item).
     ///
@@ -30,15 +30,15 @@ pub trait RecordStore: Debug + Send + Sync {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError>;
+    ) -> Result<Replaced, Fault>;
 
     /// Removes the item if its revision is still `expected`.
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError>;
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault>;
 
     /// Returns one page of a segment of all items, in no particular order; those that cannot be read are left out.
     ///
     /// `after` is where an earlier page of the same segment ended.
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError>;
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault>;
 }
 
 /// How fresh a read must be.

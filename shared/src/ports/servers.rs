@@ -19,7 +19,7 @@ pub trait SymbolServers: fmt::Debug + Send + Sync {
         key: &SourceKey,
         source: &HttpSource,
         location: &Location,
-    ) -> Result<Download, ServerFailure>;
+    ) -> Result<IncomingDif, ServerFailure>;
 }
 
 /// Why a server hands nothing out: worth remembering, and never a fault of ours.
@@ -44,7 +44,7 @@ pub enum Concerns {
 }
 
 /// A DIF on its way.
-pub struct Download {
+pub struct IncomingDif {
     /// Identity of the bytes: what the server calls it, or what it says of their age and number.
     pub etag: String,
     /// Their number, where the server says so.
@@ -53,7 +53,7 @@ pub struct Download {
     pub body: BoxStream<'static, Result<Bytes, ServerFailure>>,
 }
 
-impl fmt::Debug for Download {
+impl fmt::Debug for IncomingDif {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Download")
             .field("etag", &self.etag)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::run::since_epoch;
 use super::{Config, ConfigError, RawEnv, SourceUse, sandbox, telemetry};
 use crate::adapters::aws::{
-    AwsSecrets, Clients, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues,
+    AwsClients, AwsSecrets, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues,
 };
 use crate::adapters::demangler::ProcessDemangler;
 use crate::adapters::http::HttpServers;
@@ -22,20 +22,20 @@ use crate::flows::symbolicate::Symbolicator;
 #[derive(Debug)]
 pub struct App {
     config: Config,
-    clients: Clients,
+    clients: AwsClients,
 }
 
 impl App {
     /// Reads the settings, begins to log, and builds the clients. Connects to nothing, except to read
     /// the secrets that settings of this use name.
     pub async fn from_env(sources: SourceUse) -> Result<Self, ConfigError> {
-        let sdk_config = Clients::sdk_config().await;
+        let sdk_config = AwsClients::sdk_config().await;
         let secrets = AwsSecrets::new(sdk_config.clone(), since_epoch);
         let env = RawEnv::read().with_secrets(sources, &secrets).await?;
         let config = Config::from_env(&env, sources)?;
         telemetry::init(&config.log);
         Ok(Self {
-            clients: Clients::from_sdk_config(&sdk_config),
+            clients: AwsClients::from_sdk_config(&sdk_config),
             config,
         })
     }

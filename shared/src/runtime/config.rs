@@ -200,7 +200,7 @@ impl std::error::Error for ConfigError {}
 impl Config {
     /// Checks the environment of a function with this use of sources.
     pub fn from_env(env: &RawEnv, source_use: SourceUse) -> Result<Self, ConfigError> {
-        let mut env = Reader {
+        let mut env = Environment {
             env,
             problems: Vec::new(),
         };
@@ -283,12 +283,12 @@ impl Config {
 }
 
 /// Reads variables, and collects what is wrong with them.
-struct Reader<'a> {
+struct Environment<'a> {
     env: &'a RawEnv,
     problems: Vec<(&'static str, String)>,
 }
 
-impl Reader<'_> {
+impl Environment<'_> {
     fn text(&mut self, name: &'static str) -> String {
         match self.env.0.get(name).map(|value| value.trim()) {
             None | Some("") => {
@@ -531,7 +531,7 @@ mod tests {
     fn transcoders_are_one_a_major_version() {
         let read = |paths: &str, versions: &str| {
             let env = RawEnv::from([("P", paths), ("V", versions)]);
-            let mut reader = Reader {
+            let mut reader = Environment {
                 env: &env,
                 problems: Vec::new(),
             };
@@ -569,7 +569,7 @@ mod tests {
     fn a_symbol_server_may_be_given_by_its_address_alone() {
         let read = |address: &str| {
             let env = RawEnv::from([("S", "[]")]);
-            let mut reader = Reader {
+            let mut reader = Environment {
                 env: &env,
                 problems: Vec::new(),
             };

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use symbolic::common::ByteView;
 
 use super::{chain, sandbox};
-use crate::adapters::parser::wire::{self, Answer, ChildLimits, Command, MAX_BLOB_BYTES};
+use crate::adapters::parser::wire::{self, ChildLimits, Command, MAX_BLOB_BYTES, Reply};
 use crate::adapters::scratch::inherited;
 use crate::cache::{DeriveJob, Derived};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
@@ -167,7 +167,7 @@ impl Session {
             Ok(Ok(layout)) => layout,
             Ok(Err(error)) => {
                 return self.answer(
-                    &Answer::Failed {
+                    &Reply::Failed {
                         detail: format!("writing to scratch space: {error}"),
                     },
                     &[],
@@ -187,7 +187,7 @@ impl Session {
         };
         let inspection = on_own_stack(|| debuginfo::inspect(&mut layout, bytes))?;
         self.layout = layout;
-        let answer = Answer::Inspected {
+        let answer = Reply::Inspected {
             inspection,
             layout: serde_json::to_value(&self.layout)?,
             unpacked_bytes: self.layout.unpacked_bytes,
@@ -225,7 +225,7 @@ impl Session {
         #[cfg(feature = "testing")]
         if let Some(panic) = misbehaviour::on_derive(&self.dif, what.kind) {
             return self.answer(
-                &Answer::Missing {
+                &Reply::Missing {
                     job,
                     missing: Missing::malformed(panic),
                 },
@@ -240,7 +240,7 @@ impl Session {
                 lacks,
             }) if blob.len() as u64 <= MAX_BLOB_BYTES => {
                 return self.answer(
-                    &Answer::Derived {
+                    &Reply::Derived {
                         job,
                         kind,
                         checksum,
@@ -259,10 +259,10 @@ impl Session {
                 Missing::new(Cause::TooLarge { limit }, detail)
             }
         };
-        self.answer(&Answer::Missing { job, missing }, &[])
+        self.answer(&Reply::Missing { job, missing }, &[])
     }
 
-    fn answer(&self, answer: &Answer, payload: &[u8]) -> io::Result<()> {
+    fn answer(&self, answer: &Reply, payload: &[u8]) -> io::Result<()> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         wire::write_answer(&mut *out, answer, payload)?;
         out.flush()

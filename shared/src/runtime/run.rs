@@ -101,12 +101,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{StoreError, StoreErrorKind};
+    use crate::ports::{Fault, FaultKind};
 
     /// L10.
     #[test]
     fn a_failure_is_logged_with_its_causes() {
-        let error = StoreError::new(StoreErrorKind::Denied, "PutItem of an upload");
+        let error = Fault::new(FaultKind::Denied, "PutItem of an upload");
         let error = Error::from(error.caused_by("AccessDenied: not your table"));
         let line = chain(&error);
         assert!(line.contains("PutItem of an upload"), "{line}");

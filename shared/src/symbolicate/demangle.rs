@@ -198,7 +198,7 @@ impl<'a> Names<'a> {
 /// crowd them out with names of their own.
 #[derive(Debug)]
 pub struct NameMemory {
-    names: Cache<Symbol, FunctionName, ByBytes>,
+    names: Cache<Symbol, FunctionName, NameBytes>,
 }
 
 impl NameMemory {
@@ -207,7 +207,7 @@ impl NameMemory {
         // A name and its symbol have some three hundred bytes.
         let names = usize::try_from(max_bytes / 300).unwrap_or(usize::MAX);
         Self {
-            names: Cache::with_weighter(names, max_bytes, ByBytes),
+            names: Cache::with_weighter(names, max_bytes, NameBytes),
         }
     }
 
@@ -240,9 +240,9 @@ impl Equivalent<Symbol> for SymbolRef<'_> {
 }
 
 #[derive(Clone, Debug)]
-struct ByBytes;
+struct NameBytes;
 
-impl Weighter<Symbol, FunctionName> for ByBytes {
+impl Weighter<Symbol, FunctionName> for NameBytes {
     fn weight(&self, symbol: &Symbol, name: &FunctionName) -> u64 {
         const OVERHEAD: usize = 96;
         let shown = [&name.symbol, &name.function].into_iter();

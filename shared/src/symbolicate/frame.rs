@@ -33,7 +33,7 @@ const FIXED_BYTES: usize = 60;
 
 /// Looks up the frames of a request, in the caches that were found for it.
 #[derive(Debug)]
-pub(super) struct Lookup<'a> {
+pub(super) struct FrameLookup<'a> {
     request: &'a Request,
     plan: &'a Plan,
     outcomes: &'a [ModuleOutcome<'a>],
@@ -51,7 +51,7 @@ pub(super) struct Position<'a> {
     pub(super) registers: &'a BTreeMap<String, Hex>,
 }
 
-impl<'a> Lookup<'a> {
+impl<'a> FrameLookup<'a> {
     pub(super) fn new(
         request: &'a Request,
         plan: &'a Plan,

@@ -25,7 +25,7 @@ use crate::api::symbolicator::{Completed, Request};
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
-pub use plan::{Plan, Wanted, plan};
+pub use plan::{Plan, PlannedCache, plan};
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
 
 /// Symbolicates a request with what was found for the modules that its plan wants.
@@ -51,7 +51,7 @@ pub fn symbolicate_with<'a>(
     outcomes: &'a [ModuleOutcome<'a>],
     names: KnownNames<'a>,
 ) -> (Completed, Stats, KnownNames<'a>) {
-    let mut lookup = frame::Lookup::new(request, plan, outcomes, names);
+    let mut lookup = frame::FrameLookup::new(request, plan, outcomes, names);
     let stacktraces = request
         .stacktraces
         .iter()

@@ -9,13 +9,13 @@ use crate::api::symbolicator::{AddrMode, Frame, Module};
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddressSpace {
     /// By address; modules at the same address in the order of the request.
-    sorted: Vec<Image>,
+    sorted: Vec<ModuleRange>,
     /// By the module's index in the request.
     sizes: Vec<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Image {
+struct ModuleRange {
     start: u64,
     /// The last address that counts as inside.
     end: u64,
@@ -38,7 +38,7 @@ impl AddressSpace {
         let image = |module: usize| {
             let start = modules[module].image_addr.0;
             let size = sizes[module].filter(|&size| size != 0);
-            Image {
+            ModuleRange {
                 start,
                 end: size.map_or(u64::MAX, |size| start.saturating_add(size)),
                 module,

@@ -4,7 +4,8 @@ use symbolic::ppdb::PortablePdbCache;
 
 use super::Plan;
 use crate::api::symbolicator::{
-    Candidate, CompletedModule, Derivation, Download, FrameStatus, Module, ModuleStatus, Request,
+    CandidateReport, CompletedModule, Derivation, DownloadStatus, FrameStatus, Module,
+    ModuleStatus, Request,
 };
 use crate::debuginfo::SymCaches;
 use crate::domain::{self, Arch, Cause, Features, Location, Missing, SourceKey};
@@ -142,8 +143,9 @@ fn describe(
 
 impl Considered<'_> {
     /// Returns the candidates as they are shown, each once, by source and location; `missing` says why there is no cache.
-    fn describe(&self, missing: Option<&Missing>) -> Vec<Candidate> {
-        let mut candidates: Vec<Candidate> = self.candidates.iter().map(Candidate::from).collect();
+    fn describe(&self, missing: Option<&Missing>) -> Vec<CandidateReport> {
+        let mut candidates: Vec<CandidateReport> =
+            self.candidates.iter().map(CandidateReport::from).collect();
         candidates.sort_by(|a, b| (&a.source, &a.location).cmp(&(&b.source, &b.location)));
         candidates.dedup_by(|a, b| (&a.source, &a.location) == (&b.source, &b.location));
         let derivation = match missing {
@@ -156,7 +158,10 @@ impl Considered<'_> {
         candidates
     }
 
-    fn used_of<'c>(&self, candidates: &'c mut [Candidate]) -> Option<&'c mut Candidate> {
+    fn used_of<'c>(
+        &self,
+        candidates: &'c mut [CandidateReport],
+    ) -> Option<&'c mut CandidateReport> {
         if let Some(used) = self.used {
             return candidates
                 .iter_mut()
@@ -164,7 +169,7 @@ impl Considered<'_> {
         }
         let mut fetched = candidates
             .iter_mut()
-            .filter(|candidate| matches!(candidate.download, Download::Ok { .. }));
+            .filter(|candidate| matches!(candidate.download, DownloadStatus::Ok { .. }));
         let only = fetched.next()?;
         fetched.next().is_none().then_some(only)
     }

@@ -12,7 +12,7 @@ use crate::domain::{Arch, ObjectId, ObjectType};
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub(super) space: AddressSpace,
-    wanted: Vec<Wanted>,
+    wanted: Vec<PlannedCache>,
     /// By the module's index in the request: its place in `wanted`.
     by_module: Vec<Option<usize>>,
     /// By the module's index in the request: the frames that lie in it, as indices of their stack trace and within it.
@@ -21,7 +21,7 @@ pub struct Plan {
 
 /// A cache that frames are looked up in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PlannedCache {
     /// What it is looked up by.
     pub object_id: ObjectId,
     /// What kind of cache it is.
@@ -55,7 +55,7 @@ pub fn plan(request: &Request) -> Plan {
         }
     }
 
-    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut wanted: Vec<PlannedCache> = Vec::new();
     let mut by_module = vec![None; request.modules.len()];
     let mut places: HashMap<ObjectId, usize> = HashMap::new();
     for (index, module) in request
@@ -70,7 +70,7 @@ pub fn plan(request: &Request) -> Plan {
                 ObjectType::PeDotnet => Kind::PpdbCache,
                 _ => Kind::SymCache,
             };
-            wanted.push(Wanted {
+            wanted.push(PlannedCache {
                 object_id: object_id.clone(),
                 kind,
                 modules: Vec::new(),
@@ -90,7 +90,7 @@ pub fn plan(request: &Request) -> Plan {
 
 impl Plan {
     /// Returns the caches that are needed, in the order of the first modules they serve.
-    pub fn wanted(&self) -> &[Wanted] {
+    pub fn wanted(&self) -> &[PlannedCache] {
         &self.wanted
     }
 

@@ -1,7 +1,7 @@
 //! Which frames of a stack are shown, and in which order.
 
 use super::adjust::Adjustment;
-use super::frame::{Lookup, Position};
+use super::frame::{FrameLookup, Position};
 use crate::api::symbolicator::{
     CompletedFrame, CompletedStacktrace, Frame, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
 };
@@ -11,7 +11,7 @@ use crate::api::symbolicator::{
 /// Frames are worked on from the callee to the caller, whichever way they came: that is how they are counted.
 pub(super) fn complete<'a>(
     stacktrace: &'a Stacktrace,
-    lookup: &mut Lookup<'a>,
+    lookup: &mut FrameLookup<'a>,
 ) -> CompletedStacktrace {
     let order = lookup.request().options.frame_order;
     lookup.stats.stacktraces += 1;

@@ -835,7 +835,7 @@ proptest! {
         let sym = sym_cache(&BREAKPAD.replace("x86_64", arch));
         let ppdb = ppdb_cache();
         let plan = plan(&request);
-        let outcome = |wanted: &Wanted| ModuleOutcome::Found {
+        let outcome = |wanted: &PlannedCache| ModuleOutcome::Found {
             cache: match wanted.kind {
                 Kind::PpdbCache => LookupCache::Ppdb(PortablePdbCache::parse(&ppdb).unwrap()),
                 _ => LookupCache::Sym(SymCache::parse(&sym).unwrap().into()),

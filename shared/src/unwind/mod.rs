@@ -56,7 +56,7 @@ pub async fn walk(
     context: MinidumpContext,
     memory: Option<UnifiedMemory<'_, '_>>,
 ) -> CallStack {
-    let walk = Walk::new(info, modules);
+    let walk = StackWalk::new(info, modules);
     let on_stack = memory.map(|memory| {
         let top = context.get_stack_pointer();
         let words = words(memory, top, system.cpu.pointer_width());
@@ -90,34 +90,34 @@ fn words(
 }
 
 /// What one walk knows.
-struct Walk<'a> {
+struct StackWalk<'a> {
     info: &'a dyn UnwindInfo,
     modules: &'a MinidumpModuleList,
     /// The places of the modules in the list, by where they begin.
     numbers: HashMap<u64, usize>,
-    known: Mutex<Known>,
+    known: Mutex<KnownCfi>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownCfi {
     /// By module; `None` of one that has none.
-    modules: HashMap<usize, Option<Parts>>,
+    modules: HashMap<usize, Option<CfiRanges>>,
     /// How often was asked for more.
     asked: usize,
 }
 
 /// By the first address of each: where it ends, and what is in it.
-type Parts = BTreeMap<u64, (u64, CfiRecords)>;
+type CfiRanges = BTreeMap<u64, (u64, CfiRecords)>;
 
 /// What is known of an address.
-enum Answer {
+enum CfiLookup {
     /// What answers for it; `None` where nothing of the module does.
     Known(Option<CfiRecords>),
     /// The module has no unwind information.
     NoneAtAll,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> StackWalk<'a> {
     fn new(info: &'a dyn UnwindInfo, modules: &'a MinidumpModuleList) -> Self {
         let numbers = modules.iter().enumerate();
         Self {
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
             .await;
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownCfi> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,21 +181,25 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns what is known of an address; `None` where that is to be asked.
-    fn lookup(&self, module: usize, address: u64) -> Option<Answer> {
+    fn lookup(&self, module: usize, address: u64) -> Option<CfiLookup> {
         match self.known().modules.get(&module)? {
-            None => Some(Answer::NoneAtAll),
+            None => Some(CfiLookup::NoneAtAll),
             Some(parts) => {
                 let (_, (end, records)) = parts.range(..=address).next_back()?;
-                (address < *end).then(|| Answer::Known(Some(records.clone())))
+                (address < *end).then(|| CfiLookup::Known(Some(records.clone())))
             }
         }
     }
 
     /// Returns what answers for an address; asks for it if need be.
-    async fn answer(&self, module: &(dyn Module + Sync), address: u64) -> (Option<usize>, Answer) {
+    async fn answer(
+        &self,
+        module: &(dyn Module + Sync),
+        address: u64,
+    ) -> (Option<usize>, CfiLookup) {
         let base = module.base_address();
         let Some(number) = self.numbers.get(&base).copied() else {
-            return (None, Answer::NoneAtAll);
+            return (None, CfiLookup::NoneAtAll);
         };
         let address = address.saturating_sub(base);
         if let Some(answer) = self.lookup(number, address) {
@@ -206,7 +210,7 @@ impl<'a> Walk<'a> {
             self.remember(number, cfi);
         }
         let answer = self.lookup(number, address);
-        (Some(number), answer.unwrap_or(Answer::Known(None)))
+        (Some(number), answer.unwrap_or(CfiLookup::Known(None)))
     }
 
     fn may_ask(&self) -> bool {
@@ -217,7 +221,7 @@ impl<'a> Walk<'a> {
 }
 
 #[async_trait]
-impl SymbolProvider for Walk<'_> {
+impl SymbolProvider for StackWalk<'_> {
     /// Tells the walker what it makes of a word that may be a return address. An error means that nothing speaks against it: no
     /// names are told while a stack is walked.
     async fn fill_symbol(
@@ -226,7 +230,8 @@ impl SymbolProvider for Walk<'_> {
         frame: &mut (dyn FrameSymbolizer + Send),
     ) -> Result<(), FillSymbolError> {
         let instruction = frame.get_instruction();
-        let (Some(number), Answer::Known(records)) = self.answer(module, instruction).await else {
+        let (Some(number), CfiLookup::Known(records)) = self.answer(module, instruction).await
+        else {
             return Err(FillSymbolError {});
         };
         let address = instruction.saturating_sub(module.base_address());
@@ -246,8 +251,8 @@ impl SymbolProvider for Walk<'_> {
     ) -> Option<()> {
         let instruction = walker.get_instruction();
         match self.answer(module, instruction).await.1 {
-            Answer::Known(Some(records)) => records.file().walk_frame(module, walker),
-            Answer::Known(None) | Answer::NoneAtAll => None,
+            CfiLookup::Known(Some(records)) => records.file().walk_frame(module, walker),
+            CfiLookup::Known(None) | CfiLookup::NoneAtAll => None,
         }
     }
 

@@ -15,11 +15,11 @@ use local_stack::meter::Meter;
 use local_stack::queues::{QueueSpec, Queues};
 use local_stack::{dynamodb, s3, sqs};
 use serde_json::json;
-use symdepot::adapters::aws::{Clients, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues};
+use symdepot::adapters::aws::{AwsClients, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues};
 use symdepot::cache::{Item, Policy, Revision, Stored};
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Invocation, Settings};
-use symdepot::ports::{RecordStore, StoreError};
+use symdepot::ports::{Fault, RecordStore};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -195,9 +195,7 @@ async fn fill(store: &dyn RecordStore, records: u64) -> Result<(), Box<dyn Error
             item,
         };
         let replaced = store.replace(&key, None, &stored).await;
-        replaced
-            .map(drop)
-            .map_err(|error: StoreError| error.to_string())
+        replaced.map(drop).map_err(|error: Fault| error.to_string())
     });
     futures::stream::iter(writes)
         .buffer_unordered(WRITES_IN_FLIGHT)
@@ -239,7 +237,7 @@ async fn listen() -> Result<(TcpListener, String), std::io::Error> {
     Ok((listener, url))
 }
 
-async fn clients(url: &str) -> Clients {
+async fn clients(url: &str) -> AwsClients {
     let (id, secret) = (LOCAL.access_key_id, LOCAL.secret_access_key);
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
@@ -247,7 +245,7 @@ async fn clients(url: &str) -> Clients {
         .endpoint_url(url)
         .load()
         .await;
-    Clients::from_sdk_config(&config)
+    AwsClients::from_sdk_config(&config)
 }
 
 /// Returns the most memory that this process has had.

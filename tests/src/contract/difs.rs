@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use symdepot::domain::{Cause, Location};
-use symdepot::ports::{DifError, DifListing, DifReader, StoreErrorKind};
+use symdepot::ports::{DifError, DifListing, DifReader, FaultKind};
 
 /// Puts DIFs into the source under test, as its users do.
 #[async_trait]
@@ -65,7 +65,7 @@ pub async fn a_range_beyond_the_dif_is_a_fault(uploads: &dyn Uploads) {
                 .await
                 .unwrap_err();
             assert!(
-                matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Bug),
+                matches!(&error, DifError::Store(error) if error.kind() == FaultKind::Bug),
                 "{range:?}: {error:?}"
             );
         }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use futures::stream::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use symdepot::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
-use symdepot::ports::{
-    Consistency, Cursor, RecordStore, Removed, Replaced, Segment, StoreErrorKind,
-};
+use symdepot::ports::{Consistency, Cursor, FaultKind, RecordStore, Removed, Replaced, Segment};
 use tokio::task::JoinSet;
 
 /// The store under test, shared by writers that race.
@@ -117,7 +115,7 @@ pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records)
         .replace(&key, Some(&large.revision), &sized(2, 500_000))
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::TooLarge, "{error}");
+    assert_eq!(error.kind(), FaultKind::TooLarge, "{error}");
     assert_eq!(load(records, &key).await, Some(large));
 }
 
@@ -474,7 +472,7 @@ pub async fn what_a_newer_build_wrote_is_left_alone(
         .replace(&self::key("newer", 9), None, &newer)
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Bug);
+    assert_eq!(error.kind(), FaultKind::Bug);
     assert_eq!(
         records.query(&key.partition).await.unwrap(),
         [(key.clone(), newer)]

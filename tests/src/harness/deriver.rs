@@ -9,7 +9,7 @@ use bytes::Bytes;
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::cache::{DeriveJob, Derived, Transcoding};
 use symdepot::domain::{Cause, Inspection, Missing, Written};
-use symdepot::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
+use symdepot::ports::{Deriver, Fault, FaultKind, ParseError, Parser, Scratch};
 
 /// What is counted of a deriver, and what is asked of it. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -154,11 +154,7 @@ impl Parser for ObservedParser {
         // The clock is paused: this takes no time but the world's.
         tokio::time::sleep(self.derivations.takes()).await;
         if self.derivations.fails() {
-            return Err(StoreError::new(
-                StoreErrorKind::Transient,
-                "starting a parser, on purpose,",
-            )
-            .into());
+            return Err(Fault::new(FaultKind::Transient, "starting a parser, on purpose,").into());
         }
         if self.derivations.is_killed() {
             let killed = Missing::new(Cause::Crashed, "its parser was killed, on purpose");

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use symdepot::cache::{ItemKey, Revision, Stored};
-use symdepot::ports::{
-    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError,
-};
+use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
 
 /// Records that are some way off. The clock must be paused.
 #[derive(Debug)]
@@ -36,12 +34,12 @@ impl RecordStore for DistantRecords {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         self.travel().await;
         self.inner.load(keys, consistency).await
     }
 
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         self.travel().await;
         self.inner.query(partition).await
     }
@@ -51,17 +49,17 @@ impl RecordStore for DistantRecords {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<Replaced, Fault> {
         self.travel().await;
         self.inner.replace(key, expected, next).await
     }
 
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         self.travel().await;
         self.inner.remove(key, expected).await
     }
 
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         self.travel().await;
         self.inner.page(segment, after).await
     }

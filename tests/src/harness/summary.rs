@@ -17,7 +17,7 @@ pub(super) fn of(world: &World) -> String {
         .map(|(key, stored)| match stored.item {
             Item::Entry(entry) => line_of(&entry),
             Item::Alias(alias) => {
-                format!("alias to {} in {}", alias.target.module, alias.target.scope)
+                format!("alias to {} in {}", alias.target.id, alias.target.scope)
             }
             Item::Dif(dif) => {
                 let refused = dif
@@ -27,7 +27,7 @@ pub(super) fn of(world: &World) -> String {
                 let module = &dif.module;
                 format!(
                     "dif {} for {} in {}{refused}",
-                    dif.dif.location, module.module, module.scope
+                    dif.file.location, module.id, module.scope
                 )
             }
             Item::Upload(upload) => {
@@ -46,7 +46,7 @@ pub(super) fn of(world: &World) -> String {
             }
             Item::Presence(presence) => {
                 let module = &presence.module;
-                format!("files of {} in {}", module.module, module.scope)
+                format!("files of {} in {}", module.id, module.scope)
             }
             Item::Generation(generation) => format!("generation of {}", generation.scope),
             Item::Objects(chunk) => format!("objects of {}", chunk.key),
@@ -54,12 +54,12 @@ pub(super) fn of(world: &World) -> String {
                 let (module, locations) = (&overflow.module, &overflow.locations);
                 format!(
                     "no room in {} in {} for {locations:?}",
-                    module.module, module.scope
+                    module.id, module.scope
                 )
             }
             Item::Request(request) => format!("request in {}", request.scope),
             Item::Source(source) => format!("source {}", source.key),
-            Item::Copy(copy) => format!("copy of {}", copy.dif.dif.location),
+            Item::Copy(copy) => format!("copy of {}", copy.dif.file.location),
             Item::Health(health) => format!("health of {}", health.source),
             Item::Losses(_) => "losses".to_owned(),
             Item::Wanted(wanted) => format!(
@@ -80,7 +80,7 @@ fn line_of(entry: &Entry) -> String {
     let mut line = format!(
         "{} of {} in {}:",
         entry.kind(),
-        entry.module().module,
+        entry.module().id,
         entry.module().scope
     );
     for (name, state) in [("ready", entry.ready()), ("older", entry.older())] {

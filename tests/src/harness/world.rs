@@ -21,7 +21,7 @@ use symdepot::domain::{Location, ModuleId, Scope, Timestamp};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
-use symdepot::flows::symbolicate::{SymbolicateOutcome, Kept, Symbolicator};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
 use symdepot::flows::uploads::{ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::flows::{Error, Invocation, Settings};
 use symdepot::ports::{DifStat, QueueMessage};

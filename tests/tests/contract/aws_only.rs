@@ -8,8 +8,8 @@ use symdepot::adapters::aws::{DynamoRecords, S3Blobs, S3Difs, SqsQueues};
 use symdepot::cache::{ItemKey, Kind, ModuleKey, Queue, Token};
 use symdepot::domain::{Location, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, DifError, DifReader, QueueMessage, Queues, RecordStore, Segment,
-    StoreErrorKind,
+    BlobStore, Consistency, DifError, DifReader, FaultKind, QueueMessage, Queues, RecordStore,
+    Segment,
 };
 use symdepot_tests::contract::{self, blobs::Blobs};
 use symdepot_tests::stack::http_client;
@@ -82,7 +82,7 @@ async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
             .await
             .unwrap_err()
             .kind(),
-        StoreErrorKind::Bug
+        FaultKind::Bug
     );
 }
 
@@ -91,15 +91,15 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
     let body = Bytes::from_static(b"x");
     assert_eq!(
         blobs.get("a", None).await.unwrap_err().kind(),
-        StoreErrorKind::Bug
+        FaultKind::Bug
     );
     assert_eq!(
         blobs.create("a", body).await.unwrap_err().kind(),
-        StoreErrorKind::Bug
+        FaultKind::Bug
     );
     assert_eq!(
         blobs.list("", None).await.unwrap_err().kind(),
-        StoreErrorKind::Bug
+        FaultKind::Bug
     );
     assert_eq!(
         blobs
@@ -107,7 +107,7 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
             .await
             .unwrap_err()
             .kind(),
-        StoreErrorKind::Bug
+        FaultKind::Bug
     );
 
     let difs = S3Difs::new(aws.clients.s3.clone(), "no-such-bucket");
@@ -117,7 +117,7 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
         difs.read(&location, "e", 0..1).await.unwrap_err(),
     ] {
         assert!(
-            matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Bug),
+            matches!(&error, DifError::Store(error) if error.kind() == FaultKind::Bug),
             "{error:?}"
         );
     }
@@ -128,10 +128,10 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
         sort: "s".to_owned(),
     };
     let error = records.load(&[key], Consistency::Strong).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Bug, "{error:?}");
+    assert_eq!(error.kind(), FaultKind::Bug, "{error:?}");
     assert_eq!(
         records.page(Segment::WHOLE, None).await.unwrap_err().kind(),
-        StoreErrorKind::Bug
+        FaultKind::Bug
     );
 }
 
@@ -146,7 +146,7 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
         let module = ModuleKey {
             scope: "größe \u{ffff}".parse().unwrap(),
             source: SourceKey::uploads(),
-            module: "debug_id:🦀".to_owned(),
+            id: "debug_id:🦀".to_owned(),
         };
         let (kinds, build_request) = (Kind::DERIVED.to_vec(), Token::from_random(7));
         let message = [QueueMessage::new(queue, module, kinds, build_request)];
@@ -222,7 +222,7 @@ async fn who_may_not_read_is_denied_and_learns_nothing_of_absence(aws: Aws) {
     let blobs = S3Blobs::new(stranger.clone(), &bucket);
     assert_eq!(
         blobs.get("a", None).await.unwrap_err().kind(),
-        StoreErrorKind::Denied
+        FaultKind::Denied
     );
     assert_eq!(
         blobs
@@ -230,7 +230,7 @@ async fn who_may_not_read_is_denied_and_learns_nothing_of_absence(aws: Aws) {
             .await
             .unwrap_err()
             .kind(),
-        StoreErrorKind::Denied
+        FaultKind::Denied
     );
     let difs = S3Difs::new(stranger, &bucket);
     let location = Location::new("global/a");
@@ -239,7 +239,7 @@ async fn who_may_not_read_is_denied_and_learns_nothing_of_absence(aws: Aws) {
         difs.read(&location, "e", 0..1).await.unwrap_err(),
     ] {
         assert!(
-            matches!(&error, DifError::Store(error) if error.kind() == StoreErrorKind::Denied),
+            matches!(&error, DifError::Store(error) if error.kind() == FaultKind::Denied),
             "{error:?}"
         );
     }

@@ -15,7 +15,7 @@ use local_stack::identity::LOCAL;
 use local_stack::meter::Meter;
 use local_stack::queues::{QueueSpec, Queues};
 use local_stack::{dynamodb, s3, sqs};
-use symdepot::adapters::aws::{Clients, DynamoRecords, QueueUrls, S3Blobs, S3Difs};
+use symdepot::adapters::aws::{AwsClients, DynamoRecords, QueueUrls, S3Blobs, S3Difs};
 use symdepot::adapters::memory::{MemoryBlobs, MemoryDifs, MemoryRecords};
 use symdepot::domain::Location;
 use symdepot::ports::{DifListing, DifReader};
@@ -84,7 +84,7 @@ pub(crate) async fn difs(place: Place) -> Option<(AnyUploads, Keep)> {
 
 /// An AWS, or what stands in for it.
 pub(crate) struct Aws {
-    pub(crate) clients: Clients,
+    pub(crate) clients: AwsClients,
     s3: String,
     local: Option<Local>,
 }
@@ -137,7 +137,7 @@ impl Aws {
             meter,
             std::future::pending(),
         ));
-        let clients = Clients {
+        let clients = AwsClients {
             s3: clients(&s3_url, LOCAL.secret_access_key).await.s3,
             dynamodb: clients(&dynamodb_url, LOCAL.secret_access_key)
                 .await
@@ -239,7 +239,7 @@ impl Aws {
 }
 
 /// Returns the product's clients for an endpoint.
-pub(crate) async fn clients(url: &str, secret: &str) -> Clients {
+pub(crate) async fn clients(url: &str, secret: &str) -> AwsClients {
     let config = aws_config::defaults(BehaviorVersion::latest())
         .region(Region::new("us-east-1"))
         .credentials_provider(Credentials::new(
@@ -252,7 +252,7 @@ pub(crate) async fn clients(url: &str, secret: &str) -> Clients {
         .endpoint_url(url)
         .load()
         .await;
-    Clients::from_sdk_config(&config)
+    AwsClients::from_sdk_config(&config)
 }
 
 async fn listen() -> (TcpListener, String) {

@@ -10,8 +10,8 @@ use symdepot::adapters::aws::{DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueu
 use symdepot::cache::{Alias, Item, ItemKey, Kind, ModuleKey, Queue, Revision, Stored, Token};
 use symdepot::domain::{Cause, Location, Scope, SourceKey};
 use symdepot::ports::{
-    BlobStore, Consistency, Created, DifError, DifReader, QueueMessage, Queues, RecordStore,
-    Segment, StoreError, StoreErrorKind,
+    BlobStore, Consistency, Created, DifError, DifReader, Fault, FaultKind, QueueMessage, Queues,
+    RecordStore, Segment,
 };
 
 use crate::backends::clients;
@@ -87,7 +87,7 @@ async fn difs(script: &Script) -> S3Difs {
 }
 
 /// Returns why a DIF cannot be read; panics where it is told that there is none.
-fn fault(error: DifError) -> StoreErrorKind {
+fn fault(error: DifError) -> FaultKind {
     match error {
         DifError::Store(error) => error.kind(),
         other => panic!("{other:?}"),
@@ -132,7 +132,7 @@ async fn what_is_not_there_is_absent_and_what_may_not_be_read_is_not() {
     assert_eq!(blobs.get("a", None).await.unwrap(), None);
     for _ in 0..2 {
         let error = blobs.get("a", None).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::Denied, "{error}");
+        assert_eq!(error.kind(), FaultKind::Denied, "{error}");
     }
 
     let script = Script::play(vec![
@@ -154,16 +154,16 @@ async fn what_is_not_there_is_absent_and_what_may_not_be_read_is_not() {
     );
     for _ in 0..2 {
         let denied = fault(difs.stat(&location).await.unwrap_err());
-        assert_eq!(denied, StoreErrorKind::Denied);
+        assert_eq!(denied, FaultKind::Denied);
     }
 
     let denied = refused_json("400 Bad Request", "AccessDeniedException");
     let script = Script::play(vec![denied; 2]).await;
     let records = records(&script).await;
     let loaded = records.load(&[key("a")], Consistency::Strong).await;
-    assert_eq!(loaded.unwrap_err().kind(), StoreErrorKind::Denied);
+    assert_eq!(loaded.unwrap_err().kind(), FaultKind::Denied);
     let found = records.query("p").await;
-    assert_eq!(found.unwrap_err().kind(), StoreErrorKind::Denied);
+    assert_eq!(found.unwrap_err().kind(), FaultKind::Denied);
 }
 
 /// Attempts that the SDK makes.
@@ -236,16 +236,16 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
 }
 
 /// Panics unless a call that is throttled each time is made as often as the SDK makes it, and then fails for now.
-async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), StoreError>) {
+async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), Fault>) {
     let script = Script::play(vec![answer.clone(); ATTEMPTS]).await;
     let requests = script.requests();
     let error = call(script).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Transient, "{error}: {answer}");
+    assert_eq!(error.kind(), FaultKind::Transient, "{error}: {answer}");
     assert_eq!(requests.lock().await.len(), ATTEMPTS, "{error}");
 }
 
 /// Returns what a source says of itself; panics where it speaks of a DIF.
-fn store_error<T>(result: Result<T, DifError>) -> Result<(), StoreError> {
+fn store_error<T>(result: Result<T, DifError>) -> Result<(), Fault> {
     match result {
         Ok(_) => Ok(()),
         Err(DifError::Store(error)) => Err(error),
@@ -283,7 +283,7 @@ fn module() -> ModuleKey {
     ModuleKey {
         scope: Scope::Global,
         source: SourceKey::uploads(),
-        module: "debug_id:a".to_owned(),
+        id: "debug_id:a".to_owned(),
     }
 }
 
@@ -326,7 +326,7 @@ async fn a_table_that_answers_nothing_again_and_again_is_taken_for_throttled() {
         .load(&[key("a")], Consistency::Eventual)
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Transient);
+    assert_eq!(error.kind(), FaultKind::Transient);
     assert_eq!(script.asked().await.len(), 6);
 }
 
@@ -352,7 +352,7 @@ async fn an_answer_cut_short_three_times_fails_for_now() {
             .await
             .unwrap_err()
             .kind(),
-        StoreErrorKind::Transient
+        FaultKind::Transient
     );
     assert_eq!(script.asked().await.len(), 3);
 }
@@ -389,7 +389,7 @@ async fn a_conflict_that_does_not_end_fails_for_now() {
         .create("a", Bytes::from_static(b"x"))
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Transient);
+    assert_eq!(error.kind(), FaultKind::Transient);
 }
 
 #[tokio::test]
@@ -412,7 +412,7 @@ async fn a_dif_in_an_archive_is_refused_by_its_source_and_any_other_403_is_ours(
     );
     let denied = read().await;
     assert!(
-        matches!(&denied, DifError::Store(error) if error.kind() == StoreErrorKind::Denied),
+        matches!(&denied, DifError::Store(error) if error.kind() == FaultKind::Denied),
         "{denied:?}"
     );
     for request in script.asked().await {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::TryStreamExt;
 use symdepot::adapters::http::HttpServers;
 use symdepot::domain::{Cause, HttpSource, Location, SourceKey};
-use symdepot::ports::{Concerns, Download, ServerFailure, SymbolServers};
+use symdepot::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -43,7 +43,7 @@ async fn get(
     servers: &HttpServers,
     source: &HttpSource,
     location: &Location,
-) -> Result<Download, ServerFailure> {
+) -> Result<IncomingDif, ServerFailure> {
     let key = SourceKey::configured(source);
     servers.get(&key, source, location).await
 }

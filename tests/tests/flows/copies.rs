@@ -54,12 +54,12 @@ async fn what_a_server_had_is_kept_and_what_it_had_of_something_else_is_not() {
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
     let copies = copies(&world);
-    let locations: Vec<&Location> = copies.iter().map(|copy| &copy.dif.dif.location).collect();
+    let locations: Vec<&Location> = copies.iter().map(|copy| &copy.dif.file.location).collect();
     assert_eq!(locations, [&at(DEBUG)]);
     assert_eq!(copies[0].dif.size, fixture("elf/crash.debug").len() as u64);
     assert!(
         copies[0]
-            .parts()
+            .chunks()
             .all(|(_, _, path)| parts(&world).contains(&path))
     );
     // What is no copy of anything goes with the sweep.
@@ -188,7 +188,7 @@ async fn a_copy_that_cannot_be_read_is_forgotten_and_its_file_is_fetched_again()
         let copy = copies(&world).remove(0);
         assert!(!copy.names(&path), "{damage}: the copy is a new one");
         assert!(
-            copy.parts()
+            copy.chunks()
                 .all(|(_, _, path)| world.caches.peek(&path).is_some())
         );
     }
@@ -267,7 +267,7 @@ async fn a_large_file_is_kept_in_parts_and_comes_back_whole() {
     let answer = world.another_instance().symbolicate(&crash).await;
     assert_eq!(function_names(&answer), ["the_function"]);
     let copy = copies(&world).remove(0);
-    assert_eq!(copy.parts().count(), 3);
+    assert_eq!(copy.chunks().count(), 3);
     world.servers.remove(place);
     make_anew(&world).await;
     let ready = entry(&world, Kind::SymCache).ready().unwrap().clone();

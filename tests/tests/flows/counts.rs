@@ -126,7 +126,10 @@ async fn fifty_instances_note_the_use_of_an_entry_about_once_an_hour_together() 
                 let answer = instance
                     .answer(&crash_in(&some), &Scope::Global, Duration::ZERO)
                     .await;
-                assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))), "{answer:?}");
+                assert!(
+                    matches!(answer, Ok(SymbolicateOutcome::Completed(..))),
+                    "{answer:?}"
+                );
                 answered += 1;
             }
         }

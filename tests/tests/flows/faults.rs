@@ -470,7 +470,7 @@ async fn a_sweep_of_what_was_left_behind_comes_through() {
         };
         let module = world.module("global", CHECKSUM);
         update
-            .entry(&module, Kind::SymCache, &vanished)
+            .apply(&module, Kind::SymCache, &vanished)
             .await
             .unwrap();
         world.pass(2 * HOUR).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use symdepot::api::advice::Advice;
 use symdepot::api::symbolicator::{
-    AddrMode, Candidate, Completed, Derivation, FrameStatus, Hex, ModuleStatus, Options,
+    AddrMode, CandidateReport, Completed, Derivation, FrameStatus, Hex, ModuleStatus, Options,
 };
 use symdepot::cache::{Kind, UploadState};
 use symdepot::domain::{CodeId, ObjectId, Scope};
@@ -214,7 +214,7 @@ async fn a_file_that_is_cut_short_says_so_beside_a_stripped_program_of_its_id() 
         "{detail}"
     );
     let candidates = &answer.modules[0].candidates;
-    let of_it = |candidate: &&Candidate| candidate.location.as_str() == "global/crash.debug";
+    let of_it = |candidate: &&CandidateReport| candidate.location.as_str() == "global/crash.debug";
     let candidate = candidates.iter().find(of_it).unwrap();
     assert!(
         matches!(&candidate.debug, Some(Derivation::Malformed { details: Some(details) }) if details.contains("cut short")),

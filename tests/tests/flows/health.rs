@@ -61,7 +61,7 @@ fn health(world: &World) -> Option<SourceHealth> {
 /// Takes the messages that wait; returns those for the server.
 fn of_servers(world: &World) -> Vec<SentMessage> {
     let mut sent = world.queues.drain();
-    sent.retain(|sent| !sent.message.module.source.announces_changes());
+    sent.retain(|sent| !sent.message.module.source.is_uploads());
     sent
 }
 
@@ -231,7 +231,7 @@ async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
     // Others are at it.
     let mut busy = SourceHealth::new(key.clone(), world.now());
     for _ in 0..3 {
-        busy.enter(&invocation.token(), world.now(), 3).unwrap();
+        busy.acquire(&invocation.token(), world.now(), 3).unwrap();
     }
     let stored = Stored {
         revision: invocation.revision(),

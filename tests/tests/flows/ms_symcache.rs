@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use symdepot::api::symcache_http::{Asked, Route};
+use symdepot::api::symcache_http::{Route, SymCacheRequest};
 use symdepot::cache::{Item, ItemKey, Kind, UploadState};
 use symdepot::domain::{Cause, DebugId, FormatVersion, Location, Scope};
 use symdepot::flows::Settings;
-use symdepot::flows::ms_symcache::Answer;
+use symdepot::flows::ms_symcache::SymCacheResponse;
 use symdepot_tests::harness::{World, fixture};
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ fn transcodes(versions: &'static [&'static str]) -> impl FnOnce(&mut Settings) {
     |settings| settings.transcoded = versions.iter().copied().map(version).collect()
 }
 
-fn asked(path: &str) -> Asked {
+fn asked(path: &str) -> SymCacheRequest {
     match Route::of(path) {
         Route::File(asked) => asked,
         other => panic!("{path}: {other:?}"),
@@ -37,7 +37,7 @@ fn asked(path: &str) -> Asked {
 }
 
 /// Asks for the PDB in a version, as one who asks again.
-async fn request_build(world: &World, by: &str, present: Option<&str>) -> Answer {
+async fn request_build(world: &World, by: &str, present: Option<&str>) -> SymCacheResponse {
     let asked = asked(&format!("/v{by}/crash.pdb/{GUID}/1"));
     let present = present.map(version);
     let invocation = world.invocation(Duration::from_secs(29));
@@ -47,7 +47,7 @@ async fn request_build(world: &World, by: &str, present: Option<&str>) -> Answer
 }
 
 /// Asks for a file, and is held while `derive` is at work.
-async fn held(world: &World, path: &str) -> Answer {
+async fn held(world: &World, path: &str) -> SymCacheResponse {
     let asked = asked(path);
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
@@ -55,9 +55,9 @@ async fn held(world: &World, path: &str) -> Answer {
     Box::pin(world.with_derive_at_work(answer)).await.unwrap()
 }
 
-fn served(answer: &Answer) -> &str {
+fn served(answer: &SymCacheResponse) -> &str {
     match answer {
-        Answer::File { content_type, .. } => content_type,
+        SymCacheResponse::File { content_type, .. } => content_type,
         other => panic!("{other:?}"),
     }
 }
@@ -66,7 +66,7 @@ const fn type_of(version: &str) -> (&str, &str) {
     ("application/vnd.ms-symcache; version=", version)
 }
 
-fn assert_served(answer: &Answer, version: &str) {
+fn assert_served(answer: &SymCacheResponse, version: &str) {
     let (media_type, version) = type_of(version);
     assert_eq!(served(answer), format!("{media_type}{version}"));
 }
@@ -87,12 +87,15 @@ async fn upload(world: &World, version: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_clients_own_file_is_served_as_it_was_uploaded() {
     let world = World::new();
-    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(
+        request_build(&world, "3.1.0", None).await,
+        SymCacheResponse::Nothing
+    );
     upload(&world, "3.1.0").await;
     let world = world.another_instance();
     let answer = request_build(&world, "3.1.0", None).await;
     assert_served(&answer, "3.1.0");
-    let Answer::File { url, .. } = answer else {
+    let SymCacheResponse::File { url, .. } = answer else {
         panic!("no file")
     };
     let path = url.strip_prefix("memory://blobs/").unwrap();
@@ -127,7 +130,10 @@ async fn of_what_a_client_reads_it_is_handed_the_newest() {
     }
     let newer = World::new();
     upload(&newer, "5.0.0").await;
-    assert_eq!(request_build(&newer, "4.1.0", None).await, Answer::Nothing);
+    assert_eq!(
+        request_build(&newer, "4.1.0", None).await,
+        SymCacheResponse::Nothing
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +142,7 @@ async fn what_the_client_has_is_not_sent_again() {
     // Nothing newer can be made: nobody is asked for anything.
     assert_eq!(
         request_build(&world, "3.2.0", Some("3.1.0")).await,
-        Answer::NotModified
+        SymCacheResponse::NotModified
     );
     assert!(world.entries().is_empty());
     upload(&world, "3.1.0").await;
@@ -146,7 +152,7 @@ async fn what_the_client_has_is_not_sent_again() {
             let answer = request_build(&world, "3.2.0", Some(present)).await;
             match expected {
                 Some(expected) => assert_served(&answer, expected),
-                None => assert_eq!(answer, Answer::NotModified),
+                None => assert_eq!(answer, SymCacheResponse::NotModified),
             }
         }
     }
@@ -157,7 +163,7 @@ async fn a_pdb_is_transcoded_once_and_for_who_asks() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     assert_eq!(world.derivations.transcoded(), 0, "nobody asked");
-    let pending = Answer::Pending(Duration::from_secs(1));
+    let pending = SymCacheResponse::Pending(Duration::from_secs(1));
     assert_eq!(request_build(&world, "3.1.0", None).await, pending);
     assert_eq!(request_build(&world, "3.1.0", None).await, pending);
     assert_eq!(
@@ -209,7 +215,7 @@ async fn a_held_request_ends_before_the_gateway_gives_up_and_is_no_final_answer(
     world.derivations.take(Duration::from_secs(60));
     let began = world.now();
     let answer = held(&world, PATH).await;
-    assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
+    assert!(matches!(answer, SymCacheResponse::Unknown(_)), "{answer:?}");
     let waited = world.now().since(began).as_secs();
     assert!((24..=28).contains(&waited), "{waited} s");
 }
@@ -219,13 +225,16 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
     let world = World::with(transcodes(&["3.1.0"]));
     for (minutes, asked) in [(0, 1), (1, 2), (58, 3)] {
         world.pass(Duration::from_secs(minutes * 60)).await;
-        assert_eq!(held(&world, PATH).await, Answer::Nothing);
+        assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
         let known = [
             request_build(&world, "3.2.0", None).await,
             request_build(&world, "3.2.0", Some("3.1.0")).await,
         ];
         // What the client has is the newest that could be made.
-        assert_eq!(known, [Answer::Nothing, Answer::NotModified]);
+        assert_eq!(
+            known,
+            [SymCacheResponse::Nothing, SymCacheResponse::NotModified]
+        );
         assert_eq!((world.queues.sent(), world.entries()), (vec![], vec![]));
         let list = world
             .symbolicator()
@@ -257,7 +266,10 @@ async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
     let world = World::new();
     world.upload("global/crash.pdb", PDB).await;
     for _ in 0..2 {
-        assert_eq!(request_build(&world, "4.0.0", None).await, Answer::Nothing);
+        assert_eq!(
+            request_build(&world, "4.0.0", None).await,
+            SymCacheResponse::Nothing
+        );
     }
     assert!(world.queues.drain().is_empty());
     let list = world
@@ -284,7 +296,7 @@ async fn a_newer_transcoder_makes_anew_what_is_served_meanwhile() {
     assert_served(&request_build(&world, "3.1.0", None).await, "3.1.0");
     assert_eq!(
         request_build(&world, "3.5.0", Some("3.1.0")).await,
-        Answer::Pending(Duration::from_secs(1))
+        SymCacheResponse::Pending(Duration::from_secs(1))
     );
     world.settle().await;
     let world = world.another_instance();
@@ -318,7 +330,7 @@ async fn what_fails_is_remembered_with_the_reason() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     world.derivations.kill_next(1);
-    assert_eq!(held(&world, PATH).await, Answer::Nothing);
+    assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
     let entry = world
         .entry("global", CRASH_PE, Kind::MsSymCache(3))
         .unwrap();
@@ -332,7 +344,7 @@ async fn what_fails_is_remembered_with_the_reason() {
 #[tokio::test(start_paused = true)]
 async fn a_pdb_that_comes_after_the_miss_is_transcoded_for_who_asks_again() {
     let world = World::with(transcodes(&["3.1.0"]));
-    assert_eq!(held(&world, PATH).await, Answer::Nothing);
+    assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
     world.upload("global/crash.pdb", PDB).await;
     // The miss left nothing that would tell who asked.
     assert_eq!(world.derivations.transcoded(), 0);
@@ -347,14 +359,20 @@ async fn what_its_owner_removes_is_out_of_every_answer() {
     assert_served(&request_build(&world, "3.1.0", None).await, "3.1.0");
     world.remove(&key).await;
     world.pass(Duration::from_secs(60)).await;
-    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(
+        request_build(&world, "3.1.0", None).await,
+        SymCacheResponse::Nothing
+    );
 
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     assert_served(&held(&world, PATH).await, "3.1.0");
     world.remove("global/crash.pdb").await;
     world.pass(Duration::from_secs(60)).await;
-    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(
+        request_build(&world, "3.1.0", None).await,
+        SymCacheResponse::Nothing
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,11 +395,14 @@ async fn another_scope_is_not_seen() {
     let key = format!("acme/symcache/crash.pdb/{GUID}1/crash.pdb-v3.1.0.symcache");
     let event = world.put(&key, "bytes");
     world.deliver(&event).await.unwrap();
-    assert_eq!(request_build(&world, "3.1.0", None).await, Answer::Nothing);
+    assert_eq!(
+        request_build(&world, "3.1.0", None).await,
+        SymCacheResponse::Nothing
+    );
     let path = format!("/scope/acme/v3.1.0/crash.pdb/{GUID}");
     assert_served(&held(&world, &path).await, "3.1.0");
     let other = format!("/scope/other/v3.1.0/crash.pdb/{GUID}");
-    assert_eq!(held(&world, &other).await, Answer::Nothing);
+    assert_eq!(held(&world, &other).await, SymCacheResponse::Nothing);
 }
 
 #[tokio::test(start_paused = true)]
@@ -461,9 +482,9 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
     let (world, at) = world_with_server();
     world.servers.fail(&at, failure(Cause::Timeout, None));
     let answer = held(&world, PATH).await;
-    assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
+    assert!(matches!(answer, SymCacheResponse::Unknown(_)), "{answer:?}");
     let answer = request_build(&world, "3.1.0", None).await;
-    assert!(matches!(answer, Answer::Pending(_)), "{answer:?}");
+    assert!(matches!(answer, SymCacheResponse::Pending(_)), "{answer:?}");
 }
 
 /// P7. A client that has the newest file receives that answer, also where a newer one could be made of a PDB without a file.
@@ -478,10 +499,10 @@ async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_co
         world.settle().await;
         world.pass(Duration::from_secs(1)).await;
     }
-    assert_eq!(answers.last(), Some(&Answer::NotModified));
+    assert_eq!(answers.last(), Some(&SymCacheResponse::NotModified));
     let waited = answers
         .iter()
-        .filter(|answer| **answer != Answer::NotModified);
+        .filter(|answer| **answer != SymCacheResponse::NotModified);
     assert!(waited.count() <= 2, "{answers:?}");
     assert!(world.queues.calls().of("send") - sent <= 1);
 }
@@ -492,7 +513,7 @@ async fn a_url_lives_no_longer_than_what_is_left_of_a_minute() {
     let world = World::new();
     upload(&world, "3.1.0").await;
     let answer = request_build(&world, "3.1.0", None).await;
-    let Answer::File { url, .. } = &answer else {
+    let SymCacheResponse::File { url, .. } = &answer else {
         panic!("{answer:?}");
     };
     assert!(url.contains("seconds=15&"), "{url}");
@@ -509,7 +530,7 @@ async fn what_is_wanted_has_a_bound_and_is_noted_from_the_second_asking_on() {
         let asked = asked_for(number);
         let symbolicator = world.symbolicator();
         let answer = symbolicator.ms_sym_cache(&invocation, &asked, None, true);
-        assert_eq!(answer.await.unwrap(), Answer::Nothing);
+        assert_eq!(answer.await.unwrap(), SymCacheResponse::Nothing);
     };
     let page = async |number: usize| {
         let scope = Scope::Global;

@@ -509,7 +509,7 @@ async fn what_is_used_while_the_sweep_looks_at_it_is_kept() {
                 };
                 for id in [CRASH, CHECKSUM] {
                     update
-                        .entry(
+                        .apply(
                             &reader.module("global", id),
                             kind,
                             &symdepot::cache::Change::Touch,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use symdepot::api::symbolicator::{Candidate, Derivation, ModuleStatus, Sources};
+use symdepot::api::symbolicator::{CandidateReport, Derivation, ModuleStatus, Sources};
 use symdepot::cache::{Entry, Kind, Queue};
 use symdepot::domain::{Location, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
@@ -199,7 +199,7 @@ async fn of_equals_a_tenants_own_file_is_used_and_a_better_global_one_is_not_pas
         let answer = world
             .symbolicate_for(&Scope::Tenant("acme".to_owned()), &request)
             .await;
-        let is_used = |candidate: &&Candidate| candidate.debug == Some(Derivation::Ok);
+        let is_used = |candidate: &&CandidateReport| candidate.debug == Some(Derivation::Ok);
         let mut candidates = answer.modules[0].candidates.iter();
         candidates.find(is_used).unwrap().location.to_string()
     };

@@ -35,7 +35,7 @@ pub(crate) fn at(location: &str) -> Location {
 
 /// The entry of the sample in a server.
 pub(crate) fn entry(world: &World, kind: Kind) -> Entry {
-    let is_it = |entry: &Entry| !entry.module().source.announces_changes() && entry.kind() == kind;
+    let is_it = |entry: &Entry| !entry.module().source.is_uploads() && entry.kind() == kind;
     world.entries().into_iter().find(is_it).unwrap()
 }
 
@@ -227,7 +227,9 @@ async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_wai
         .await;
     assert!(matches!(
         answered,
-        Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Completed(..))
+        Ok(symdepot::flows::symbolicate::SymbolicateOutcome::Completed(
+            ..
+        ))
     ));
     world.settle().await;
     assert!(is_symbolicated(

@@ -12,8 +12,8 @@ use symdepot::cache::{
 };
 use symdepot::domain::{ModuleId, Scope};
 use symdepot::ports::{
-    BlobPage, BlobStore, Consistency, Created, Cursor, NotDeleted, Page, RecordStore, Removed,
-    Replaced, Segment, StoreError, StoreErrorKind,
+    BlobPage, BlobStore, Consistency, Created, Cursor, Fault, FaultKind, NotDeleted, Page,
+    RecordStore, Removed, Replaced, Segment,
 };
 use symdepot_tests::harness::World;
 use symdepot_tests::harness::travel;
@@ -147,7 +147,7 @@ impl RecordStore for MeteredRecords {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         let count = keys.iter().filter(|key| !is_own(key)).count();
         self.count(|reads| match consistency {
             Consistency::Eventual => reads.eventual += count,
@@ -160,7 +160,7 @@ impl RecordStore for MeteredRecords {
         self.inner.load(keys, consistency).await
     }
 
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         self.count(|reads| reads.queries += 1).await;
         self.inner.query(partition).await
     }
@@ -170,19 +170,19 @@ impl RecordStore for MeteredRecords {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<Replaced, Fault> {
         self.count(|reads| reads.writes += usize::from(!is_own(key)))
             .await;
         self.inner.replace(key, expected, next).await
     }
 
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         self.count(|reads| reads.writes += usize::from(!is_own(key)))
             .await;
         self.inner.remove(key, expected).await
     }
 
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         self.count(|_| {}).await;
         self.inner.page(segment, after).await
     }
@@ -206,21 +206,17 @@ impl SlowBlobs {
 
 #[async_trait]
 impl BlobStore for SlowBlobs {
-    async fn get(
-        &self,
-        path: &str,
-        range: Option<Range<u64>>,
-    ) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
         self.travel().await;
         self.inner.get(path, range).await
     }
 
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
         self.travel().await;
         self.inner.create(path, body).await
     }
 
-    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
         self.travel().await;
         let (held, others): (Vec<String>, Vec<String>) = paths
             .iter()
@@ -228,13 +224,13 @@ impl BlobStore for SlowBlobs {
             .partition(|path| self.held.contains(path));
         let mut not_deleted = self.inner.delete_many(&others).await?;
         not_deleted.extend(held.into_iter().map(|path| NotDeleted {
-            error: StoreError::new(StoreErrorKind::Denied, format!("{path} is held, which")),
+            error: Fault::new(FaultKind::Denied, format!("{path} is held, which")),
             path,
         }));
         Ok(not_deleted)
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
         self.travel().await;
         self.inner.list(prefix, after).await
     }
@@ -244,7 +240,7 @@ impl BlobStore for SlowBlobs {
         path: &str,
         lifetime: Duration,
         content_type: Option<&str>,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String, Fault> {
         self.travel().await;
         self.inner.presign(path, lifetime, content_type).await
     }

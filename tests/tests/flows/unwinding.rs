@@ -20,7 +20,7 @@ use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::Object;
 use symdepot::cache::Kind;
 use symdepot::debuginfo::Bounds;
-use symdepot::flows::unwinding::{ModuleCaches, Unwinding};
+use symdepot::flows::unwinding::{CfiReader, ModuleCaches};
 use symdepot::unwind::{MAX_LATER, MAX_PREFETCHED, ModuleCfi, UnwindInfo, walk};
 use symdepot_tests::harness::{World, fixture};
 
@@ -248,7 +248,7 @@ fn large_file() -> Vec<u8> {
 
 /// Counts how often a walk asks.
 struct Counting<'a> {
-    inner: &'a Unwinding<'a>,
+    inner: &'a CfiReader<'a>,
     asked: AtomicUsize,
 }
 
@@ -274,7 +274,7 @@ fn stack_of(functions: &[u64]) -> (Vec<u8>, Vec<u64>) {
 }
 
 /// Walks a stack in the large module; returns the frames, and how often was asked.
-async fn walked(unwinding: &Unwinding<'_>, functions: &[u64]) -> (Vec<u64>, usize) {
+async fn walked(unwinding: &CfiReader<'_>, functions: &[u64]) -> (Vec<u64>, usize) {
     let (bytes, addresses) = stack_of(functions);
     let memory = MinidumpMemory {
         desc: MINIDUMP_MEMORY_DESCRIPTOR::default(),

@@ -7,7 +7,7 @@ use symdepot::cache::{
     Alias, Change, Item, ItemKey, Kind, ModuleKey, Queue, Refused, Revision, Stored,
 };
 use symdepot::flows::{Invocation, Update, Updated};
-use symdepot::ports::{RecordStore, StoreErrorKind};
+use symdepot::ports::{FaultKind, RecordStore};
 use symdepot_tests::harness::World;
 
 use crate::CRASH;
@@ -53,7 +53,7 @@ impl Bench {
     fn alias(&self, module: &str) -> Item {
         Item::Alias(Alias {
             target: ModuleKey {
-                module: module.to_owned(),
+                id: module.to_owned(),
                 ..self.module.clone()
             },
         })
@@ -65,20 +65,20 @@ async fn only_what_begins_an_entry_makes_one() {
     let bench = bench();
     let refused = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &Change::Touch)
+        .apply(&bench.module, Kind::SymCache, &Change::Touch)
         .await
         .unwrap();
     assert_eq!(refused, Updated::Refused(Refused::Nothing, None));
     let retired = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &Change::Retire)
+        .apply(&bench.module, Kind::SymCache, &Change::Retire)
         .await
         .unwrap();
     assert_eq!(retired, Updated::Refused(Refused::Nothing, None));
     assert_eq!(bench.world.records.items(), []);
     let asked = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.request_build())
+        .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
     assert!(matches!(asked, Updated::Done(entry) if entry.build_request().is_some()));
@@ -96,7 +96,7 @@ async fn a_write_that_fails_for_now_is_tried_again_a_few_times() {
         }
         let updated = bench
             .update()
-            .entry(&bench.module, Kind::SymCache, &bench.request_build())
+            .apply(&bench.module, Kind::SymCache, &bench.request_build())
             .await;
         assert_eq!(updated.is_ok(), succeeds, "{failures}");
         assert_eq!(
@@ -113,12 +113,12 @@ async fn a_write_that_is_denied_is_not_tried_again() {
     bench.world.faults.fail(Operation::Replace, 1, How::Denied);
     let error = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.request_build())
+        .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap_err();
     assert_eq!(
         (error.kind(), bench.world.faults.calls(Operation::Replace)),
-        (StoreErrorKind::Denied, 1)
+        (FaultKind::Denied, 1)
     );
 }
 
@@ -141,7 +141,7 @@ async fn a_lost_race_is_run_again_on_what_the_winner_wrote() {
                 queue: Queue::Eager,
             };
             update
-                .entry(
+                .apply(
                     &winner.module("global", CRASH),
                     Kind::SymCache,
                     &build_request,
@@ -151,7 +151,7 @@ async fn a_lost_race_is_run_again_on_what_the_winner_wrote() {
         });
     let updated = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.request_build())
+        .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
     assert!(matches!(
@@ -171,7 +171,7 @@ async fn an_item_of_a_newer_build_is_never_touched() {
     let before = bench.world.records.items();
     let updated = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.request_build())
+        .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap();
     assert_eq!(updated, Updated::Refused(Refused::InUse, None));
@@ -196,10 +196,10 @@ async fn another_item_at_the_place_of_an_entry_is_corrupt() {
     bench.records.replace(&key, None, &stored).await.unwrap();
     let error = bench
         .update()
-        .entry(&bench.module, Kind::SymCache, &bench.request_build())
+        .apply(&bench.module, Kind::SymCache, &bench.request_build())
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Corrupt);
+    assert_eq!(error.kind(), FaultKind::Corrupt);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Applied, Change, Converter, Decision, Entry, Policy, Queue, Reader, Token, apply, decide,
+    Applied, Capabilities, Change, Converter, Decision, Entry, Policy, Queue, Token, apply, decide,
 };
 use symdepot::domain::DifRef;
 
@@ -313,8 +313,8 @@ struct Absences {
     left: Left,
 }
 
-fn reader() -> Reader {
-    Reader {
+fn reader() -> Capabilities {
+    Capabilities {
         transcoded: Vec::new(),
         converter: Converter::CURRENT,
         limits: Vec::new(),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use stateright::{Model, Property};
 use symdepot::cache::{
-    Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Reader, Ready, decide, violations,
+    Capabilities, Change, Converter, Decision, Entry, LEASE_LENGTH, Queue, Ready, decide,
+    violations,
 };
 use symdepot::domain::{DifRef, Timestamp};
 
@@ -521,7 +522,7 @@ impl Leases {
 
 /// Tells whether a reader who waits as long as it is told, again and again, comes to something else.
 fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
-    let reader = Reader {
+    let reader = Capabilities {
         transcoded: Vec::new(),
         converter: Converter::CURRENT,
         limits: Vec::new(),

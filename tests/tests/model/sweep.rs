@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Model, Property};
-use symdepot::cache::{Change, Converter, Decision, Entry, Policy, Queue, Reader, apply, decide};
+use symdepot::cache::{
+    Capabilities, Change, Converter, Decision, Entry, Policy, Queue, apply, decide,
+};
 
 use super::record::{
     Answer, End, Product, SKEW, Update, build_of, clock, dif, publish, states, take, token,
@@ -376,7 +378,7 @@ impl Model for Sweeps {
                 actions.push(Action::Crash(at));
             }
         }
-        let reader = Reader {
+        let reader = Capabilities {
             transcoded: Vec::new(),
             converter: Converter::CURRENT,
             limits: Vec::new(),

@@ -21,9 +21,7 @@ use super::error::{refused_error, status, store_error};
 use super::get_object::{Got, get_object, unquoted};
 use crate::adapters::backoff::pause;
 use crate::domain::Timestamp;
-use crate::ports::{
-    BlobPage, BlobStore, BlobSummary, Created, NotDeleted, StoreError, StoreErrorKind,
-};
+use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, Fault, FaultKind, NotDeleted};
 
 /// A larger blob is sent in parts, so that a failure costs a part and not the whole.
 const WHOLE_MAX_BYTES: usize = 64 << 20;
@@ -96,7 +94,7 @@ impl S3Blobs {
             .map_err(|error| store_error(self.context("CreateMultipartUpload", path), &error))?;
         let Some(upload) = begun.upload_id else {
             let context = self.context("CreateMultipartUpload", path);
-            return Err(StoreError::new(StoreErrorKind::Bug, context)
+            return Err(Fault::new(FaultKind::Bug, context)
                 .caused_by("the answer has no upload id")
                 .into());
         };
@@ -115,7 +113,7 @@ impl S3Blobs {
         path: &str,
         upload: &str,
         body: &Bytes,
-    ) -> Result<Vec<CompletedPart>, StoreError> {
+    ) -> Result<Vec<CompletedPart>, Fault> {
         let part_bytes = PART_BYTES.max(body.len().div_ceil(MAX_PARTS));
         let sends: Vec<_> = (0..body.len())
             .step_by(part_bytes)
@@ -137,7 +135,7 @@ impl S3Blobs {
         upload: &str,
         number: i32,
         part: Bytes,
-    ) -> Result<CompletedPart, StoreError> {
+    ) -> Result<CompletedPart, Fault> {
         let sent = self
             .client
             .upload_part()
@@ -203,7 +201,7 @@ impl S3Blobs {
             .await;
     }
 
-    async fn exists(&self, path: &str) -> Result<bool, StoreError> {
+    async fn exists(&self, path: &str) -> Result<bool, Fault> {
         match self
             .client
             .head_object()
@@ -221,11 +219,7 @@ impl S3Blobs {
 
 #[async_trait]
 impl BlobStore for S3Blobs {
-    async fn get(
-        &self,
-        path: &str,
-        range: Option<Range<u64>>,
-    ) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
         let is_empty = range.as_ref().is_some_and(Range::is_empty);
         // A header cannot name an empty range: one byte tells as well whether there is a blob.
         let range = range.map(|range| {
@@ -244,15 +238,12 @@ impl BlobStore for S3Blobs {
                 let cause = format!(
                     "the blob answers as {unexpected:?}; do not archive blobs by a lifecycle rule"
                 );
-                Err(
-                    StoreError::new(StoreErrorKind::Denied, self.context("GetObject", path))
-                        .caused_by(cause),
-                )
+                Err(Fault::new(FaultKind::Denied, self.context("GetObject", path)).caused_by(cause))
             }
         }
     }
 
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
         let mut conflicts = 0;
         loop {
             let created = match body.len() {
@@ -273,7 +264,7 @@ impl BlobStore for S3Blobs {
         }
     }
 
-    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
         let Some(first) = paths.first() else {
             return Ok(Vec::new());
         };
@@ -281,7 +272,7 @@ impl BlobStore for S3Blobs {
             let count = paths.len();
             self.context("DeleteObjects", &format!("{count} blobs from {first} on"))
         };
-        let bug = |error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error);
+        let bug = |error| Fault::new(FaultKind::Bug, context()).caused_by(error);
         let identifiers = paths
             .iter()
             .map(|path| ObjectIdentifier::builder().key(path).build());
@@ -315,7 +306,7 @@ impl BlobStore for S3Blobs {
             .collect())
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
         let context = || self.context("ListObjectsV2", prefix);
         let listed = self
             .client
@@ -335,9 +326,8 @@ impl BlobStore for S3Blobs {
             let key = object.key.unwrap_or_default();
             let decoded = if is_encoded { decode(&key) } else { Ok(key) };
             blobs.push(BlobSummary {
-                path: decoded.map_err(|error| {
-                    StoreError::new(StoreErrorKind::Bug, context()).caused_by(error)
-                })?,
+                path: decoded
+                    .map_err(|error| Fault::new(FaultKind::Bug, context()).caused_by(error))?,
                 bytes: object
                     .size
                     .and_then(|bytes| u64::try_from(bytes).ok())
@@ -362,10 +352,10 @@ impl BlobStore for S3Blobs {
         path: &str,
         lifetime: Duration,
         content_type: Option<&str>,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String, Fault> {
         let context = || self.context("presigned GetObject", path);
         let lifetime = PresigningConfig::expires_in(lifetime)
-            .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))?;
+            .map_err(|error| Fault::new(FaultKind::Bug, context()).caused_by(error))?;
         let presigned = self
             .client
             .get_object()
@@ -384,12 +374,12 @@ impl BlobStore for S3Blobs {
 /// How an attempt to create a blob failed.
 enum Attempt {
     /// Another conditional write was under way: S3 asks to try again, a multipart upload from its beginning.
-    Conflict(StoreError),
-    Failed(StoreError),
+    Conflict(Fault),
+    Failed(Fault),
 }
 
-impl From<StoreError> for Attempt {
-    fn from(error: StoreError) -> Self {
+impl From<Fault> for Attempt {
+    fn from(error: Fault) -> Self {
         Self::Failed(error)
     }
 }

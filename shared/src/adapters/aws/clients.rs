@@ -35,7 +35,7 @@ const MAX_ATTEMPTS: u32 = 3;
 
 /// The clients of the three services.
 #[derive(Clone, Debug)]
-pub struct Clients {
+pub struct AwsClients {
     /// For blobs and DIFs.
     pub s3: aws_sdk_s3::Client,
     /// For records.
@@ -44,7 +44,7 @@ pub struct Clients {
     pub sqs: aws_sdk_sqs::Client,
 }
 
-impl Clients {
+impl AwsClients {
     /// Returns the configuration of the SDK from the variables that Lambda sets: region, credentials, and endpoints where
     /// there are any.
     ///

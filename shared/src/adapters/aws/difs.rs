@@ -11,8 +11,8 @@ use super::error::{status, store_error};
 use super::get_object::{Got, get_object, unquoted};
 use crate::domain::{Cause, Location, Missing};
 use crate::ports::{
-    BlobStore, BlobSummary, DifError, DifListing, DifPage, DifReader, DifStat, ListedDif,
-    StoreError, StoreErrorKind,
+    BlobStore, BlobSummary, DifError, DifListing, DifPage, DifReader, DifStat, Fault, FaultKind,
+    ListedDif,
 };
 
 /// The DIFs in a bucket of ours. A location is a key.
@@ -41,7 +41,7 @@ impl S3Difs {
             Ok(_) => DifError::Missing(gone(location)),
             Err(error) if status(&error) == Some(404) => {
                 let cause = format!("there is no bucket {}", self.bucket);
-                StoreError::new(StoreErrorKind::Bug, self.context("HeadObject", location))
+                Fault::new(FaultKind::Bug, self.context("HeadObject", location))
                     .caused_by(cause)
                     .into()
             }
@@ -73,8 +73,7 @@ impl DifReader for S3Difs {
                 size,
             }),
             _ => {
-                let error =
-                    StoreError::new(StoreErrorKind::Bug, self.context("HeadObject", location));
+                let error = Fault::new(FaultKind::Bug, self.context("HeadObject", location));
                 Err(error.caused_by("the answer lacks etag or length").into())
             }
         }
@@ -100,8 +99,7 @@ impl DifReader for S3Difs {
         {
             Got::Bytes(bytes) if bytes.len() as u64 == range.end - range.start => Ok(bytes),
             Got::Bytes(_) | Got::BeyondEnd => {
-                let error =
-                    StoreError::new(StoreErrorKind::Bug, self.context("GetObject", location));
+                let error = Fault::new(FaultKind::Bug, self.context("GetObject", location));
                 Err(error
                     .caused_by(format!("the range {range:?} ends beyond the file"))
                     .into())
@@ -121,7 +119,7 @@ impl DifReader for S3Difs {
 
 #[async_trait]
 impl DifListing for S3Difs {
-    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError> {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault> {
         let bucket = S3Blobs::new(self.client.clone(), &*self.bucket);
         let page = bucket.list("", after.map(Location::as_str)).await?;
         let listed = |blob: BlobSummary| ListedDif {

@@ -5,14 +5,14 @@ use std::error::Error;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::RequestId;
 
-use crate::ports::{StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind};
 
 /// Turns an error of the SDK into one of the ports. `context` is `<service> <operation> of <what>`.
-pub(super) fn store_error<E>(context: impl Into<String>, error: &SdkError<E>) -> StoreError
+pub(super) fn store_error<E>(context: impl Into<String>, error: &SdkError<E>) -> Fault
 where
     E: Error + ProvideErrorMetadata + 'static,
 {
-    StoreError::new(kind(error), context).caused_by(describe(error))
+    Fault::new(kind(error), context).caused_by(describe(error))
 }
 
 /// Turns the refusal of one item of a batch, whose answer has no status of its own, into an error of the ports.
@@ -20,11 +20,11 @@ pub(super) fn refused_error(
     context: impl Into<String>,
     code: Option<&str>,
     message: Option<&str>,
-) -> StoreError {
+) -> Fault {
     let message = message.unwrap_or("no message");
     let cause = format!("{}: {message}", code.unwrap_or("no code"));
     // `200` says nothing of the item: its code alone decides.
-    StoreError::new(kind_of_answer(code, 200), context).caused_by(cause)
+    Fault::new(kind_of_answer(code, 200), context).caused_by(cause)
 }
 
 /// Returns the HTTP status of the answer, if there was one.
@@ -34,20 +34,18 @@ pub(super) fn status<E>(error: &SdkError<E>) -> Option<u16> {
         .map(|response| response.status().as_u16())
 }
 
-fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> StoreErrorKind {
+fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> FaultKind {
     match error {
-        SdkError::ServiceError(refused) if is_too_large(refused.err()) => StoreErrorKind::TooLarge,
+        SdkError::ServiceError(refused) if is_too_large(refused.err()) => FaultKind::TooLarge,
         SdkError::ServiceError(refused) => {
             kind_of_answer(refused.err().code(), refused.raw().status().as_u16())
         }
-        SdkError::TimeoutError(_) | SdkError::ResponseError(_) => StoreErrorKind::Transient,
+        SdkError::TimeoutError(_) | SdkError::ResponseError(_) => FaultKind::Transient,
         // Credentials are looked for while a request is dispatched.
-        SdkError::DispatchFailure(_) if chain(error).contains("redentials") => {
-            StoreErrorKind::Denied
-        }
-        SdkError::DispatchFailure(failure) if failure.is_user() => StoreErrorKind::Bug,
-        SdkError::DispatchFailure(_) => StoreErrorKind::Transient,
-        _ => StoreErrorKind::Bug,
+        SdkError::DispatchFailure(_) if chain(error).contains("redentials") => FaultKind::Denied,
+        SdkError::DispatchFailure(failure) if failure.is_user() => FaultKind::Bug,
+        SdkError::DispatchFailure(_) => FaultKind::Transient,
+        _ => FaultKind::Bug,
     }
 }
 
@@ -59,7 +57,7 @@ fn is_too_large(error: &impl ProvideErrorMetadata) -> bool {
 }
 
 /// Judges an answer that is an error, by its code where that says more than the status.
-fn kind_of_answer(code: Option<&str>, status: u16) -> StoreErrorKind {
+fn kind_of_answer(code: Option<&str>, status: u16) -> FaultKind {
     match (code.unwrap_or_default(), status) {
         (
             "ProvisionedThroughputExceededException"
@@ -81,8 +79,8 @@ fn kind_of_answer(code: Option<&str>, status: u16) -> StoreErrorKind {
             | "XAmzContentSHA256Mismatch"
             | "IncompleteBody",
             _,
-        ) => StoreErrorKind::Transient,
-        (code, _) if code.contains("Throttl") => StoreErrorKind::Transient,
+        ) => FaultKind::Transient,
+        (code, _) if code.contains("Throttl") => FaultKind::Transient,
         (
             "AccessDenied"
             | "AccessDeniedException"
@@ -93,11 +91,11 @@ fn kind_of_answer(code: Option<&str>, status: u16) -> StoreErrorKind {
             | "MissingAuthenticationToken"
             | "UnrecognizedClientException",
             _,
-        ) => StoreErrorKind::Denied,
-        (_, 401 | 403) => StoreErrorKind::Denied,
-        (_, 501) => StoreErrorKind::Bug,
-        (_, 408 | 429 | 500..) => StoreErrorKind::Transient,
-        _ => StoreErrorKind::Bug,
+        ) => FaultKind::Denied,
+        (_, 401 | 403) => FaultKind::Denied,
+        (_, 501) => FaultKind::Bug,
+        (_, 408 | 429 | 500..) => FaultKind::Transient,
+        _ => FaultKind::Bug,
     }
 }
 
@@ -138,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_the_caller_does_next() {
-        use StoreErrorKind::{Bug, Denied, Transient};
+        use FaultKind::{Bug, Denied, Transient};
         for (code, status, kind) in [
             (
                 Some("ProvisionedThroughputExceededException"),

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::error::{status, store_error};
 use crate::adapters::backoff::pause;
-use crate::ports::{StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind};
 
 /// How often an answer may be cut short before its reader is told. The SDK repeats requests only until their answers
 /// begin.
@@ -40,7 +40,7 @@ pub(super) async fn get_object(
     key: &str,
     range: Option<&Range<u64>>,
     etag: Option<&str>,
-) -> Result<Got, StoreError> {
+) -> Result<Got, Fault> {
     let context = || format!("S3 GetObject of {key} in {bucket}");
     let mut failures = 0;
     loop {
@@ -69,9 +69,7 @@ pub(super) async fn get_object(
             Err(error) => {
                 failures += 1;
                 if failures == BODY_ATTEMPTS {
-                    return Err(
-                        StoreError::new(StoreErrorKind::Transient, context()).caused_by(error)
-                    );
+                    return Err(Fault::new(FaultKind::Transient, context()).caused_by(error));
                 }
             }
         }

@@ -19,7 +19,7 @@ mod records;
 mod secrets;
 
 pub use blobs::S3Blobs;
-pub use clients::Clients;
+pub use clients::AwsClients;
 pub use difs::S3Difs;
 pub use queues::{QueueUrls, SqsQueues};
 pub use records::DynamoRecords;

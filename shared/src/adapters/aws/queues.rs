@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::error::store_error;
 use crate::cache::Queue;
 use crate::domain::SourceKey;
-use crate::ports::{QueueMessage, Queues, Received, ReconcileMessage, StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind, QueueMessage, Queues, Received, ReconcileMessage};
 
 /// The longest delay of a message (SQS API reference, `SendMessage`, `DelaySeconds`).
 const MAX_DELAY_SECONDS: u64 = 900;
@@ -57,9 +57,9 @@ impl SqsQueues {
     async fn send_bodies(
         &self,
         url: &str,
-        bodies: Vec<Body>,
+        bodies: Vec<MessageBody>,
         delay: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let batches = batches(bodies).into_iter();
         let sends = batches.map(|batch| self.send_batch(url, batch, delay));
         let mut sent =
@@ -75,18 +75,18 @@ impl SqsQueues {
     async fn send_batch(
         &self,
         url: &str,
-        batch: Vec<Body>,
+        batch: Vec<MessageBody>,
         delay: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let context = || format!("SQS SendMessageBatch to {url}");
-        let entry = |(number, Body { text, group }): (usize, Body)| {
+        let entry = |(number, MessageBody { text, group }): (usize, MessageBody)| {
             SendMessageBatchRequestEntry::builder()
                 .id(number.to_string())
                 .message_body(text)
                 .message_group_id(group)
                 .delay_seconds(delay_seconds(delay))
                 .build()
-                .map_err(|error| StoreError::new(StoreErrorKind::Bug, context()).caused_by(error))
+                .map_err(|error| Fault::new(FaultKind::Bug, context()).caused_by(error))
         };
         let entries: Result<Vec<_>, _> = batch.into_iter().enumerate().map(entry).collect();
         let answer = self
@@ -101,12 +101,12 @@ impl SqsQueues {
             None => Ok(()),
             Some(failed) => {
                 let kind = match failed.sender_fault {
-                    true => StoreErrorKind::Bug,
-                    false => StoreErrorKind::Transient,
+                    true => FaultKind::Bug,
+                    false => FaultKind::Transient,
                 };
                 let (count, code) = (answer.failed.len(), &failed.code);
                 let cause = format!("{count} messages were refused, the first with {code}");
-                Err(StoreError::new(kind, context()).caused_by(cause))
+                Err(Fault::new(kind, context()).caused_by(cause))
             }
         }
     }
@@ -114,7 +114,7 @@ impl SqsQueues {
 
 #[async_trait]
 impl Queues for SqsQueues {
-    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError> {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
         for queue in [Queue::Eager, Queue::Uploads, Queue::Refresh] {
             let url = match queue {
                 Queue::Eager => &self.urls.eager,
@@ -124,7 +124,7 @@ impl Queues for SqsQueues {
             let in_queue = messages.iter().filter(|message| message.queue == queue);
             let body = |message: &QueueMessage| {
                 let group = group(message.module.scope.as_str(), &message.module.source);
-                Body::new(message, group)
+                MessageBody::new(message, group)
             };
             let bodies: Result<Vec<_>, _> = in_queue.map(body).collect();
             self.send_bodies(url, bodies?, delay).await?;
@@ -132,24 +132,20 @@ impl Queues for SqsQueues {
         Ok(())
     }
 
-    async fn reconcile(
-        &self,
-        message: &ReconcileMessage,
-        delay: Duration,
-    ) -> Result<(), StoreError> {
+    async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
         let key = message.reconcile.as_str();
         let scope = key.split_once('/').map_or("", |(scope, _)| scope);
         let group = group(scope, &SourceKey::uploads());
-        let body = Body::new(message, group)?;
+        let body = MessageBody::new(message, group)?;
         self.send_bodies(&self.urls.uploads, vec![body], delay)
             .await
     }
 
-    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault> {
         let context = || format!("SQS ChangeMessageVisibility in {}", received.queue);
         let url = self.urls.of_queue(received.queue_name()).ok_or_else(|| {
             let cause = "no build queue has this name: are EAGER_QUEUE_URL, UPLOADS_QUEUE_URL and REFRESH_QUEUE_URL right?";
-            StoreError::new(StoreErrorKind::Bug, context()).caused_by(cause)
+            Fault::new(FaultKind::Bug, context()).caused_by(cause)
         })?;
         self.client
             .change_message_visibility()
@@ -179,24 +175,23 @@ impl QueueUrls {
 }
 
 /// A message as it is sent.
-struct Body {
+struct MessageBody {
     text: String,
     group: String,
 }
 
-impl Body {
-    fn new(message: &impl Serialize, group: String) -> Result<Self, StoreError> {
-        let json = serde_json::to_string(message).map_err(|error| {
-            StoreError::new(StoreErrorKind::Bug, "writing a message").caused_by(error)
-        })?;
+impl MessageBody {
+    fn new(message: &impl Serialize, group: String) -> Result<Self, Fault> {
+        let json = serde_json::to_string(message)
+            .map_err(|error| Fault::new(FaultKind::Bug, "writing a message").caused_by(error))?;
         let text = ascii(&json);
         Ok(Self { text, group })
     }
 }
 
 /// Divides messages into batches that SQS takes, in their order.
-fn batches(bodies: Vec<Body>) -> Vec<Vec<Body>> {
-    let mut batches: Vec<Vec<Body>> = Vec::new();
+fn batches(bodies: Vec<MessageBody>) -> Vec<Vec<MessageBody>> {
+    let mut batches: Vec<Vec<MessageBody>> = Vec::new();
     let mut bytes = 0;
     for body in bodies {
         let length = body.text.len();
@@ -254,7 +249,7 @@ mod tests {
         let module = ModuleKey {
             scope: scope.parse().unwrap(),
             source: crate::domain::SourceKey::uploads(),
-            module: module.to_owned(),
+            id: module.to_owned(),
         };
         let build_request = Token::from_random(1);
         QueueMessage::new(Queue::Eager, module, vec![Kind::SymCache], build_request)
@@ -277,7 +272,7 @@ mod tests {
     #[test]
     fn a_batch_has_ten_messages_and_a_quarter_of_a_megabyte_at_most() {
         let sizes = |lengths: &[usize]| {
-            let body = |length: &usize| Body {
+            let body = |length: &usize| MessageBody {
                 text: "x".repeat(*length),
                 group: String::new(),
             };

@@ -15,7 +15,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use serde_dynamo::aws_sdk_dynamodb_1::{from_attribute_value, from_item, to_item};
 
 use crate::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
-use crate::ports::{StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind};
 
 /// The attributes of a record.
 pub(super) type Attributes = HashMap<String, AttributeValue>;
@@ -30,10 +30,8 @@ const EXPIRES_AT: &str = "expires_at";
 const RESERVED: [&str; 4] = [PARTITION, SORT, REVISION, SCHEMA_NUMBER];
 
 /// Returns an item's attributes.
-pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, StoreError> {
-    let bug = |cause: String| {
-        StoreError::new(StoreErrorKind::Bug, context("writing", key)).caused_by(cause)
-    };
+pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, Fault> {
+    let bug = |cause: String| Fault::new(FaultKind::Bug, context("writing", key)).caused_by(cause);
     if let Item::Newer { schema } = stored.item {
         return Err(bug(format!(
             "it has schema {schema}, which only a newer build may write"
@@ -75,7 +73,7 @@ pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, StoreE
 }
 
 /// Returns the key that a record is stored under.
-pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
+pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, Fault> {
     let text = |name: &str| {
         attributes
             .get(name)
@@ -86,8 +84,8 @@ pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
         .zip(text(SORT))
         .map(|(partition, sort)| ItemKey { partition, sort });
     key.ok_or_else(|| {
-        StoreError::new(
-            StoreErrorKind::Corrupt,
+        Fault::new(
+            FaultKind::Corrupt,
             "DynamoDB item without a key that is text",
         )
     })
@@ -97,7 +95,7 @@ pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, StoreError> {
 ///
 /// One of a newer schema, and one that cannot be parsed, is [`Item::Newer`]: it is neither trusted, written nor removed,
 /// and does no harm to the records that are loaded with it.
-pub(super) fn read(attributes: Attributes) -> Result<(ItemKey, Stored), StoreError> {
+pub(super) fn read(attributes: Attributes) -> Result<(ItemKey, Stored), Fault> {
     let key = key(&attributes)?;
     let stored = parse(attributes).unwrap_or_else(|cause| {
         let record = context("reading", &key);
@@ -228,10 +226,7 @@ mod tests {
         newer.insert("kind".to_owned(), AttributeValue::Bool(true));
         let (key, stored) = read(newer).unwrap();
         assert_eq!(stored.item, Item::Newer { schema: SCHEMA + 1 });
-        assert_eq!(
-            write(&key, &stored).unwrap_err().kind(),
-            StoreErrorKind::Bug
-        );
+        assert_eq!(write(&key, &stored).unwrap_err().kind(), FaultKind::Bug);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::record_item::{self, Attributes, PARTITION, REVISION, SCHEMA_NUMBER, S
 use crate::adapters::backoff::pause;
 use crate::cache::{ItemKey, Revision, SCHEMA, Stored};
 use crate::ports::{
-    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError, StoreErrorKind,
+    Consistency, Cursor, Fault, FaultKind, Page, RecordStore, Removed, Replaced, Segment,
 };
 
 /// The most keys of one request (DynamoDB API reference, `BatchGetItem`).
@@ -66,7 +66,7 @@ impl DynamoRecords {
         &self,
         keys: Vec<ItemKey>,
         consistency: Consistency,
-    ) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let context = || {
             format!(
                 "DynamoDB BatchGetItem of {} keys in {}",
@@ -82,9 +82,7 @@ impl DynamoRecords {
                 .set_keys(Some(wanted))
                 .consistent_read(consistency == Consistency::Strong)
                 .build()
-                .map_err(|error| {
-                    StoreError::new(StoreErrorKind::Bug, context()).caused_by(error)
-                })?;
+                .map_err(|error| Fault::new(FaultKind::Bug, context()).caused_by(error))?;
             let answer = self
                 .client
                 .batch_get_item()
@@ -115,7 +113,7 @@ impl DynamoRecords {
                     "{} keys were left out {fruitless} times: the table is throttled",
                     wanted.len()
                 );
-                return Err(StoreError::new(StoreErrorKind::Transient, context()).caused_by(cause));
+                return Err(Fault::new(FaultKind::Transient, context()).caused_by(cause));
             }
             // Keys are left out by throttling, and where the answer would exceed 16 MB: then there is progress.
             if fruitless > 0 {
@@ -131,7 +129,7 @@ impl RecordStore for DynamoRecords {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         let different: Vec<ItemKey> = keys
             .iter()
             .collect::<BTreeSet<_>>()
@@ -150,7 +148,7 @@ impl RecordStore for DynamoRecords {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let mut found = Vec::new();
         let mut start = None;
         loop {
@@ -186,7 +184,7 @@ impl RecordStore for DynamoRecords {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<Replaced, Fault> {
         let put = self
             .client
             .put_item()
@@ -218,7 +216,7 @@ impl RecordStore for DynamoRecords {
         }
     }
 
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         let delete = self
             .client
             .delete_item()
@@ -246,14 +244,14 @@ impl RecordStore for DynamoRecords {
         match stored(lost.item.clone())? {
             Some(stored) => Ok(Removed::Lost(stored)),
             None => {
-                let error = StoreError::new(StoreErrorKind::Bug, context());
+                let error = Fault::new(FaultKind::Bug, context());
                 Err(error
                     .caused_by("the condition failed and the answer does not say what is stored"))
             }
         }
     }
 
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         let answer = self
             .client
@@ -302,7 +300,7 @@ fn key_attributes(key: &ItemKey) -> Attributes {
     HashMap::from([text(PARTITION, &key.partition), text(SORT, &key.sort)])
 }
 
-fn stored(attributes: Option<Attributes>) -> Result<Option<Stored>, StoreError> {
+fn stored(attributes: Option<Attributes>) -> Result<Option<Stored>, Fault> {
     let record = attributes.map(record_item::read).transpose()?;
     Ok(record.map(|(_, stored)| stored))
 }

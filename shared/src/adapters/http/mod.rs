@@ -38,7 +38,7 @@ use self::address::Reach;
 use self::symsrv::Tiers;
 use crate::adapters::backoff::pause;
 use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey};
-use crate::ports::{Concerns, Download, ServerFailure, SymbolServers};
+use crate::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
 
 /// A connection that is not there by then is given up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
 /// Fetches DIFs from symbol servers.
 #[derive(Debug)]
 pub struct HttpServers {
-    clients: Clients,
+    clients: HttpClients,
     allow_private: bool,
     tiers: Tiers,
 }
@@ -66,14 +66,14 @@ pub struct HttpServers {
 /// The HTTP clients: one for each reach, twice. Each is built when it is needed first: it takes time
 /// to read the root certificates, and a machine may have none.
 #[derive(Debug, Default)]
-struct Clients {
+struct HttpClients {
     /// For configured sources: connections are used again.
     kept: [OnceLock<reqwest::Client>; Reach::ALL.len()],
     /// For sources that requests define: no connection is used twice.
     single: [OnceLock<reqwest::Client>; Reach::ALL.len()],
 }
 
-impl Clients {
+impl HttpClients {
     fn get(&self, reach: Reach, is_defined: bool) -> Result<&reqwest::Client, Refusal> {
         let clients = if is_defined { &self.single } else { &self.kept };
         let client = &clients[reach as usize];
@@ -100,12 +100,12 @@ impl Clients {
 
 /// The source that is asked.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct ServerQuery<'a> {
     key: &'a SourceKey,
     source: &'a HttpSource,
 }
 
-impl Asked<'_> {
+impl ServerQuery<'_> {
     /// Tells whether an address is at the source's own origin.
     fn owns(self, url: &Url) -> bool {
         url.origin() == self.source.url.origin()
@@ -136,7 +136,7 @@ impl HttpServers {
     /// lead to any address: for the local stack, where tests serve files on loopback.
     pub fn new(allow_private: bool) -> Self {
         Self {
-            clients: Clients::default(),
+            clients: HttpClients::default(),
             allow_private,
             tiers: Tiers::default(),
         }
@@ -152,7 +152,7 @@ impl HttpServers {
     }
 
     /// Puts a question once, in the way of the source.
-    async fn find(&self, asked: Asked<'_>, location: &Location) -> Result<Response, Refusal> {
+    async fn find(&self, asked: ServerQuery<'_>, location: &Location) -> Result<Response, Refusal> {
         let source = asked.source;
         // A location comes with a message, and who may send one is not who configures sources.
         let mut url = Url::parse(location.as_str())
@@ -195,7 +195,7 @@ impl HttpServers {
 
     /// Puts a question once, and follows where the answer leads. What the source is sent as its headers and its query,
     /// nobody else is.
-    async fn ask(&self, asked: Asked<'_>, begin: &Url) -> Result<Response, Refusal> {
+    async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Response, Refusal> {
         let source = asked.source;
         let mut url = begin.clone();
         // Where an answer leads, the server says the query, too.
@@ -300,10 +300,10 @@ impl SymbolServers for HttpServers {
         key: &SourceKey,
         source: &HttpSource,
         location: &Location,
-    ) -> Result<Download, ServerFailure> {
+    ) -> Result<IncomingDif, ServerFailure> {
         let mut attempts = 0;
         loop {
-            let refusal = match self.find(Asked { key, source }, location).await {
+            let refusal = match self.find(ServerQuery { key, source }, location).await {
                 Ok(response) => return Ok(download(response, location)),
                 Err(refusal) => refusal,
             };
@@ -429,7 +429,7 @@ async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusa
 }
 
 /// Turns a good answer into a download.
-fn download(response: Response, location: &Location) -> Download {
+fn download(response: Response, location: &Location) -> IncomingDif {
     let header = |name| {
         let value: Option<&HeaderValue> = response.headers().get(name);
         value
@@ -460,7 +460,7 @@ fn download(response: Response, location: &Location) -> Download {
             }
         })
     });
-    Download {
+    IncomingDif {
         etag,
         size,
         body: body.boxed(),
@@ -554,7 +554,7 @@ mod tests {
                 true => SourceKey::defined(&source, "1"),
                 false => SourceKey::configured(&source),
             };
-            Asked {
+            ServerQuery {
                 key: &key,
                 source: &source,
             }

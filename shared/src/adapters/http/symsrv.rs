@@ -30,14 +30,14 @@ const MOST_KNOWN: usize = 256;
 /// definition of another with the same address does not know.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
-    known: Mutex<HashMap<SourceKey, Arc<Known>>>,
+    known: Mutex<HashMap<SourceKey, Arc<KnownTiers>>>,
     /// The wall clock, where there is one: the monotonic one may stand still while the sandbox is frozen.
     wall_clock: Option<fn() -> Duration>,
 }
 
 /// What a source said, once it did, and when it was to be asked.
 #[derive(Debug)]
-struct Known {
+struct KnownTiers {
     has_two: OnceCell<bool>,
     at: Instant,
     since_epoch: Duration,
@@ -64,9 +64,9 @@ impl Tiers {
     }
 
     /// Returns what is known of a source and not too old to be believed.
-    fn known(&self, key: &SourceKey) -> Arc<Known> {
+    fn known(&self, key: &SourceKey) -> Arc<KnownTiers> {
         let since_epoch = self.wall_clock.map_or(Duration::ZERO, |clock| clock());
-        let age = |known: &Known| {
+        let age = |known: &KnownTiers| {
             let by_wall_clock = since_epoch.saturating_sub(known.since_epoch);
             known.at.elapsed().max(by_wall_clock)
         };
@@ -82,7 +82,7 @@ impl Tiers {
                 all.remove(&oldest);
             }
         }
-        let known = Arc::new(Known {
+        let known = Arc::new(KnownTiers {
             has_two: OnceCell::new(),
             at: Instant::now(),
             since_epoch,

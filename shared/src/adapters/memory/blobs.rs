@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::Calls;
 use crate::domain::Timestamp;
 use crate::ports::{
-    BlobPage, BlobStore, BlobSummary, Created, MAX_DELETES, NotDeleted, StoreError, StoreErrorKind,
+    BlobPage, BlobStore, BlobSummary, Created, Fault, FaultKind, MAX_DELETES, NotDeleted,
 };
 
 /// The most blobs of one listing.
@@ -22,11 +22,11 @@ const PAGE_BLOBS: usize = 1000;
 /// Blobs in memory. It prints as its whole state.
 #[derive(Debug, Default)]
 pub struct MemoryBlobs {
-    state: Mutex<State>,
+    state: Mutex<BlobState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BlobState {
     blobs: BTreeMap<String, Blob>,
     now: Timestamp,
     calls: Calls,
@@ -84,11 +84,11 @@ impl MemoryBlobs {
         self.lock().calls.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BlobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, operation: &'static str) -> MutexGuard<'_, State> {
+    fn call(&self, operation: &'static str) -> MutexGuard<'_, BlobState> {
         let mut state = self.lock();
         state.calls.count(operation);
         state
@@ -97,11 +97,7 @@ impl MemoryBlobs {
 
 #[async_trait]
 impl BlobStore for MemoryBlobs {
-    async fn get(
-        &self,
-        path: &str,
-        range: Option<Range<u64>>,
-    ) -> Result<Option<Bytes>, StoreError> {
+    async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
         let state = self.call("get");
         Ok(state.blobs.get(path).map(|blob| match range {
             Some(range) => slice(&blob.body, &range),
@@ -109,7 +105,7 @@ impl BlobStore for MemoryBlobs {
         }))
     }
 
-    async fn create(&self, path: &str, body: Bytes) -> Result<Created, StoreError> {
+    async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault> {
         let mut state = self.call("create");
         if state.blobs.contains_key(path) {
             return Ok(Created::AlreadyThere);
@@ -122,14 +118,14 @@ impl BlobStore for MemoryBlobs {
         Ok(Created::New)
     }
 
-    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, StoreError> {
+    async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault> {
         if paths.is_empty() {
             return Ok(Vec::new());
         }
         let mut state = self.call("delete_many");
         if paths.len() > MAX_DELETES {
             let context = format!("removing {} blobs in one call", paths.len());
-            return Err(StoreError::new(StoreErrorKind::Bug, context));
+            return Err(Fault::new(FaultKind::Bug, context));
         }
         for path in paths {
             state.blobs.remove(path);
@@ -137,7 +133,7 @@ impl BlobStore for MemoryBlobs {
         Ok(Vec::new())
     }
 
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, StoreError> {
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault> {
         let state = self.call("list");
         let start = match after {
             Some(after) if after >= prefix => Bound::Excluded(after),
@@ -165,7 +161,7 @@ impl BlobStore for MemoryBlobs {
         path: &str,
         lifetime: Duration,
         content_type: Option<&str>,
-    ) -> Result<String, StoreError> {
+    ) -> Result<String, Fault> {
         drop(self.call("presign"));
         let seconds = lifetime.as_secs();
         let content_type = content_type.map(|content_type| format!("&type={content_type}"));

@@ -12,7 +12,7 @@ use super::Calls;
 use super::blobs::etag;
 use crate::domain::{Cause, Location, Missing, Timestamp};
 use crate::ports::{
-    DifError, DifListing, DifPage, DifReader, DifStat, ListedDif, StoreError, StoreErrorKind,
+    DifError, DifListing, DifPage, DifReader, DifStat, Fault, FaultKind, ListedDif,
 };
 
 /// DIFs on a page of a listing, as S3 has it.
@@ -21,18 +21,18 @@ const PAGE_DIFS: usize = 1000;
 /// DIFs of one source, in memory. It prints as its whole state.
 #[derive(Debug, Default)]
 pub struct MemoryDifs {
-    state: Mutex<State>,
+    state: Mutex<DifState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    difs: BTreeMap<Location, Dif>,
+struct DifState {
+    difs: BTreeMap<Location, StoredDif>,
     now: Timestamp,
     calls: Calls,
 }
 
 #[derive(Debug)]
-struct Dif {
+struct StoredDif {
     body: Bytes,
     modified_at: Timestamp,
 }
@@ -56,7 +56,7 @@ impl MemoryDifs {
         let modified_at = state.now;
         state
             .difs
-            .insert(location.clone(), Dif { body, modified_at });
+            .insert(location.clone(), StoredDif { body, modified_at });
         etag
     }
 
@@ -75,7 +75,7 @@ impl MemoryDifs {
         self.lock().calls.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DifState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +121,7 @@ impl DifReader for MemoryDifs {
         match bounds.filter(|(_, end)| *end <= body.len()) {
             Some((start, end)) => Ok(body.slice(start..end)),
             None => {
-                let error = StoreError::new(StoreErrorKind::Bug, format!("reading {location}"));
+                let error = Fault::new(FaultKind::Bug, format!("reading {location}"));
                 Err(error
                     .caused_by(format!("the range {range:?} ends beyond the file"))
                     .into())
@@ -132,7 +132,7 @@ impl DifReader for MemoryDifs {
 
 #[async_trait]
 impl DifListing for MemoryDifs {
-    async fn list(&self, after: Option<&Location>) -> Result<DifPage, StoreError> {
+    async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault> {
         let mut state = self.lock();
         state.calls.count("list");
         let behind = |location: &Location| after.is_none_or(|after| location > after);
@@ -159,7 +159,7 @@ impl fmt::Display for MemoryDifs {
         state
             .difs
             .iter()
-            .try_for_each(|(location, Dif { body, .. })| {
+            .try_for_each(|(location, StoredDif { body, .. })| {
                 writeln!(f, "{location} ({} bytes, etag {})", body.len(), etag(body))
             })
     }

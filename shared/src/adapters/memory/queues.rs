@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::Calls;
 use crate::domain::Location;
-use crate::ports::{QueueMessage, Queues, Received, ReconcileMessage, StoreError};
+use crate::ports::{Fault, QueueMessage, Queues, Received, ReconcileMessage};
 
 /// Messages of one call.
 const BATCH_MESSAGES: usize = 10;
@@ -16,11 +16,11 @@ const BATCH_MESSAGES: usize = 10;
 /// Lanes as lists. They print as what waits in them.
 #[derive(Debug, Default)]
 pub struct MemoryQueues {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     sent: Vec<SentMessage>,
     reconciled: Vec<SentReconcile>,
     retried: Vec<(Received, Duration)>,
@@ -87,14 +87,14 @@ impl MemoryQueues {
         self.lock().calls.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
 impl Queues for MemoryQueues {
-    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), StoreError> {
+    async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
         let mut state = self.lock();
         // As queues count: so many messages in a call.
         for batch in messages.chunks(BATCH_MESSAGES) {
@@ -106,11 +106,7 @@ impl Queues for MemoryQueues {
         Ok(())
     }
 
-    async fn reconcile(
-        &self,
-        message: &ReconcileMessage,
-        delay: Duration,
-    ) -> Result<(), StoreError> {
+    async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
         let mut state = self.lock();
         state.calls.count("reconcile");
         let message = message.clone();
@@ -118,7 +114,7 @@ impl Queues for MemoryQueues {
         Ok(())
     }
 
-    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), StoreError> {
+    async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault> {
         let mut state = self.lock();
         state.calls.count("retry_later");
         state.retried.push((received.clone(), delay));
@@ -143,7 +139,7 @@ impl fmt::Display for MemoryQueues {
                     "{:?}: {} of {} in {} for {}",
                     message.queue,
                     kinds.join(", "),
-                    module.module,
+                    module.id,
                     module.source,
                     module.scope
                 )?;

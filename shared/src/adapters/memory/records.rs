@@ -12,7 +12,7 @@ use super::Calls;
 use super::text::write_lines;
 use crate::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
 use crate::ports::{
-    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError, StoreErrorKind,
+    Consistency, Cursor, Fault, FaultKind, Page, RecordStore, Removed, Replaced, Segment,
 };
 
 /// Items on a page: few, so that tests turn pages.
@@ -24,11 +24,11 @@ const MAX_ITEM_BYTES: usize = 400 * 1024;
 /// Records in memory. It prints as its whole state.
 #[derive(Debug, Default)]
 pub struct MemoryRecords {
-    state: Mutex<State>,
+    state: Mutex<RecordState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RecordState {
     items: BTreeMap<ItemKey, Stored>,
     calls: Calls,
     keys_loaded: u64,
@@ -77,11 +77,11 @@ impl MemoryRecords {
         self.lock().keys_loaded
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn call(&self, operation: &'static str) -> MutexGuard<'_, State> {
+    fn call(&self, operation: &'static str) -> MutexGuard<'_, RecordState> {
         let mut state = self.lock();
         state.calls.count(operation);
         state
@@ -90,11 +90,7 @@ impl MemoryRecords {
 
 #[async_trait]
 impl RecordStore for MemoryRecords {
-    async fn load(
-        &self,
-        keys: &[ItemKey],
-        _: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    async fn load(&self, keys: &[ItemKey], _: Consistency) -> Result<Vec<Option<Stored>>, Fault> {
         let mut state = self.call("load");
         state.keys_loaded += keys.len() as u64;
         Ok(keys
@@ -103,7 +99,7 @@ impl RecordStore for MemoryRecords {
             .collect())
     }
 
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let state = self.call("query");
         let first = ItemKey {
             partition: partition.to_owned(),
@@ -121,7 +117,7 @@ impl RecordStore for MemoryRecords {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<Replaced, Fault> {
         let mut state = self.call("replace");
         check(key, &next.item)?;
         let present = state.items.get(key);
@@ -137,7 +133,7 @@ impl RecordStore for MemoryRecords {
         Ok(Replaced::Done)
     }
 
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         let mut state = self.call("remove");
         if let Some(present) = state.items.get(key)
             && !may_replace(present, expected)
@@ -148,7 +144,7 @@ impl RecordStore for MemoryRecords {
         Ok(Removed::Done)
     }
 
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         let state = self.call("page");
         let behind = after.map_or(Bound::Unbounded, |Cursor(after)| Bound::Excluded(after));
         let within = |key: &ItemKey| {
@@ -188,19 +184,19 @@ fn may_replace(present: &Stored, expected: &Revision) -> bool {
     present.revision == *expected && !matches!(present.item, Item::Newer { .. })
 }
 
-fn check(key: &ItemKey, item: &Item) -> Result<(), StoreError> {
+fn check(key: &ItemKey, item: &Item) -> Result<(), Fault> {
     let refuse = |kind, cause: String| {
         let context = format!("writing item {} {}", key.partition, key.sort);
-        Err(StoreError::new(kind, context).caused_by(cause))
+        Err(Fault::new(kind, context).caused_by(cause))
     };
     match serde_json::to_vec(item) {
         Ok(json) if json.len() <= MAX_ITEM_BYTES => Ok(()),
         Ok(json) => refuse(
-            StoreErrorKind::TooLarge,
+            FaultKind::TooLarge,
             format!("it has {} bytes, {MAX_ITEM_BYTES} are allowed", json.len()),
         ),
         // What a newer build wrote cannot be written again.
-        Err(error) => refuse(StoreErrorKind::Bug, error.to_string()),
+        Err(error) => refuse(FaultKind::Bug, error.to_string()),
     }
 }
 
@@ -225,16 +221,16 @@ impl fmt::Display for MemoryRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Request, RequestBody};
+    use crate::cache::{PendingRequest, RequestBody};
     use crate::domain::{Scope, Timestamp};
 
     #[tokio::test]
     async fn the_state_is_readable_and_calls_are_counted() {
         let records = MemoryRecords::new();
-        let request = Request {
+        let request = PendingRequest {
             id: "1".to_owned(),
             scope: Scope::Global,
-            sealed: false,
+            encrypted: false,
             body: RequestBody::Inline("{}\n".to_owned()),
             expires_at: Timestamp::from_secs(3600),
         };

@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt};
 
 use super::blobs::etag;
 use crate::domain::{HttpSource, Location, Missing, SourceKey};
-use crate::ports::{Concerns, Download, ServerFailure, SymbolServers};
+use crate::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
 
 /// Pieces that a file comes in.
 const PIECE_BYTES: usize = 4096;
@@ -18,11 +18,11 @@ const PIECE_BYTES: usize = 4096;
 /// Symbol servers, in memory: what is nowhere is not found.
 #[derive(Debug, Default)]
 pub struct MemoryServers {
-    state: Mutex<State>,
+    state: Mutex<ServerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ServerState {
     answers: BTreeMap<Location, Result<Bytes, ServerFailure>>,
     pauses: BTreeMap<Location, Duration>,
     asked: Vec<Location>,
@@ -61,7 +61,7 @@ impl MemoryServers {
         std::mem::take(&mut self.lock().asked)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,7 +73,7 @@ impl SymbolServers for MemoryServers {
         _: &SourceKey,
         _: &HttpSource,
         location: &Location,
-    ) -> Result<Download, ServerFailure> {
+    ) -> Result<IncomingDif, ServerFailure> {
         let mut state = self.lock();
         state.asked.push(location.clone());
         let nothing = || {
@@ -93,7 +93,7 @@ impl SymbolServers for MemoryServers {
             .chunks(PIECE_BYTES)
             .map(Bytes::copy_from_slice)
             .collect();
-        Ok(Download {
+        Ok(IncomingDif {
             etag: etag(&body),
             size: Some(body.len() as u64),
             body: stream::iter(pieces)

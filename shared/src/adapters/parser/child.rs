@@ -11,7 +11,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
-use super::wire::{self, Answer, ChildLimits, Command};
+use super::wire::{self, ChildLimits, Command, Reply};
 
 /// What is kept of what a process says last.
 const LAST_WORDS_BYTES: usize = 4096;
@@ -110,7 +110,7 @@ impl ParserProcess {
     }
 
     /// Waits for an answer.
-    pub(super) async fn answer(&mut self) -> Result<(Answer, Bytes), NoAnswer> {
+    pub(super) async fn answer(&mut self) -> Result<(Reply, Bytes), NoAnswer> {
         let answer = tokio::select! {
             answer = wire::read_answer(&mut self.answers) => answer,
             never = drain(&mut self.errors, &mut self.last_words) => match never {},

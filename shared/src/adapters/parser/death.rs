@@ -8,7 +8,7 @@ use syscalls::Sysno;
 use super::process::ParserLimits;
 use super::wire::REFUSED_CALL;
 use crate::domain::{Cause, Missing};
-use crate::ports::{ParseError, StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind, ParseError};
 
 /// The numbers of signals that Linux has the same on every machine of ours: `man 7 signal`.
 mod signal {
@@ -40,11 +40,11 @@ pub(super) fn explain(
     let missing = match status.signal() {
         None => {
             let context = format!("the parser process ended by itself ({status}{words}), which");
-            return StoreError::new(StoreErrorKind::Bug, context).into();
+            return Fault::new(FaultKind::Bug, context).into();
         }
         Some(signal @ (signal::HUP | signal::INT | signal::TERM)) => {
             let context = format!("the parser process was told to end (signal {signal}), which");
-            return StoreError::new(StoreErrorKind::Transient, context).into();
+            return Fault::new(FaultKind::Transient, context).into();
         }
         Some(signal::XCPU) => Missing::malformed(format!(
             "parsing it exceeded {} s of CPU time",
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn what_the_dif_has_no_part_in_is_not_remembered() {
         for (status, kind) in [
-            (15, StoreErrorKind::Transient),
-            (1 << 8, StoreErrorKind::Bug),
-            (0, StoreErrorKind::Bug),
+            (15, FaultKind::Transient),
+            (1 << 8, FaultKind::Bug),
+            (0, FaultKind::Bug),
         ] {
             let error = explain(ExitStatus::from_raw(status), "", LIMITS, 500);
             assert!(matches!(error, ParseError::Store(error) if error.kind() == kind));

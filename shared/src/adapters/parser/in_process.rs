@@ -9,7 +9,7 @@ use crate::adapters::scratch::{Budget, Extents, Reservation};
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, RoomLimit};
 use crate::domain::{Cause, Inspection, Missing, Written};
-use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
+use crate::ports::{Deriver, Fault, FaultKind, ParseError, Parser, Scratch};
 
 /// Parses in this process, in memory.
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ impl Deriver for InProcessDeriver {
     ) -> Result<Box<dyn Parser>, ParseError> {
         let dif: Box<dyn Any> = dif;
         let dif = dif.downcast::<MemoryScratch>().map_err(|_| {
-            StoreError::new(
-                StoreErrorKind::Bug,
+            Fault::new(
+                FaultKind::Bug,
                 "opening a DIF in scratch space of somebody else",
             )
         })?;
@@ -72,12 +72,11 @@ struct MemoryScratch {
 
 #[async_trait]
 impl Scratch for MemoryScratch {
-    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), StoreError> {
+    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
         self.written
             .add(offset, bytes.len() as u64, self.reservation.bytes())?;
-        debuginfo::Room::put(&mut self.bytes, offset, &bytes).map_err(|error| {
-            StoreError::new(StoreErrorKind::Bug, "writing to memory").caused_by(error)
-        })
+        debuginfo::Room::put(&mut self.bytes, offset, &bytes)
+            .map_err(|error| Fault::new(FaultKind::Bug, "writing to memory").caused_by(error))
     }
 }
 
@@ -86,11 +85,11 @@ struct InProcessParser {
     budget: Budget,
     dif: MemoryScratch,
     written: Written,
-    inspected: Option<Inspected>,
+    inspected: Option<InspectedInProcess>,
 }
 
 #[derive(Debug)]
-struct Inspected {
+struct InspectedInProcess {
     inspection: Inspection,
     layout: Layout,
     unpacked: Vec<u8>,
@@ -98,7 +97,7 @@ struct Inspected {
 }
 
 impl InProcessParser {
-    fn inspected(&mut self) -> Result<&Inspected, ParseError> {
+    fn inspected(&mut self) -> Result<&InspectedInProcess, ParseError> {
         if self.inspected.is_none() {
             let mut room = self.budget.reserve_back_off();
             let limit = RoomLimit {
@@ -112,7 +111,7 @@ impl InProcessParser {
             let mut layout = layout
                 .map_err(|panic| ParseError::Missing(Missing::malformed(panic)))?
                 .map_err(|error| {
-                    StoreError::new(StoreErrorKind::Bug, "writing to memory").caused_by(error)
+                    Fault::new(FaultKind::Bug, "writing to memory").caused_by(error)
                 })?;
             let all_there_could_be = self
                 .budget
@@ -129,16 +128,16 @@ impl InProcessParser {
                     unpacked: &unpacked,
                 },
             );
-            self.inspected = Some(Inspected {
+            self.inspected = Some(InspectedInProcess {
                 inspection,
                 layout,
                 unpacked,
                 _room: room,
             });
         }
-        self.inspected.as_ref().ok_or_else(|| {
-            StoreError::new(StoreErrorKind::Bug, "inspecting a DIF in memory").into()
-        })
+        self.inspected
+            .as_ref()
+            .ok_or_else(|| Fault::new(FaultKind::Bug, "inspecting a DIF in memory").into())
     }
 }
 

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use super::child::{NoAnswer, ParserProcess};
 use super::death::explain;
 use super::transcoder::Transcoders;
-use super::wire::{Answer, ChildLimits, Command};
+use super::wire::{ChildLimits, Command, Reply};
 use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
 use crate::cache::{DeriveJob, Derived, Transcoding};
-use crate::debuginfo::{Layout, Place};
+use crate::debuginfo::{Layout, MemberPlace};
 use crate::domain::{Inspection, Missing, Written};
-use crate::ports::{Deriver, ParseError, Parser, Scratch, StoreError, StoreErrorKind};
+use crate::ports::{Deriver, Fault, FaultKind, ParseError, Parser, Scratch};
 
 /// What the parser of a DIF may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +76,8 @@ impl Deriver for ProcessDeriver {
     ) -> Result<Box<dyn Parser>, ParseError> {
         let dif: Box<dyn Any> = dif;
         let dif = dif.downcast::<ScratchFile>().map_err(|_| {
-            StoreError::new(
-                StoreErrorKind::Bug,
+            Fault::new(
+                FaultKind::Bug,
                 "opening a DIF in scratch space of somebody else",
             )
         })?;
@@ -184,12 +184,12 @@ impl Parser for ProcessParser {
         let part = layout
             .objects
             .get(object)
-            .and_then(|found| layout.parts.get(found.part));
+            .and_then(|found| layout.members.get(found.member));
         let part = part.ok_or_else(|| bug(format!("transcoding the object {object}")))?;
         let (file, bytes) = match part.place {
-            Place::Whole => (self.dif.file(), 0..self.dif.written()),
-            Place::Within { offset, length } => (self.dif.file(), offset..offset + length),
-            Place::Unpacked { offset, length } => (&self.unpacked, offset..offset + length),
+            MemberPlace::Whole => (self.dif.file(), 0..self.dif.written()),
+            MemberPlace::Within { offset, length } => (self.dif.file(), offset..offset + length),
+            MemberPlace::Unpacked { offset, length } => (&self.unpacked, offset..offset + length),
         };
         let ProcessDeriver {
             executable,
@@ -220,7 +220,7 @@ impl ProcessParser {
         };
         let (inspection, layout, unpacked_bytes, out_of_room) = match answer {
             Ok((
-                Answer::Inspected {
+                Reply::Inspected {
                     inspection,
                     layout,
                     unpacked_bytes,
@@ -277,7 +277,7 @@ impl ProcessParser {
             sent = Ok(());
             let (job, answer) = match answer {
                 Ok((
-                    Answer::Derived {
+                    Reply::Derived {
                         job,
                         kind,
                         checksum,
@@ -293,7 +293,7 @@ impl ProcessParser {
                     };
                     (job, Ok(derived))
                 }
-                Ok((Answer::Missing { job, missing }, _)) => (job, Err(missing)),
+                Ok((Reply::Missing { job, missing }, _)) => (job, Err(missing)),
                 Ok((other, _)) => return Err(unexpected(other)),
                 Err(error) => match self.why(error) {
                     ParseError::Missing(missing) => return Ok(Some(missing)),
@@ -325,7 +325,7 @@ impl ProcessParser {
         }
     }
 
-    fn start(&self) -> Result<ParserProcess, StoreError> {
+    fn start(&self) -> Result<ParserProcess, Fault> {
         let ParserLimits {
             memory_bytes,
             cpu_seconds,
@@ -341,10 +341,10 @@ impl ProcessParser {
         let executable = &*self.deriver.executable;
         ParserProcess::start(executable, limits, self.dif.file(), &self.unpacked).map_err(|error| {
             let kind = match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => StoreErrorKind::Bug,
-                _ => StoreErrorKind::Transient,
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => FaultKind::Bug,
+                _ => FaultKind::Transient,
             };
-            StoreError::new(
+            Fault::new(
                 kind,
                 format!("starting the parser {}", executable.display()),
             )
@@ -367,10 +367,10 @@ impl ProcessParser {
     }
 }
 
-fn unexpected(answer: Answer) -> ParseError {
+fn unexpected(answer: Reply) -> ParseError {
     match answer {
-        Answer::Failed { detail } => StoreError::new(
-            StoreErrorKind::Transient,
+        Reply::Failed { detail } => Fault::new(
+            FaultKind::Transient,
             format!("the parser process ({detail})"),
         ),
         _ => bug("a parser process that answers what it was not asked".to_owned()),
@@ -378,6 +378,6 @@ fn unexpected(answer: Answer) -> ParseError {
     .into()
 }
 
-fn bug(context: String) -> StoreError {
-    StoreError::new(StoreErrorKind::Bug, context)
+fn bug(context: String) -> Fault {
+    Fault::new(FaultKind::Bug, context)
 }

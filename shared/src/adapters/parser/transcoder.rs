@@ -30,7 +30,7 @@ use super::process::ParserLimits;
 use crate::adapters::scratch::{ScratchFolder, ScratchSpace};
 use crate::cache::Transcoding;
 use crate::domain::{Cause, FormatVersion, Location, Missing, MsSymCacheName};
-use crate::ports::{ParseError, StoreError, StoreErrorKind};
+use crate::ports::{Fault, FaultKind, ParseError};
 
 /// The argument that makes the program start a tool under limits.
 pub const COMMAND: &str = "start-transcoder";
@@ -122,7 +122,7 @@ impl Transcoders {
         let folder = scratch.folder(pdb_bytes + room)?;
         let cannot = |error| {
             let context = format!("preparing a folder for {}", tool.path.display());
-            StoreError::new(StoreErrorKind::Transient, context).caused_by(error)
+            Fault::new(FaultKind::Transient, context).caused_by(error)
         };
         let input = folder.create("pdb").map_err(cannot)?;
         let symbols = folder.create("symbols").map_err(cannot)?;

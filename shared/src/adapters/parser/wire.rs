@@ -74,7 +74,7 @@ pub enum Command {
 /// What the child process answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
+pub enum Reply {
     /// What is in the DIF.
     Inspected {
         /// For the caller.
@@ -120,7 +120,7 @@ struct Header<A> {
 }
 
 /// Writes an answer.
-pub fn write_answer(out: &mut impl Write, answer: &Answer, payload: &[u8]) -> io::Result<()> {
+pub fn write_answer(out: &mut impl Write, answer: &Reply, payload: &[u8]) -> io::Result<()> {
     let header = serde_json::to_vec(&Header {
         answer,
         payload_bytes: payload.len() as u64,
@@ -133,14 +133,14 @@ pub fn write_answer(out: &mut impl Write, answer: &Answer, payload: &[u8]) -> io
 }
 
 /// Reads an answer and its payload. What exceeds a limit is invalid data.
-pub async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(Answer, Bytes)> {
+pub async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(Reply, Bytes)> {
     let length = input.read_u32_le().await?;
     if length > MAX_HEADER_BYTES {
         return Err(invalid(format!("a header of {length} bytes")));
     }
     let mut header = vec![0; length as usize];
     input.read_exact(&mut header).await?;
-    let Header::<Answer> {
+    let Header::<Reply> {
         answer,
         payload_bytes,
     } = serde_json::from_slice(&header)?;
@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_arrives_as_it_was_sent() {
         let mut pipe = Vec::new();
-        let answer = Answer::Derived {
+        let answer = Reply::Derived {
             job: 1,
             kind: Kind::CfiCache,
             checksum: u64::MAX,
@@ -172,7 +172,7 @@ mod tests {
         write_answer(&mut pipe, &answer, b"blob").unwrap();
         write_answer(
             &mut pipe,
-            &Answer::Failed {
+            &Reply::Failed {
                 detail: "x".to_owned(),
             },
             b"",
@@ -182,7 +182,7 @@ mod tests {
         let (first, payload) = read_answer(&mut pipe).await.unwrap();
         assert!(matches!(
             first,
-            Answer::Derived {
+            Reply::Derived {
                 job: 1,
                 kind: Kind::CfiCache,
                 checksum: u64::MAX,
@@ -191,7 +191,7 @@ mod tests {
         ));
         assert_eq!(payload, "blob");
         let (second, payload) = read_answer(&mut pipe).await.unwrap();
-        assert!(matches!(second, Answer::Failed { detail } if detail == "x"));
+        assert!(matches!(second, Reply::Failed { detail } if detail == "x"));
         assert!(payload.is_empty());
         assert_eq!(
             read_answer(&mut pipe).await.unwrap_err().kind(),

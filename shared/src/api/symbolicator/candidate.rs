@@ -6,14 +6,14 @@ use crate::domain::{self, Features, Location, SourceKey};
 
 /// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Candidate {
+pub struct CandidateReport {
     /// The source it was looked for in; on the wire, its id.
     #[serde(serialize_with = "id")]
     pub source: SourceKey,
     /// Where in the source.
     pub location: Location,
     /// What came of fetching it.
-    pub download: Download,
+    pub download: DownloadStatus,
     /// What came of deriving unwind information from it, if anybody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwind: Option<Derivation>,
@@ -25,7 +25,7 @@ pub struct Candidate {
 /// What came of fetching a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
-pub enum Download {
+pub enum DownloadStatus {
     /// It is there, and offers this.
     Ok {
         /// What it offers.
@@ -70,7 +70,7 @@ fn id<S: Serializer>(source: &SourceKey, serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_str(source.id())
 }
 
-impl From<&domain::Candidate> for Candidate {
+impl From<&domain::Candidate> for CandidateReport {
     fn from(candidate: &domain::Candidate) -> Self {
         let domain::Candidate {
             source,
@@ -87,15 +87,15 @@ impl From<&domain::Candidate> for Candidate {
             source: source.clone(),
             location: location.clone(),
             download: match download {
-                domain::Download::Ok { features } => Download::Ok {
+                domain::Download::Ok { features } => DownloadStatus::Ok {
                     features: features.clone(),
                 },
-                domain::Download::Malformed => Download::Malformed,
-                domain::Download::NoPerm { details } => Download::NoPerm {
+                domain::Download::Malformed => DownloadStatus::Malformed,
+                domain::Download::NoPerm { details } => DownloadStatus::NoPerm {
                     details: details.clone(),
                 },
-                domain::Download::NotFound => Download::NotFound,
-                domain::Download::Error { details } => Download::Error {
+                domain::Download::NotFound => DownloadStatus::NotFound,
+                domain::Download::Error { details } => DownloadStatus::Error {
                     details: details.clone(),
                 },
             },
@@ -121,9 +121,9 @@ mod tests {
             duration_ms: Some(8),
             fault: None,
         };
-        let wire = Candidate {
+        let wire = CandidateReport {
             debug: Some(Derivation::Malformed { details: None }),
-            ..Candidate::from(&candidate)
+            ..CandidateReport::from(&candidate)
         };
         insta::assert_json_snapshot!(wire, @r#"
         {

@@ -35,7 +35,7 @@ mod request;
 mod response;
 mod sources;
 
-pub use candidate::{Candidate, Derivation, Download};
+pub use candidate::{CandidateReport, Derivation, DownloadStatus};
 pub use error::{ErrorBody, RequestError};
 pub use frame::{AddrMode, CompletedFrame, Frame, FrameStatus, FrameTrust};
 pub use hex::Hex;

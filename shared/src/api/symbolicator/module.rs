@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Candidate, Hex};
+use super::{CandidateReport, Hex};
 use crate::domain::{CodeId, DebugId, Features, ObjectId, ObjectType};
 
 /// A module of the process.
@@ -79,7 +79,7 @@ pub struct CompletedModule {
     pub module: Module,
     /// The DIFs considered for it, if the request asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<CandidateReport>,
 }
 
 /// What came of looking for what a module needs.

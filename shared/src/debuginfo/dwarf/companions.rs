@@ -18,10 +18,10 @@ use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
-use super::entries::{Dwarf, Slice, Unit, Units};
+use super::entries::{Dwarf, RelatedUnits, Section, Unit};
 use super::sections::{self, Sections};
 use super::units;
-use crate::debuginfo::reader::Reader;
+use crate::debuginfo::reader::ByteReader;
 use crate::domain::{CodeId, CompanionId};
 
 /// What only packages have: where the parts of each unit are.
@@ -116,7 +116,7 @@ fn units_of(dwarf: &Dwarf<'_>) -> Vec<u64> {
 }
 
 /// Returns the id of a unit as it was before DWARF 5: an attribute.
-fn id_by_gnu<'i>(dwarf: &Dwarf<'i>, header: UnitHeader<Slice<'i>>) -> Option<u64> {
+fn id_by_gnu<'i>(dwarf: &Dwarf<'i>, header: UnitHeader<Section<'i>>) -> Option<u64> {
     let abbreviations = dwarf.abbreviations(&header).ok()?;
     let mut entries = header.entries_raw(&abbreviations, None).ok()?;
     let unit = entries.read_abbreviation().ok()??;
@@ -131,7 +131,7 @@ fn id_by_gnu<'i>(dwarf: &Dwarf<'i>, header: UnitHeader<Slice<'i>>) -> Option<u64
 
 /// Returns the ids in the index of a package.
 fn ids_of_package(index: &[u8], little_endian: bool) -> Vec<u64> {
-    let mut reader = Reader::new(index, little_endian);
+    let mut reader = ByteReader::new(index, little_endian);
     // Version and columns; then units, and slots of the table.
     reader.at = 12;
     let slots = reader.unsigned(4).unwrap_or_default();
@@ -141,7 +141,7 @@ fn ids_of_package(index: &[u8], little_endian: bool) -> Vec<u64> {
 
 /// The sections of the companions of an object.
 #[derive(Default)]
-pub(super) struct Companions<'d> {
+pub(super) struct CompanionSections<'d> {
     pub(super) split: Vec<Sections<'d>>,
     pub(super) shared: Option<Sections<'d>>,
 }
@@ -186,7 +186,7 @@ impl<'s> Split<'s> {
         id: DwoId,
         skeleton: &Unit<'i>,
         parent: &Dwarf<'i>,
-    ) -> Option<Units<'i>>
+    ) -> Option<RelatedUnits<'i>>
     where
         's: 'i,
     {
@@ -197,7 +197,7 @@ impl<'s> Split<'s> {
         unit.copy_relocated_attributes(skeleton);
         unit.line_program.clone_from(&skeleton.line_program);
         unit.comp_dir = skeleton.comp_dir.or(unit.comp_dir);
-        Some(Units::of_split(dwarf, header, unit))
+        Some(RelatedUnits::of_split(dwarf, header, unit))
     }
 
     fn in_package<'i>(
@@ -205,7 +205,7 @@ impl<'s> Split<'s> {
         file: &'i Sections<'_>,
         id: DwoId,
         parent: &Dwarf<'i>,
-    ) -> Option<(Dwarf<'i>, UnitHeader<Slice<'i>>)> {
+    ) -> Option<(Dwarf<'i>, UnitHeader<Section<'i>>)> {
         if !is_package(file) {
             return None;
         }
@@ -220,7 +220,7 @@ impl<'s> Split<'s> {
         &self,
         DwoId(id): DwoId,
         parent: &Dwarf<'i>,
-    ) -> Option<(Dwarf<'i>, UnitHeader<Slice<'i>>)>
+    ) -> Option<(Dwarf<'i>, UnitHeader<Section<'i>>)>
     where
         's: 'i,
     {

@@ -2,10 +2,10 @@
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::merge::{Entry, Merged, SymbolLine, What};
+use super::merge::{Merged, MergedRange, SymbolLine, What};
 use super::symbols::Symbols;
-use super::tables::{NOTHING, Tables, Text, Texts};
-use crate::debuginfo::slices::{self, Bounds, Cut, File, Function, Location, NOWHERE};
+use super::tables::{NOTHING, TextRef, Texts, UnitTables};
+use crate::debuginfo::slices::{self, Bounds, Cut, NOWHERE, RawFile, RawFunction, RawLocation};
 
 /// What all slices of an object have in common.
 pub(super) struct Encoder<'a> {
@@ -60,17 +60,17 @@ struct SliceTables<'t> {
     texts: &'t Texts<'t>,
     symbols: &'t Symbols<'t>,
     lines: &'t [SymbolLine],
-    files: Vec<File>,
-    functions: Vec<Function>,
-    calls: Vec<Location>,
-    locations: Vec<Location>,
+    files: Vec<RawFile>,
+    functions: Vec<RawFunction>,
+    calls: Vec<RawLocation>,
+    locations: Vec<RawLocation>,
     ranges: Vec<u32>,
     strings: Vec<u8>,
     known_files: HashMap<(u32, u32), u32>,
     known_functions: HashMap<(u32, u32), u32>,
     known_symbols: HashMap<u32, u32>,
     known_calls: HashMap<(u32, u32), u32>,
-    known_texts: HashMap<Text, u32>,
+    known_texts: HashMap<TextRef, u32>,
 }
 
 impl<'t> SliceTables<'t> {
@@ -120,7 +120,7 @@ impl<'t> SliceTables<'t> {
             + self.strings.len()
     }
 
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &MergedRange) {
         let location = match entry.what {
             What::Nothing => NOTHING,
             What::Symbol(number) => [NOWHERE, 0, self.symbol(number), NOWHERE],
@@ -134,7 +134,7 @@ impl<'t> SliceTables<'t> {
         self.locations.push(location);
     }
 
-    fn range(&mut self, tables: &Tables, number: u32) -> Location {
+    fn range(&mut self, tables: &UnitTables, number: u32) -> RawLocation {
         match tables.ranges.get(number as usize) {
             Some(placed) => {
                 let [file, line, function, call] = placed.location;
@@ -146,7 +146,11 @@ impl<'t> SliceTables<'t> {
     }
 
     /// Returns a location whose call has its number already.
-    fn location(&mut self, tables: &Tables, [file, line, function, call]: Location) -> Location {
+    fn location(
+        &mut self,
+        tables: &UnitTables,
+        [file, line, function, call]: RawLocation,
+    ) -> RawLocation {
         [
             self.file(tables, file),
             line,
@@ -156,7 +160,7 @@ impl<'t> SliceTables<'t> {
     }
 
     /// Takes a call, the outermost of its chain first.
-    fn call(&mut self, tables: &Tables, call: u32) -> u32 {
+    fn call(&mut self, tables: &UnitTables, call: u32) -> u32 {
         let mut chain = Vec::new();
         let mut next = call;
         let mut known = NOWHERE;
@@ -177,7 +181,7 @@ impl<'t> SliceTables<'t> {
         known
     }
 
-    fn file(&mut self, tables: &Tables, number: u32) -> u32 {
+    fn file(&mut self, tables: &UnitTables, number: u32) -> u32 {
         if let Some(known) = self.known_files.get(&(tables.run, number)) {
             return *known;
         }
@@ -198,7 +202,7 @@ impl<'t> SliceTables<'t> {
         known
     }
 
-    fn function(&mut self, tables: &Tables, number: u32) -> u32 {
+    fn function(&mut self, tables: &UnitTables, number: u32) -> u32 {
         if let Some(known) = self.known_functions.get(&(tables.run, number)) {
             return *known;
         }
@@ -213,7 +217,7 @@ impl<'t> SliceTables<'t> {
         known
     }
 
-    fn line(&mut self, number: u32) -> Location {
+    fn line(&mut self, number: u32) -> RawLocation {
         let Some(line) = self.lines.get(number as usize) else {
             return NOTHING;
         };
@@ -227,7 +231,7 @@ impl<'t> SliceTables<'t> {
         if let Some(known) = self.known_symbols.get(&number) {
             return *known;
         }
-        let name = self.text(Text::of_symbol(number as usize));
+        let name = self.text(TextRef::of_symbol(number as usize));
         let start = u32::try_from(self.symbols.address(number)).unwrap_or(NOWHERE);
         let known = count(&self.functions);
         self.functions.push([name, NOWHERE, start, NOWHERE]);
@@ -235,8 +239,8 @@ impl<'t> SliceTables<'t> {
         known
     }
 
-    fn text(&mut self, text: Text) -> u32 {
-        if text == Text::NONE {
+    fn text(&mut self, text: TextRef) -> u32 {
+        if text == TextRef::NONE {
             return NOWHERE;
         }
         if let Some(known) = self.known_texts.get(&text) {
@@ -249,7 +253,7 @@ impl<'t> SliceTables<'t> {
     }
 
     fn written(&self, head: &[u8]) -> Vec<u8> {
-        let slice = slices::Tables {
+        let slice = slices::SymCacheTables {
             head,
             files: &self.files,
             functions: &self.functions,

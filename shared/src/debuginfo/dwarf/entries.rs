@@ -20,16 +20,18 @@ use symbolic::common::Language;
 
 use super::companions::Split;
 use super::flatten::{Flattener, Inlined, Out};
-use super::lines::{Lines, Row, low_half};
-use super::shapes::{self, Part, Shape, Shapes};
+use super::lines::{LineRows, Row, low_half};
+use super::shapes::{self, Attribute, Shape, Shapes};
 use super::symbols::Symbols;
-use super::tables::{Body, Counts, File, Function, Loose, Numbers, Tables, Text};
-use crate::debuginfo::slices::{Location, NOWHERE};
+use super::tables::{
+    Counts, Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables,
+};
+use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
-pub(super) type Slice<'i> = EndianSlice<'i, RunTimeEndian>;
-pub(super) type Dwarf<'i> = gimli::Dwarf<Slice<'i>>;
-pub(super) type Unit<'i> = gimli::Unit<Slice<'i>>;
-pub(super) type Value<'i> = AttributeValue<Slice<'i>>;
+pub(super) type Section<'i> = EndianSlice<'i, RunTimeEndian>;
+pub(super) type Dwarf<'i> = gimli::Dwarf<Section<'i>>;
+pub(super) type Unit<'i> = gimli::Unit<Section<'i>>;
+pub(super) type Value<'i> = AttributeValue<Section<'i>>;
 
 /// The longest chain of entries that a name, or a language, is sought along.
 const LONGEST_CHAIN: usize = 16;
@@ -37,7 +39,7 @@ const LONGEST_CHAIN: usize = 16;
 /// Of the calls around an inlined call, so many may have other addresses than it has.
 const MOST_ELSEWHERE: usize = 16;
 
-type NameInShared<'o> = dyn Fn(DebugInfoOffset, &mut Tables) -> Text + Sync + 'o;
+type NameInShared<'o> = dyn Fn(DebugInfoOffset, &mut UnitTables) -> TextRef + Sync + 'o;
 
 /// Ranges of functions that need not be joined before there are more, half a megabyte of them.
 const COVERED: usize = 1 << 15;
@@ -56,17 +58,17 @@ pub(super) struct Object<'o> {
 }
 
 /// Units that may refer to each other.
-pub(super) struct Units<'i> {
+pub(super) struct RelatedUnits<'i> {
     pub(super) dwarf: Dwarf<'i>,
     /// Whether it is not the object itself that has them.
     is_elsewhere: bool,
-    headers: Vec<UnitHeader<Slice<'i>>>,
+    headers: Vec<UnitHeader<Section<'i>>>,
     /// All units, and those whose headers cannot be read.
     pub(super) counts: Counts,
     opened: Vec<OnceLock<Option<Unit<'i>>>>,
 }
 
-impl<'i> Units<'i> {
+impl<'i> RelatedUnits<'i> {
     /// Reads the headers of units. One that cannot be read costs its unit.
     pub(super) fn open(dwarf: Dwarf<'i>) -> Self {
         let (mut headers, mut counts) = (Vec::new(), Counts::default());
@@ -108,7 +110,7 @@ impl<'i> Units<'i> {
     /// Takes a split unit, which its skeleton completed.
     pub(super) fn of_split(
         dwarf: Dwarf<'i>,
-        header: UnitHeader<Slice<'i>>,
+        header: UnitHeader<Section<'i>>,
         unit: Unit<'i>,
     ) -> Self {
         Self {
@@ -153,7 +155,7 @@ impl<'i> Units<'i> {
 
 /// What is read of the attributes of a function or an inlined call, beside its addresses.
 #[derive(Debug, Default)]
-struct Entry<'i> {
+struct ReadEntry<'i> {
     names: NameParts<'i>,
     call_file: Option<u64>,
     call_line: u64,
@@ -170,17 +172,17 @@ struct NameParts<'i> {
 }
 
 impl<'i> NameParts<'i> {
-    fn take(&mut self, part: Part, value: Value<'i>) {
-        match part {
-            Part::LinkageName => {
+    fn take(&mut self, attribute: Attribute, value: Value<'i>) {
+        match attribute {
+            Attribute::LinkageName => {
                 self.linkage_name.get_or_insert(value);
             }
-            Part::Name => self.name = Some(value),
-            Part::Origin => {
+            Attribute::Name => self.name = Some(value),
+            Attribute::Origin => {
                 self.reference = Some(value);
                 self.origin.get_or_insert(value);
             }
-            Part::Specification => self.reference = Some(value),
+            Attribute::Specification => self.reference = Some(value),
             _ => {}
         }
     }
@@ -221,11 +223,11 @@ struct Inside {
 
 /// A function whose entries are being read: its ranges of addresses, each with the calls inlined there.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenFunction {
     language: Language,
     ranges: Vec<(u64, u64)>,
     /// As many as there are ranges.
-    names: Vec<Text>,
+    names: Vec<TextRef>,
     /// As many as there are ranges, or more.
     inlined: Vec<Vec<Inlined>>,
 }
@@ -233,12 +235,12 @@ struct Open {
 /// Reads units into tables.
 pub(super) struct EntryReader<'o> {
     object: Object<'o>,
-    tables: Tables,
+    tables: UnitTables,
     seen: HashSet<(u64, u64)>,
-    calls: Numbers<Location>,
-    files: Numbers<File>,
-    inlined: Numbers<Function>,
-    lines: Lines,
+    calls: Numbers<RawLocation>,
+    files: Numbers<UnitFile>,
+    inlined: Numbers<UnitFunction>,
+    lines: LineRows,
     shapes: Shapes,
     flattener: Flattener,
     ranges: Vec<(u64, u64)>,
@@ -247,36 +249,36 @@ pub(super) struct EntryReader<'o> {
     /// When they are joined, at the latest.
     room_for_covered: usize,
     contexts: Vec<Context>,
-    open: Vec<Open>,
-    spare: Vec<Open>,
+    open: Vec<OpenFunction>,
+    spare: Vec<OpenFunction>,
     open_calls: Vec<OpenCall>,
     open_call_ranges: Vec<(u64, u64)>,
     rows: Vec<Row>,
 }
 
 /// What is known of the unit that is being read.
-struct Current<'u, 'i> {
-    units: &'u Units<'i>,
+struct CurrentUnit<'u, 'i> {
+    units: &'u RelatedUnits<'i>,
     unit: &'u Unit<'i>,
     name_in_shared: &'u NameInShared<'u>,
     language: Language,
     prefers_entries: bool,
-    directory: Option<Text>,
+    directory: Option<TextRef>,
     /// By their numbers in the unit.
     files: HashMap<u64, u32>,
-    names: HashMap<UnitOffset, Text>,
+    names: HashMap<UnitOffset, TextRef>,
 }
 
 impl<'o> EntryReader<'o> {
     pub(super) fn new(object: Object<'o>) -> Self {
         Self {
             object,
-            tables: Tables::default(),
+            tables: UnitTables::default(),
             seen: HashSet::new(),
             calls: Numbers::new(),
             files: Numbers::new(),
             inlined: Numbers::new(),
-            lines: Lines::default(),
+            lines: LineRows::default(),
             shapes: Shapes::default(),
             flattener: Flattener::default(),
             ranges: Vec::new(),
@@ -295,13 +297,13 @@ impl<'o> EntryReader<'o> {
     pub(super) fn read<'i>(
         &mut self,
         run: u32,
-        units: &Units<'i>,
+        units: &RelatedUnits<'i>,
         numbers: std::ops::Range<usize>,
-    ) -> Tables
+    ) -> UnitTables
     where
         'o: 'i,
     {
-        self.tables = Tables::new(run);
+        self.tables = UnitTables::new(run);
         self.seen.clear();
         self.calls.clear();
         self.files.clear();
@@ -322,7 +324,11 @@ impl<'o> EntryReader<'o> {
     }
 
     /// Reads a unit, or the split one that it stands for.
-    fn unit_or_split<'i>(&mut self, units: &Units<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error>
+    fn unit_or_split<'i>(
+        &mut self,
+        units: &RelatedUnits<'i>,
+        unit: &Unit<'i>,
+    ) -> Result<(), gimli::Error>
     where
         'o: 'i,
     {
@@ -346,7 +352,7 @@ impl<'o> EntryReader<'o> {
         }
     }
 
-    fn unit<'i>(&mut self, units: &Units<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error> {
+    fn unit<'i>(&mut self, units: &RelatedUnits<'i>, unit: &Unit<'i>) -> Result<(), gimli::Error> {
         let mut entries = unit.entries();
         let Some(root) = entries.next_dfs()? else {
             return Err(gimli::Error::MissingUnitDie);
@@ -358,9 +364,9 @@ impl<'o> EntryReader<'o> {
                 Some(self.tables.keep(directory.slice()))
             }
             Some(_) => None,
-            None => Some(Text::EMPTY),
+            None => Some(TextRef::EMPTY),
         };
-        let mut current = Current {
+        let mut current = CurrentUnit {
             units,
             unit,
             language: language_of(root.attr_value(gimli::DW_AT_language)).unwrap_or_default(),
@@ -373,7 +379,7 @@ impl<'o> EntryReader<'o> {
         let mut lines = std::mem::take(&mut self.lines);
         match &unit.line_program {
             Some(program) => lines.read(program.clone(), self.object.first_code),
-            None => lines = Lines::default(),
+            None => lines = LineRows::default(),
         }
         let read = self.entries(&mut current, &lines);
         self.loose(&mut current, &lines);
@@ -383,8 +389,8 @@ impl<'o> EntryReader<'o> {
 
     fn entries(
         &mut self,
-        current: &mut Current<'_, '_>,
-        lines: &Lines,
+        current: &mut CurrentUnit<'_, '_>,
+        lines: &LineRows,
     ) -> Result<(), gimli::Error> {
         let (unit, encoding) = (current.unit, current.unit.encoding());
         let mut input = current.bytes_from(unit.header.header_size())?;
@@ -442,21 +448,26 @@ impl<'o> EntryReader<'o> {
     /// Reads what is needed of an entry; its addresses to `self.ranges`.
     fn attributes<'i>(
         &mut self,
-        current: &Current<'_, 'i>,
+        current: &CurrentUnit<'_, 'i>,
         (shapes, shape): (&Shapes, Shape),
-        input: &mut Slice<'i>,
-    ) -> Result<Entry<'i>, gimli::Error> {
+        input: &mut Section<'i>,
+    ) -> Result<ReadEntry<'i>, gimli::Error> {
         let (dwarf, unit) = (&current.units.dwarf, current.unit);
         let (mut low, mut high, mut ranges) = (None, None, None);
-        let mut entry = Entry::default();
-        shapes.read(shape, input, unit.encoding(), |part, value| match part {
-            Part::LowAddress => low = Some(value),
-            Part::HighAddress => high = Some(value),
-            Part::Ranges => ranges = Some(value),
-            Part::CallFile => entry.call_file = number(value),
-            Part::CallLine => entry.call_line = number(value).unwrap_or_default(),
-            part => entry.names.take(part, value),
-        })?;
+        let mut entry = ReadEntry::default();
+        shapes.read(
+            shape,
+            input,
+            unit.encoding(),
+            |attribute, value| match attribute {
+                Attribute::LowAddress => low = Some(value),
+                Attribute::HighAddress => high = Some(value),
+                Attribute::Ranges => ranges = Some(value),
+                Attribute::CallFile => entry.call_file = number(value),
+                Attribute::CallLine => entry.call_line = number(value).unwrap_or_default(),
+                attribute => entry.names.take(attribute, value),
+            },
+        )?;
         self.ranges.clear();
         if let Some(ranges) = ranges
             && let Some(mut ranges) = dwarf.attr_ranges(unit, ranges)?
@@ -493,9 +504,9 @@ impl<'o> EntryReader<'o> {
     /// Begins a function, if it has addresses that none before it has.
     fn function<'i>(
         &mut self,
-        current: &mut Current<'_, 'i>,
+        current: &mut CurrentUnit<'_, 'i>,
         offset: UnitOffset,
-        entry: &Entry<'i>,
+        entry: &ReadEntry<'i>,
     ) -> Option<Inside> {
         self.covered.extend_from_slice(&self.ranges);
         if self.covered.len() >= self.room_for_covered {
@@ -539,14 +550,14 @@ impl<'o> EntryReader<'o> {
     /// Adds an inlined call to those ranges of its function that it lies in; with it, calls around it that have other addresses.
     fn inlined_call<'i>(
         &mut self,
-        current: &mut Current<'_, 'i>,
+        current: &mut CurrentUnit<'_, 'i>,
         offset: UnitOffset,
-        entry: &Entry<'i>,
+        entry: &ReadEntry<'i>,
         inside: Inside,
     ) -> Option<Inside> {
         let language = current.language_of(entry).unwrap_or(inside.language);
         let name = current.name_of(offset, entry, &mut self.tables);
-        let function = Function {
+        let function = UnitFunction {
             name,
             entry: NOWHERE,
             language,
@@ -593,7 +604,7 @@ impl<'o> EntryReader<'o> {
     }
 
     /// Leaves an entry: an inlined call, or a function, which is complete then.
-    fn leave(&mut self, context: Context, current: &mut Current<'_, '_>, lines: &Lines) {
+    fn leave(&mut self, context: Context, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
         if context.inside.is_none() {
             return;
         }
@@ -618,10 +629,10 @@ impl<'o> EntryReader<'o> {
     fn body(
         &mut self,
         (begin, end): (u64, u64),
-        (name, language): (Text, Language),
+        (name, language): (TextRef, Language),
         inlined: &mut [Inlined],
-        current: &mut Current<'_, '_>,
-        lines: &Lines,
+        current: &mut CurrentUnit<'_, '_>,
+        lines: &LineRows,
     ) {
         let Some((start, stop)) = self.object.relative(begin, end) else {
             return;
@@ -631,7 +642,7 @@ impl<'o> EntryReader<'o> {
             (call.start, call.end) = (moved(call.start), moved(call.end));
         }
         let function = u32::try_from(self.tables.functions.len()).unwrap_or(NOWHERE);
-        self.tables.functions.push(Function {
+        self.tables.functions.push(UnitFunction {
             name,
             entry: start,
             language,
@@ -659,7 +670,7 @@ impl<'o> EntryReader<'o> {
             .flatten(ends, function, inlined, of_function, &mut out);
         self.rows = rows;
         let count = self.tables.ranges.len() - first;
-        self.tables.bodies.push(Body {
+        self.tables.bodies.push(RangeBody {
             start,
             end: stop,
             first: u32::try_from(first).unwrap_or(NOWHERE),
@@ -668,7 +679,7 @@ impl<'o> EntryReader<'o> {
     }
 
     /// Keeps the rows that no function of the unit covers: of functions that a compiler has no entries for, and of assembly.
-    fn loose(&mut self, current: &mut Current<'_, '_>, lines: &Lines) {
+    fn loose(&mut self, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
         join(&mut self.covered);
         let mut covering = (0, 0);
         for row in lines.all() {
@@ -732,9 +743,9 @@ fn join(ranges: &mut Vec<(u64, u64)>) {
 
 impl Object<'_> {
     /// Returns the name of the first symbol at an address.
-    fn symbol_at(&self, address: u64) -> Option<Text> {
+    fn symbol_at(&self, address: u64) -> Option<TextRef> {
         let number = self.symbols.at(address.wrapping_sub(self.load_address))?;
-        Some(Text::of_symbol(number as usize))
+        Some(TextRef::of_symbol(number as usize))
     }
 
     /// Returns where addresses are, relative to that at which the object is loaded.
@@ -744,9 +755,9 @@ impl Object<'_> {
     }
 }
 
-impl<'i> Current<'_, 'i> {
+impl<'i> CurrentUnit<'_, 'i> {
     /// Returns the bytes of the unit from an offset in it on.
-    fn bytes_from(&self, at: usize) -> Result<Slice<'i>, gimli::Error> {
+    fn bytes_from(&self, at: usize) -> Result<Section<'i>, gimli::Error> {
         let header = &self.unit.header;
         let mut bytes = *self.units.dwarf.debug_info.reader();
         bytes.skip(header.offset().0)?;
@@ -757,7 +768,7 @@ impl<'i> Current<'_, 'i> {
 
     /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows none. (`symbolic` takes the
     /// unit's directory for a file then.)
-    fn file(&mut self, file: u64, numbers: &mut Numbers<File>, tables: &mut Tables) -> u32 {
+    fn file(&mut self, file: u64, numbers: &mut Numbers<UnitFile>, tables: &mut UnitTables) -> u32 {
         if let Some(known) = self.files.get(&file) {
             return *known;
         }
@@ -769,9 +780,9 @@ impl<'i> Current<'_, 'i> {
         let entry = program.and_then(|program| Some((program, program.file(file)?)));
         let number = match entry {
             Some((program, entry)) => {
-                let working_directory = self.directory.unwrap_or(Text::NONE);
+                let working_directory = self.directory.unwrap_or(TextRef::NONE);
                 let directory = entry.directory(program);
-                let directory = directory.map_or(Text::EMPTY, |value| self.path(value, tables));
+                let directory = directory.map_or(TextRef::EMPTY, |value| self.path(value, tables));
                 let name = self.path(entry.path_name(), tables);
                 numbers.of([working_directory, directory, name], &mut tables.files)
             }
@@ -781,21 +792,21 @@ impl<'i> Current<'_, 'i> {
         number
     }
 
-    fn text(&self, value: Value<'i>, tables: &mut Tables) -> Text {
+    fn text(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
         text(self.units, self.unit, value, tables)
     }
 
     /// Returns a text of a line program, which is in the object itself also where its unit is not.
-    fn path(&self, value: Value<'i>, tables: &mut Tables) -> Text {
+    fn path(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
         match value {
-            AttributeValue::DebugStrRef(offset) => Text::in_debug_str(offset.0),
-            AttributeValue::DebugLineStrRef(offset) => Text::in_line_str(offset.0),
+            AttributeValue::DebugStrRef(offset) => TextRef::in_debug_str(offset.0),
+            AttributeValue::DebugLineStrRef(offset) => TextRef::in_line_str(offset.0),
             value => self.text(value, tables),
         }
     }
 
     /// Returns the language of the function that an entry is an instance of, where that is in another unit.
-    fn language_of(&self, entry: &Entry<'i>) -> Option<Language> {
+    fn language_of(&self, entry: &ReadEntry<'i>) -> Option<Language> {
         let (mut unit, mut value) = (self.unit, entry.names.origin?);
         let mut language = None;
         for _ in 0..LONGEST_CHAIN {
@@ -820,18 +831,23 @@ impl<'i> Current<'_, 'i> {
     }
 
     /// Returns the name of an entry: its linkage name, its name, or that of what it refers to.
-    fn name_of(&mut self, offset: UnitOffset, entry: &Entry<'i>, tables: &mut Tables) -> Text {
+    fn name_of(
+        &mut self,
+        offset: UnitOffset,
+        entry: &ReadEntry<'i>,
+        tables: &mut UnitTables,
+    ) -> TextRef {
         if let Some(name) = entry.names.linkage_name.or(entry.names.name) {
             return self.text(name, tables);
         }
         let Some(reference) = entry.names.reference else {
-            return Text::EMPTY;
+            return TextRef::EMPTY;
         };
         let AttributeValue::UnitRef(target) = reference else {
             return self.name_elsewhere(reference, tables);
         };
         if target == offset {
-            return Text::EMPTY;
+            return TextRef::EMPTY;
         }
         if let Some(known) = self.names.get(&target) {
             return *known;
@@ -841,7 +857,7 @@ impl<'i> Current<'_, 'i> {
         name
     }
 
-    fn name_elsewhere(&self, reference: Value<'i>, tables: &mut Tables) -> Text {
+    fn name_elsewhere(&self, reference: Value<'i>, tables: &mut UnitTables) -> TextRef {
         follow(
             self.units,
             self.unit,
@@ -853,24 +869,28 @@ impl<'i> Current<'_, 'i> {
 }
 
 /// Returns the name of an entry of a shared file.
-pub(super) fn name_in(units: &Units<'_>, offset: DebugInfoOffset, tables: &mut Tables) -> Text {
+pub(super) fn name_in(
+    units: &RelatedUnits<'_>,
+    offset: DebugInfoOffset,
+    tables: &mut UnitTables,
+) -> TextRef {
     let Some((unit, offset)) = units.at(offset) else {
-        return Text::EMPTY;
+        return TextRef::EMPTY;
     };
     // Those are not shared any further.
-    let nowhere = |_: DebugInfoOffset, _: &mut Tables| Text::EMPTY;
+    let nowhere = |_: DebugInfoOffset, _: &mut UnitTables| TextRef::EMPTY;
     let here = AttributeValue::UnitRef(offset);
     follow(units, unit, here, &nowhere, tables)
 }
 
 /// Follows references to an entry with a name.
 fn follow<'i>(
-    units: &Units<'i>,
+    units: &RelatedUnits<'i>,
     unit: &Unit<'i>,
     reference: Value<'i>,
     name_in_shared: &NameInShared<'_>,
-    tables: &mut Tables,
-) -> Text {
+    tables: &mut UnitTables,
+) -> TextRef {
     let (mut unit, mut reference) = (unit, reference);
     for _ in 0..LONGEST_CHAIN {
         if let AttributeValue::DebugInfoRefSup(offset) = reference {
@@ -885,16 +905,16 @@ fn follow<'i>(
             Err(None) => break,
         }
     }
-    Text::EMPTY
+    TextRef::EMPTY
 }
 
 /// Returns the name of an entry; of one without, what it refers to.
 fn name_or_reference<'i>(
-    units: &Units<'i>,
+    units: &RelatedUnits<'i>,
     unit: &Unit<'i>,
     offset: UnitOffset,
-    tables: &mut Tables,
-) -> Result<Text, Option<Value<'i>>> {
+    tables: &mut UnitTables,
+) -> Result<TextRef, Option<Value<'i>>> {
     let parts = names_at(unit, offset).map_err(|_| None)?;
     let name = parts.linkage_name.or(parts.name).ok_or(parts.reference)?;
     Ok(text(units, unit, name, tables))
@@ -909,8 +929,8 @@ fn names_at<'i>(unit: &Unit<'i>, offset: UnitOffset) -> Result<NameParts<'i>, gi
     };
     for spec in abbreviation.attributes() {
         let attribute = entries.read_attribute(*spec)?;
-        if let Some(part) = shapes::part_of(attribute.name()) {
-            parts.take(part, attribute.value());
+        if let Some(named) = shapes::attribute_of(attribute.name()) {
+            parts.take(named, attribute.value());
         }
     }
     Ok(parts)
@@ -918,7 +938,7 @@ fn names_at<'i>(unit: &Unit<'i>, offset: UnitOffset) -> Result<NameParts<'i>, gi
 
 /// Returns the entry that a value refers to.
 fn referred<'u, 'i>(
-    units: &'u Units<'i>,
+    units: &'u RelatedUnits<'i>,
     unit: &'u Unit<'i>,
     value: Value<'i>,
 ) -> Option<(&'u Unit<'i>, UnitOffset)> {
@@ -929,20 +949,25 @@ fn referred<'u, 'i>(
     }
 }
 
-fn text<'i>(units: &Units<'i>, unit: &Unit<'i>, value: Value<'i>, tables: &mut Tables) -> Text {
+fn text<'i>(
+    units: &RelatedUnits<'i>,
+    unit: &Unit<'i>,
+    value: Value<'i>,
+    tables: &mut UnitTables,
+) -> TextRef {
     match value {
         value if units.is_elsewhere || matches!(value, AttributeValue::DebugStrRefSup(_)) => {
             let text = units.dwarf.attr_string(unit, value);
-            text.map_or(Text::EMPTY, |text| tables.keep(text.slice()))
+            text.map_or(TextRef::EMPTY, |text| tables.keep(text.slice()))
         }
-        AttributeValue::DebugStrRef(offset) => Text::in_debug_str(offset.0),
-        AttributeValue::DebugLineStrRef(offset) => Text::in_line_str(offset.0),
+        AttributeValue::DebugStrRef(offset) => TextRef::in_debug_str(offset.0),
+        AttributeValue::DebugLineStrRef(offset) => TextRef::in_line_str(offset.0),
         AttributeValue::DebugStrOffsetsIndex(index) => {
             let offset = units.dwarf.string_offset(unit, index);
-            offset.map_or(Text::EMPTY, |offset| Text::in_debug_str(offset.0))
+            offset.map_or(TextRef::EMPTY, |offset| TextRef::in_debug_str(offset.0))
         }
         AttributeValue::String(text) => tables.keep(text.slice()),
-        _ => Text::EMPTY,
+        _ => TextRef::EMPTY,
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use super::lines::Row;
 use super::tables::{NOTHING, Numbers, Placed};
-use crate::debuginfo::slices::{Location, NOWHERE};
+use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
 /// An inlined call, in one range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,8 +46,8 @@ pub(super) struct Flattener {
 #[derive(Debug)]
 pub(super) struct Out<'a> {
     pub(super) ranges: &'a mut Vec<Placed>,
-    pub(super) calls: &'a mut Vec<Location>,
-    pub(super) numbers: &'a mut Numbers<Location>,
+    pub(super) calls: &'a mut Vec<RawLocation>,
+    pub(super) numbers: &'a mut Numbers<RawLocation>,
 }
 
 impl Flattener {

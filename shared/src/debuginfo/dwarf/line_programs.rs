@@ -12,7 +12,7 @@
 
 use std::borrow::Cow;
 
-use crate::debuginfo::reader::Reader;
+use crate::debuginfo::reader::ByteReader;
 
 const LNS_SET_BASIC_BLOCK: u8 = 7;
 const LNE_END_SEQUENCE: u8 = 1;
@@ -45,7 +45,7 @@ fn end_sequence(data: &mut [u8], at: usize) {
 /// What cannot be read ends the search in that program, or in the section.
 fn faults(data: &[u8], little_endian: bool) -> Vec<usize> {
     let mut faults = Vec::new();
-    let mut reader = Reader::new(data, little_endian);
+    let mut reader = ByteReader::new(data, little_endian);
     while reader.at < data.len() {
         let Some(end) = program(&mut reader, &mut faults) else {
             break;
@@ -56,7 +56,7 @@ fn faults(data: &[u8], little_endian: bool) -> Vec<usize> {
 }
 
 /// Reads one program; returns where the next one begins.
-fn program(reader: &mut Reader<'_>, faults: &mut Vec<usize>) -> Option<usize> {
+fn program(reader: &mut ByteReader<'_>, faults: &mut Vec<usize>) -> Option<usize> {
     let (length, offset_size) = reader.initial_length()?;
     let end = reader
         .at
@@ -68,7 +68,7 @@ fn program(reader: &mut Reader<'_>, faults: &mut Vec<usize>) -> Option<usize> {
 }
 
 fn instructions(
-    reader: &mut Reader<'_>,
+    reader: &mut ByteReader<'_>,
     end: usize,
     offset_size: usize,
     faults: &mut Vec<usize>,

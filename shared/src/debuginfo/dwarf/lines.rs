@@ -31,12 +31,12 @@ struct Sequence {
 
 /// The rows of a line program.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineRows {
     rows: Vec<Row>,
     sequences: Vec<Sequence>,
 }
 
-impl Lines {
+impl LineRows {
     /// Reads a line program up to its end, or to what cannot be read. Code begins at `first_code`: sequences that end before it are of
     /// functions that the linker discarded.
     pub(super) fn read(

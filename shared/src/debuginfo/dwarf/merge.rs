@@ -7,12 +7,12 @@
 use foldhash::{HashSet, HashSetExt};
 
 use super::symbols::Symbols;
-use super::tables::{Body, Loose, Placed, Tables};
+use super::tables::{Loose, Placed, RangeBody, UnitTables};
 use crate::debuginfo::slices::NOWHERE;
 
 /// A range, up to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct MergedRange {
     pub(super) start: u32,
     pub(super) what: What,
 }
@@ -44,21 +44,21 @@ pub(super) struct SymbolLine {
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     /// In the order of their addresses.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<MergedRange>,
     pub(super) lines: Vec<SymbolLine>,
 }
 
 /// A range of addresses of a function.
 #[derive(Clone, Copy, Debug)]
 struct OfRun {
-    body: Body,
+    body: RangeBody,
     run: u32,
     /// Its place among all, in the order in which they were read.
     order: u32,
 }
 
 /// Merges what was read in several runs. Neighbours that say the same are one.
-pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Merged {
+pub(super) fn merge(runs: &[UnitTables], symbols: &Symbols<'_>) -> Merged {
     let functions = functions(runs);
     let mut merged = Merged {
         entries: Vec::with_capacity(functions.len()),
@@ -78,7 +78,7 @@ pub(super) fn merge(runs: &[Tables], symbols: &Symbols<'_>) -> Merged {
 }
 
 impl Merged {
-    fn push(&mut self, entry: Entry, runs: &[Tables]) {
+    fn push(&mut self, entry: MergedRange, runs: &[UnitTables]) {
         let last = self.entries.last();
         if !last.is_some_and(|last| is_same(last.what, entry.what, runs)) {
             self.entries.push(entry);
@@ -91,10 +91,10 @@ impl Merged {
         symbol: u32,
         (start, end): (u32, u32),
         loose: &[(u32, Loose)],
-        runs: &[Tables],
+        runs: &[UnitTables],
     ) {
         // From there on, no line of the symbol is known.
-        let without_line = |start| Entry {
+        let without_line = |start| MergedRange {
             start,
             what: What::Symbol(symbol),
         };
@@ -124,13 +124,13 @@ impl Merged {
     fn replace_at(&mut self, start: u32, what: What) {
         match self.entries.last_mut() {
             Some(last) if last.start == start => last.what = what,
-            _ => self.entries.push(Entry { start, what }),
+            _ => self.entries.push(MergedRange { start, what }),
         }
     }
 }
 
 /// Returns the rows that no function covers, by address, each with its run. Where several runs have some, the first one's count.
-fn loose(runs: &[Tables]) -> Vec<(u32, Loose)> {
+fn loose(runs: &[UnitTables]) -> Vec<(u32, Loose)> {
     let mut all: Vec<_> = runs
         .iter()
         .flat_map(|tables| tables.loose.iter().map(|row| (tables.run, *row)))
@@ -148,7 +148,7 @@ fn loose(runs: &[Tables]) -> Vec<(u32, Loose)> {
     all
 }
 
-fn is_same(one: What, other: What, runs: &[Tables]) -> bool {
+fn is_same(one: What, other: What, runs: &[UnitTables]) -> bool {
     match (one, other) {
         (
             What::Range { run, number },
@@ -168,7 +168,7 @@ fn is_same(one: What, other: What, runs: &[Tables]) -> bool {
 }
 
 /// Returns the ranges of all functions. A range of addresses that several runs have is the first one's.
-fn functions(runs: &[Tables]) -> Vec<Entry> {
+fn functions(runs: &[UnitTables]) -> Vec<MergedRange> {
     let mut seen = HashSet::new();
     let mut bodies = Vec::new();
     for tables in runs {
@@ -213,7 +213,10 @@ fn functions(runs: &[Tables]) -> Vec<Entry> {
     entries
 }
 
-fn ranges_of<'r>(runs: &'r [Tables], of_run: &OfRun) -> impl Iterator<Item = (&'r Placed, What)> {
+fn ranges_of<'r>(
+    runs: &'r [UnitTables],
+    of_run: &OfRun,
+) -> impl Iterator<Item = (&'r Placed, What)> {
     let OfRun { body, run, .. } = *of_run;
     let ranges = runs.get(run as usize).map_or(&[][..], |tables| {
         let first = body.first as usize;
@@ -233,9 +236,9 @@ fn ranges_of<'r>(runs: &'r [Tables], of_run: &OfRun) -> impl Iterator<Item = (&'
 }
 
 /// Adds ranges in the order of their addresses; at one address, in the order in which they were read.
-fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut Vec<Entry>) {
+fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut Vec<MergedRange>) {
     for (placed, what) in ranges {
-        let entry = Entry {
+        let entry = MergedRange {
             start: placed.start,
             what,
         };
@@ -255,7 +258,10 @@ fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut 
 }
 
 /// Returns functions, and where none is, symbols and the ends of symbols.
-fn with_symbols(functions: Vec<Entry>, symbols: &Symbols<'_>) -> impl Iterator<Item = Entry> {
+fn with_symbols(
+    functions: Vec<MergedRange>,
+    symbols: &Symbols<'_>,
+) -> impl Iterator<Item = MergedRange> {
     let mut functions = functions.into_iter().peekable();
     let mut starts = symbols.starts().peekable();
     let mut ends = symbols.ends().into_iter().peekable();
@@ -281,7 +287,7 @@ fn with_symbols(functions: Vec<Entry>, symbols: &Symbols<'_>) -> impl Iterator<I
                 // A label within a function.
                 (None, None) => continue,
             };
-            return Some(Entry { start, what });
+            return Some(MergedRange { start, what });
         }
     })
 }
@@ -297,7 +303,7 @@ mod tests {
 
     use super::super::flatten::{Flattener, Out};
     use super::super::lines::Row;
-    use super::super::tables::{Function, Numbers, Text};
+    use super::super::tables::{Numbers, TextRef, UnitFunction};
     use super::*;
     use crate::debuginfo::blob::AlignedBytes;
 
@@ -359,17 +365,17 @@ mod tests {
 
     fn by_merging(functions: &[Described], symbols: Symbols<'_>) -> Vec<Vec<(String, u32)>> {
         // Some functions a run, so that one is merged with its like in another.
-        let runs: Vec<Tables> = (0..)
+        let runs: Vec<UnitTables> = (0..)
             .zip(functions.chunks(2))
             .map(|(run, functions)| {
-                let mut tables = Tables::new(run);
+                let mut tables = UnitTables::new(run);
                 for described in functions {
                     let ((start, size), function) = (described.0, tables.functions.len() as u32);
                     let first = tables.ranges.len() as u32;
                     let number = run as usize * 2 + function as usize;
                     let name = tables.keep(format!("f{number}").as_bytes());
                     let (entry, language) = (start as u32, Language::Unknown);
-                    tables.functions.push(Function {
+                    tables.functions.push(UnitFunction {
                         name,
                         entry,
                         language,
@@ -382,7 +388,7 @@ mod tests {
                     let extent = (start, start + size);
                     let rows = rows(described).into_iter();
                     Flattener::default().flatten(extent, function, &mut [], rows, &mut out);
-                    tables.bodies.push(Body {
+                    tables.bodies.push(RangeBody {
                         start: start as u32,
                         end: (start + size) as u32,
                         first,
@@ -406,7 +412,10 @@ mod tests {
             match what {
                 None | Some(What::Nothing) => Vec::new(),
                 Some(What::Symbol(number)) => {
-                    vec![(texts.get(Text::of_symbol(number as usize)).into_owned(), 0)]
+                    vec![(
+                        texts.get(TextRef::of_symbol(number as usize)).into_owned(),
+                        0,
+                    )]
                 }
                 Some(What::Line(_)) => panic!("no row is without a function"),
                 Some(What::Range { run, number }) => {

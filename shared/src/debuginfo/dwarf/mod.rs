@@ -50,16 +50,16 @@ use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
-use self::companions::{Companions, Split};
+use self::companions::{CompanionSections, Split};
 use self::encode::Encoder;
 use self::entries::EntryReader;
 use self::sections::Sections;
 use self::symbols::Symbols;
-use self::tables::{Counts, Tables, Text, Texts};
+use self::tables::{Counts, TextRef, Texts, UnitTables};
 use self::units::Units;
 use super::blob::Contents;
-use super::build::{Beside, Failure, SealedCache, malformed};
-use super::image::Image;
+use super::build::{Beside, EncodedCache, Failure, malformed};
+use super::image::ObjectImage;
 use super::inspect::chain;
 use super::slices::{self, Bounds};
 use super::workers::side_by_side;
@@ -97,9 +97,9 @@ pub(super) struct Program<'o, 'd> {
     load_address: u64,
     arch: Arch,
     debug_id: DebugId,
-    image: Image<'d>,
+    image: ObjectImage<'d>,
     /// The sections of what belongs to it.
-    companions: Companions<'d>,
+    companions: CompanionSections<'d>,
     /// Name and build id of a shared file that is not there.
     lacks_shared: Option<(String, String)>,
 }
@@ -129,7 +129,7 @@ impl<'o, 'd> Program<'o, 'd> {
             Some(Sections::open(&elf, &sections::SPLIT))
         });
         Some(Self {
-            companions: Companions {
+            companions: CompanionSections {
                 split: split.collect(),
                 shared,
             },
@@ -139,8 +139,8 @@ impl<'o, 'd> Program<'o, 'd> {
             arch: object.arch(),
             debug_id: object.debug_id(),
             image: match beside.symbols.and_then(|bytes| Object::parse(bytes).ok()) {
-                Some(with_symbols) => Image::of(&with_symbols),
-                None => Image::of(object),
+                Some(with_symbols) => ObjectImage::of(&with_symbols),
+                None => ObjectImage::of(object),
             },
         })
     }
@@ -162,21 +162,21 @@ fn shared<'d>(
 }
 
 /// Derives the slices of a program, with so many workers, and seals them as a blob.
-pub(super) fn seal(
+pub(super) fn encode(
     program: Program<'_, '_>,
     workers: usize,
     contents: &Contents,
-) -> Result<SealedCache, Failure> {
-    seal_runs(program, RUN_BYTES, workers, contents, BOUNDS)
+) -> Result<EncodedCache, Failure> {
+    encode_runs(program, RUN_BYTES, workers, contents, BOUNDS)
 }
 
-fn seal_runs(
+fn encode_runs(
     program: Program<'_, '_>,
     run_bytes: usize,
     workers: usize,
     contents: &Contents,
     bounds: Bounds,
-) -> Result<SealedCache, Failure> {
+) -> Result<EncodedCache, Failure> {
     let object = program.sections;
     let first_code = program.image.first_code();
     let symbols = Symbols::new(program.image.functions, program.image.labels);
@@ -193,7 +193,7 @@ fn seal_runs(
     if let Some(shared) = shared_dwarf() {
         parent.set_sup(shared);
     }
-    let shared = shared_dwarf().map(entries::Units::open_shared);
+    let shared = shared_dwarf().map(entries::RelatedUnits::open_shared);
     let about = entries::Object {
         symbols: &symbols,
         load_address: program.load_address,
@@ -201,12 +201,12 @@ fn seal_runs(
         split: &Split::open(&program.companions.split, endian),
         name_in_shared: &|offset, tables| match &shared {
             Some(shared) => entries::name_in(shared, offset, tables),
-            None => Text::EMPTY,
+            None => TextRef::EMPTY,
         },
     };
     let mut runs = match units {
         Some(units) => read_runs(about, &sections, units, workers)?,
-        None => read_units(about, entries::Units::open(parent), workers),
+        None => read_units(about, entries::RelatedUnits::open(parent), workers),
     };
     runs.sort_unstable_by_key(|tables| tables.run);
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
@@ -223,13 +223,13 @@ fn seal_runs(
         merged: &merged,
         bounds,
     };
-    let blob = slices::seal_side_by_side(encoder.parts(), workers, contents, || encoder.cutter())?;
-    Ok(SealedCache { blob, lacks })
+    let blob = slices::encode_in_parallel(encoder.parts(), workers, contents, || encoder.cutter())?;
+    Ok(EncodedCache { blob, lacks })
 }
 
 /// Derives a SymCache of an ELF file, which is also the file with its split units, and the one that it shares with others.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<SealedCache, Failure>> {
+pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<EncodedCache, Failure>> {
     let object = Object::parse(elf).ok()?;
     let beside = Beside {
         split: vec![elf],
@@ -237,7 +237,7 @@ pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<SealedCache, Fai
         with_build_id: &|_| Some(elf),
     };
     let contents = slices::unfiled(crate::cache::Kind::SymCache, object.arch(), None);
-    Some(seal(Program::of(&object, &beside)?, 1, &contents))
+    Some(encode(Program::of(&object, &beside)?, 1, &contents))
 }
 
 /// Says of which units there is nothing, or less than there is in another file.
@@ -245,7 +245,10 @@ pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<SealedCache, Fai
 /// # Errors
 ///
 /// There is nothing of any.
-fn lacks(runs: &[Tables], shared: Option<&(String, String)>) -> Result<Option<String>, Failure> {
+fn lacks(
+    runs: &[UnitTables],
+    shared: Option<&(String, String)>,
+) -> Result<Option<String>, Failure> {
     let mut all = Counts::default();
     for tables in runs {
         all.add(tables.counts.clone());
@@ -288,7 +291,7 @@ fn read_runs(
     sections: &Sections<'_>,
     units: Units<'_>,
     workers: usize,
-) -> Result<Vec<Tables>, UnitsError> {
+) -> Result<Vec<UnitTables>, UnitsError> {
     let endian = endian(units.endianity());
     // Who holds the lock decompresses; who let go of it reads.
     let units = Mutex::new((0, units));
@@ -306,7 +309,7 @@ fn read_runs(
                 (*next - 1, info?)
             };
             {
-                let units = entries::Units::open(sections.dwarf(&info, endian));
+                let units = entries::RelatedUnits::open(sections.dwarf(&info, endian));
                 let mut tables = reader.read(run, &units, 0..units.len());
                 tables.counts.add(units.counts);
                 read.push(tables);
@@ -322,9 +325,9 @@ fn read_runs(
 /// Reads units that may refer to each other, each as a run.
 fn read_units<'i>(
     about: entries::Object<'i>,
-    units: entries::Units<'i>,
+    units: entries::RelatedUnits<'i>,
     workers: usize,
-) -> Vec<Tables> {
+) -> Vec<UnitTables> {
     let next = AtomicU32::new(0);
     let Ok(mut read) = side_by_side(workers, || -> Result<_, Infallible> {
         let mut reader = EntryReader::new(about);

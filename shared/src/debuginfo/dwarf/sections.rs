@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
-use super::entries::{self, Slice};
+use super::entries::{self, Section};
 use super::line_programs;
 use crate::debuginfo::workers::side_by_side;
 
@@ -115,7 +115,7 @@ impl<'d> Sections<'d> {
     }
 
     /// Returns a section of a file with split units.
-    pub(super) fn split_section<'s>(&'s self, id: SectionId, endian: RunTimeEndian) -> Slice<'s> {
+    pub(super) fn split_section<'s>(&'s self, id: SectionId, endian: RunTimeEndian) -> Section<'s> {
         let name = id.dwo_name().unwrap_or_default();
         EndianSlice::new(self.data(name.trim_start_matches('.')), endian)
     }

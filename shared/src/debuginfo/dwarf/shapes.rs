@@ -9,11 +9,11 @@ use gimli::{
     Reader as _, UnitOffset,
 };
 
-use super::entries::{Slice, Unit, Value};
+use super::entries::{Section, Unit, Value};
 
 /// An attribute that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Attribute {
     LowAddress,
     HighAddress,
     Ranges,
@@ -34,29 +34,29 @@ enum Step {
     /// Bytes whose number comes first, in so many bytes; none for LEB128.
     SkipBlock(usize),
     Read {
-        part: Part,
+        attribute: Attribute,
         form: DwForm,
         /// Its length, where all of this form have the same.
         bytes: usize,
         constant: u64,
     },
     /// The entry itself says in which form.
-    Indirect(Option<Part>),
+    Indirect(Option<Attribute>),
 }
 
 impl Step {
     /// Returns the step that reads what this one skips.
-    fn reading(self, part: Part, form: DwForm, constant: u64) -> Self {
+    fn reading(self, attribute: Attribute, form: DwForm, constant: u64) -> Self {
         match self {
-            Self::Indirect(_) => Self::Indirect(Some(part)),
+            Self::Indirect(_) => Self::Indirect(Some(attribute)),
             Self::Skip(bytes) => Self::Read {
-                part,
+                attribute,
                 form,
                 bytes,
                 constant,
             },
             _ => Self::Read {
-                part,
+                attribute,
                 form,
                 bytes: 0,
                 constant,
@@ -120,7 +120,7 @@ impl Shapes {
     pub(super) fn skip(
         &self,
         shape: Shape,
-        input: &mut Slice<'_>,
+        input: &mut Section<'_>,
         encoding: Encoding,
     ) -> Result<(), Error> {
         let [from, to, _] = shape.steps;
@@ -134,9 +134,9 @@ impl Shapes {
     pub(super) fn read<'i>(
         &self,
         shape: Shape,
-        input: &mut Slice<'i>,
+        input: &mut Section<'i>,
         encoding: Encoding,
-        mut take: impl FnMut(Part, Value<'i>),
+        mut take: impl FnMut(Attribute, Value<'i>),
     ) -> Result<(), Error> {
         let [_, from, to] = shape.steps;
         let steps = self.steps.get(from..to).unwrap_or_default();
@@ -158,8 +158,10 @@ fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Erro
     for attribute in abbreviation.attributes() {
         let form = attribute.form();
         let constant = attribute.implicit_const_value().unwrap_or_default();
-        let step = match (part_of(attribute.name()), skipping(form, encoding)?) {
-            (Some(part), skipped) => skipped.reading(part, form, constant.cast_unsigned()),
+        let step = match (attribute_of(attribute.name()), skipping(form, encoding)?) {
+            (Some(attribute), skipped) => {
+                skipped.reading(attribute, form, constant.cast_unsigned())
+            }
             (None, skipped) => skipped,
         };
         add(step, read, steps);
@@ -181,17 +183,17 @@ fn add(step: Step, first: usize, steps: &mut Vec<Step>) {
     }
 }
 
-pub(super) fn part_of(attribute: gimli::DwAt) -> Option<Part> {
+pub(super) fn attribute_of(attribute: gimli::DwAt) -> Option<Attribute> {
     Some(match attribute {
-        gimli::DW_AT_low_pc => Part::LowAddress,
-        gimli::DW_AT_high_pc => Part::HighAddress,
-        gimli::DW_AT_ranges => Part::Ranges,
-        gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => Part::LinkageName,
-        gimli::DW_AT_name => Part::Name,
-        gimli::DW_AT_abstract_origin => Part::Origin,
-        gimli::DW_AT_specification => Part::Specification,
-        gimli::DW_AT_call_file => Part::CallFile,
-        gimli::DW_AT_call_line => Part::CallLine,
+        gimli::DW_AT_low_pc => Attribute::LowAddress,
+        gimli::DW_AT_high_pc => Attribute::HighAddress,
+        gimli::DW_AT_ranges => Attribute::Ranges,
+        gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => Attribute::LinkageName,
+        gimli::DW_AT_name => Attribute::Name,
+        gimli::DW_AT_abstract_origin => Attribute::Origin,
+        gimli::DW_AT_specification => Attribute::Specification,
+        gimli::DW_AT_call_file => Attribute::CallFile,
+        gimli::DW_AT_call_line => Attribute::CallLine,
         _ => return None,
     })
 }
@@ -255,9 +257,9 @@ fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
 #[inline]
 fn walk<'i>(
     step: Step,
-    input: &mut Slice<'i>,
+    input: &mut Section<'i>,
     encoding: Encoding,
-    take: &mut impl FnMut(Part, Value<'i>),
+    take: &mut impl FnMut(Attribute, Value<'i>),
 ) -> Result<(), Error> {
     match step {
         Step::Skip(bytes) => input.skip(bytes),
@@ -271,21 +273,21 @@ fn walk<'i>(
             input.skip(usize::try_from(bytes).map_err(|_| Error::UnsupportedOffset)?)
         }
         Step::Read {
-            part,
+            attribute,
             form,
             bytes,
             constant,
         } => {
-            let value = value(part, (form, bytes), constant, input, encoding)?;
-            take(part, value);
+            let value = value(attribute, (form, bytes), constant, input, encoding)?;
+            take(attribute, value);
             Ok(())
         }
-        Step::Indirect(part) => {
+        Step::Indirect(attribute) => {
             let form = DwForm(input.read_uleb128_u16()?);
-            let step = match (part, skipping(form, encoding)?) {
+            let step = match (attribute, skipping(form, encoding)?) {
                 // One indirection leads to a form.
                 (_, Step::Indirect(_)) => return Err(Error::UnknownForm(form)),
-                (Some(part), skipped) => skipped.reading(part, form, 0),
+                (Some(attribute), skipped) => skipped.reading(attribute, form, 0),
                 (None, skipped) => skipped,
             };
             walk(step, input, encoding, take)
@@ -295,10 +297,10 @@ fn walk<'i>(
 
 /// Reads the value of an attribute.
 fn value<'i>(
-    part: Part,
+    attribute: Attribute,
     (form, length): (DwForm, usize),
     constant: u64,
-    input: &mut Slice<'i>,
+    input: &mut Section<'i>,
     encoding: Encoding,
 ) -> Result<Value<'i>, Error> {
     let word = usize::from(encoding.format.word_size());
@@ -323,7 +325,9 @@ fn value<'i>(
         }
         gimli::DW_FORM_implicit_const => AttributeValue::Udata(constant),
         // Before version 4 an offset looks like a number.
-        gimli::DW_FORM_data4 | gimli::DW_FORM_data8 if part == Part::Ranges && length == word => {
+        gimli::DW_FORM_data4 | gimli::DW_FORM_data8
+            if attribute == Attribute::Ranges && length == word =>
+        {
             AttributeValue::RangeListsRef(RawRangeListsOffset(offset(number()?)?))
         }
         gimli::DW_FORM_data1

@@ -7,11 +7,11 @@ use foldhash::{HashMap, HashMapExt};
 use symbolic::common::Language;
 use symbolic::debuginfo::Symbol;
 
-use crate::debuginfo::slices::{Location, NOWHERE};
+use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
 /// Where a text is: the highest byte says in what, then the number of the run, then an offset or a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Text(u64);
+pub(super) struct TextRef(u64);
 
 const IN_DEBUG_STR: u64 = 1;
 const IN_LINE_STR: u64 = 2;
@@ -20,7 +20,7 @@ const IN_SYMBOL: u64 = 4;
 const SOURCE_SHIFT: u32 = 56;
 const RUN_SHIFT: u32 = 32;
 
-impl Text {
+impl TextRef {
     pub(super) const EMPTY: Self = Self(0);
     /// No text, not even the empty one.
     pub(super) const NONE: Self = Self(u64::MAX);
@@ -54,12 +54,12 @@ pub(super) struct Texts<'a> {
     pub(super) debug_str: &'a [u8],
     pub(super) line_str: &'a [u8],
     pub(super) symbols: &'a [Symbol<'a>],
-    pub(super) runs: &'a [Tables],
+    pub(super) runs: &'a [UnitTables],
 }
 
 impl<'a> Texts<'a> {
     /// Returns a text; the empty one where there is none.
-    pub(super) fn get(&self, Text(text): Text) -> Cow<'a, str> {
+    pub(super) fn get(&self, TextRef(text): TextRef) -> Cow<'a, str> {
         let at = (text & u64::from(NOWHERE)) as usize;
         let bytes = match text >> SOURCE_SHIFT {
             IN_DEBUG_STR => terminated(self.debug_str, at),
@@ -89,24 +89,24 @@ fn terminated(section: &[u8], at: usize) -> &[u8] {
 
 /// A function: of its own, or one that is inlined, whose entry point is [`NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Function {
-    pub(super) name: Text,
+pub(super) struct UnitFunction {
+    pub(super) name: TextRef,
     pub(super) entry: u32,
     pub(super) language: Language,
 }
 
 /// Compilation directory, directory, name.
-pub(super) type File = [Text; 3];
+pub(super) type UnitFile = [TextRef; 3];
 
 /// A range of addresses up to the next one. Its location has the numbers of tables of the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) start: u32,
-    pub(super) location: Location,
+    pub(super) location: RawLocation,
 }
 
 /// The location of a range in which there is nothing.
-pub(super) const NOTHING: Location = [NOWHERE; 4];
+pub(super) const NOTHING: RawLocation = [NOWHERE; 4];
 
 impl Placed {
     /// Tells whether it says that nothing is there.
@@ -123,7 +123,7 @@ impl Placed {
 
 /// One range of the addresses of a function, and its [`Tables::ranges`]: the last one says that nothing follows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Body {
+pub(super) struct RangeBody {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) first: u32,
@@ -179,21 +179,21 @@ impl Counts {
 
 /// What was read of one run of units.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct UnitTables {
     pub(super) run: u32,
     pub(super) counts: Counts,
-    pub(super) bodies: Vec<Body>,
+    pub(super) bodies: Vec<RangeBody>,
     pub(super) ranges: Vec<Placed>,
     pub(super) loose: Vec<Loose>,
-    pub(super) functions: Vec<Function>,
-    pub(super) files: Vec<File>,
+    pub(super) functions: Vec<UnitFunction>,
+    pub(super) files: Vec<UnitFile>,
     /// Calls of inlined functions: where they are, and the call that the caller is inlined by, which has a lower number.
-    pub(super) calls: Vec<Location>,
+    pub(super) calls: Vec<RawLocation>,
     /// Texts that are nowhere else, each with a zero behind it.
     texts: Vec<u8>,
 }
 
-impl Tables {
+impl UnitTables {
     pub(super) fn new(run: u32) -> Self {
         Self {
             run,
@@ -202,11 +202,11 @@ impl Tables {
     }
 
     /// Keeps a text.
-    pub(super) fn keep(&mut self, text: &[u8]) -> Text {
+    pub(super) fn keep(&mut self, text: &[u8]) -> TextRef {
         let at = self.texts.len();
         self.texts.extend_from_slice(text);
         self.texts.push(0);
-        Text::in_run(self.run, at)
+        TextRef::in_run(self.run, at)
     }
 
     /// Keeps a row that lies in no function; it may continue the last one.

@@ -77,7 +77,11 @@ fn starts(cache: &SymCache<'_>, raw: &[u8]) -> Vec<u64> {
 }
 
 /// Says in what an answer differs from that of `symbolic`, if it differs as it should.
-fn difference(found: &[Answer], expected: &[Answer], image: &Image<'_>) -> Option<&'static str> {
+fn difference(
+    found: &[Answer],
+    expected: &[Answer],
+    image: &ObjectImage<'_>,
+) -> Option<&'static str> {
     let symbol = |answer: &Answer, name: &str| {
         let all = image.functions.iter().chain(&image.labels);
         let mut there = all.filter(|symbol| symbol.address == u64::from(answer.entry));
@@ -151,7 +155,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
                 (usize::MAX, 1, Bounds::CURRENT),
             ] {
                 let program = Program::of(&object, &Beside::default()).unwrap();
-                let blob = seal_runs(program, run_bytes, workers, &contents, bounds)
+                let blob = encode_runs(program, run_bytes, workers, &contents, bounds)
                     .unwrap()
                     .blob;
                 let joined = joined(&blob);
@@ -203,12 +207,12 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
 }
 
 /// Returns what is derived of an object.
-fn sealed(dif: &[u8], run_bytes: usize) -> Result<SealedCache, Failure> {
+fn encoded(dif: &[u8], run_bytes: usize) -> Result<EncodedCache, Failure> {
     let object = Object::parse(dif).unwrap();
     let debug_id = Some(object.debug_id());
     let contents = slices::unfiled(Kind::SymCache, object.arch(), debug_id);
     let program = Program::of(&object, &Beside::default()).unwrap();
-    seal_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
+    encode_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }
 
 /// Returns the SymCache whose slices are in a blob.
@@ -226,7 +230,7 @@ fn ranges(blob: &[u8]) -> usize {
 fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
     const UNIT_VERSION: usize = 4;
     let dif = fixture("elf/crash.debug");
-    let whole = sealed(&dif, 1).unwrap();
+    let whole = encoded(&dif, 1).unwrap();
     assert_eq!(whole.lacks, None);
     let (at, starts) = {
         let object = Object::parse(&dif).unwrap();
@@ -243,19 +247,19 @@ fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
     for run_bytes in [1, usize::MAX] {
         let mut bad = dif.clone();
         bad[at + starts[1] + UNIT_VERSION] = 0x77;
-        let sealed = sealed(&bad, run_bytes).unwrap();
+        let encoded = encoded(&bad, run_bytes).unwrap();
         let units = starts.len();
-        let lacks = sealed.lacks.unwrap();
+        let lacks = encoded.lacks.unwrap();
         let expected = format!("1 of the {units} units of its debug information cannot be read");
         assert!(lacks.starts_with(&expected), "{lacks}");
-        let left = ranges(&sealed.blob);
+        let left = ranges(&encoded.blob);
         assert!(left < ranges(&whole.blob) && left > 100, "{left}");
     }
     let mut bad = dif;
     for start in starts {
         bad[at + start + UNIT_VERSION] = 0x77;
     }
-    match sealed(&bad, 1) {
+    match encoded(&bad, 1) {
         Err(Failure::Missing(missing)) => {
             assert!(missing.detail.contains("corrupted dwarf"), "{missing:?}");
         }
@@ -282,7 +286,7 @@ fn a_call_whose_file_is_not_named_has_none() {
         unnamed[abbreviations.offset as usize + at] = CALL_COLUMN;
     }
     let answered = |dif: &[u8]| -> Vec<Vec<Answer>> {
-        let joined = joined(&sealed(dif, usize::MAX).unwrap().blob);
+        let joined = joined(&encoded(dif, usize::MAX).unwrap().blob);
         let cache = SymCache::parse(joined.as_slice()).unwrap();
         let ranges = slices::starts_of(joined.as_slice()).into_iter();
         ranges.map(|at| answers(&cache, at.into())).collect()
@@ -309,7 +313,7 @@ fn a_call_whose_file_is_not_named_has_none() {
 
 #[test]
 fn what_is_in_another_file_is_named() {
-    let lacks = |dif: &[u8]| sealed(dif, usize::MAX).unwrap().lacks.unwrap();
+    let lacks = |dif: &[u8]| encoded(dif, usize::MAX).unwrap().lacks.unwrap();
     insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names are in split DWARF files, of 2 of 2 units, the first of them shop.dwo (id b2ba7b9c6f282e2c): upload the program's .dwp, or its .dwo files");
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
     let mut program = Vec::new();
@@ -330,7 +334,7 @@ fn hostile_seed(name: &str) -> Vec<u8> {
 
 #[test]
 fn sections_that_are_written_again_are_read_as_before() {
-    let lacks = |sealed: SealedCache| (ranges(&sealed.blob) > 20).then_some(sealed.lacks);
+    let lacks = |encoded: EncodedCache| (ranges(&encoded.blob) > 20).then_some(encoded.lacks);
     for name in ["zoo/lines-only", "zoo/cold-parts", "zoo/labels"] {
         let elf = hostile::elf_of(&hostile_seed(name));
         let derived = derive_beside_itself(&elf).unwrap().unwrap();

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use flate2::bufread::ZlibDecoder;
 use symbolic::debuginfo::dwarf::{Dwarf, Endian};
 
-use crate::debuginfo::reader::Reader;
+use crate::debuginfo::reader::ByteReader;
 
 pub(super) const SECTION: &str = "debug_info";
 
@@ -39,7 +39,7 @@ pub(super) struct Units<'d> {
 /// What was not yielded of a section.
 enum Info<'d> {
     Plain(&'d [u8]),
-    Compressed(Stream<'d>),
+    Compressed(SectionStream<'d>),
 }
 
 impl<'d> Units<'d> {
@@ -72,7 +72,7 @@ impl<'d> Units<'d> {
     /// Returns where the unit ends that begins at `start`; the end of the section where it is not whole.
     fn end_of_unit(&mut self, start: usize) -> io::Result<usize> {
         let header = self.info.up_to(start.saturating_add(LONGEST_HEADER))?;
-        let mut reader = Reader::new(header, self.little_endian);
+        let mut reader = ByteReader::new(header, self.little_endian);
         reader.at = start;
         let length = reader.initial_length();
         let end = length
@@ -108,15 +108,16 @@ impl<'d> Info<'d> {
         const ZLIB: u64 = 1;
         const ZSTD: u64 = 2;
         const GNU_HEADER: usize = 12;
-        let zlib =
-            |data: &'d [u8], length| Self::Compressed(Stream::of(ZlibDecoder::new(data), length));
+        let zlib = |data: &'d [u8], length| {
+            Self::Compressed(SectionStream::of(ZlibDecoder::new(data), length))
+        };
         if raw.starts_with(b"ZLIB") {
             // Big-endian, whatever the file is.
             let length = raw.get(4..GNU_HEADER).and_then(<[u8]>::first_chunk);
             let length = length.map_or(0, |length| u64::from_be_bytes(*length));
             return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default(), length));
         }
-        let mut reader = Reader::new(raw, little_endian);
+        let mut reader = ByteReader::new(raw, little_endian);
         let kind = reader.unsigned(4);
         // In a file of 64 bits, something reserved comes before the length, which is zero.
         let is_64_bit = reader.unsigned(4) == Some(0);
@@ -126,7 +127,9 @@ impl<'d> Info<'d> {
         let length = reader.unsigned(size).unwrap_or_default();
         Ok(match kind {
             Some(ZLIB) => zlib(data, length),
-            Some(ZSTD) => Self::Compressed(Stream::of(zstd::Decoder::with_buffer(data)?, length)),
+            Some(ZSTD) => {
+                Self::Compressed(SectionStream::of(zstd::Decoder::with_buffer(data)?, length))
+            }
             _ => Self::Plain(raw),
         })
     }
@@ -159,7 +162,7 @@ impl<'d> Info<'d> {
 }
 
 /// A section that is decompressed as it is read.
-struct Stream<'d> {
+struct SectionStream<'d> {
     info: Box<dyn Read + Send + 'd>,
     /// What was read and not taken.
     read: Vec<u8>,
@@ -168,7 +171,7 @@ struct Stream<'d> {
     at_end: bool,
 }
 
-impl<'d> Stream<'d> {
+impl<'d> SectionStream<'d> {
     fn of(info: impl Read + Send + 'd, length: u64) -> Self {
         Self {
             info: Box::new(info),
@@ -200,7 +203,7 @@ impl<'d> Stream<'d> {
 
 /// Tells whether no unit refers to another, by all abbreviations that there are; `None` where they cannot be read.
 fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
-    let mut reader = Reader::new(abbreviations, little_endian);
+    let mut reader = ByteReader::new(abbreviations, little_endian);
     while reader.at < abbreviations.len() {
         if reader.leb128()? == 0 {
             continue; // the end of those of one unit

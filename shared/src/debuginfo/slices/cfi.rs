@@ -106,12 +106,12 @@ fn memory_bytes(file: &SymbolFile) -> usize {
 struct Record {
     start: u32,
     size: u32,
-    place: Place,
+    place: RecordPlace,
 }
 
 impl Record {
     /// Returns a record that may be cut: one that is about nothing, or begins where no module has code, beyond 4 GB, is none.
-    fn of(start: u64, size: u32, place: Place) -> Option<Self> {
+    fn of(start: u64, size: u32, place: RecordPlace) -> Option<Self> {
         let start = u32::try_from(start).ok().filter(|_| size > 0)?;
         Some(Self { start, size, place })
     }
@@ -123,7 +123,7 @@ impl Record {
 
 /// Where a record is: its number in a table, or its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RecordPlace {
     Cfi(u32),
     FrameData(u32),
     Fpo(u32),
@@ -132,14 +132,14 @@ enum Place {
 
 /// Unwind information that is to be cut.
 #[derive(Debug)]
-pub(in crate::debuginfo) enum Unwinding {
+pub(in crate::debuginfo) enum CfiSource {
     /// As lines: those of the records that count.
-    Lines(Lines),
+    Lines(CfiLines),
     /// As parsed.
     Parsed(CfiRecords),
 }
 
-impl Unwinding {
+impl CfiSource {
     /// Reads the Breakpad symbol file that `write` writes: line by line where that is the same. Else it is written once more.
     pub(in crate::debuginfo) fn of(
         write: impl Fn(&mut dyn Write) -> Result<(), Failure>,
@@ -152,7 +152,7 @@ impl Unwinding {
         if let Some(lines) = reader.finish() {
             return Ok(Self::Lines(lines));
         }
-        let mut text = Text::default();
+        let mut text = SymbolFileText::default();
         write(&mut text)?;
         let parsed = CfiRecords::parse(&*text.0);
         parsed.map(Self::Parsed).map_err(malformed)
@@ -178,9 +178,9 @@ impl Unwinding {
 
 /// A Breakpad symbol file as text, no larger than a raw cache may be.
 #[derive(Debug, Default)]
-struct Text(Vec<u8>);
+struct SymbolFileText(Vec<u8>);
 
-impl Write for Text {
+impl Write for SymbolFileText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         append(&mut self.0, bytes, 0)?;
         Ok(bytes.len())
@@ -204,7 +204,7 @@ fn append(text: &mut Vec<u8>, bytes: &[u8], before: u64) -> io::Result<()> {
 
 /// `STACK CFI` records as lines. A program has few different rules: each is here once.
 #[derive(Debug, Default)]
-pub(in crate::debuginfo) struct Lines {
+pub(in crate::debuginfo) struct CfiLines {
     rules: IndexSet<Box<str>, RandomState>,
     lines: Vec<Line>,
     records: Vec<Record>,
@@ -217,9 +217,9 @@ struct Line {
     rules: u32,
 }
 
-impl Lines {
+impl CfiLines {
     fn write(&self, record: &Record, text: &mut Vec<u8>) -> io::Result<()> {
-        let Place::Lines { first, count } = record.place else {
+        let RecordPlace::Lines { first, count } = record.place else {
             return Ok(());
         };
         let lines = self.lines.iter().skip(first as usize).take(count as usize);
@@ -243,8 +243,8 @@ impl Lines {
 /// record, or where it takes the parser to tell what a line says.
 #[derive(Debug, Default)]
 struct LineReader {
-    lines: Lines,
-    current: Current,
+    lines: CfiLines,
+    current: CurrentRecord,
     /// The begin of the line that is being written.
     line: Vec<u8>,
     /// Bytes of the lines before it.
@@ -255,7 +255,7 @@ struct LineReader {
 
 /// The record that lines belong to.
 #[derive(Debug, Default)]
-enum Current {
+enum CurrentRecord {
     #[default]
     None,
     /// One that does not count.
@@ -311,21 +311,21 @@ impl LineReader {
                 are_rules(rules).then_some(())?;
                 let size = u32::try_from(size).ok()?;
                 let first = u32::try_from(self.lines.lines.len()).ok()?;
-                let place = Place::Lines { first, count: 1 };
+                let place = RecordPlace::Lines { first, count: 1 };
                 let record = Record::of(start, size, place);
                 if let Some(record) = &record {
                     self.keep(record.start, rules)?;
                 }
-                self.begin(record.map_or(Current::Skipped, Current::Counted));
+                self.begin(record.map_or(CurrentRecord::Skipped, CurrentRecord::Counted));
             }
             None => {
                 let (address, rules) = hexadecimal(fields)?;
                 are_rules(rules).then_some(())?;
                 match &mut self.current {
-                    Current::None => return None,
-                    Current::Skipped => {}
-                    Current::Counted(record) => {
-                        if let Place::Lines { count, .. } = &mut record.place {
+                    CurrentRecord::None => return None,
+                    CurrentRecord::Skipped => {}
+                    CurrentRecord::Counted(record) => {
+                        if let RecordPlace::Lines { count, .. } = &mut record.place {
                             *count += 1;
                         }
                         self.keep(address.try_into().ok()?, rules)?;
@@ -346,18 +346,18 @@ impl LineReader {
     }
 
     /// Begins the next record, and keeps the one before.
-    fn begin(&mut self, next: Current) {
-        if let Current::Counted(record) = std::mem::replace(&mut self.current, next) {
+    fn begin(&mut self, next: CurrentRecord) {
+        if let CurrentRecord::Counted(record) = std::mem::replace(&mut self.current, next) {
             self.lines.records.push(record);
         }
     }
 
     /// Returns the lines of the records that count, if all were read.
-    fn finish(mut self) -> Option<Lines> {
+    fn finish(mut self) -> Option<CfiLines> {
         if self.is_stuck || !self.line.is_empty() {
             return None;
         }
-        self.begin(Current::None);
+        self.begin(CurrentRecord::None);
         let mut lines = self.lines;
         let records = &mut lines.records;
         records.sort_by_key(|record| (record.start, record.end()));
@@ -390,26 +390,27 @@ fn records_of(file: &SymbolFile) -> Vec<Record> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let cfi = file.cfi_stack_info.ranges_values().enumerate();
     let cfi = cfi.filter_map(|(at, (_, info))| {
-        Record::of(info.init.address, info.size, Place::Cfi(number(at)))
+        Record::of(info.init.address, info.size, RecordPlace::Cfi(number(at)))
     });
     let frame_data = file.win_stack_framedata_info.ranges_values().enumerate();
     let frame_data = frame_data.filter_map(|(at, (_, info))| {
-        Record::of(info.address, info.size, Place::FrameData(number(at)))
+        Record::of(info.address, info.size, RecordPlace::FrameData(number(at)))
     });
     let fpo = file.win_stack_fpo_info.ranges_values().enumerate();
-    let fpo = fpo
-        .filter_map(|(at, (_, info))| Record::of(info.address, info.size, Place::Fpo(number(at))));
+    let fpo = fpo.filter_map(|(at, (_, info))| {
+        Record::of(info.address, info.size, RecordPlace::Fpo(number(at)))
+    });
     let mut records: Vec<Record> = cfi.chain(frame_data).chain(fpo).collect();
     records.sort_by_key(|record| record.start);
     records
 }
 
 /// Writes a record of a table as it is in a file.
-fn write(file: &SymbolFile, place: Place, text: &mut Vec<u8>) -> io::Result<()> {
+fn write(file: &SymbolFile, place: RecordPlace, text: &mut Vec<u8>) -> io::Result<()> {
     let (win, number) = match place {
-        Place::FrameData(number) => (&file.win_stack_framedata_info, number),
-        Place::Fpo(number) => (&file.win_stack_fpo_info, number),
-        Place::Cfi(number) => {
+        RecordPlace::FrameData(number) => (&file.win_stack_framedata_info, number),
+        RecordPlace::Fpo(number) => (&file.win_stack_fpo_info, number),
+        RecordPlace::Cfi(number) => {
             let all = file.cfi_stack_info.ranges_values().as_slice();
             if let Some((_, info)) = all.get(number as usize) {
                 let (start, rules) = (info.init.address, &info.init.rules);
@@ -420,7 +421,7 @@ fn write(file: &SymbolFile, place: Place, text: &mut Vec<u8>) -> io::Result<()> 
             }
             return Ok(());
         }
-        Place::Lines { .. } => return Ok(()),
+        RecordPlace::Lines { .. } => return Ok(()),
     };
     match win.ranges_values().as_slice().get(number as usize) {
         Some((_, info)) => write_win(info, text),
@@ -456,7 +457,7 @@ fn write_win(info: &StackInfoWin, text: &mut Vec<u8>) -> io::Result<()> {
 
 /// Cuts unwind information into slices, in the order of their addresses.
 pub(super) struct CfiCutter<'a> {
-    unwinding: &'a Unwinding,
+    unwinding: &'a CfiSource,
     records: Cow<'a, [Record]>,
     bounds: Bounds,
     /// The number of records that are cut already.
@@ -466,7 +467,7 @@ pub(super) struct CfiCutter<'a> {
 }
 
 impl<'a> CfiCutter<'a> {
-    pub(super) fn new(unwinding: &'a Unwinding, bounds: Bounds) -> Self {
+    pub(super) fn new(unwinding: &'a CfiSource, bounds: Bounds) -> Self {
         Self {
             unwinding,
             records: unwinding.records(),

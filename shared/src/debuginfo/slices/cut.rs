@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::raw::{File, Function, Location, NOWHERE, Tables};
+use super::raw::{NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables};
 
 /// How large a slice may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,13 @@ pub(in crate::debuginfo) struct Cut {
 
 /// Cuts a SymCache into slices, in the order of their addresses. The tables must have been validated.
 pub(super) struct Cutter<'a> {
-    tables: Tables<'a>,
+    tables: SymCacheTables<'a>,
     bounds: Bounds,
     /// The number of ranges that are cut already.
     done: usize,
-    files: Renumbered<File>,
-    functions: Renumbered<Function>,
-    calls: Renumbered<Location>,
+    files: Renumbered<RawFile>,
+    functions: Renumbered<RawFunction>,
+    calls: Renumbered<RawLocation>,
     strings: HashMap<u32, u32>,
     string_bytes: Vec<u8>,
 }
@@ -74,7 +74,7 @@ impl<T: Copy> Renumbered<T> {
 }
 
 impl<'a> Cutter<'a> {
-    pub(super) fn new(tables: Tables<'a>, bounds: Bounds) -> Self {
+    pub(super) fn new(tables: SymCacheTables<'a>, bounds: Bounds) -> Self {
         Self {
             tables,
             bounds,
@@ -96,16 +96,16 @@ impl<'a> Cutter<'a> {
     }
 
     fn raw_bytes(&self, ranges: usize) -> usize {
-        self.files.taken.len() * size_of::<File>()
-            + self.functions.taken.len() * size_of::<Function>()
-            + self.calls.taken.len() * size_of::<Location>()
-            + ranges * (size_of::<Location>() + size_of::<u32>())
+        self.files.taken.len() * size_of::<RawFile>()
+            + self.functions.taken.len() * size_of::<RawFunction>()
+            + self.calls.taken.len() * size_of::<RawLocation>()
+            + ranges * (size_of::<RawLocation>() + size_of::<u32>())
             + self.string_bytes.len()
     }
 
     /// Returns a SymCache of what was taken.
-    fn written(&self, locations: &[Location], ranges: &[u32]) -> Vec<u8> {
-        let slice = Tables {
+    fn written(&self, locations: &[RawLocation], ranges: &[u32]) -> Vec<u8> {
+        let slice = SymCacheTables {
             head: self.tables.head,
             files: &self.files.taken,
             functions: &self.functions.taken,
@@ -157,7 +157,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// Takes a location, and before it all that it is inlined into.
-    fn location(&mut self, [file, line, function, inlined_into]: Location) -> Location {
+    fn location(&mut self, [file, line, function, inlined_into]: RawLocation) -> RawLocation {
         [
             self.file(file),
             line,
@@ -211,7 +211,7 @@ impl Iterator for Cutter<'_> {
 
 /// Returns a SymCache of those ranges alone that some addresses lie in: each is looked up as in the whole, and no other. The tables
 /// must have been validated.
-pub(super) fn picked(tables: Tables<'_>, addresses: &[u64]) -> Vec<u8> {
+pub(super) fn picked(tables: SymCacheTables<'_>, addresses: &[u64]) -> Vec<u8> {
     let bounds = Bounds {
         ranges: usize::MAX,
         raw_bytes: usize::MAX,
@@ -227,7 +227,7 @@ pub(super) fn picked(tables: Tables<'_>, addresses: &[u64]) -> Vec<u8> {
     numbers.dedup();
     let mut cutter = Cutter::new(tables, bounds);
     let of_range = |number: &usize| cutter.location(tables.locations[*number]);
-    let locations: Vec<Location> = numbers.iter().map(of_range).collect();
+    let locations: Vec<RawLocation> = numbers.iter().map(of_range).collect();
     let ranges: Vec<u32> = numbers
         .iter()
         .map(|number| tables.ranges[*number])

@@ -8,16 +8,16 @@ use std::hash::Hash;
 
 use symbolic::symcache::SymCacheConverter;
 
-use super::raw::{self, File, Function, Location, NOWHERE, Tables};
+use super::raw::{self, NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables};
 use super::{Slice, SliceIndex};
 
 /// A SymCache that is joined slice by slice, in the order of their addresses.
 #[derive(Debug, Default)]
-pub(super) struct Joined {
-    files: Interned<File>,
-    functions: Interned<Function>,
-    calls: Interned<Location>,
-    locations: Vec<Location>,
+pub(super) struct JoinedSlices {
+    files: Interned<RawFile>,
+    functions: Interned<RawFunction>,
+    calls: Interned<RawLocation>,
+    locations: Vec<RawLocation>,
     ranges: Vec<u32>,
     strings: HashMap<Box<[u8]>, u32>,
     string_bytes: Vec<u8>,
@@ -53,11 +53,11 @@ fn renumbered(numbers: &[u32], old: u32) -> u32 {
     numbers.get(old as usize).copied().unwrap_or(NOWHERE)
 }
 
-impl Joined {
+impl JoinedSlices {
     /// Adds a slice; `None` where it is none of a SymCache.
     pub(super) fn add(&mut self, slice: &Slice) -> Option<()> {
         let Slice::Sym(raw) = slice else { return None };
-        let tables = Tables::read(raw.as_slice())?;
+        let tables = SymCacheTables::read(raw.as_slice())?;
         let files: Vec<u32> = tables
             .files
             .iter()
@@ -76,7 +76,7 @@ impl Joined {
             .collect();
         // A call is behind those that it is inlined into.
         let mut calls: Vec<u32> = Vec::with_capacity(tables.calls.len());
-        let location = |[file, line, function, inlined_into]: Location, calls: &[u32]| {
+        let location = |[file, line, function, inlined_into]: RawLocation, calls: &[u32]| {
             [
                 renumbered(&files, file),
                 line,
@@ -95,7 +95,7 @@ impl Joined {
         Some(())
     }
 
-    fn string(&mut self, tables: &Tables<'_>, offset: u32) -> u32 {
+    fn string(&mut self, tables: &SymCacheTables<'_>, offset: u32) -> u32 {
         let Some(string) = tables.string(offset) else {
             return NOWHERE;
         };
@@ -116,7 +116,7 @@ impl Joined {
         let mut head = Vec::new();
         // Writing to memory does not fail.
         let _ = empty.serialize(&mut head);
-        let tables = Tables {
+        let tables = SymCacheTables {
             head: head.get(..raw::HEAD_BYTES).unwrap_or_default(),
             files: &self.files.values,
             functions: &self.functions.values,

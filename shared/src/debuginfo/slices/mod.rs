@@ -52,7 +52,7 @@ use zstd::zstd_safe::CParameter;
 use self::cfi::CfiCutter;
 use self::cut::Cutter;
 use self::index::SliceRef;
-use self::join::Joined;
+use self::join::JoinedSlices;
 use super::blob::{self, AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
 use super::build::{Failure, malformed};
 use super::inspect::chain;
@@ -61,10 +61,12 @@ use crate::cache::{Converter, IndexRef, Kind, Ready, current_version};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
 pub use self::cfi::CfiRecords;
-pub(super) use self::cfi::Unwinding;
+pub(super) use self::cfi::CfiSource;
 pub use self::cut::Bounds;
 pub(super) use self::cut::Cut;
-pub(super) use self::raw::{File, Function, Location, NOWHERE, Tables, write_string};
+pub(super) use self::raw::{
+    NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables, write_string,
+};
 
 impl Bounds {
     /// How large slices are: `docs/performance.md` has the measurements that decided it.
@@ -85,25 +87,25 @@ const MIN_MATCH: u32 = 4;
 const WAITING_SLICES: usize = 4;
 
 /// A slice that is sealed.
-struct SealedSlice {
+struct EncodedSlice {
     start: u32,
     raw_length: u64,
     frame: Vec<u8>,
 }
 
 /// Cuts a SymCache, and seals the slices as a blob.
-pub(super) fn seal(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Vec<u8>, Failure> {
+pub(super) fn encode(raw: &[u8], contents: &Contents, bounds: Bounds) -> Result<Vec<u8>, Failure> {
     let tables = sound_tables(raw, contents.debug_id).map_err(|problem| cannot_load(&problem))?;
-    seal_cuts(Cutter::new(tables, bounds), contents)
+    encode_cuts(Cutter::new(tables, bounds), contents)
 }
 
 /// Cuts unwind information, and seals the slices as a blob.
-pub(super) fn seal_cfi(
-    unwinding: &Unwinding,
+pub(super) fn encode_cfi(
+    unwinding: &CfiSource,
     contents: &Contents,
     bounds: Bounds,
 ) -> Result<Vec<u8>, Failure> {
-    seal_cuts(CfiCutter::new(unwinding, bounds), contents)
+    encode_cuts(CfiCutter::new(unwinding, bounds), contents)
 }
 
 fn cannot_load(problem: &dyn fmt::Display) -> Failure {
@@ -113,11 +115,11 @@ fn cannot_load(problem: &dyn fmt::Display) -> Failure {
 }
 
 /// Seals slices. One thread cuts; another compresses, and opens each slice.
-fn seal_cuts(cutter: impl Iterator<Item = Cut>, contents: &Contents) -> Result<Vec<u8>, Failure> {
-    let sealed = thread::scope(|scope| {
+fn encode_cuts(cutter: impl Iterator<Item = Cut>, contents: &Contents) -> Result<Vec<u8>, Failure> {
+    let encoded = thread::scope(|scope| {
         let (cuts, received) = sync_channel(WAITING_SLICES);
-        let seal = move || seal_slices(&received, contents);
-        let sealing = thread::Builder::new().spawn_scoped(scope, seal)?;
+        let encode = move || encode_slices(&received, contents);
+        let encoding = thread::Builder::new().spawn_scoped(scope, encode)?;
         for cut in cutter {
             // Nobody listens any more only if the other thread failed: it says why.
             if cuts.send(cut).is_err() {
@@ -125,9 +127,9 @@ fn seal_cuts(cutter: impl Iterator<Item = Cut>, contents: &Contents) -> Result<V
             }
         }
         drop(cuts);
-        sealing.join().unwrap_or_else(|panic| resume_unwind(panic))
+        encoding.join().unwrap_or_else(|panic| resume_unwind(panic))
     })?;
-    Ok(assemble(sealed, contents))
+    Ok(assemble(encoded, contents))
 }
 
 /// Cuts a plain SymCache within other bounds than the current ones: to see what they would cost. Returns the blob.
@@ -140,7 +142,7 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
     let cache = SymCache::parse(aligned.as_slice()).map_err(|error| chain(&error))?;
     let debug_id = Some(cache.debug_id()).filter(|id| !id.is_nil());
     let contents = unfiled(Kind::SymCache, cache.arch(), debug_id);
-    seal(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
+    encode(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
         Failure::Missing(missing) => missing.detail,
         Failure::OutOfMemory => "there is not enough memory".to_owned(),
     })
@@ -162,7 +164,7 @@ pub(super) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Cont
 
 /// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many there are.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn recut(unwinding: &Unwinding) -> usize {
+pub(super) fn recut(unwinding: &CfiSource) -> usize {
     let bounds = Bounds {
         ranges: 1,
         raw_bytes: 1,
@@ -174,14 +176,16 @@ pub(super) fn recut(unwinding: &Unwinding) -> usize {
     cuts.len()
 }
 
-fn seal_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<SealedSlice>, Failure> {
-    let mut sealer = SliceSealer::new()?;
-    cuts.iter().map(|cut| sealer.seal(cut, contents)).collect()
+fn encode_slices(cuts: &Receiver<Cut>, contents: &Contents) -> Result<Vec<EncodedSlice>, Failure> {
+    let mut encoder = SliceEncoder::new()?;
+    cuts.iter()
+        .map(|cut| encoder.encode(cut, contents))
+        .collect()
 }
 
 /// Seals slices of parts, as a blob, with so many workers. `cutter` returns what makes the slices of a part, by its number, for one
 /// worker.
-pub(super) fn seal_side_by_side<C: FnMut(usize) -> Vec<Cut>>(
+pub(super) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
     parts: usize,
     workers: usize,
     contents: &Contents,
@@ -189,36 +193,36 @@ pub(super) fn seal_side_by_side<C: FnMut(usize) -> Vec<Cut>>(
 ) -> Result<Vec<u8>, Failure> {
     let next = AtomicUsize::new(0);
     let work = || {
-        let (mut cut, mut sealer) = (cutter(), SliceSealer::new()?);
-        let mut sealed = Vec::new();
+        let (mut cut, mut encoder) = (cutter(), SliceEncoder::new()?);
+        let mut encoded = Vec::new();
         loop {
             let part = next.fetch_add(1, Ordering::Relaxed);
             if part >= parts {
-                return Ok::<_, Failure>(sealed);
+                return Ok::<_, Failure>(encoded);
             }
             for cut in cut(part) {
-                sealed.push(sealer.seal(cut, contents)?);
+                encoded.push(encoder.encode(cut, contents)?);
             }
         }
     };
-    let mut sealed = side_by_side(workers, work)?;
-    sealed.sort_unstable_by_key(|slice| slice.start);
-    Ok(assemble(sealed, contents))
+    let mut encoded = side_by_side(workers, work)?;
+    encoded.sort_unstable_by_key(|slice| slice.start);
+    Ok(assemble(encoded, contents))
 }
 
 /// Compresses slices, and checks each as a reader will that has decompressed it.
-struct SliceSealer {
+struct SliceEncoder {
     compressor: zstd::bulk::Compressor<'static>,
 }
 
-impl SliceSealer {
+impl SliceEncoder {
     fn new() -> Result<Self, Failure> {
         let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
         compressor.set_parameter(CParameter::MinMatch(MIN_MATCH))?;
         Ok(Self { compressor })
     }
 
-    fn seal(&mut self, cut: Cut, contents: &Contents) -> Result<SealedSlice, Failure> {
+    fn encode(&mut self, cut: Cut, contents: &Contents) -> Result<EncodedSlice, Failure> {
         let Cut { start, raw } = cut;
         let raw_length = raw.len() as u64;
         if raw_length > MAX_SLICE_BYTES {
@@ -228,7 +232,7 @@ impl SliceSealer {
         }
         let frame = self.compressor.compress(&raw)?;
         try_out(start, &raw, contents).map_err(|fault| cannot_load(&fault))?;
-        Ok(SealedSlice {
+        Ok(EncodedSlice {
             start,
             raw_length,
             frame,
@@ -251,7 +255,7 @@ pub(super) fn head(arch: Arch, debug_id: DebugId) -> Vec<u8> {
 /// Returns the first addresses of the ranges of a SymCache.
 #[cfg(test)]
 pub(super) fn starts_of(raw: &[u8]) -> Vec<u32> {
-    let tables = Tables::read(raw).expect("a SymCache");
+    let tables = SymCacheTables::read(raw).expect("a SymCache");
     tables.ranges.to_vec()
 }
 
@@ -283,15 +287,15 @@ fn open_raw(raw: AlignedBytes, contents: &Contents) -> Result<Slice, BlobFault> 
     }
 }
 
-fn assemble(sealed: Vec<SealedSlice>, contents: &Contents) -> Vec<u8> {
-    let length: usize = sealed.iter().map(|slice| slice.frame.len()).sum();
-    let mut blob = Vec::with_capacity(length + sealed.len() * 17 + blob::FOOTER_BYTES);
-    let mut slices = Vec::with_capacity(sealed.len());
-    for SealedSlice {
+fn assemble(encoded: Vec<EncodedSlice>, contents: &Contents) -> Vec<u8> {
+    let length: usize = encoded.iter().map(|slice| slice.frame.len()).sum();
+    let mut blob = Vec::with_capacity(length + encoded.len() * 17 + blob::FOOTER_BYTES);
+    let mut slices = Vec::with_capacity(encoded.len());
+    for EncodedSlice {
         start,
         raw_length,
         frame,
-    } in sealed
+    } in encoded
     {
         slices.push(SliceRef {
             start,
@@ -319,7 +323,7 @@ pub(super) fn validate(raw: &[u8], debug_id: Option<DebugId>) -> Result<(), Stri
     sound_tables(raw, debug_id).map(|_| ())
 }
 
-fn sound_tables(raw: &[u8], debug_id: Option<DebugId>) -> Result<Tables<'_>, String> {
+fn sound_tables(raw: &[u8], debug_id: Option<DebugId>) -> Result<SymCacheTables<'_>, String> {
     let cache = SymCache::parse(raw).map_err(|error| chain(&error))?;
     if cache.version() != SYMCACHE_VERSION {
         return Err(format!("it is a SymCache of version {}", cache.version()));
@@ -327,7 +331,7 @@ fn sound_tables(raw: &[u8], debug_id: Option<DebugId>) -> Result<Tables<'_>, Str
     if Some(cache.debug_id()).filter(|id| !id.is_nil()) != debug_id {
         return Err(format!("it is the SymCache of {}", cache.debug_id()));
     }
-    Tables::read(raw)
+    SymCacheTables::read(raw)
         .filter(|tables| tables.validate().is_some())
         .ok_or_else(|| "its inlined calls do not add up".to_owned())
 }
@@ -335,7 +339,7 @@ fn sound_tables(raw: &[u8], debug_id: Option<DebugId>) -> Result<Tables<'_>, Str
 /// Returns how long a SymCache is that begins with these bytes; `None` where its header is not whole.
 pub(super) fn length_of(begin: &[u8]) -> Option<u64> {
     (begin.len() == raw::HEADER_BYTES)
-        .then(|| Tables::length_of(begin))
+        .then(|| SymCacheTables::length_of(begin))
         .flatten()
 }
 
@@ -481,7 +485,7 @@ impl SliceIndex {
 
     /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.
     pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
-        let mut joined = Joined::default();
+        let mut joined = JoinedSlices::default();
         for (number, slice) in (0..).zip(&*self.slices) {
             let range = slice.range();
             let frame = usize::try_from(range.start)
@@ -555,7 +559,7 @@ impl Slice {
         let Self::Sym(raw) = self else {
             return self.clone();
         };
-        let tables = Tables::read(raw.as_slice());
+        let tables = SymCacheTables::read(raw.as_slice());
         let picked = tables.map(|tables| cut::picked(tables, addresses));
         match picked.map(|picked| AlignedBytes::copied(&picked)) {
             Some(Ok(picked)) => Self::Sym(Arc::new(picked)),
@@ -592,10 +596,10 @@ pub struct SlicedCache {
 impl SlicedCache {
     /// Returns what can be looked up in.
     pub fn sym_caches(&self) -> super::SymCaches<'_> {
-        let pieces = self.slices.iter().filter_map(|(number, slice)| {
+        let batches = self.slices.iter().filter_map(|(number, slice)| {
             Some((self.index.addresses(*number)?, slice.sym_cache()?))
         });
-        super::SymCaches::of(self.index.arch(), pieces)
+        super::SymCaches::of(self.index.arch(), batches)
     }
 
     /// Returns the unwind information, by the addresses that each slice answers for.

@@ -32,30 +32,30 @@ pub(super) const HEAD_BYTES: usize = 44;
 pub(in crate::debuginfo) const NOWHERE: u32 = u32::MAX;
 
 /// Offsets of strings: compilation directory, directory, name, and name, directory and revision on a source server.
-pub(in crate::debuginfo) type File = [u32; 6];
+pub(in crate::debuginfo) type RawFile = [u32; 6];
 
 /// Name, an offset that is not used any more, entry point, language.
-pub(in crate::debuginfo) type Function = [u32; 4];
+pub(in crate::debuginfo) type RawFunction = [u32; 4];
 
 /// File, line, function, the location that it is inlined into.
-pub(in crate::debuginfo) type Location = [u32; 4];
+pub(in crate::debuginfo) type RawLocation = [u32; 4];
 
 /// The tables of a SymCache.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::debuginfo) struct Tables<'a> {
+pub(in crate::debuginfo) struct SymCacheTables<'a> {
     /// What stands before the numbers: magic, version, debug id, architecture.
     pub(in crate::debuginfo) head: &'a [u8],
-    pub(in crate::debuginfo) files: &'a [File],
-    pub(in crate::debuginfo) functions: &'a [Function],
+    pub(in crate::debuginfo) files: &'a [RawFile],
+    pub(in crate::debuginfo) functions: &'a [RawFunction],
     /// Those that others are inlined into and that have no range of their own.
-    pub(in crate::debuginfo) calls: &'a [Location],
+    pub(in crate::debuginfo) calls: &'a [RawLocation],
     /// One for each range.
-    pub(in crate::debuginfo) locations: &'a [Location],
+    pub(in crate::debuginfo) locations: &'a [RawLocation],
     pub(in crate::debuginfo) ranges: &'a [u32],
     pub(in crate::debuginfo) strings: &'a [u8],
 }
 
-impl<'a> Tables<'a> {
+impl<'a> SymCacheTables<'a> {
     /// Reads the tables; `None` where the bytes are no SymCache of this version, or cut short, or at an odd address.
     pub(super) fn read(raw: &'a [u8]) -> Option<Self> {
         let word = |at: usize| {
@@ -69,7 +69,7 @@ impl<'a> Tables<'a> {
         let mut at = HEADER_BYTES;
         let files = table(raw, &mut at, count(0)?)?;
         let functions = table(raw, &mut at, count(1)?)?;
-        let locations: &[Location] = table(raw, &mut at, count(2)?)?;
+        let locations: &[RawLocation] = table(raw, &mut at, count(2)?)?;
         let ranges: &[u32] = table(raw, &mut at, count(3)?)?;
         let strings = raw.get(at..at.checked_add(count(4)?)?)?;
         let calls = locations.len().checked_sub(ranges.len())?;
@@ -92,9 +92,9 @@ impl<'a> Tables<'a> {
             Some(u64::from(u32::from_ne_bytes(*bytes)))
         };
         let tables = [
-            size_of::<File>(),
-            size_of::<Function>(),
-            size_of::<Location>(),
+            size_of::<RawFile>(),
+            size_of::<RawFunction>(),
+            size_of::<RawLocation>(),
             size_of::<u32>(),
         ];
         let mut length = HEADER_BYTES as u64;
@@ -124,7 +124,7 @@ impl<'a> Tables<'a> {
     pub(super) fn validate(&self) -> Option<()> {
         let is_there = |index: u32, of: usize| index == NOWHERE || (index as usize) < of;
         let ascend = self.ranges.windows(2).all(|pair| pair[0] < pair[1]);
-        let sound = |(at, [file, _, function, inlined_into]): (usize, &Location)| {
+        let sound = |(at, [file, _, function, inlined_into]): (usize, &RawLocation)| {
             is_there(*file, self.files.len())
                 && is_there(*function, self.functions.len())
                 && is_there(*inlined_into, at.min(self.calls.len()))
@@ -159,7 +159,7 @@ pub(in crate::debuginfo) fn write_string(string: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(string);
 }
 
-impl Tables<'_> {
+impl SymCacheTables<'_> {
     /// Returns a SymCache of these tables.
     pub(in crate::debuginfo) fn written(&self) -> Vec<u8> {
         let mut out = Vec::new();

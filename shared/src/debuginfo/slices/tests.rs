@@ -38,7 +38,7 @@ where
 /// Asserts that every range start, its neighbours, and the ends of the address space are told as by the whole.
 pub(in crate::debuginfo) fn assert_same(slices: &SymCaches<'_>, raw: &[u8], what: &str) {
     let whole = SymCache::parse(raw).unwrap();
-    let starts = Tables::read(raw).unwrap().ranges;
+    let starts = SymCacheTables::read(raw).unwrap().ranges;
     let ends = [0, u64::from(u32::MAX), u64::from(u32::MAX) + 1, u64::MAX];
     let near = |start: u64| [start.saturating_sub(1), start, start + 1];
     let addresses = starts.iter().flat_map(|start| near((*start).into()));
@@ -176,13 +176,13 @@ STACK WIN 0 1900 10 0 0 4 0 20 0 0 1
 fn written(text: &[u8]) -> impl Fn(&mut dyn Write) -> Result<(), Failure> {
     move |out| {
         text.chunks(7)
-            .try_for_each(|piece| out.write_all(piece))
+            .try_for_each(|batch| out.write_all(batch))
             .map_err(Failure::from)
     }
 }
 
-fn unwinding(text: &[u8]) -> Unwinding {
-    Unwinding::of(written(text)).unwrap()
+fn unwinding(text: &[u8]) -> CfiSource {
+    CfiSource::of(written(text)).unwrap()
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
     let mut as_lines = 0;
     let mut check = |text: &[u8], what: &str| {
         let read = unwinding(text);
-        as_lines += usize::from(matches!(read, Unwinding::Lines(_)));
-        let parsed = Unwinding::Parsed(CfiRecords::parse(text).unwrap());
+        as_lines += usize::from(matches!(read, CfiSource::Lines(_)));
+        let parsed = CfiSource::Parsed(CfiRecords::parse(text).unwrap());
         let contents = Contents {
             kind: Kind::CfiCache,
             ..contents(None, Arch::X86)
@@ -202,9 +202,9 @@ fn a_frame_is_unwound_by_a_slice_as_by_the_whole() {
                 ranges,
                 ..Bounds::CURRENT
             };
-            let blob = seal_cfi(&read, &contents, bounds).unwrap();
+            let blob = encode_cfi(&read, &contents, bounds).unwrap();
             assert!(
-                blob == seal_cfi(&parsed, &contents, bounds).unwrap(),
+                blob == encode_cfi(&parsed, &contents, bounds).unwrap(),
                 "{what}"
             );
             let opened = open(&contents, &blob).unwrap();
@@ -254,7 +254,7 @@ proptest! {
     #[test]
     fn lines_that_are_not_parsed_are_cut_as_if_they_were(text in any_records()) {
         let read = unwinding(text.as_bytes());
-        prop_assert!(matches!(read, Unwinding::Lines(_)));
+        prop_assert!(matches!(read, CfiSource::Lines(_)));
         let parsed = CfiRecords::parse(text.as_bytes()).unwrap();
         let expected: Vec<_> = parsed.file().cfi_stack_info.ranges_values().cloned().collect();
         let expected: Vec<_> = expected
@@ -289,8 +289,8 @@ fn what_is_not_plainly_a_line_is_left_to_the_parser() {
     ] {
         let is_lines = |text: &str| {
             matches!(
-                Unwinding::of(written(text.as_bytes())),
-                Ok(Unwinding::Lines(_))
+                CfiSource::of(written(text.as_bytes())),
+                Ok(CfiSource::Lines(_))
             )
         };
         assert!(!is_lines(text), "{text}");
@@ -429,7 +429,7 @@ fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
                     ranges,
                     ..Bounds::CURRENT
                 };
-                let blob = seal(raw.as_slice(), &contents, bounds).unwrap();
+                let blob = encode(raw.as_slice(), &contents, bounds).unwrap();
                 let opened = open(&contents, &blob).unwrap();
                 let what = format!("{file} by {ranges}");
                 assert_same(&opened.sym_caches(), raw.as_slice(), &what);
@@ -452,7 +452,7 @@ fn what_is_picked_of_a_slice_tells_the_same_of_its_addresses() {
     let (raw, _) = sample();
     let whole = SymCache::parse(raw.as_slice()).unwrap();
     let slice = Slice::Sym(Arc::new(AlignedBytes::copied(raw.as_slice()).unwrap()));
-    let starts = Tables::read(raw.as_slice()).unwrap().ranges;
+    let starts = SymCacheTables::read(raw.as_slice()).unwrap().ranges;
     for few in starts.chunks(3) {
         let near = |start: &u32| [u64::from(*start).saturating_sub(1), (*start).into()];
         let addresses: Vec<u64> = few.iter().flat_map(near).collect();
@@ -472,7 +472,7 @@ fn what_is_picked_of_a_slice_tells_the_same_of_its_addresses() {
 #[test]
 fn a_slice_that_is_not_there_tells_nothing() {
     let (raw, contents) = sample();
-    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
     let all = open(&contents, &blob).unwrap();
     let whole = SymCache::parse(raw.as_slice()).unwrap();
     let (mut without, all) = (all.clone(), all.sym_caches());
@@ -492,7 +492,7 @@ fn a_slice_that_is_not_there_tells_nothing() {
 #[test]
 fn an_index_leads_to_the_slice_of_an_address() {
     let (raw, contents) = sample();
-    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
     let index = open(&contents, &blob).unwrap().index;
     let first = index.addresses(0).unwrap();
     assert_eq!(index.slice_of(first.start - 1), None);
@@ -510,9 +510,9 @@ fn an_index_leads_to_the_slice_of_an_address() {
 #[test]
 fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
     let (raw, contents) = sample();
-    let ranges = Tables::read(raw.as_slice()).unwrap().ranges.len();
+    let ranges = SymCacheTables::read(raw.as_slice()).unwrap().ranges.len();
     let count = |bounds| {
-        let blob = seal(raw.as_slice(), &contents, bounds).unwrap();
+        let blob = encode(raw.as_slice(), &contents, bounds).unwrap();
         let opened = open(&contents, &blob).unwrap();
         for (_, slice) in &opened.slices {
             let Slice::Sym(raw) = slice else { panic!() };
@@ -525,7 +525,7 @@ fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
         ranges: usize::MAX >> 8,
         raw_bytes: 2000,
     };
-    let tables = Tables::read(raw.as_slice()).unwrap();
+    let tables = SymCacheTables::read(raw.as_slice()).unwrap();
     // One range more than fits is known to be one too many only when it is there.
     let longest = Cutter::new(
         tables,
@@ -545,8 +545,8 @@ fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
 #[test]
 fn where_there_is_nothing_to_look_up_there_are_no_slices() {
     let (raw, contents) = sample();
-    let tables = Tables::read(raw.as_slice()).unwrap();
-    let nothing = Tables {
+    let tables = SymCacheTables::read(raw.as_slice()).unwrap();
+    let nothing = SymCacheTables {
         files: &[],
         functions: &[],
         calls: &[],
@@ -557,7 +557,7 @@ fn where_there_is_nothing_to_look_up_there_are_no_slices() {
     };
     let empty = nothing.written();
     let aligned = AlignedBytes::copied(&empty).unwrap();
-    let blob = seal(aligned.as_slice(), &contents, Bounds::CURRENT).unwrap();
+    let blob = encode(aligned.as_slice(), &contents, Bounds::CURRENT).unwrap();
     assert_eq!(blob.len(), blob::FOOTER_BYTES);
     let opened = open(&contents, &blob).unwrap();
     assert!(opened.index.is_empty() && opened.index.slice_of(7).is_none());
@@ -567,7 +567,7 @@ fn where_there_is_nothing_to_look_up_there_are_no_slices() {
 #[test]
 fn a_slice_or_an_index_of_another_blob_is_refused() {
     let (raw, contents) = sample();
-    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
     let good = open(&contents, &blob).unwrap();
     let frame = |number| {
         let range = good.index.range(number).unwrap();
@@ -579,7 +579,7 @@ fn a_slice_or_an_index_of_another_blob_is_refused() {
     // Of the same size, with a sound footer: the record tells them apart.
     let mut other = contents.clone();
     other.rank = 9;
-    let of_another = seal(raw.as_slice(), &other, SMALL).unwrap();
+    let of_another = encode(raw.as_slice(), &other, SMALL).unwrap();
     assert_eq!(of_another.len(), blob.len());
     let fault = open_as(&ready(&contents, &blob), &of_another).unwrap_err();
     assert_eq!(fault, BlobFault::Checksum);
@@ -604,7 +604,7 @@ fn a_slice_or_an_index_of_another_blob_is_refused() {
 #[test]
 fn the_footer_has_the_documented_layout() {
     let (raw, contents) = sample();
-    let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+    let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
     let slices = open(&contents, &blob).unwrap().slices.len() as u32;
     let footer = &blob[blob.len() - 112..];
     assert_eq!(&footer[..8], b"SYMDEPOT");
@@ -622,7 +622,7 @@ proptest! {
     #[test]
     fn no_flipped_bit_goes_unnoticed_and_none_panics(at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let (raw, contents) = sample();
-        let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+        let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
         let good = ready(&contents, &blob);
         let mut bad = blob.clone();
         bad[at.index(blob.len())] ^= 1 << bit;
@@ -636,7 +636,7 @@ proptest! {
     #[test]
     fn a_truncated_blob_is_refused(length in any::<prop::sample::Index>()) {
         let (raw, contents) = sample();
-        let blob = seal(raw.as_slice(), &contents, SMALL).unwrap();
+        let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
         let bad = &blob[..length.index(blob.len())];
         prop_assert!(open_as(&ready(&contents, &blob), bad).is_err());
         prop_assert!(open(&contents, bad).is_err());
@@ -648,7 +648,7 @@ proptest! {
         let mut bad = AlignedBytes::copied(raw.as_slice()).unwrap();
         let at = at.index(raw.as_slice().len() / 4) * 4;
         bad.as_mut_slice()[at..at + 4].copy_from_slice(&number.to_ne_bytes());
-        if let Ok(blob) = seal(bad.as_slice(), &contents, SMALL) {
+        if let Ok(blob) = encode(bad.as_slice(), &contents, SMALL) {
             let opened = open(&contents, &blob).unwrap();
             assert_same(&opened.sym_caches(), bad.as_slice(), "hostile tables");
         }

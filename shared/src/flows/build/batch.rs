@@ -23,7 +23,7 @@ use crate::cache::{
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, permits};
-use crate::ports::{Consistency, QueueMessage, RequestedModule, StoreError};
+use crate::ports::{Consistency, Fault, QueueMessage, RequestedModule};
 
 /// Calls of the records, and modules that a server is probed for, at a time.
 const IN_FLIGHT: usize = 16;
@@ -38,7 +38,7 @@ struct BatchMember {
 }
 
 /// What a server said about a module.
-enum Said {
+enum ServerAnswer {
     /// It has a file that may serve.
     Has,
     /// It has none, or does not answer.
@@ -101,7 +101,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         message: &QueueMessage,
-    ) -> Result<(Vec<BatchMember>, Vec<QueueMessage>), StoreError> {
+    ) -> Result<(Vec<BatchMember>, Vec<QueueMessage>), Fault> {
         let each: Vec<(QueueMessage, Sought)> = message
             .each()
             .filter_map(|one| {
@@ -181,7 +181,7 @@ impl Builder {
                         // Whoever holds it settles the ask.
                         Ok(Err(NotTaken::Leased { .. } | NotTaken::NotOurs)) => {}
                         Err(error) => {
-                            tracing::warn!(%kind, module = module.module, %error, "could not take a lease");
+                            tracing::warn!(%kind, module = module.id, %error, "could not take a lease");
                             backing_off = backing_off.max(Some(invocation.now()));
                         }
                     }
@@ -258,7 +258,7 @@ impl Builder {
         invocation: &Invocation,
         source: &HttpSource,
         member: &mut BatchMember,
-    ) -> Result<Answered, StoreError> {
+    ) -> Result<Answered, Fault> {
         let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
         let module = member.message.module.clone();
         let left = invocation.time_left().saturating_sub(RESERVE * 2);
@@ -269,12 +269,12 @@ impl Builder {
                 let detail = "the server did not answer in the time that a function has";
                 let mut search = Search::default();
                 search.fail(Missing::new(Cause::Timeout, detail));
-                Said::Nothing(search)
+                ServerAnswer::Nothing(search)
             }
         };
         let answered = match &said {
-            Said::Has => Answered::Found(hop(member.message.clone())),
-            Said::Nothing(search) => match search.outcome() {
+            ServerAnswer::Has => Answered::Found(hop(member.message.clone())),
+            ServerAnswer::Nothing(search) => match search.outcome() {
                 CallOutcome::Answered => Answered::Settled,
                 failed @ CallOutcome::Failed { .. } => Answered::Silent(failed),
             },
@@ -287,8 +287,8 @@ impl Builder {
         {
             let token = token.clone();
             let change = match &said {
-                Said::Has => Change::HandOver { token },
-                Said::Nothing(search) => {
+                ServerAnswer::Has => Change::HandOver { token },
+                ServerAnswer::Nothing(search) => {
                     let missing = search.failure.clone();
                     Change::Fail {
                         token,
@@ -302,7 +302,7 @@ impl Builder {
                 }
             };
             let update = self.update(invocation);
-            update.entry_from(&module, kind, &change, stored).await?;
+            update.apply_from(&module, kind, &change, stored).await?;
         }
         Ok(answered)
     }
@@ -315,7 +315,7 @@ impl Builder {
         source: &HttpSource,
         sought: &Sought,
         kinds: &[Kind],
-    ) -> Said {
+    ) -> ServerAnswer {
         let mut search = Search::default();
         for (file_type, location) in &sought.locations {
             if !kinds.iter().any(|kind| kind.comes_of(*file_type)) {
@@ -323,7 +323,7 @@ impl Builder {
             }
             let began = invocation.elapsed();
             match self.servers.get(&module.source, source, location).await {
-                Ok(_) => return Said::Has,
+                Ok(_) => return ServerAnswer::Has,
                 Err(failure) => {
                     let took = invocation.elapsed() - began;
                     if search.note(module, location, failure, took) {
@@ -332,7 +332,7 @@ impl Builder {
                 }
             }
         }
-        Said::Nothing(search)
+        ServerAnswer::Nothing(search)
     }
 
     /// Sends the modules again, in one message, that could not be probed for now.
@@ -347,7 +347,7 @@ impl Builder {
         };
         for one in left.cloned() {
             again.add(RequestedModule {
-                module: one.module.module,
+                module: one.module.id,
                 kinds: one.kinds,
                 build_request: one.build_request,
             });
@@ -366,7 +366,7 @@ struct Probed {
     /// Modules about which it did not answer.
     silent: usize,
     outcome: CallOutcome,
-    failed: Option<StoreError>,
+    failed: Option<Fault>,
 }
 
 /// What became of a module.

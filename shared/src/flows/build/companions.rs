@@ -5,13 +5,13 @@ use futures::future::try_join_all;
 use super::{Builder, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::domain::{CompanionId, DifRef, ModuleId};
-use crate::ports::StoreError;
+use crate::ports::Fault;
 
 /// The companions of DIFs that need some, as they are filed now.
 #[derive(Default)]
-pub(super) struct Companions(Vec<(DifRef, Vec<Dif>)>);
+pub(super) struct FiledCompanions(Vec<(DifRef, Vec<Dif>)>);
 
-impl Companions {
+impl FiledCompanions {
     /// Returns those of a DIF that a kind is made from, too.
     pub(super) fn of(&self, dif: &DifRef, kind: Kind) -> &[Dif] {
         if !kind.is_completed() {
@@ -24,7 +24,7 @@ impl Companions {
     /// Returns all of those.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &DifRef> {
         let known = self.0.iter().filter(move |_| kind.is_completed());
-        known.flat_map(|(_, companions)| companions.iter().map(|companion| &companion.dif))
+        known.flat_map(|(_, companions)| companions.iter().map(|companion| &companion.file))
     }
 }
 
@@ -53,21 +53,21 @@ impl Builder {
         &self,
         module: &ModuleKey,
         difs: &[Dif],
-    ) -> Result<Companions, StoreError> {
-        if !module.source.announces_changes() {
-            return Ok(Companions::default());
+    ) -> Result<FiledCompanions, Fault> {
+        if !module.source.is_uploads() {
+            return Ok(FiledCompanions::default());
         }
         let needs_some =
             |dif: &&Dif| !dif.needs.is_empty() || dif.features.lack_symbols(dif.file_type);
         let found = difs.iter().filter(needs_some).map(|dif| async move {
             let mut companions = self.companions_of(module, dif).await?;
             companions.extend(with_symbols(dif, difs).cloned());
-            Ok::<_, StoreError>((dif.dif.clone(), companions))
+            Ok::<_, Fault>((dif.file.clone(), companions))
         });
-        Ok(Companions(try_join_all(found).await?))
+        Ok(FiledCompanions(try_join_all(found).await?))
     }
 
-    async fn companions_of(&self, module: &ModuleKey, dif: &Dif) -> Result<Vec<Dif>, StoreError> {
+    async fn companions_of(&self, module: &ModuleKey, dif: &Dif) -> Result<Vec<Dif>, Fault> {
         let needs = dif.needs.iter().take(CompanionId::MOST + 1);
         let partitions = needs.map(|id| {
             let met_at = ModuleKey::uploads(module.scope.clone(), &ModuleId::Companion(id.clone()));
@@ -84,7 +84,7 @@ impl Builder {
             let serves = |file: &Dif| {
                 file.needed_by.is_empty()
                     && file.refused.is_none()
-                    && file.dif.location != dif.dif.location
+                    && file.file.location != dif.file.location
             };
             let files: Vec<Dif> = files.filter(serves).collect();
             // One package has the units of many ids. Of several files with an id, any is as good.

@@ -35,11 +35,11 @@ use crate::domain::{
     Timestamp,
 };
 use crate::ports::{
-    BlobStore, Deriver, DifError, DifReader, Parser, QueueMessage, Queues, RecordStore, StoreError,
+    BlobStore, Deriver, DifError, DifReader, Fault, Parser, QueueMessage, Queues, RecordStore,
     SymbolServers,
 };
 
-use companions::Companions;
+use companions::FiledCompanions;
 use opaque::{opaque, transcoding};
 use search::Search;
 use work::{Target, Work};
@@ -124,7 +124,7 @@ impl NotTaken {
 /// Why nothing was made, and the leases are given back.
 enum NotMade {
     /// A store failed.
-    Store(StoreError),
+    Store(Fault),
     /// A blob seems lost, and is not taken for it.
     Doubtful {
         /// The blob.
@@ -169,8 +169,8 @@ impl Demand<'_> {
     }
 }
 
-impl From<StoreError> for NotMade {
-    fn from(error: StoreError) -> Self {
+impl From<Fault> for NotMade {
+    fn from(error: Fault) -> Self {
         Self::Store(error)
     }
 }
@@ -187,7 +187,7 @@ impl From<DifError> for NotMade {
 
 /// What is stored in the partition of a module.
 #[derive(Default)]
-struct Known {
+struct Partition {
     entries: Vec<Entry>,
     /// The same, as they are stored.
     stored: Vec<(Kind, Stored)>,
@@ -286,7 +286,7 @@ impl Builder {
         open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
         let kinds = demand.kinds;
-        let Known {
+        let Partition {
             entries,
             stored,
             difs,
@@ -304,7 +304,7 @@ impl Builder {
         {
             return Ok(outcome);
         }
-        let reader = self.settings.reader();
+        let reader = self.settings.capabilities();
         let may_come = |kind: &Kind| {
             kinds.contains(kind)
                 || comes_of(&difs, *kind)
@@ -371,7 +371,7 @@ impl Builder {
         module: &ModuleKey,
         kinds: &[Kind],
         entries: &[Entry],
-    ) -> Result<Option<Outcome>, StoreError> {
+    ) -> Result<Option<Outcome>, Fault> {
         let (now, most) = (invocation.now(), self.settings.source_max_permits);
         let records = &*self.records;
         let refused = permits::refused(records, invocation, &module.source, most).await?;
@@ -393,7 +393,7 @@ impl Builder {
     fn is_due(&self, entry: Option<&Entry>, asked_for: bool, now: Timestamp) -> bool {
         match entry {
             Some(entry) if asked_for => entry.build_request().is_some(),
-            _ => !asked_for && decide(entry, &self.settings.reader(), now) == Decision::Build,
+            _ => !asked_for && decide(entry, &self.settings.capabilities(), now) == Decision::Build,
         }
     }
 
@@ -404,7 +404,7 @@ impl Builder {
         module: &ModuleKey,
         kind: Kind,
         stored: Option<Stored>,
-    ) -> Result<Result<Held, NotTaken>, StoreError> {
+    ) -> Result<Result<Held, NotTaken>, Fault> {
         let token = invocation.token();
         let change = Change::TakeLease {
             holder: invocation.request_id().to_owned(),
@@ -412,7 +412,7 @@ impl Builder {
             deadline: invocation.deadline(),
         };
         let update = self.update(invocation);
-        let (updated, stored) = update.entry_from(module, kind, &change, stored).await?;
+        let (updated, stored) = update.apply_from(module, kind, &change, stored).await?;
         Ok(match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
                 Ok(Held {
@@ -507,8 +507,8 @@ impl Builder {
             deadline: invocation.deadline(),
         };
         // A lease that was lost is found out by the publish; two extensions may fail before one is.
-        if let Err(error) = self.update(invocation).entry(module, kind, &change).await {
-            tracing::warn!(%kind, module = module.module, %error, "could not extend a lease");
+        if let Err(error) = self.update(invocation).apply(module, kind, &change).await {
+            tracing::warn!(%kind, module = module.id, %error, "could not extend a lease");
         }
     }
 
@@ -523,7 +523,7 @@ impl Builder {
             stored,
         }: &Held,
         Made { outcome, seen }: Made,
-    ) -> Result<Option<Timestamp>, StoreError> {
+    ) -> Result<Option<Timestamp>, Fault> {
         let token = token.clone();
         let change = match outcome {
             MadeOf::Ready(ready) => Change::Publish { token, ready, seen },
@@ -540,7 +540,7 @@ impl Builder {
         };
         let now = invocation.now();
         let update = self.update(invocation);
-        let ended = update.entry_from(module, *kind, &change, stored.clone());
+        let ended = update.apply_from(module, *kind, &change, stored.clone());
         let (ended, _) = ended.await?;
         Ok(match ended {
             Updated::Done(entry) | Updated::Refused(_, Some(entry))
@@ -558,7 +558,7 @@ impl Builder {
             let token = token.clone();
             let change = Change::HandOver { token };
             // What cannot be given back now runs out by itself.
-            let _ = self.update(invocation).entry(module, *kind, &change).await;
+            let _ = self.update(invocation).apply(module, *kind, &change).await;
         }
     }
 
@@ -576,7 +576,7 @@ impl Builder {
             };
             if let Updated::Done(entry) = self
                 .update(invocation)
-                .entry(module, *kind, &change)
+                .apply(module, *kind, &change)
                 .await?
             {
                 later = later.max(entry.not_before());
@@ -594,7 +594,7 @@ impl Builder {
         open: &mut Vec<OpenDif>,
         is_fetching: &AtomicBool,
     ) -> Result<Vec<Made>, NotMade> {
-        let Known {
+        let Partition {
             mut entries,
             mut difs,
             mut copies,
@@ -650,12 +650,12 @@ impl Builder {
             {
                 Ok(answers) => answers,
                 Err(DifError::Missing(missing)) => {
-                    if missing.cause == Cause::NotFound && module.source.announces_changes() {
+                    if missing.cause == Cause::NotFound && module.source.is_uploads() {
                         self.forget_if_stale(invocation, &dif).await?;
                     }
                     vec![Err(missing); work.len()]
                 }
-                Err(DifError::Changed) if module.source.announces_changes() => {
+                Err(DifError::Changed) if module.source.is_uploads() => {
                     if !self.forget_if_stale(invocation, &dif).await? {
                         work.iter_mut().for_each(|work| work.is_awaiting(&dif));
                     }
@@ -666,11 +666,11 @@ impl Builder {
             };
             let took = open
                 .iter()
-                .find(|open| open.dif == dif.dif)
+                .find(|open| open.dif == dif.file)
                 .map(|open| open.took);
             let wanting = work
                 .iter_mut()
-                .filter(|work| work.next_dif().is_some_and(|next| next.dif == dif.dif));
+                .filter(|work| work.next_dif().is_some_and(|next| next.file == dif.file));
             for (work, answer) in wanting.zip(answers) {
                 work.settle(&dif, answer, took);
             }
@@ -686,7 +686,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         (module, dif): (&ModuleKey, &Dif),
-        companions: &Companions,
+        companions: &FiledCompanions,
         work: &[Work<'_>],
         open: &mut Vec<OpenDif>,
         is_fetching: &AtomicBool,
@@ -697,7 +697,7 @@ impl Builder {
         }
         let needs_them = targets
             .iter()
-            .map(|target| companions.of(&dif.dif, target.lease.kind))
+            .map(|target| companions.of(&dif.file, target.lease.kind))
             .find(|companions| !companions.is_empty());
         let companions = needs_them.unwrap_or_default();
         let open = self.open(invocation, module, (dif, companions), open);
@@ -745,7 +745,7 @@ impl Builder {
                 };
                 let target = targets[at];
                 async move {
-                    Ok::<_, StoreError>(match made {
+                    Ok::<_, Fault>(match made {
                         Err(missing) => (at, Err(missing)),
                         Ok(derived) => {
                             let stored = self.store(invocation, module, target, about, derived);
@@ -761,7 +761,7 @@ impl Builder {
         let none = || {
             Err(Missing::malformed(format!(
                 "{} has no such object any more",
-                dif.dif.location
+                dif.file.location
             )))
         };
         Ok(answers
@@ -780,18 +780,18 @@ impl Builder {
     ) -> Result<&'a mut OpenDif, DifError> {
         let is_it = |open: &OpenDif| {
             let beside = open.beside.iter();
-            open.dif == dif.dif && beside.eq(companions.iter().map(|companion| &companion.dif))
+            open.dif == dif.file && beside.eq(companions.iter().map(|companion| &companion.file))
         };
         if !open.iter().any(is_it) {
             open.clear(); // gives its scratch space back before more is reserved
-            if module.source.announces_changes() {
+            if module.source.is_uploads() {
                 open.push(self.open_upload(invocation, dif, companions).await?);
             } else {
                 self.open_again(invocation, module, dif, open).await?;
             }
         }
         open.iter_mut()
-            .find(|open| open.dif == dif.dif)
+            .find(|open| open.dif == dif.file)
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
@@ -812,9 +812,9 @@ impl Builder {
         };
         let took = invocation.elapsed() - began;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        let beside = beside.iter().map(|companion| companion.dif.clone());
+        let beside = beside.iter().map(|companion| companion.file.clone());
         Ok(OpenDif {
-            dif: dif.dif.clone(),
+            dif: dif.file.clone(),
             beside: beside.collect(),
             parser,
             inspection,
@@ -840,7 +840,7 @@ impl Builder {
         Target { lease, version }: Target<'_>,
         origin: Origin,
         derived: Derived,
-    ) -> Result<Ready, StoreError> {
+    ) -> Result<Ready, Fault> {
         let path = module
             .entry(lease.kind)
             .blob(lease.kind, version, &lease.token);
@@ -899,7 +899,7 @@ impl Builder {
             false => Change::ConfirmLoss { blob, id },
         };
         let update = self.update(invocation);
-        let updated = update.entry(entry.module(), entry.kind(), &change).await?;
+        let updated = update.apply(entry.module(), entry.kind(), &change).await?;
         Ok(match updated {
             Updated::Refused(Refused::TooSoon, _) => {
                 let how = match is_sound {
@@ -916,17 +916,13 @@ impl Builder {
 
     /// Removes the item of an uploaded DIF whose bytes are gone, unless an event that tells more is on its way; tells
     /// whether none is.
-    async fn forget_if_stale(
-        &self,
-        invocation: &Invocation,
-        dif: &Dif,
-    ) -> Result<bool, StoreError> {
-        let location = &dif.dif.location;
+    async fn forget_if_stale(&self, invocation: &Invocation, dif: &Dif) -> Result<bool, Fault> {
+        let location = &dif.file.location;
         let update = self.update(invocation);
         let upload = update.load(&ItemKey::upload(location)).await?;
         let is_current = match upload.map(|stored| stored.item) {
             Some(Item::Upload(upload)) => {
-                upload.state == UploadState::Pending || upload.etag == dif.dif.etag
+                upload.state == UploadState::Pending || upload.etag == dif.file.etag
             }
             // A newer build's.
             Some(_) => true,
@@ -935,14 +931,14 @@ impl Builder {
         if is_current {
             return Ok(false);
         }
-        let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.dif == dif.dif);
+        let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.file == dif.file);
         update.remove(&dif.module.dif(location), is_it).await?;
         presence::forget_files(update, &dif.module).await?;
         Ok(true)
     }
 
     /// Counts a loss, unless there were as many as there may be.
-    async fn may_be_lost(&self, invocation: &Invocation) -> Result<bool, StoreError> {
+    async fn may_be_lost(&self, invocation: &Invocation) -> Result<bool, Fault> {
         let most = self.settings.max_losses_per_hour;
         let counted = |present: Option<&Item>| {
             let losses = match present {
@@ -954,13 +950,13 @@ impl Builder {
                 .map(Item::Losses)
         };
         self.update(invocation)
-            .make(&ItemKey::losses(), counted)
+            .put_with(&ItemKey::losses(), counted)
             .await
     }
 
     /// Reads a module's partition, strongly consistent.
-    async fn look(&self, module: &ModuleKey) -> Result<Known, StoreError> {
-        let mut known = Known::default();
+    async fn look(&self, module: &ModuleKey) -> Result<Partition, Fault> {
+        let mut known = Partition::default();
         for (_, stored) in self.records.query(&module.partition()).await? {
             match stored.item {
                 Item::Entry(ref entry) => {
@@ -1057,13 +1053,13 @@ fn comes_of(difs: &[Dif], kind: Kind) -> bool {
 fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
     let sought = module.sought();
     // An archive may have ten thousand objects: ids are compared, and written out only where that does not tell.
-    let debug_id = module.module.strip_prefix("debug_id:");
+    let debug_id = module.id.strip_prefix("debug_id:");
     let debug_id: Option<DebugId> = debug_id.and_then(|text| text.parse().ok());
     let is_filed_here = |object: &&ObjectMeta| match (&sought, debug_id) {
         (Some(sought), _) => search::is_sought(object, sought),
         (None, Some(debug_id)) => object.debug_id == Some(debug_id),
         (None, None) => ModuleId::of(object.debug_id, object.code_id.as_ref())
-            .is_some_and(|id| id.to_string() == module.module),
+            .is_some_and(|id| id.to_string() == module.id),
     };
     inspection
         .objects

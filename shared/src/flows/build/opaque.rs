@@ -30,12 +30,12 @@ impl Builder {
             let detail = format!("its {bytes} bytes exceed {MAX_OPAQUE_BYTES}, all that are taken");
             return Err(DifError::Missing(Missing::malformed(detail)));
         }
-        let DifRef { location, etag } = &dif.dif;
+        let DifRef { location, etag } = &dif.file;
         let mut answers = Vec::with_capacity(targets.len());
         for target in targets {
             let bytes = self.uploads.read(location, etag, 0..dif.size).await?;
             let about = Origin {
-                made_from: vec![dif.dif.clone()],
+                made_from: vec![dif.file.clone()],
                 rank: Rank::of(&dif.features, target.lease.kind.purpose()),
                 features: dif.features.clone(),
                 arch: String::new(),
@@ -69,7 +69,7 @@ pub(super) fn transcoding(
     // Of a server, it is called as it was sought first: where it was found may be called otherwise.
     let sought = module.sought();
     let first = sought.as_ref().and_then(|sought| sought.locations.first());
-    let location = first.map_or(&dif.dif.location, |(_, location)| location);
+    let location = first.map_or(&dif.file.location, |(_, location)| location);
     Transcoding {
         pdb: pdb_name(&location.file_name()),
         debug_id: object.debug_id.unwrap_or_default(),

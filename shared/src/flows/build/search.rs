@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::super::copies::{self, Destination, Parts};
+use super::super::copies::{self, Destination, StoredChunks};
 use super::super::{Invocation, Settings, definitions, fetch, permits};
 use super::{Builder, NotMade, OpenDif, RESERVE};
 use crate::cache::{CallOutcome, Dif, DifCopy, Item, Kind, ModuleKey, Sought};
@@ -16,7 +16,7 @@ use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
     Quality, Rank, SourceKey, Written,
 };
-use crate::ports::{Concerns, Consistency, DifError, ParseError, ServerFailure, StoreError};
+use crate::ports::{Concerns, Consistency, DifError, Fault, ParseError, ServerFailure};
 
 /// Pieces of a file that wait to be copied.
 const WAITING_PIECES: usize = 4;
@@ -26,7 +26,7 @@ struct Fetched {
     dif: DifRef,
     size: u64,
     /// The parts of our copy, where one is made.
-    parts: Option<Parts>,
+    chunks: Option<StoredChunks>,
 }
 
 /// What came of a search.
@@ -117,12 +117,12 @@ impl Builder {
             let took = invocation.elapsed() - began;
             let found = fetched.and_then(|fetched| {
                 let dif = filed(module, sought, open, fetched.dif, fetched.size)?;
-                Ok((dif, fetched.parts))
+                Ok((dif, fetched.chunks))
             });
             match found {
-                Ok((dif, parts)) => {
-                    if let Some(parts) = parts {
-                        copies::keep(self.update(invocation), &dif, parts).await;
+                Ok((dif, chunks)) => {
+                    if let Some(chunks) = chunks {
+                        copies::keep(self.update(invocation), &dif, chunks).await;
                     }
                     search.difs.push(dif);
                 }
@@ -142,7 +142,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         key: &SourceKey,
-    ) -> Result<Option<HttpSource>, StoreError> {
+    ) -> Result<Option<HttpSource>, Fault> {
         match &self.settings.request_sources {
             Some(secret) if key.is_defined() => {
                 Ok(definitions::kept(&*self.records, invocation, secret, key).await?)
@@ -166,15 +166,15 @@ impl Builder {
         let Some(source) = self.source_of(invocation, &module.source).await? else {
             return Err(DifError::Missing(Missing::not_found()));
         };
-        let location = &dif.dif.location;
+        let location = &dif.file.location;
         let fetched = self
             .fetch_from_server(invocation, module, &source, location, open)
             .await?;
         match fetched {
-            Ok(fetched) if fetched.dif != dif.dif => Err(DifError::Changed),
-            Ok(Fetched { parts, .. }) => {
-                if let Some(parts) = parts {
-                    copies::keep(self.update(invocation), dif, parts).await;
+            Ok(fetched) if fetched.dif != dif.file => Err(DifError::Changed),
+            Ok(Fetched { chunks, .. }) => {
+                if let Some(chunks) = chunks {
+                    copies::keep(self.update(invocation), dif, chunks).await;
                 }
                 Ok(())
             }
@@ -203,7 +203,7 @@ impl Builder {
         let mut parser = parser.map_err(fetch::from_parse)?;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
         Ok(Some(OpenDif {
-            dif: dif.dif.clone(),
+            dif: dif.file.clone(),
             beside: Vec::new(),
             parser,
             inspection,
@@ -211,8 +211,8 @@ impl Builder {
         }))
     }
 
-    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, StoreError> {
-        let key = dif.module.copy(&dif.dif.location);
+    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
+        let key = dif.module.copy(&dif.file.location);
         let loaded = self.records.load(&[key], Consistency::Strong).await?;
         let copies = loaded.into_iter().flatten().map(|stored| stored.item);
         Ok(copies
@@ -220,7 +220,7 @@ impl Builder {
                 Item::Copy(copy) => Some(copy),
                 _ => None,
             })
-            .find(|copy| copy.dif.dif == dif.dif))
+            .find(|copy| copy.dif.file == dif.file))
     }
 
     /// Fetches a file from a server, and leaves it open; makes the parts of a copy meanwhile. Where there is no room for another
@@ -260,7 +260,7 @@ impl Builder {
                 };
                 destination.receive(received).await
             };
-            let (fetched, parts) = tokio::join!(fetch, copy);
+            let (fetched, chunks) = tokio::join!(fetch, copy);
             let (stat, mut parser) = match fetched {
                 Ok(fetched) => fetched,
                 Err(fetch::FromServer::Server(failure)) => return Ok(Err(failure)),
@@ -290,7 +290,7 @@ impl Builder {
                     Ok(Ok(Fetched {
                         dif,
                         size: stat.size,
-                        parts,
+                        chunks,
                     }))
                 }
                 Err(ParseError::Missing(missing)) => Ok(Err(of_the_file(missing))),
@@ -303,7 +303,7 @@ impl Builder {
 impl Search {
     /// Tells whether what is at a location is found already.
     fn has(&self, location: &Location) -> bool {
-        self.difs.iter().any(|dif| dif.dif.location == *location)
+        self.difs.iter().any(|dif| dif.file.location == *location)
     }
 
     /// Returns whether the server answered. What it answered about these locations, however bad, is
@@ -404,7 +404,7 @@ fn filed(
     ours.for_each(|object| features.merge(&object.features));
     Ok(Dif {
         module: module.clone(),
-        dif,
+        file: dif,
         sequencer: String::new(),
         size,
         file_type: first.file_type,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::Settings;
 use super::super::find::{self, Ranked};
-use super::companions::Companions;
+use super::companions::FiledCompanions;
 use super::search::Search;
 use super::{Held, Made, MadeOf};
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
@@ -44,10 +44,10 @@ impl<'a> Work<'a> {
     pub(super) fn begin(
         lease: &'a Held,
         entry: Option<&Entry>,
-        (difs, companions): (&[Dif], &Companions),
+        (difs, companions): (&[Dif], &FiledCompanions),
         settings: &Settings,
     ) -> Self {
-        let ranked = find::rank(difs, lease.kind, &settings.reader());
+        let ranked = find::rank(difs, lease.kind, &settings.capabilities());
         let (left, failure) = match ranked {
             Ok(ranked) => (ranked, None),
             Err(missing) => (Vec::new(), Some(missing)),
@@ -68,7 +68,7 @@ impl<'a> Work<'a> {
             tried: Vec::new(),
             absent: Vec::new(),
             awaits_event: false,
-            made_version: settings.reader().made_version(lease.kind),
+            made_version: settings.capabilities().made_version(lease.kind),
         };
         if let (Some(made), Some(dif)) = (made, work.next_dif().cloned()) {
             work.settle(&dif, Ok(made), None);
@@ -85,7 +85,7 @@ impl<'a> Work<'a> {
 
     /// Notes that the event of a DIF that is to be tried next is on its way.
     pub(super) fn is_awaiting(&mut self, dif: &Dif) {
-        self.awaits_event |= self.next_dif().is_some_and(|next| next.dif == dif.dif);
+        self.awaits_event |= self.next_dif().is_some_and(|next| next.file == dif.file);
     }
 
     /// Returns the DIF to try next; `None` when there is an outcome, or nothing is left.
@@ -95,7 +95,7 @@ impl<'a> Work<'a> {
 
     /// Returns what is to be made of a DIF, if it is the one to try next.
     pub(super) fn target(&self, dif: &Dif) -> Option<Target<'a>> {
-        let next = self.next().filter(|next| next.dif.dif == dif.dif)?;
+        let next = self.next().filter(|next| next.dif.file == dif.file)?;
         Some(Target {
             lease: self.lease,
             version: next.version,
@@ -115,11 +115,11 @@ impl<'a> Work<'a> {
         took: Option<Duration>,
     ) {
         let tried = self.left.next();
-        self.tried.push(dif.dif.clone());
+        self.tried.push(dif.file.clone());
         self.candidates
             .push(find::candidate(dif, answer.as_ref().err(), took));
         if matches!(&answer, Err(missing) if missing.cause == Cause::NotFound) {
-            self.absent.push(dif.dif.clone());
+            self.absent.push(dif.file.clone());
         }
         match answer {
             Ok(ready) => self.outcome = Some(ready),
@@ -135,13 +135,13 @@ impl<'a> Work<'a> {
     /// Returns what came of it.
     pub(super) fn end(
         mut self,
-        (difs, companions): (&[Dif], &Companions),
+        (difs, companions): (&[Dif], &FiledCompanions),
         search: &Search,
     ) -> Made {
         let left = self.left.as_slice().iter();
         let mut considered = self.tried;
         considered.extend(companions.all(self.lease.kind).cloned());
-        considered.extend(left.map(|ranked| ranked.dif.dif.clone()));
+        considered.extend(left.map(|ranked| ranked.dif.file.clone()));
         for dif in find::considered(difs) {
             if !considered.contains(&dif) {
                 considered.push(dif);
@@ -194,14 +194,14 @@ fn is_what_would_be_made(
     ready: &Ready,
     kind: Kind,
     best: Option<&Ranked>,
-    companions: &Companions,
+    companions: &FiledCompanions,
 ) -> bool {
     best.is_some_and(|best| {
-        let companions = companions.of(&best.dif.dif, kind).iter();
+        let companions = companions.of(&best.dif.file, kind).iter();
         let files = std::iter::once(&best.dif).chain(companions);
         ready.version == best.version
             // What transcoders made, no converter of ours makes better.
             && (kind.is_opaque() || ready.converter >= Converter::CURRENT)
-            && ready.made_from.iter().eq(files.map(|file| &file.dif))
+            && ready.made_from.iter().eq(files.map(|file| &file.file))
     })
 }

@@ -175,7 +175,7 @@ async fn what_is_forgotten_is_read_again() {
 #[tokio::test]
 async fn a_cache_that_cannot_be_opened_is_not_remembered() {
     let memory = memory();
-    let part = Part {
+    let part = BlobRange {
         path: "path".to_owned(),
         slice: None,
     };

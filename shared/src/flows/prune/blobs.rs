@@ -10,7 +10,7 @@ use super::{Doomed, Run};
 use crate::cache::{Change, Entry, Item, ItemKey};
 use crate::domain::Timestamp;
 use crate::flows::Updated;
-use crate::ports::{BlobSummary, Consistency, StoreError};
+use crate::ports::{BlobSummary, Consistency, Fault};
 
 /// Where parts of copies, derived caches and plain SymCaches lie, in the order in which they are walked.
 const PREFIXES: [&str; 3] = ["copies/", "derived/", "plain/"];
@@ -107,7 +107,7 @@ impl Run<'_> {
         &self,
         blobs: &[BlobSummary],
         min_age: Duration,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let now = self.invocation.now();
         let old = blobs
             .iter()
@@ -160,7 +160,7 @@ impl Run<'_> {
         key: &ItemKey,
         item: Option<&Item>,
         path: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let Some(item) = item else {
             return Ok(false);
         };
@@ -178,7 +178,7 @@ impl Run<'_> {
         }
         let cleared = self
             .update()
-            .entry(entry.module(), entry.kind(), &Change::ClearLease)
+            .apply(entry.module(), entry.kind(), &Change::ClearLease)
             .await?;
         Ok(match cleared {
             Updated::Done(entry) => is_ready(&entry, path) || is_leased(&entry, path),

@@ -37,7 +37,7 @@ use crate::ports::{BlobStore, DifListing, DifReader, MAX_DELETES, Queues, Record
 use pace::Pace;
 
 pub use blobs::UNNAMED_MIN_AGE;
-pub use report::{Report, Said};
+pub use report::{PlannedAction, Report};
 
 /// Time kept back at the end of an invocation: for the call that is on its way, and to write the cursor.
 const RESERVE: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::Run;
 use crate::cache::{ItemKey, Stored};
-use crate::ports::{Consistency, StoreError};
+use crate::ports::{Consistency, Fault};
 
 /// Bytes that half a read unit pays for in an eventually consistent read, and a whole one in a strongly consistent read
 /// (DynamoDB developer guide, "Read capacity units").
@@ -18,11 +18,11 @@ const UNIT_BYTES: u64 = 4096;
 pub(super) struct Pace {
     /// Read units a second; 0: any number.
     rate: u64,
-    state: Mutex<State>,
+    state: Mutex<PaceState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PaceState {
     read_units: f64,
     /// The time since the run began from which on more may be read.
     due: Duration,
@@ -57,7 +57,7 @@ impl Pace {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PaceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,7 +85,7 @@ impl Run<'_> {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         if keys.is_empty() {
             return Ok(Vec::new());
         }

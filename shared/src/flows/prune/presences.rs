@@ -20,15 +20,15 @@ use super::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::presence;
-use crate::flows::update::Known;
-use crate::ports::{Consistency, Removed, StoreError};
+use crate::flows::update::KnownItem;
+use crate::ports::{Consistency, Fault, Removed};
 
 /// Passes in which each alias has its turn once: a day of them.
 const ALIAS_ROUNDS: u64 = 24;
 
 /// What a page leaves open.
 #[derive(Default)]
-struct Open<'a> {
+struct Unresolved<'a> {
     /// Modules with a `dif` item and without a presence on this page.
     unnoted: BTreeMap<&'a str, &'a ModuleKey>,
     /// Modules with a presence and without a `dif` item on this page.
@@ -82,15 +82,15 @@ impl Run<'_> {
     }
 
     /// Returns what the items of a page do not answer.
-    fn open<'a>(&self, items: &'a [(ItemKey, Stored)], neighbour: Option<&str>) -> Open<'a> {
-        let mut open = Open::default();
+    fn open<'a>(&self, items: &'a [(ItemKey, Stored)], neighbour: Option<&str>) -> Unresolved<'a> {
+        let mut open = Unresolved::default();
         let mut with_files: BTreeSet<&str> = BTreeSet::new();
         for (key, stored) in items {
             let partition = key.partition.as_str();
             match &stored.item {
                 // The page before has looked after its neighbour.
                 _ if neighbour == Some(partition) => {}
-                Item::Dif(dif) if dif.module.source.announces_changes() => {
+                Item::Dif(dif) if dif.module.source.is_uploads() => {
                     with_files.insert(partition);
                     open.unnoted.insert(partition, &dif.module);
                 }
@@ -125,7 +125,7 @@ impl Run<'_> {
     }
 
     /// Makes repairs side by side; `false` where the time is up before all are made.
-    async fn each(&self, repairs: Vec<impl Future<Output = Result<(), StoreError>>>) -> bool {
+    async fn each(&self, repairs: Vec<impl Future<Output = Result<(), Fault>>>) -> bool {
         let repairs = repairs.into_iter().map(|repair| async {
             if self.is_time_up(SHARE_LEFT) {
                 return false;
@@ -146,11 +146,11 @@ impl Run<'_> {
         &self,
         module: &ModuleKey,
         changed: &Mutex<BTreeSet<Scope>>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         if !self.is_dry() {
             // First: the walk may be abandoned at any call.
             self.changed_scopes().insert(module.scope.clone());
-            presence::note_file(self.update(), module, &[], Known::Nothing).await?;
+            presence::note_file(self.update(), module, &[], KnownItem::Nothing).await?;
             let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
             changed.insert(module.scope.clone());
         }
@@ -164,7 +164,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn forget(&self, module: &ModuleKey) -> Result<(), StoreError> {
+    async fn forget(&self, module: &ModuleKey) -> Result<(), Fault> {
         if self.is_dry() {
             // Its files may be on another page.
             let partition = self.pruner.records.query(&module.partition()).await?;
@@ -190,7 +190,7 @@ impl Run<'_> {
         stored: &Stored,
         alias: &Alias,
         changed: &Mutex<BTreeSet<Scope>>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let target = &alias.target;
         let partition = self.pruner.records.query(&target.partition()).await?;
         if partition.iter().any(|(key, _)| presence::is_file(key)) {
@@ -225,7 +225,9 @@ impl Run<'_> {
     /// could not be written are left.
     pub(super) async fn announce(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
-            if let Err(error) = presence::note_change(self.update(), &scope, Known::Nothing).await {
+            if let Err(error) =
+                presence::note_change(self.update(), &scope, KnownItem::Nothing).await
+            {
                 self.fail(&error);
                 unannounced.insert(scope);
             }
@@ -247,5 +249,5 @@ fn with_files_at_the_end(items: &[(ItemKey, Stored)], before: Option<String>) ->
 
 /// Names a module for a person.
 fn told(module: &ModuleKey) -> String {
-    format!("{} in {}", module.module, module.scope)
+    format!("{} in {}", module.id, module.scope)
 }

@@ -9,7 +9,7 @@ use crate::cache::{
 };
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
-use crate::ports::{Consistency, Replaced, StoreError};
+use crate::ports::{Consistency, Fault, Replaced};
 
 /// Parts of the table that are walked side by side.
 const SEGMENTS: usize = 8;
@@ -89,7 +89,7 @@ impl Run<'_> {
         &self,
         item: impl Fn(usize) -> SweepItem,
         items: usize,
-    ) -> Result<Manifest, StoreError> {
+    ) -> Result<Manifest, Fault> {
         let keys: Vec<ItemKey> = (0..items.max(1))
             .map(|number| ItemKey::sweep(item(number)))
             .collect();

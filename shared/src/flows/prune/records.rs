@@ -12,12 +12,13 @@ use super::progress::Progress;
 use super::uploads::{ToCheck, Turn};
 use super::{Doomed, Run};
 use crate::cache::{
-    Applied, Behind, Change, Cut, DifCopy, Entry, Item, ItemKey, Manifest, ObjectChunk, Policy,
-    SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes, standing,
+    Applied, Behind, Change, DifCopy, Entry, EvictionCut, Item, ItemKey, Manifest, ObjectChunk,
+    Policy, SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes,
+    standing,
 };
 use crate::domain::Location;
 use crate::flows::Updated;
-use crate::ports::{Cursor, MAX_DELETES, Removed, Segment, StoreError};
+use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
 
 /// What the walk leaves of the run to the others.
 pub(super) const SHARE_LEFT: f64 = 0.4;
@@ -44,12 +45,12 @@ struct PageCount {
 
 /// What the byte budgets cost in this pass.
 struct Cuts {
-    derived: Option<Cut>,
-    copies: Option<Cut>,
+    derived: Option<EvictionCut>,
+    copies: Option<EvictionCut>,
 }
 
 /// One walk over the records.
-struct Walk<'a> {
+struct RecordSweep<'a> {
     run: &'a Run<'a>,
     counted: Mutex<Counted>,
     cuts: Mutex<Cuts>,
@@ -61,7 +62,7 @@ impl Run<'_> {
     pub(super) async fn sweep_records(&self, progress: &mut Progress) -> bool {
         let cursor = &mut progress.cursor;
         self.report().pass = cursor.pass;
-        let walk = Walk {
+        let walk = RecordSweep {
             run: self,
             counted: Mutex::new(Counted {
                 segments: cursor.segments.clone(),
@@ -97,7 +98,7 @@ impl Run<'_> {
     }
 }
 
-impl Walk<'_> {
+impl RecordSweep<'_> {
     /// Walks a segment, as far as the time allows and its pages can be read.
     async fn segment(&self, segment: Segment) {
         let number = segment.index as usize;
@@ -175,7 +176,7 @@ impl Walk<'_> {
         key: &ItemKey,
         stored: &Stored,
         count: &mut PageCount,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let now = self.run.invocation.now();
         *self
             .run
@@ -239,7 +240,7 @@ impl Walk<'_> {
         stored: &Stored,
         entry: &Entry,
         count: &mut PageCount,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         if self.retire(key, stored, entry, &mut count.doomed).await? {
             return Ok(());
         }
@@ -275,7 +276,7 @@ impl Walk<'_> {
         stored: &Stored,
         entry: &Entry,
         doomed: &mut Vec<Doomed>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = self.would(entry, &Change::Retire, &settings.policy);
@@ -332,7 +333,7 @@ impl Walk<'_> {
         key: &ItemKey,
         stored: &Stored,
         policy: &Policy,
-    ) -> Result<Option<Entry>, StoreError> {
+    ) -> Result<Option<Entry>, Fault> {
         let mut stored = stored.clone();
         loop {
             let Item::Entry(entry) = &stored.item else {
@@ -360,7 +361,7 @@ impl Walk<'_> {
         stored: &Stored,
         copy: &DifCopy,
         count: &mut PageCount,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let run = self.run;
         let (now, settings) = (run.invocation.now(), &run.pruner.settings);
         let by_age = copy.is_unused(now, settings.dif_max_unused);
@@ -375,7 +376,7 @@ impl Walk<'_> {
             true => format!("unused for {unused} s"),
             false => format!("over the byte budget of copies, unused for {unused} s"),
         };
-        let location = &copy.dif.dif.location;
+        let location = &copy.dif.file.location;
         run.report()
             .say("retire", format!("the copy of {location}"), why);
         if !run.is_dry() {
@@ -386,7 +387,7 @@ impl Walk<'_> {
             }
         }
         // The item says how many bytes all parts have together: they count as freed with the first.
-        let parts = copy.parts().enumerate();
+        let parts = copy.chunks().enumerate();
         count.doomed.extend(parts.map(|(number, (_, _, path))| {
             let bytes = if number == 0 { copy.bytes } else { 0 };
             Doomed { path, bytes }
@@ -405,7 +406,7 @@ impl Walk<'_> {
         key: &ItemKey,
         stored: &Stored,
         chunk: &ObjectChunk,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let run = self.run;
         if run.invocation.now().since(chunk.at) < ObjectChunk::MAX_UNNAMED {
             return Ok(());
@@ -437,7 +438,7 @@ impl Walk<'_> {
         entry: &Entry,
         change: &Change,
         what: &'static str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, Fault> {
         let run = self.run;
         if !self.would(entry, change, &run.pruner.settings.policy) {
             return Ok(false);
@@ -449,7 +450,7 @@ impl Walk<'_> {
         }
         let updated = run
             .update()
-            .entry(entry.module(), entry.kind(), change)
+            .apply(entry.module(), entry.kind(), change)
             .await?;
         Ok(matches!(updated, Updated::Done(_)))
     }
@@ -474,7 +475,7 @@ fn patience_with_pending(patience: Duration, reconciled: u32) -> Duration {
 /// Names an entry for a person.
 fn told(entry: &Entry) -> String {
     let module = entry.module();
-    format!("{} of {} in {}", entry.kind(), module.module, module.scope)
+    format!("{} of {} in {}", entry.kind(), module.id, module.scope)
 }
 
 fn name(item: &Item) -> &'static str {

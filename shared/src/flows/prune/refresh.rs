@@ -11,7 +11,7 @@ use crate::cache::{
     Behind, Change, Drained, Entry, Item, Kind, Manifest, ModuleKey, Queue, wants_refresh,
 };
 use crate::flows::Updated;
-use crate::ports::{Consistency, QueueMessage, StoreError};
+use crate::ports::{Consistency, Fault, QueueMessage};
 
 /// What the asks leave of the run to the walks.
 const SHARE_LEFT: f64 = 0.7;
@@ -118,13 +118,13 @@ impl Run<'_> {
         for entry in entries {
             let (module, kind) = (entry.module(), entry.kind());
             if self.is_dry() {
-                let to = format!("{kind} of {}", module.module);
+                let to = format!("{kind} of {}", module.id);
                 let mut report = self.report();
                 report.requested += 1;
                 report.say("ask for", to, "it is behind, and still used");
                 continue;
             }
-            match self.update().entry(module, kind, &change).await {
+            match self.update().apply(module, kind, &change).await {
                 Ok(Updated::Done(entry))
                     if entry
                         .build_request()
@@ -149,7 +149,7 @@ impl Run<'_> {
     }
 
     /// Returns the entries that are stored now. Who changes one of them reads it strongly.
-    async fn entries(&self, list: &[Behind]) -> Result<Vec<Option<Entry>>, StoreError> {
+    async fn entries(&self, list: &[Behind]) -> Result<Vec<Option<Entry>>, Fault> {
         let keys: Vec<_> = list.iter().map(Behind::key).collect();
         let loaded = self.load(&keys, Consistency::Eventual).await?;
         let entry = |item| match item {

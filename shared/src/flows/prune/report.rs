@@ -66,12 +66,12 @@ pub struct Report {
     pub rollout: Option<RolloutReport>,
     /// In a dry run, what would be done, and why: the first hundred things.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub said: Vec<Said>,
+    pub said: Vec<PlannedAction>,
 }
 
 /// One thing that would be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Said {
+pub struct PlannedAction {
     /// What.
     pub what: &'static str,
     /// To which entry, key or blob.
@@ -108,7 +108,7 @@ impl Report {
         why: impl Into<String>,
     ) {
         if self.dry_run && self.said.len() < MOST_SAID {
-            self.said.push(Said {
+            self.said.push(PlannedAction {
                 what,
                 to: to.into(),
                 why: why.into(),

@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
-use crate::ports::{Consistency, DifError, ListedDif, ReconcileMessage, StoreError};
+use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 
 /// What the comparison leaves of the run to the walk over the blobs.
 const SHARE_LEFT: f64 = 0.2;
@@ -154,7 +154,7 @@ impl Run<'_> {
     }
 
     /// Compares a page of the listing with the upload items; tells whether it had the time for all of it.
-    async fn compare(&self, difs: &[ListedDif]) -> Result<bool, StoreError> {
+    async fn compare(&self, difs: &[ListedDif]) -> Result<bool, Fault> {
         let now = self.invocation.now();
         let patience = self.pruner.settings.reconcile_after;
         let old: Vec<&ListedDif> = difs

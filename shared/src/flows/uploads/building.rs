@@ -7,13 +7,13 @@
 
 use super::super::build::{Builder, OpenDif, Outcome};
 use super::super::derive::SENT_AGAIN;
-use super::super::update::Known;
+use super::super::update::KnownItem;
 use super::super::{Error, Invocation, presence};
 use super::filing::FiledModule;
 use super::{Arrived, side_by_side};
 use crate::cache::{Entry, Queue, Token, UploadState};
 use crate::domain::Timestamp;
-use crate::ports::{QueueMessage, ReconcileMessage, StoreError};
+use crate::ports::{Fault, QueueMessage, ReconcileMessage};
 
 /// Messages for one event that follow one another. What is left then is left to the sweep and to
 /// readers.
@@ -107,7 +107,7 @@ impl Builder {
     pub(super) async fn left_to_build(
         &self,
         modules: Vec<FiledModule>,
-    ) -> Result<Vec<ToBuild>, StoreError> {
+    ) -> Result<Vec<ToBuild>, Fault> {
         let modules = self.concerned(&modules).await?;
         let left = side_by_side(&modules, |module| async move {
             let mut module = module.clone();
@@ -123,7 +123,7 @@ impl Builder {
                 .next()
                 .map(|build_request| build_request.id.clone());
             let has_files = presence::files(&partition) > 0;
-            Ok::<_, StoreError>(build_request.map(|build_request| ToBuild {
+            Ok::<_, Fault>(build_request.map(|build_request| ToBuild {
                 module,
                 build_request,
                 has_files,
@@ -160,9 +160,9 @@ impl Builder {
         &self,
         invocation: &Invocation,
         arrived: &Arrived<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let (key, sequencer) = (arrived.key, arrived.sequencer);
-        self.amend(invocation, key, Known::Nothing, |present| {
+        self.amend(invocation, key, KnownItem::Nothing, |present| {
             let is_ours = present.sequencer == *sequencer && present.state == UploadState::Pending;
             (is_ours && present.crashes > 0).then(|| present.crashes -= 1)
         })

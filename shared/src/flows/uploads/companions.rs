@@ -14,14 +14,14 @@ use super::filing::FiledModule;
 use super::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::domain::FileType;
-use crate::ports::StoreError;
+use crate::ports::Fault;
 
 impl Builder {
     /// Returns the modules whose entries a file concerns that is filed under these, each once.
     pub(super) async fn concerned(
         &self,
         modules: &[FiledModule],
-    ) -> Result<Vec<FiledModule>, StoreError> {
+    ) -> Result<Vec<FiledModule>, Fault> {
         let concerned = side_by_side(modules, |module| async move {
             if module.is_program() {
                 return Ok(Vec::new()); // It concerns itself, under its own id.
@@ -37,7 +37,7 @@ impl Builder {
                 module.add_opaque_kinds(&partition);
                 module.entries = Entries::of(&partition);
             }
-            Ok::<_, StoreError>(vec![module])
+            Ok::<_, Fault>(vec![module])
         });
         Ok(each_once(concerned.await?.into_iter().flatten().collect()))
     }
@@ -56,7 +56,7 @@ pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> V
     let programs = difs.flat_map(|dif| &dif.needed_by).map(|module| {
         let module = module.clone();
         let key = ModuleKey {
-            module,
+            id: module,
             ..met_at.clone()
         };
         FiledModule {

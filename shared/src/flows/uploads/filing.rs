@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::build::Builder;
-use super::super::update::{Entries, Known, Present};
+use super::super::update::{Entries, KnownItem, Present};
 use super::super::{Invocation, presence};
 use super::order;
 use super::room::{MAX_DIFS, has_room};
@@ -12,7 +12,7 @@ use crate::domain::{
     CodeId, CompanionId, DifRef, Features, FileType, Location, Missing, ModuleId, MsSymCacheName,
     Purpose, Rank, Scope,
 };
-use crate::ports::StoreError;
+use crate::ports::Fault;
 
 /// A module that an upload serves: all its objects with one id.
 #[derive(Clone)]
@@ -145,7 +145,7 @@ impl Builder {
         upload: &Upload,
         dif: &DifRef,
         refused: Option<Missing>,
-    ) -> Result<Option<Entries>, StoreError> {
+    ) -> Result<Option<Entries>, Fault> {
         let location = &dif.location;
         let mut partition = self.records.query(&module.key.partition()).await?;
         if !has_room(&partition, &module.key, location) {
@@ -154,7 +154,7 @@ impl Builder {
             // The removal of a file before this was noted called no other file.
             partition = self.records.query(&module.key.partition()).await?;
             if !has_room(&partition, &module.key, location) {
-                let (module, most) = (&module.key.module, MAX_DIFS);
+                let (module, most) = (&module.key.id, MAX_DIFS);
                 tracing::warn!(module, %location, most, "a module has no room for another file");
                 return Ok(None);
             }
@@ -164,7 +164,7 @@ impl Builder {
         }
         let item = Item::Dif(Dif {
             module: module.key.clone(),
-            dif: dif.clone(),
+            file: dif.clone(),
             sequencer: upload.sequencer.clone(),
             size: upload.size,
             file_type: module.file_type,
@@ -185,7 +185,7 @@ impl Builder {
         let entries = Entries::of(&partition);
         let mut known = |key: &ItemKey| {
             let at = partition.iter().position(|(other, _)| other == key);
-            Known::Before(at.map(|at| partition.swap_remove(at).1))
+            KnownItem::Before(at.map(|at| partition.swap_remove(at).1))
         };
         let (dif, presence) = (module.key.dif(location), module.key.presence());
         let (known_dif, known_presence) = (known(&dif), known(&presence));
@@ -203,7 +203,7 @@ impl Builder {
         module: &FiledModule,
         location: &Location,
         is_meant: impl Fn(&Dif) -> bool,
-    ) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let is_meant = |item: &Item| matches!(item, Item::Dif(present) if is_meant(present));
         let update = self.update(invocation);
         update.remove(&module.key.dif(location), is_meant).await?;

@@ -42,19 +42,19 @@ use futures::future::{BoxFuture, FutureExt, join, try_join};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::build::Builder;
-use super::update::{Entries, Known, Present};
+use super::update::{Entries, KnownItem, Present};
 use super::{Error, Invocation, presence};
 use crate::cache::{
     Change, Dif, Item, ItemKey, NoRoom, Stored, Token, Upload, UploadProgress, UploadState,
 };
 use crate::domain::{Cause, DebugId, DifRef, FileType, Location, Missing, Scope};
-use crate::ports::{Consistency, DifError, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, DifError, Fault, FaultKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
 
 use building::ToBuild;
 use filing::FiledModule;
 pub(super) use objects::objects_of;
-use reading::{Found, Reading};
+use reading::{ReadUpload, Reading};
 
 /// A tombstone stands this long: no event is older.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
@@ -98,21 +98,21 @@ struct Arrived<'a> {
     /// How many messages went on with it so far.
     hops: u32,
     /// The generation of the scope, as it was read when the event came.
-    generation: Known,
+    generation: KnownItem,
 }
 
 /// The items that an event changes, as they were read when it came; by default they were not.
 #[derive(Default)]
 struct Before {
-    upload: Known,
-    generation: Known,
+    upload: KnownItem,
+    generation: KnownItem,
 }
 
 /// The upload item with which an event began.
 struct Announced {
     upload: Upload,
     /// The same, as it is stored.
-    stored: Known,
+    stored: KnownItem,
 }
 
 /// What became of a module that a file was removed from.
@@ -143,7 +143,7 @@ impl Builder {
             }
         };
         let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
-        let mut loaded = loaded?.into_iter().map(Known::Before);
+        let mut loaded = loaded?.into_iter().map(KnownItem::Before);
         let upload = loaded.next().unwrap_or_default();
         if upload_in(&upload).is_some_and(|known| is_done_with(event, known)) {
             return Ok(());
@@ -194,7 +194,7 @@ impl Builder {
             let again =
                 |present: Option<&Item>| is_known(present).then(|| Item::Upload(pending.clone()));
             let item = ItemKey::upload(&message.reconcile);
-            if !self.update(invocation).make(&item, again).await? {
+            if !self.update(invocation).put_with(&item, again).await? {
                 return Ok(());
             }
         }
@@ -223,7 +223,7 @@ impl Builder {
             None => Box::pin(self.removed(invocation, event, hops, before)).await,
         };
         match applied {
-            Err(Error::Store(error)) if error.kind() == StoreErrorKind::TooLarge => {
+            Err(Error::Store(error)) if error.kind() == FaultKind::TooLarge => {
                 self.refuse(invocation, event, &error).await
             }
             applied => applied,
@@ -394,12 +394,12 @@ impl Builder {
         announced: Announced,
         former: Vec<ToBuild>,
         upload: Upload,
-        Found {
+        ReadUpload {
             objects,
             passed_over,
             refused,
             mut open,
-        }: Found,
+        }: ReadUpload,
     ) -> Result<(), Error> {
         let (scope, dif) = (arrived.scope, &arrived.dif);
         let modules = filing::modules(scope, &objects, &dif.location);
@@ -482,8 +482,8 @@ impl Builder {
         &self,
         invocation: &Invocation,
         filed: &Upload,
-        known: Known,
-    ) -> Result<Known, StoreError> {
+        known: KnownItem,
+    ) -> Result<KnownItem, Fault> {
         let noted = self.amend(invocation, &filed.key, known, |present| {
             is_same(present, filed).then(|| {
                 present.progress = filed.progress;
@@ -498,7 +498,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         arrived: &Arrived<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let known = arrived.generation.clone();
         presence::note_change(self.update(invocation), arrived.scope, known).await?;
         Ok(())
@@ -557,7 +557,7 @@ impl Builder {
     ) -> Result<(), Error> {
         let dif = &arrived.dif;
         let is_ours =
-            |present: &Dif| present.sequencer == upload.sequencer && present.dif.etag == dif.etag;
+            |present: &Dif| present.sequencer == upload.sequencer && present.file.etag == dif.etag;
         side_by_side(modules, |module| async move {
             let partition = self
                 .take_out(invocation, module, &dif.location, is_ours)
@@ -576,7 +576,7 @@ impl Builder {
         invocation: &Invocation,
         scope: &Scope,
         upload: &Upload,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         // An upload with chunks is an archive, and these are never in one.
         let ready_made = upload
             .objects
@@ -597,7 +597,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         upload: &Upload,
-        known: Known,
+        known: KnownItem,
     ) -> Result<(), Error> {
         let now = invocation.now();
         self.amend(invocation, &upload.key, known, |present| {
@@ -719,7 +719,7 @@ impl Builder {
         };
         let revoked = self.revoke_all(invocation, &modules, &dif, named).await?;
         self.note_change(invocation, arrived).await?;
-        self.amend(invocation, arrived.key, Known::Nothing, |present| {
+        self.amend(invocation, arrived.key, KnownItem::Nothing, |present| {
             is_same(present, named).then(|| present.progress = UploadProgress::Revoked)
         })
         .await?;
@@ -748,7 +748,7 @@ impl Builder {
         let programs = companions::each_once(programs);
         let revoked = side_by_side(&programs, |program| async move {
             let build_request = self.revoke_made(invocation, program, dif).await?;
-            Ok::<_, StoreError>(ToBuild {
+            Ok::<_, Fault>(ToBuild {
                 module: program.clone(),
                 build_request,
                 has_files: true,
@@ -764,7 +764,7 @@ impl Builder {
         invocation: &Invocation,
         module: &FiledModule,
         dif: &DifRef,
-    ) -> Result<Token, StoreError> {
+    ) -> Result<Token, Fault> {
         let dif = dif.clone();
         let revoke = |mark| Change::Revoke { dif, mark };
         self.mark(invocation, module, revoke).await
@@ -776,11 +776,11 @@ impl Builder {
         invocation: &Invocation,
         module: &FiledModule,
         change: impl FnOnce(Token) -> Change,
-    ) -> Result<Token, StoreError> {
+    ) -> Result<Token, Fault> {
         let (mark, known) = (invocation.token(), &module.entries);
         let change = change(mark.clone());
         self.update(invocation)
-            .entries(&module.key, &module.kinds, &change, known)
+            .apply_all(&module.key, &module.kinds, &change, known)
             .await?;
         Ok(mark)
     }
@@ -803,7 +803,7 @@ impl Builder {
         }
         let partition = self
             .take_out(invocation, module, &dif.location, |present| {
-                present.dif == *dif
+                present.file == *dif
             })
             .await?;
         let mut module = module.clone();
@@ -833,7 +833,7 @@ impl Builder {
         invocation: &Invocation,
         module: &FiledModule,
         dif: &DifRef,
-    ) -> Result<ToBuild, StoreError> {
+    ) -> Result<ToBuild, Fault> {
         let dif = dif.clone();
         let invalidate = |mark| Change::Invalidate { dif, mark };
         let mark = self.mark(invocation, module, invalidate).await?;
@@ -851,7 +851,7 @@ impl Builder {
         &self,
         invocation: &Invocation,
         event: &UploadEvent,
-        error: &StoreError,
+        error: &Fault,
     ) -> Result<(), Error> {
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
         let reason = format!(
@@ -860,7 +860,7 @@ impl Builder {
         );
         tracing::error!(key = event.key, reason, "an upload is refused");
         let now = invocation.now();
-        let refused = self.amend(invocation, &event.key, Known::Nothing, |present| {
+        let refused = self.amend(invocation, &event.key, KnownItem::Nothing, |present| {
             let is_ours =
                 present.sequencer == event.sequencer && present.state == UploadState::Pending;
             is_ours.then(|| {
@@ -872,12 +872,12 @@ impl Builder {
         });
         refused.await?;
         if let Some(scope) = Scope::of_key(&event.key) {
-            presence::note_change(self.update(invocation), &scope, Known::Nothing).await?;
+            presence::note_change(self.update(invocation), &scope, KnownItem::Nothing).await?;
         }
         Ok(())
     }
 
-    async fn known_upload(&self, key: &str) -> Result<Option<Upload>, StoreError> {
+    async fn known_upload(&self, key: &str) -> Result<Option<Upload>, Fault> {
         let key = ItemKey::upload(&Location::new(key));
         let loaded = self.records.load(&[key], Consistency::Strong).await?;
         Ok(loaded
@@ -895,9 +895,9 @@ impl Builder {
         &self,
         invocation: &Invocation,
         event: &UploadEvent,
-        known: Known,
+        known: KnownItem,
         mut item: impl FnMut(Option<&Upload>) -> Upload,
-    ) -> Result<Option<Announced>, StoreError> {
+    ) -> Result<Option<Announced>, Fault> {
         let key = ItemKey::upload(&Location::new(event.key.as_str()));
         let next = |present: Present<'_>| {
             let known = present.item.and_then(Item::upload);
@@ -909,7 +909,7 @@ impl Builder {
         Ok(stored.and_then(|stored| {
             Some(Announced {
                 upload: upload(&stored)?,
-                stored: Known::Before(Some(stored)),
+                stored: KnownItem::Before(Some(stored)),
             })
         }))
     }
@@ -921,8 +921,8 @@ impl Builder {
         &self,
         invocation: &Invocation,
         upload: Upload,
-        known: Known,
-    ) -> Result<Option<Known>, StoreError> {
+        known: KnownItem,
+    ) -> Result<Option<KnownItem>, Fault> {
         let location = upload.location();
         let mut former = None;
         let next = |present: Present<'_>| {
@@ -940,7 +940,7 @@ impl Builder {
         if let Some(superseded) = superseded.filter(|_| written.is_some()) {
             self.remove_objects(&location, &superseded).await?;
         }
-        Ok(written.map(|written| Known::Before(Some(written))))
+        Ok(written.map(|written| KnownItem::Before(Some(written))))
     }
 
     /// Changes the upload item of a key as it is stored, if `change` says that it applies. `known`
@@ -949,21 +949,21 @@ impl Builder {
         &self,
         invocation: &Invocation,
         key: &str,
-        known: Known,
+        known: KnownItem,
         mut change: impl FnMut(&mut Upload) -> Option<()>,
-    ) -> Result<Known, StoreError> {
+    ) -> Result<KnownItem, Fault> {
         let next = |present: Present<'_>| {
             let mut next = present.item.and_then(Item::upload)?.clone();
             change(&mut next).map(|()| Item::Upload(next))
         };
         let key = ItemKey::upload(&Location::new(key));
         let written = self.update(invocation).write(&key, known, next).await?;
-        Ok(Known::written(written))
+        Ok(KnownItem::written(written))
     }
 
     /// Tells whether an upload is still what its key holds. Two deliveries of one event may have
     /// read different bytes: the item names those of the later one.
-    async fn is_current(&self, upload: &Upload) -> Result<bool, StoreError> {
+    async fn is_current(&self, upload: &Upload) -> Result<bool, Fault> {
         let known = self.known_upload(&upload.key).await?;
         Ok(known.is_some_and(|known| is_same(&known, upload) && known.state != UploadState::Gone))
     }
@@ -1010,7 +1010,7 @@ fn given_up(attempts: u32, reason: &str) -> String {
 
 /// Returns the modules of an upload that have no room for it.
 fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoom> {
-    let names = without.iter().map(|module| module.key.module.clone());
+    let names = without.iter().map(|module| module.key.id.clone());
     (!without.is_empty()).then(|| NoRoom {
         modules: objects::count(without.len()),
         of: objects::count(without.len() + with_room),
@@ -1019,10 +1019,10 @@ fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoom> {
 }
 
 /// Returns the upload that is known.
-fn upload_in(known: &Known) -> Option<&Upload> {
+fn upload_in(known: &KnownItem) -> Option<&Upload> {
     match known {
-        Known::Before(Some(stored)) => stored.item.upload(),
-        Known::Before(None) | Known::Nothing => None,
+        KnownItem::Before(Some(stored)) => stored.item.upload(),
+        KnownItem::Before(None) | KnownItem::Nothing => None,
     }
 }
 

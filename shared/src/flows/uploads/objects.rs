@@ -7,11 +7,11 @@
 
 use super::super::Invocation;
 use super::super::build::Builder;
-use super::super::update::Known;
+use super::super::update::KnownItem;
 use super::side_by_side;
 use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject};
 use crate::domain::Location;
-use crate::ports::{Consistency, RecordStore, Removed, StoreError, StoreErrorKind};
+use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed};
 
 /// The most objects of an upload item, and of a chunk; and their most bytes, far below the 400 KB
 /// of an item.
@@ -41,7 +41,7 @@ impl Builder {
         invocation: &Invocation,
         upload: Upload,
         objects: Vec<UploadedObject>,
-    ) -> Result<Upload, StoreError> {
+    ) -> Result<Upload, Fault> {
         let mut chunks = divided(objects, MAX_INLINE);
         if chunks.len() <= 1 {
             return Ok(Upload {
@@ -72,7 +72,7 @@ impl Builder {
             let item = Item::Objects(chunk.clone());
             async move {
                 // Its token is new: nothing is stored there.
-                let known = Known::Before(None);
+                let known = KnownItem::Before(None);
                 update.write(&key, known, |_| Some(item.clone())).await
             }
         })
@@ -89,7 +89,7 @@ impl Builder {
         &self,
         location: &Location,
         set: &ObjectSet,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let keys = chunk_keys(location, set);
         let stored = self.records.load(&keys, Consistency::Strong).await?;
         for (key, stored) in keys.iter().zip(stored) {
@@ -109,7 +109,7 @@ pub(crate) async fn objects_of(
     records: &dyn RecordStore,
     upload: &Upload,
     most: usize,
-) -> Result<Vec<UploadedObject>, StoreError> {
+) -> Result<Vec<UploadedObject>, Fault> {
     let Some(set) = &upload.object_set else {
         return Ok(upload.objects.clone());
     };
@@ -134,7 +134,7 @@ pub(crate) async fn objects_of(
                 // them.
                 _ => {
                     let context = format!("reading objects of {location} at {}", key.sort);
-                    let error = StoreError::new(StoreErrorKind::Transient, context);
+                    let error = Fault::new(FaultKind::Transient, context);
                     return Err(error.caused_by("they were replaced meanwhile"));
                 }
             }

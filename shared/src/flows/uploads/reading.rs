@@ -15,7 +15,7 @@ const MAX_LINE_BYTES: usize = 300;
 /// What to do about an upload, once its file has been looked at.
 pub(super) enum Reading {
     /// It has objects, each under its id.
-    Found(Found),
+    Found(ReadUpload),
     /// Why it serves nothing.
     Ignored(String),
     /// The parser was killed: by whom, nobody knows.
@@ -25,7 +25,7 @@ pub(super) enum Reading {
 }
 
 /// What was found in a file.
-pub(super) struct Found {
+pub(super) struct ReadUpload {
     /// Its objects.
     pub(super) objects: Vec<UploadedObject>,
     /// What was passed over, as [`passed_over`] has it.
@@ -96,7 +96,7 @@ impl Builder {
             inspection,
             took,
         });
-        Ok(Reading::Found(Found {
+        Ok(Reading::Found(ReadUpload {
             objects,
             passed_over,
             refused: too_large,
@@ -130,7 +130,7 @@ fn read_name(location: &Location, size: u64) -> Reading {
         },
         ..UploadedObject::filed(ModuleId::Debug(name.debug_id), FileType::MsSymCache)
     };
-    Reading::Found(Found {
+    Reading::Found(ReadUpload {
         objects: vec![object],
         passed_over: Vec::new(),
         refused: None,

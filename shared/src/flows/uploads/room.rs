@@ -14,7 +14,7 @@ use super::super::build::Builder;
 use super::super::{Error, Invocation, presence};
 use crate::cache::{Item, ItemKey, ModuleKey, Overflow, Stored};
 use crate::domain::Location;
-use crate::ports::{ReconcileMessage, StoreError};
+use crate::ports::{Fault, ReconcileMessage};
 
 /// Files that a module keeps. Their `dif` items, of 1 KB each, are read with every build of the
 /// module.
@@ -28,7 +28,7 @@ impl Builder {
         invocation: &Invocation,
         module: &ModuleKey,
         location: &Location,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let change = invocation.token();
         let next = |present: Option<&Item>| {
             let mut locations = locations(present);
@@ -44,7 +44,7 @@ impl Builder {
             (!is_full).then_some(Item::Overflow(noted))
         };
         let key = module.overflow();
-        self.update(invocation).make(&key, next).await?;
+        self.update(invocation).put_with(&key, next).await?;
         Ok(())
     }
 
@@ -55,7 +55,7 @@ impl Builder {
         module: &ModuleKey,
         gone: &[Location],
         is_meant: impl Fn(&Overflow) -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Fault> {
         let key = module.overflow();
         let update = self.update(invocation);
         let next = |present: Option<&Item>| match present {
@@ -66,7 +66,7 @@ impl Builder {
             }
             _ => None,
         };
-        if update.make(&key, next).await? {
+        if update.put_with(&key, next).await? {
             update
                 .remove(&key, |item| locations(Some(item)).is_empty())
                 .await?;

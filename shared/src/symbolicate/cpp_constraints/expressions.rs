@@ -2,7 +2,7 @@
 
 use super::Keep;
 use super::names::{OPERATORS, is_one_of};
-use super::reader::{Part, Read, Reader, Unreadable};
+use super::reader::{NamePart, NameReader, NameResult, Unreadable};
 
 /// What stands for an expression: a name that the demangler shows as it is.
 const ELLIPSIS: &str = "3...";
@@ -32,18 +32,18 @@ const UNKNOWN: [(&str, &str); 6] = [
     ("mc", "tenE"),
 ];
 
-impl Reader<'_> {
+impl NameReader<'_> {
     /// `<expression>`
-    pub(super) fn expression(&mut self) -> Read<()> {
+    pub(super) fn expression(&mut self) -> NameResult<()> {
         self.nested(Self::expression_at_this_depth)
     }
 
-    fn expression_at_this_depth(&mut self) -> Read<()> {
+    fn expression_at_this_depth(&mut self) -> NameResult<()> {
         let start = self.parts.len();
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, true);
         if self.keep == Keep::Names && !self.is_skipping {
             self.skip(|it| it.expression_of_any_kind().map(|_| ()))?;
-            self.parts.push(Part::Instead(ELLIPSIS));
+            self.parts.push(NamePart::Instead(ELLIPSIS));
         } else if !self.expression_of_any_kind()? && !self.is_skipping {
             self.replace(start, ELLIPSIS);
         }
@@ -52,7 +52,7 @@ impl Reader<'_> {
     }
 
     /// Reads an expression; tells whether the demangler knows it.
-    fn expression_of_any_kind(&mut self) -> Read<bool> {
+    fn expression_of_any_kind(&mut self) -> NameResult<bool> {
         match self.peek() {
             Some(b'L') => return self.literal().map(|()| true),
             Some(b'T') => return self.template_parameter().map(|()| true),
@@ -126,7 +126,7 @@ impl Reader<'_> {
     }
 
     /// Reads what follows an operator: see [`KNOWN`].
-    fn operands(&mut self, kinds: &str) -> Read<()> {
+    fn operands(&mut self, kinds: &str) -> NameResult<()> {
         for kind in kinds.bytes() {
             match kind {
                 b't' => self.ty()?,
@@ -147,7 +147,7 @@ impl Reader<'_> {
     }
 
     /// `nw <expression>* _ <type> [<initializer>] E`
-    fn new_expression(&mut self) -> Read<()> {
+    fn new_expression(&mut self) -> NameResult<()> {
         self.take(2)?;
         while !self.take_if("_")? {
             self.expression()?;
@@ -163,7 +163,7 @@ impl Reader<'_> {
     }
 
     /// `so <type> <expression> [<offset number>] <union-selector>* [p] E`
-    fn subobject(&mut self) -> Read<()> {
+    fn subobject(&mut self) -> NameResult<()> {
         self.take(2)?;
         self.operands("ten")?;
         while self.take_if("_")? {
@@ -174,7 +174,7 @@ impl Reader<'_> {
     }
 
     /// `<function-param>`
-    fn function_parameter(&mut self) -> Read<()> {
+    fn function_parameter(&mut self) -> NameResult<()> {
         if self.take_if("fpT")? {
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 
     /// `rq <requirement>+ E`, `rQ <bare-function-type> _ <requirement>+ E`
-    fn requirements(&mut self) -> Read<()> {
+    fn requirements(&mut self) -> NameResult<()> {
         if self.take_if("rQ")? {
             while !self.take_if("_")? {
                 self.ty()?;
@@ -216,7 +216,7 @@ impl Reader<'_> {
     }
 
     /// `<unresolved-name>`
-    fn unresolved_name(&mut self) -> Read<()> {
+    fn unresolved_name(&mut self) -> NameResult<()> {
         if self.take_if("srN")? {
             self.ty()?;
             while !self.take_if("E")? {
@@ -239,7 +239,7 @@ impl Reader<'_> {
         self.base_unresolved_name()
     }
 
-    fn qualifiers_and_unresolved_name(&mut self) -> Read<()> {
+    fn qualifiers_and_unresolved_name(&mut self) -> NameResult<()> {
         self.nested(|it| {
             while !it.take_if("E")? {
                 it.simple_id()?;
@@ -249,7 +249,7 @@ impl Reader<'_> {
     }
 
     /// `<base-unresolved-name>`
-    fn base_unresolved_name(&mut self) -> Read<()> {
+    fn base_unresolved_name(&mut self) -> NameResult<()> {
         if self.take_if("dn")? {
             return match self.is_digit_next() {
                 true => self.simple_id(),
@@ -267,7 +267,7 @@ impl Reader<'_> {
     }
 
     /// `<simple-id>`
-    fn simple_id(&mut self) -> Read<()> {
+    fn simple_id(&mut self) -> NameResult<()> {
         self.source_name()?;
         match self.peek() {
             Some(b'I') => self.template_arguments(),
@@ -276,7 +276,7 @@ impl Reader<'_> {
     }
 
     /// `<expr-primary>`
-    pub(super) fn literal(&mut self) -> Read<()> {
+    pub(super) fn literal(&mut self) -> NameResult<()> {
         self.expect("L")?;
         if self.take_if("_Z")? || self.take_if("Z")? {
             self.encoding()?;

@@ -26,7 +26,7 @@ mod expressions;
 mod names;
 mod reader;
 
-use self::reader::{Kind, Part, Place, Read, Reader, Unreadable};
+use self::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
 
 /// How much of a name is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub(super) fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
     if !(1..=4).contains(&underscores) || symbol.as_bytes().get(underscores) != Some(&b'Z') {
         return None;
     }
-    let mut reader = Reader::new(symbol, start, keep);
+    let mut reader = NameReader::new(symbol, start, keep);
     let parts = reader.whole().ok()?;
     if !reader.has_changed {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
 
 /// What is left to write.
 enum Task {
-    Part(Part),
+    Part(NamePart),
     /// What a node has: what is before its last component, and that.
     Within(usize),
     /// A node is written: it has a number if it is a candidate.
@@ -62,7 +62,7 @@ enum Task {
 }
 
 /// Writes what remains of a name, with the candidates numbered again.
-fn write(reader: &Reader, start: usize, parts: Vec<Part>) -> Read<String> {
+fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<String> {
     // A candidate is written once, and references have few bytes.
     let most = reader.symbol.len() * 2 + 64;
     let mut written = reader.symbol[..start].to_owned();
@@ -74,11 +74,11 @@ fn write(reader: &Reader, start: usize, parts: Vec<Part>) -> Read<String> {
             return Err(Unreadable);
         }
         let (index, place, is_reference) = match task {
-            Task::Part(Part::Text(from, to)) => {
+            Task::Part(NamePart::Text(from, to)) => {
                 written.push_str(&reader.symbol[from..to]);
                 continue;
             }
-            Task::Part(Part::Instead(text)) => {
+            Task::Part(NamePart::Instead(text)) => {
                 written.push_str(text);
                 continue;
             }
@@ -92,21 +92,21 @@ fn write(reader: &Reader, start: usize, parts: Vec<Part>) -> Read<String> {
             Task::Within(index) => {
                 let node = &reader.nodes[index];
                 tasks.extend(node.parts.iter().rev().map(|part| Task::Part(*part)));
-                if let Kind::Name {
+                if let NodeKind::Name {
                     prefix: Some(prefix),
                     ..
                 } = node.kind
                 {
                     // The prefix of a name that is not local was referred to if it is local.
                     tasks.push(Task::Part(match node.is_local {
-                        true => Part::Node(prefix, Place::Prefix),
-                        false => Part::Reference(prefix, Place::Prefix),
+                        true => NamePart::Node(prefix, NamePlace::Prefix),
+                        false => NamePart::Reference(prefix, NamePlace::Prefix),
                     }));
                 }
                 continue;
             }
-            Task::Part(Part::Node(index, place)) => (index, place, false),
-            Task::Part(Part::Reference(index, place)) => (index, place, true),
+            Task::Part(NamePart::Node(index, place)) => (index, place, false),
+            Task::Part(NamePart::Reference(index, place)) => (index, place, true),
         };
         if let Some(number) = numbers[index] {
             push_substitution(&mut written, number);
@@ -118,16 +118,16 @@ fn write(reader: &Reader, start: usize, parts: Vec<Part>) -> Read<String> {
         }
         match (place, node.kind) {
             (
-                Place::Type,
-                Kind::Name {
+                NamePlace::Type,
+                NodeKind::Name {
                     is_nested: true, ..
                 },
             ) => {
                 written.push('N');
                 tasks.push(Task::Written(index));
-                tasks.push(Task::Part(Part::Instead("E")));
+                tasks.push(Task::Part(NamePart::Instead("E")));
             }
-            (Place::Prefix, Kind::Type) => return Err(Unreadable),
+            (NamePlace::Prefix, NodeKind::Type) => return Err(Unreadable),
             _ => tasks.push(Task::Written(index)),
         }
         tasks.push(Task::Within(index));

@@ -1,6 +1,6 @@
 //! Names, templates and types in mangled names, by the productions of the grammar.
 
-use super::reader::{Kind, Part, Place, Read, Reader, Unreadable};
+use super::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
 
 /// A template parameter object, which the demangler does not know: a template of this name, with the object as its argument.
 const OBJECT: &str = "25template_parameter_object";
@@ -12,9 +12,9 @@ const CO_AWAIT: &str = "17operator_co_await";
 pub(super) const OPERATORS: &str = "nw na dl da ps ng ad de co pl mi ml dv rm an or eo aS pL mI mL dV rM aN oR eO ls rs lS rS eq ne lt gt \
                          le ge ss nt aa oo pp mm cm pm pt cl ix qu ds";
 
-impl Reader<'_> {
+impl NameReader<'_> {
     /// Reads the whole name, with what a compiler or a linker adds to it.
-    pub(super) fn whole(&mut self) -> Read<Vec<Part>> {
+    pub(super) fn whole(&mut self) -> NameResult<Vec<NamePart>> {
         self.unconstrained_encoding()?;
         let mark = self.mark();
         if self.constraint().is_err() {
@@ -32,13 +32,13 @@ impl Reader<'_> {
     }
 
     /// `<encoding>`
-    pub(super) fn encoding(&mut self) -> Read<()> {
+    pub(super) fn encoding(&mut self) -> NameResult<()> {
         self.unconstrained_encoding()?;
         self.constraint()
     }
 
     /// `<encoding>` up to the constraint of the function.
-    fn unconstrained_encoding(&mut self) -> Read<()> {
+    fn unconstrained_encoding(&mut self) -> NameResult<()> {
         self.nested(|it| {
             if matches!(it.peek(), Some(b'T' | b'G')) {
                 return it.special_name();
@@ -52,7 +52,7 @@ impl Reader<'_> {
     }
 
     /// `[Q <constraint-expression>]`
-    fn constraint(&mut self) -> Read<()> {
+    fn constraint(&mut self) -> NameResult<()> {
         match self.peek() {
             Some(b'Q') => self.skip(|it| {
                 it.expect("Q")?;
@@ -63,14 +63,14 @@ impl Reader<'_> {
     }
 
     /// `<special-name>`
-    fn special_name(&mut self) -> Read<()> {
+    fn special_name(&mut self) -> NameResult<()> {
         let start = self.parts.len();
         if self.take_if("TA")? {
             // The demangler does not know it: a name with a template argument.
             self.replace(start, OBJECT);
-            self.parts.push(Part::Instead("I"));
+            self.parts.push(NamePart::Instead("I"));
             self.template_argument()?;
-            self.parts.push(Part::Instead("E"));
+            self.parts.push(NamePart::Instead("E"));
             return Ok(());
         }
         for prefix in ["TV", "TT", "TI", "TS", "TF"] {
@@ -107,7 +107,7 @@ impl Reader<'_> {
     }
 
     /// `<call-offset>`
-    fn call_offset(&mut self) -> Read<()> {
+    fn call_offset(&mut self) -> NameResult<()> {
         if self.take_if("h")? {
             self.number()?;
         } else {
@@ -120,14 +120,14 @@ impl Reader<'_> {
     }
 
     /// `<name>`, where it stands.
-    pub(super) fn name_part(&mut self, is_local: bool) -> Read<()> {
+    pub(super) fn name_part(&mut self, is_local: bool) -> NameResult<()> {
         let name = self.name(is_local)?;
-        self.parts.push(Part::Node(name, Place::Type));
+        self.parts.push(NamePart::Node(name, NamePlace::Type));
         Ok(())
     }
 
     /// `<name>`; local where it belongs to a function.
-    fn name(&mut self, is_local: bool) -> Read<usize> {
+    fn name(&mut self, is_local: bool) -> NameResult<usize> {
         self.nested(|it| match it.peek() {
             Some(b'N') => it.nested_name(is_local),
             Some(b'Z') => it.local_name(),
@@ -146,14 +146,14 @@ impl Reader<'_> {
                     return Ok(name);
                 }
                 it.add_candidate(name);
-                it.parts.push(Part::Node(name, Place::Prefix));
+                it.parts.push(NamePart::Node(name, NamePlace::Prefix));
                 it.arguments_of(start, Some(name))
             }
         })
     }
 
     /// `<template-args>` after a prefix; that stands in the parts since, and is a node if it is a candidate.
-    fn arguments_of(&mut self, since: usize, prefix: Option<usize>) -> Read<usize> {
+    fn arguments_of(&mut self, since: usize, prefix: Option<usize>) -> NameResult<usize> {
         if prefix.is_some() {
             self.parts.truncate(since);
         }
@@ -165,7 +165,7 @@ impl Reader<'_> {
     }
 
     /// `<substitution>` but `St`. Returns the candidate that it stands for; `None` for `Sa` and its kin.
-    fn substitution(&mut self) -> Read<Option<usize>> {
+    fn substitution(&mut self) -> NameResult<Option<usize>> {
         if let [b'S', b'a' | b'b' | b's' | b'i' | b'o' | b'd', ..] = self.rest() {
             self.take(2)?;
             return Ok(None);
@@ -193,12 +193,13 @@ impl Reader<'_> {
         };
         let candidate = *self.candidates.get(number).ok_or(Unreadable)?;
         self.at += length + 2;
-        self.parts.push(Part::Reference(candidate, Place::Prefix));
+        self.parts
+            .push(NamePart::Reference(candidate, NamePlace::Prefix));
         Ok(Some(candidate))
     }
 
     /// `<nested-name>`. Its last component is no candidate yet.
-    fn nested_name(&mut self, is_local: bool) -> Read<usize> {
+    fn nested_name(&mut self, is_local: bool) -> NameResult<usize> {
         let outside = self.parts.len();
         self.expect("N")?;
         let qualified = self.parts.len();
@@ -240,11 +241,11 @@ impl Reader<'_> {
                 }
                 [b'T', ..] if last.is_none() && !has_text => {
                     self.template_parameter()?;
-                    self.node(start, Kind::Root)
+                    self.node(start, NodeKind::Root)
                 }
                 [b'D', b't' | b'T', ..] if last.is_none() && !has_text => {
                     self.decltype()?;
-                    self.node(start, Kind::Root)
+                    self.node(start, NodeKind::Root)
                 }
                 [b'I', ..] if last.is_some() || has_text => {
                     self.template_arguments()?;
@@ -261,7 +262,7 @@ impl Reader<'_> {
                     self.name_node(start, last, is_nested, false)
                 }
             };
-            if let Kind::Name { .. } = self.nodes[node].kind
+            if let NodeKind::Name { .. } = self.nodes[node].kind
                 && last != Some(node)
                 && !is_numbered
             {
@@ -275,20 +276,20 @@ impl Reader<'_> {
             return Ok(last);
         }
         self.parts.truncate(start);
-        self.parts.push(Part::Node(last, Place::Prefix));
-        self.parts.push(Part::Instead("E"));
-        Ok(self.node(outside, Kind::Type))
+        self.parts.push(NamePart::Node(last, NamePlace::Prefix));
+        self.parts.push(NamePart::Instead("E"));
+        Ok(self.node(outside, NodeKind::Type))
     }
 
     /// `<local-name>`
-    fn local_name(&mut self) -> Read<usize> {
+    fn local_name(&mut self) -> NameResult<usize> {
         let start = self.parts.len();
         self.expect("Z")?;
         self.encoding()?;
         self.expect("E")?;
         if self.take_if("s")? {
             self.discriminator()?;
-            return Ok(self.node(start, Kind::Type));
+            return Ok(self.node(start, NodeKind::Type));
         }
         if self.take_if("d")? {
             self.number()?;
@@ -296,11 +297,11 @@ impl Reader<'_> {
         }
         self.name_part(true)?;
         self.discriminator()?;
-        Ok(self.node(start, Kind::Type))
+        Ok(self.node(start, NodeKind::Type))
     }
 
     /// `[<discriminator>]`
-    fn discriminator(&mut self) -> Read<()> {
+    fn discriminator(&mut self) -> NameResult<()> {
         match self.rest() {
             [b'_', b'0'..=b'9', ..] => self.take(2),
             [b'_', b'_', b'0'..=b'9', ..] => {
@@ -313,7 +314,7 @@ impl Reader<'_> {
     }
 
     /// `<unqualified-name>`
-    fn unqualified_name(&mut self) -> Read<()> {
+    fn unqualified_name(&mut self) -> NameResult<()> {
         if self.is_next("F") {
             // A friend that is constrained by what the class is a template of.
             self.skip(|it| it.expect("F"))?;
@@ -348,7 +349,7 @@ impl Reader<'_> {
     }
 
     /// `<source-name>`
-    pub(super) fn source_name(&mut self) -> Read<()> {
+    pub(super) fn source_name(&mut self) -> NameResult<()> {
         let digits = self
             .rest()
             .iter()
@@ -364,7 +365,7 @@ impl Reader<'_> {
     }
 
     /// `<closure-type-name>` after `Ul`.
-    fn closure(&mut self) -> Read<()> {
+    fn closure(&mut self) -> NameResult<()> {
         self.nested(|it| {
             it.template_parameter_declarations()?;
             it.constraint()?;
@@ -379,7 +380,7 @@ impl Reader<'_> {
     }
 
     /// `<operator-name>`
-    pub(super) fn operator_name(&mut self) -> Read<()> {
+    pub(super) fn operator_name(&mut self) -> NameResult<()> {
         let start = self.parts.len();
         let operator = self.next_two();
         self.take(2)?;
@@ -397,7 +398,7 @@ impl Reader<'_> {
     }
 
     /// `<template-args>`
-    pub(super) fn template_arguments(&mut self) -> Read<()> {
+    pub(super) fn template_arguments(&mut self) -> NameResult<()> {
         self.expect("I")?;
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, true);
         while !matches!(self.peek(), Some(b'E' | b'Q')) {
@@ -409,7 +410,7 @@ impl Reader<'_> {
     }
 
     /// `<template-arg>`, with the declaration of its parameter.
-    fn template_argument(&mut self) -> Read<()> {
+    fn template_argument(&mut self) -> NameResult<()> {
         self.nested(|it| {
             it.template_parameter_declarations()?;
             match it.peek() {
@@ -429,7 +430,7 @@ impl Reader<'_> {
     }
 
     /// `<template-arg>* E`
-    pub(super) fn template_arguments_to_end(&mut self) -> Read<()> {
+    pub(super) fn template_arguments_to_end(&mut self) -> NameResult<()> {
         while !self.take_if("E")? {
             self.template_argument()?;
         }
@@ -437,7 +438,7 @@ impl Reader<'_> {
     }
 
     /// `<template-param-decl>*`, which are taken off.
-    fn template_parameter_declarations(&mut self) -> Read<()> {
+    fn template_parameter_declarations(&mut self) -> NameResult<()> {
         while let [b'T', b'y' | b'k' | b'n' | b't' | b'p', ..] = self.rest() {
             self.skip(Self::template_parameter_declaration)?;
         }
@@ -445,7 +446,7 @@ impl Reader<'_> {
     }
 
     /// `<template-param-decl>`
-    fn template_parameter_declaration(&mut self) -> Read<()> {
+    fn template_parameter_declaration(&mut self) -> NameResult<()> {
         self.nested(|it| {
             let takes_arguments = std::mem::replace(&mut it.takes_arguments, true);
             let kind = it.rest().get(1).copied();
@@ -470,7 +471,7 @@ impl Reader<'_> {
     }
 
     /// `<template-param>`. That of an outer template, by its level, is only known where it is taken off.
-    pub(super) fn template_parameter(&mut self) -> Read<()> {
+    pub(super) fn template_parameter(&mut self) -> NameResult<()> {
         self.expect("T")?;
         if self.take_if("L")? {
             if !self.is_skipping {
@@ -484,11 +485,11 @@ impl Reader<'_> {
     }
 
     /// `<type>`
-    pub(super) fn ty(&mut self) -> Read<()> {
+    pub(super) fn ty(&mut self) -> NameResult<()> {
         self.nested(Self::ty_at_this_depth)
     }
 
-    fn ty_at_this_depth(&mut self) -> Read<()> {
+    fn ty_at_this_depth(&mut self) -> NameResult<()> {
         let start = self.parts.len();
         let first = self.peek().ok_or(Unreadable)?;
         match first {
@@ -527,14 +528,14 @@ impl Reader<'_> {
             }
             b'T' => {
                 self.template_parameter()?;
-                let node = self.node(start, Kind::Root);
+                let node = self.node(start, NodeKind::Root);
                 self.add_candidate(node);
                 if self.takes_arguments && self.peek() == Some(b'I') {
                     let name = self.arguments_of(start, Some(node))?;
                     self.add_candidate(name);
-                    self.parts.push(Part::Node(name, Place::Type));
+                    self.parts.push(NamePart::Node(name, NamePlace::Type));
                 } else {
-                    self.parts.push(Part::Node(node, Place::Type));
+                    self.parts.push(NamePart::Node(node, NamePlace::Type));
                 }
                 return Ok(());
             }
@@ -542,16 +543,16 @@ impl Reader<'_> {
             _ => {
                 let name = self.name(false)?;
                 self.add_candidate(name);
-                self.parts.push(Part::Node(name, Place::Type));
+                self.parts.push(NamePart::Node(name, NamePlace::Type));
                 return Ok(());
             }
         }
-        self.candidate_type(start, Kind::Type);
+        self.candidate_type(start, NodeKind::Type);
         Ok(())
     }
 
     /// `<type>` that starts with `D`.
-    fn type_after_d(&mut self, start: usize) -> Read<()> {
+    fn type_after_d(&mut self, start: usize) -> NameResult<()> {
         match self.next_two() {
             "DF" => {
                 self.take(2)?;
@@ -572,12 +573,12 @@ impl Reader<'_> {
                     it.name_part(false)
                 })?;
                 let unconstrained = if placeholder == "Dk" { "Da" } else { "Dc" };
-                self.parts.push(Part::Instead(unconstrained));
+                self.parts.push(NamePart::Instead(unconstrained));
                 return Ok(());
             }
             "Dt" | "DT" => {
                 self.decltype()?;
-                self.candidate_type(start, Kind::Root);
+                self.candidate_type(start, NodeKind::Root);
                 return Ok(());
             }
             "Dv" => {
@@ -595,11 +596,11 @@ impl Reader<'_> {
             builtin if is_one_of("Dd De Df Dh Di Ds Du Da Dc Dn", builtin) => return self.take(2),
             _ => return Err(Unreadable),
         }
-        self.candidate_type(start, Kind::Type);
+        self.candidate_type(start, NodeKind::Type);
         Ok(())
     }
 
-    fn number_or_expression(&mut self) -> Read<()> {
+    fn number_or_expression(&mut self) -> NameResult<()> {
         match self.is_digit_next() {
             true => self.number(),
             false => self.expression(),
@@ -607,7 +608,7 @@ impl Reader<'_> {
     }
 
     /// The type of a conversion: template arguments after it are those of the operator.
-    pub(super) fn type_of_conversion(&mut self) -> Read<()> {
+    pub(super) fn type_of_conversion(&mut self) -> NameResult<()> {
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, false);
         self.ty()?;
         self.takes_arguments = takes_arguments;
@@ -616,33 +617,34 @@ impl Reader<'_> {
 
     /// `u <source-name> <template-args>`, a transformation of a type that the compiler knows (`__remove_cv`): a template for the
     /// demangler, which has a candidate more, the template without its arguments.
-    fn transformed_type(&mut self, start: usize) -> Read<()> {
-        let Some(Part::Text(_, end)) = self.parts.pop() else {
+    fn transformed_type(&mut self, start: usize) -> NameResult<()> {
+        let Some(NamePart::Text(_, end)) = self.parts.pop() else {
             return Err(Unreadable);
         };
-        let Some(Part::Text(_, begin)) = self.parts.get(start).copied() else {
+        let Some(NamePart::Text(_, begin)) = self.parts.get(start).copied() else {
             return Err(Unreadable);
         };
         self.parts.truncate(start);
-        self.parts.push(Part::Text(begin, end));
+        self.parts.push(NamePart::Text(begin, end));
         self.has_changed = true;
         let template = self.name_node(start, None, false, false);
         self.nodes[template].is_candidate = true;
         let transformed = self.arguments_of(start, Some(template))?;
         self.add_candidate(transformed);
-        self.parts.push(Part::Node(transformed, Place::Type));
+        self.parts
+            .push(NamePart::Node(transformed, NamePlace::Type));
         Ok(())
     }
 
     /// `<type>` that starts with a substitution.
-    fn substituted_type(&mut self, start: usize) -> Read<()> {
+    fn substituted_type(&mut self, start: usize) -> NameResult<()> {
         let prefix = self.substitution()?;
         // After `operator`, only a template can have arguments of its own.
         let takes_arguments = self.takes_arguments
             || prefix.is_none_or(|prefix| {
                 matches!(
                     self.nodes[prefix].kind,
-                    Kind::Name {
+                    NodeKind::Name {
                         has_arguments: false,
                         ..
                     }
@@ -651,16 +653,16 @@ impl Reader<'_> {
         if takes_arguments && self.peek() == Some(b'I') {
             let name = self.arguments_of(start, prefix)?;
             self.add_candidate(name);
-            self.parts.push(Part::Node(name, Place::Type));
+            self.parts.push(NamePart::Node(name, NamePlace::Type));
         } else if let Some(node) = prefix {
             self.parts.truncate(start);
-            self.parts.push(Part::Reference(node, Place::Type));
+            self.parts.push(NamePart::Reference(node, NamePlace::Type));
         }
         Ok(())
     }
 
     /// `<extended-qualifier>* <CV-qualifiers> <type>`
-    fn qualified_type(&mut self) -> Read<()> {
+    fn qualified_type(&mut self) -> NameResult<()> {
         while let [b'U', b'0'..=b'9', ..] = self.rest() {
             self.take(1)?;
             self.source_name()?;
@@ -676,7 +678,7 @@ impl Reader<'_> {
     }
 
     /// `<function-type>`
-    fn function_type(&mut self) -> Read<()> {
+    fn function_type(&mut self) -> NameResult<()> {
         if self.take_if("DO")? {
             self.expression()?;
             self.expect("E")?;
@@ -700,7 +702,7 @@ impl Reader<'_> {
     }
 
     /// `<decltype>`
-    fn decltype(&mut self) -> Read<()> {
+    fn decltype(&mut self) -> NameResult<()> {
         self.take(2)?;
         self.expression()?;
         self.expect("E")

@@ -13,24 +13,24 @@ const MOST_STEPS_PER_BYTE: usize = 32;
 #[derive(Debug)]
 pub(super) struct Unreadable;
 
-pub(super) type Read<T> = Result<T, Unreadable>;
+pub(super) type NameResult<T> = Result<T, Unreadable>;
 
 /// A part of a name. An index is that of a [`Node`].
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(super) enum NamePart {
     /// What stands in the name, from one byte to another.
     Text(usize, usize),
     /// What does not.
     Instead(&'static str),
     /// A node where it is defined.
-    Node(usize, Place),
+    Node(usize, NamePlace),
     /// A node that stands elsewhere.
-    Reference(usize, Place),
+    Reference(usize, NamePlace),
 }
 
 /// Where a node is written: `foo::bar` is `N3foo3barE` as a type, and `3foo3bar` as the start of a nested name.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Place {
+pub(super) enum NamePlace {
     Type,
     Prefix,
 }
@@ -38,8 +38,8 @@ pub(super) enum Place {
 /// A part of a name that may be a candidate.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) parts: Vec<Part>,
-    pub(super) kind: Kind,
+    pub(super) parts: Vec<NamePart>,
+    pub(super) kind: NodeKind,
     /// Whether it is a substitution candidate of the name that is written.
     pub(super) is_candidate: bool,
     /// Whether its meaning depends on the function that it is local to: it cannot be written elsewhere.
@@ -47,7 +47,7 @@ pub(super) struct Node {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// A type of any kind that is not a name.
     Type,
     /// A template parameter or `decltype`: a type, and the start of a nested name.
@@ -64,7 +64,7 @@ pub(super) enum Kind {
 }
 
 /// Reads a name by recursive descent.
-pub(super) struct Reader<'a> {
+pub(super) struct NameReader<'a> {
     pub(super) symbol: &'a str,
     pub(super) bytes: &'a [u8],
     pub(super) keep: Keep,
@@ -75,7 +75,7 @@ pub(super) struct Reader<'a> {
     /// The substitution candidates of the name that is read.
     pub(super) candidates: Vec<usize>,
     /// The parts of what is being read; those of a node that is read last are at the end.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<NamePart>,
     /// Whether anything was taken off.
     pub(super) has_changed: bool,
     /// Whether a template parameter is followed by the arguments of a template; not after `operator`, where they are
@@ -96,7 +96,7 @@ pub(super) struct Mark {
     pub(super) is_skipping: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> NameReader<'a> {
     pub(super) fn new(symbol: &'a str, at: usize, keep: Keep) -> Self {
         Self {
             symbol,
@@ -131,20 +131,20 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads so many bytes.
-    pub(super) fn take(&mut self, length: usize) -> Read<()> {
+    pub(super) fn take(&mut self, length: usize) -> NameResult<()> {
         let end = self.at.checked_add(length).ok_or(Unreadable)?;
         if !self.symbol.is_char_boundary(end) {
             return Err(Unreadable);
         }
         if length > 0 {
-            self.parts.push(Part::Text(self.at, end));
+            self.parts.push(NamePart::Text(self.at, end));
         }
         self.at = end;
         Ok(())
     }
 
     /// Reads a text if it is there.
-    pub(super) fn take_if(&mut self, text: &str) -> Read<bool> {
+    pub(super) fn take_if(&mut self, text: &str) -> NameResult<bool> {
         let is_next = self.is_next(text);
         if is_next {
             self.take(text.len())?;
@@ -152,11 +152,11 @@ impl<'a> Reader<'a> {
         Ok(is_next)
     }
 
-    pub(super) fn expect(&mut self, text: &str) -> Read<()> {
+    pub(super) fn expect(&mut self, text: &str) -> NameResult<()> {
         self.take_if(text)?.then_some(()).ok_or(Unreadable)
     }
 
-    pub(super) fn take_while(&mut self, is_wanted: impl Fn(u8) -> bool) -> Read<()> {
+    pub(super) fn take_while(&mut self, is_wanted: impl Fn(u8) -> bool) -> NameResult<()> {
         let length = self
             .rest()
             .iter()
@@ -171,12 +171,12 @@ impl<'a> Reader<'a> {
     }
 
     /// `<CV-qualifiers>`
-    pub(super) fn qualifiers(&mut self) -> Read<()> {
+    pub(super) fn qualifiers(&mut self) -> NameResult<()> {
         self.take_while(|byte| matches!(byte, b'r' | b'V' | b'K'))
     }
 
     /// `<number>`, or nothing.
-    pub(super) fn number(&mut self) -> Read<()> {
+    pub(super) fn number(&mut self) -> NameResult<()> {
         self.take_if("n")?;
         self.take_while(|byte| byte.is_ascii_digit())
     }
@@ -204,7 +204,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads what nests.
-    pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    pub(super) fn nested<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> NameResult<T>,
+    ) -> NameResult<T> {
         self.steps_left = self.steps_left.checked_sub(1).ok_or(Unreadable)?;
         if self.depth == DEEPEST {
             return Err(Unreadable);
@@ -216,7 +219,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads what is taken off; its candidates remain known.
-    pub(super) fn skip(&mut self, read: impl FnOnce(&mut Self) -> Read<()>) -> Read<()> {
+    pub(super) fn skip(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> NameResult<()>,
+    ) -> NameResult<()> {
         let (start, was_skipping) = (self.parts.len(), self.is_skipping);
         self.is_skipping = true;
         read(self)?;
@@ -229,12 +235,12 @@ impl<'a> Reader<'a> {
     /// Writes something else than the parts since.
     pub(super) fn replace(&mut self, since: usize, by: &'static str) {
         self.parts.truncate(since);
-        self.parts.push(Part::Instead(by));
+        self.parts.push(NamePart::Instead(by));
         self.has_changed = true;
     }
 
     /// Makes a node of the parts since.
-    pub(super) fn node(&mut self, since: usize, kind: Kind) -> usize {
+    pub(super) fn node(&mut self, since: usize, kind: NodeKind) -> usize {
         let parts = self.parts.split_off(since);
         self.nodes.push(Node {
             parts,
@@ -255,7 +261,7 @@ impl<'a> Reader<'a> {
     ) -> usize {
         self.node(
             since,
-            Kind::Name {
+            NodeKind::Name {
                 prefix,
                 is_nested,
                 has_arguments,
@@ -270,16 +276,16 @@ impl<'a> Reader<'a> {
     }
 
     /// Makes a candidate of the parts since, and puts it in their place.
-    pub(super) fn candidate_type(&mut self, since: usize, kind: Kind) {
+    pub(super) fn candidate_type(&mut self, since: usize, kind: NodeKind) {
         let node = self.node(since, kind);
         self.add_candidate(node);
-        self.parts.push(Part::Node(node, Place::Type));
+        self.parts.push(NamePart::Node(node, NamePlace::Type));
     }
 
     pub(super) fn is_nested_name(&self, node: usize) -> bool {
         matches!(
             self.nodes[node].kind,
-            Kind::Name {
+            NodeKind::Name {
                 is_nested: true,
                 ..
             }

@@ -12,9 +12,7 @@ use symdepot::cache::{ItemKey, Kind, Queue, Revision, Stored};
 use symdepot::domain::{Cause, Scope};
 use symdepot::flows::memory::Memory;
 use symdepot::flows::symbolicate::{SymbolicateOutcome, Symbolicator};
-use symdepot::ports::{
-    Consistency, Cursor, Page, RecordStore, Removed, Replaced, Segment, StoreError,
-};
+use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module, sample_crash};
 use tokio::task::JoinSet;
 
@@ -376,12 +374,12 @@ impl RecordStore for Yielding {
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, StoreError> {
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         tokio::task::yield_now().await;
         self.0.load(keys, consistency).await
     }
 
-    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, StoreError> {
+    async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         tokio::task::yield_now().await;
         self.0.query(partition).await
     }
@@ -391,17 +389,17 @@ impl RecordStore for Yielding {
         key: &ItemKey,
         expected: Option<&Revision>,
         next: &Stored,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<Replaced, Fault> {
         tokio::task::yield_now().await;
         self.0.replace(key, expected, next).await
     }
 
-    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, StoreError> {
+    async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault> {
         tokio::task::yield_now().await;
         self.0.remove(key, expected).await
     }
 
-    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, StoreError> {
+    async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault> {
         tokio::task::yield_now().await;
         self.0.page(segment, after).await
     }

@@ -148,7 +148,10 @@ async fn a_table_that_is_overloaded_for_a_moment_leaves_a_waiting_request_pendin
         world.faults.fail_always(Operation::Load, How::Throttled);
     };
     let (answer, ()) = tokio::join!(answer, overload);
-    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
 }
 
 /// P19. Forty modules that a server does not have: four messages, one visit each, three writes a module.
@@ -185,13 +188,19 @@ async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_t
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);
     let crash = crash_in(3000);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
     assert_eq!(world.entries().len(), 256);
     assert_eq!(world.queues.sent().len(), 26);
     // Whoever continues it asks for the next ones.
     world.settle().await;
     let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(again, Ok(SymbolicateOutcome::Pending)), "{again:?}");
+    assert!(
+        matches!(again, Ok(SymbolicateOutcome::Pending)),
+        "{again:?}"
+    );
     assert_eq!(world.entries().len(), 512);
 }
 
@@ -266,7 +275,8 @@ async fn two_hundred_waiters_on_one_module_look_rarely_and_are_answered_pending(
         instance.answer(&sample_crash(), &Scope::Global, wait).await
     });
     let answers = futures::future::join_all(waiting).await;
-    let pending = |answer: &Result<SymbolicateOutcome, _>| matches!(answer, Ok(SymbolicateOutcome::Pending));
+    let pending =
+        |answer: &Result<SymbolicateOutcome, _>| matches!(answer, Ok(SymbolicateOutcome::Pending));
     assert!(answers.iter().all(pending), "{answers:?}");
     let looks = (world.records.calls().of("load") - before) / WAITERS as u64;
     assert!(looks <= 35, "{looks} looks each");
@@ -298,7 +308,7 @@ async fn a_suspect_of_another_kind_is_left_to_its_own_build() {
         queue,
     };
     update
-        .entry(&module, Kind::CfiCache, &build_request)
+        .apply(&module, Kind::CfiCache, &build_request)
         .await
         .unwrap();
     let message = QueueMessage::new(queue, module, vec![Kind::CfiCache], id);
@@ -389,7 +399,10 @@ async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
     for at in 0..SCOPES {
         let scope: Scope = format!("made-up-{at}").parse().unwrap();
         let answer = world.answer(&crash, &scope, Duration::ZERO).await;
-        assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))), "{answer:?}");
+        assert!(
+            matches!(answer, Ok(SymbolicateOutcome::Completed(..))),
+            "{answer:?}"
+        );
     }
     let calls = world.records.calls();
     assert!(
@@ -414,7 +427,10 @@ async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
     });
     let crash = crash_in(20);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
     assert_eq!(world.entries().len(), 256);
     let messages = world.queues.sent().len();
     assert!(messages <= 2 * SOURCES, "{messages} messages");
@@ -442,12 +458,18 @@ async fn sixty_modules_of_four_servers_take_24_messages() {
     });
     let crash = crash_in(60);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Pending)),
+        "{answer:?}"
+    );
     assert_eq!(world.queues.sent().len(), 24);
     world.settle().await;
     let asked = world.servers.take_asked();
     let once: HashSet<_> = asked.iter().collect();
     assert_eq!(once.len(), asked.len(), "a server was asked twice");
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
-    assert!(matches!(answer, Ok(SymbolicateOutcome::Completed(..))), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(SymbolicateOutcome::Completed(..))),
+        "{answer:?}"
+    );
 }

@@ -117,7 +117,7 @@ async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_
     assert_eq!(kept.ready().unwrap().version, behind);
     assert_eq!(placeholder.missing.cause, Cause::NotFound);
     assert_eq!((kept.build_request(), kept.lease()), (None, None));
-    let reader = world.settings.reader();
+    let reader = world.settings.capabilities();
     let ready = kept.ready().unwrap();
     assert_eq!(
         decide(Some(&kept), &reader, world.now()),
@@ -144,7 +144,10 @@ async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_
     let pending = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
-    assert!(matches!(pending, Ok(SymbolicateOutcome::Pending)), "{pending:?}");
+    assert!(
+        matches!(pending, Ok(SymbolicateOutcome::Pending)),
+        "{pending:?}"
+    );
     assert_eq!(world.queues.calls().total(), 0);
     world.pass(Duration::from_secs(60)).await;
     for _ in 0..3 {

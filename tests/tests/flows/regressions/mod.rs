@@ -13,7 +13,7 @@ use symdepot::adapters::faulty::Operation;
 use symdepot::cache::{Change, Entry, Kind, ModuleKey, Queue, Revision, Stored};
 use symdepot::domain::Scope;
 use symdepot::flows::Update;
-use symdepot::flows::symbolicate::{SymbolicateOutcome, Kept};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
 use symdepot::ports::{QueueMessage, RecordStore};
 use symdepot_tests::harness::{World, sample_crash};
 
@@ -65,7 +65,7 @@ async fn request_build_of(world: &World, module: ModuleKey, queue: Queue) -> Que
         queue,
     };
     update
-        .entry(&module, Kind::SymCache, &build_request)
+        .apply(&module, Kind::SymCache, &build_request)
         .await
         .unwrap();
     QueueMessage::new(queue, module, vec![Kind::SymCache], id)

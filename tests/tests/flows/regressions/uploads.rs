@@ -686,7 +686,7 @@ async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
             let queue = Queue::Eager;
             let is_filed = world.records.peek(&module.presence()).is_some();
             let build_request = Change::RequestBuild { id, queue };
-            update.entry(&module, kind, &build_request).await.unwrap();
+            update.apply(&module, kind, &build_request).await.unwrap();
             if is_filed {
                 // Who builds now finds it.
                 return;
@@ -702,7 +702,7 @@ async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
                 seen: Seen::default(),
             };
             for change in [take, fail] {
-                update.entry(&module, kind, &change).await.unwrap();
+                update.apply(&module, kind, &change).await.unwrap();
             }
         });
         world.deliver(&event).await.unwrap();

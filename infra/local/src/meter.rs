@@ -13,11 +13,11 @@ use std::task::{Context, Poll, ready};
 
 use http::{HeaderMap, Method, Request, Response, Uri, header};
 use hyper::body::{Body, Buf, Frame, SizeHint};
+use rounds::Rounds;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::identity::{FunctionProcess, Signer};
-use rounds::Rounds;
 
 /// Counts the traffic of the endpoints it is given to. Clones count together.
 #[derive(Clone, Debug, Default)]

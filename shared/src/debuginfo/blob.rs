@@ -32,14 +32,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::pipe::{PipeWriter, pipe};
 use crate::cache::{Converter, Kind, Ready};
+use crate::debuginfo::limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 use crate::domain::{Arch, DebugId, Features, FileType};
-
-/// The largest raw cache that is made or opened, in bytes.
-pub const MAX_RAW_BYTES: u64 = 4 << 30;
-
-/// The largest raw cache in a whole blob, in bytes: it is in memory at once, beside its compressed bytes, in `symbolicate`. Larger ones
-/// are sliced, or not made.
-pub const MAX_WHOLE_BYTES: u64 = 128 << 20;
 
 /// As fast as the level that `zstd` calls fast, and a fifth smaller.
 pub(super) const ZSTD_LEVEL: i32 = 3;
@@ -149,7 +143,7 @@ impl AlignedBytes {
 
 /// Seals a raw cache while it is written, in a thread of its own: nobody need hold the raw and the compressed bytes at
 /// once, or wait for the compression.
-pub(super) struct Encoder {
+pub(super) struct FrameEncoder {
     raw: PipeWriter,
     encoding: JoinHandle<io::Result<Encoded>>,
 }
@@ -160,7 +154,7 @@ struct Encoded {
     raw_hash: u64,
 }
 
-impl Encoder {
+impl FrameEncoder {
     /// Begins a blob. Fails only for want of memory.
     pub(super) fn new() -> io::Result<Self> {
         let (raw, received) = pipe();
@@ -200,7 +194,7 @@ impl Encoder {
     }
 }
 
-impl Write for Encoder {
+impl Write for FrameEncoder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.raw.write(bytes)
     }
@@ -208,12 +202,6 @@ impl Write for Encoder {
     fn flush(&mut self) -> io::Result<()> {
         self.raw.flush()
     }
-}
-
-/// The error of writing a cache that exceeds a limit in bytes.
-pub(super) fn too_large(limit: u64) -> io::Error {
-    let problem = format!("its cache would exceed {limit} bytes");
-    io::Error::new(io::ErrorKind::FileTooLarge, problem)
 }
 
 /// Checks a blob against its record, and decompresses it.
@@ -550,7 +538,7 @@ mod tests {
     }
 
     fn encode(contents: &Contents, raw: &[u8]) -> Vec<u8> {
-        let mut encoder = Encoder::new().unwrap();
+        let mut encoder = FrameEncoder::new().unwrap();
         for batch in raw.chunks(1000) {
             encoder.write_all(batch).unwrap();
         }
@@ -689,7 +677,7 @@ mod tests {
     #[test]
     fn a_whole_blob_has_a_bound_for_those_who_write_and_those_who_read() {
         let encoded = |length: u64| {
-            let mut encoder = Encoder::new().unwrap();
+            let mut encoder = FrameEncoder::new().unwrap();
             io::copy(&mut io::Read::take(io::repeat(0), length), &mut encoder)?;
             encoder.finish(&contents())
         };

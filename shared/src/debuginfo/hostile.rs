@@ -158,9 +158,12 @@ const SECTIONS: [&str; 19] = [
 /// Takes bytes for the sections of a program, and of files beside it, and derives a SymCache of them: a panic is one of ours.
 pub fn dwarf(bytes: &[u8]) {
     let elf = elf_of(bytes);
-    super::dwarf::derive_beside_itself(&elf);
+    super::derive::dwarf::derive_beside_itself(&elf);
     if let Ok(elf) = ElfObject::parse(&elf) {
-        let ids = [super::dwarf::needs(&elf), super::dwarf::completes(&elf)];
+        let ids = [
+            super::derive::dwarf::needs(&elf),
+            super::derive::dwarf::completes(&elf),
+        ];
         assert!(ids.iter().all(|ids| ids.len() <= CompanionId::MOST + 1));
     }
 }

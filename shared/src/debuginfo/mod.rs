@@ -11,39 +11,38 @@
 //! Nothing outside this module knows whether a blob is whole or cut into slices.
 
 mod blob;
-mod build;
-mod cfi;
 mod chunk;
-mod container;
-mod cut_short;
-mod dwarf;
-mod headers;
+mod derive;
+mod failure;
 #[cfg(any(test, feature = "testing"))]
 pub mod hostile;
 mod image;
 mod inspect;
 mod kernel_module;
 mod layout;
-mod lookup;
+mod limits;
+mod open;
 mod panics;
 mod pipe;
-mod ppdb;
+mod quirks;
 mod reader;
 mod slices;
-mod symcache;
 #[cfg(test)]
 mod tests;
+mod unpack;
 mod workers;
 
-pub use blob::{AlignedBytes, BlobFault, MAX_RAW_BYTES, MAX_WHOLE_BYTES};
-pub use build::{Failure, derive, derive_in_turn};
+pub use blob::{AlignedBytes, BlobFault};
 pub use chunk::{encode_chunk, open_chunk};
-pub use container::{Room, RoomLimit, unpack};
+pub use derive::{derive, derive_in_turn};
+pub use failure::Failure;
 pub use inspect::inspect;
 pub use layout::{DifBytes, FoundObject, Layout, Member, MemberPlace};
-pub use lookup::{OpenCache, SymCaches};
+pub use limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
+pub use open::{OpenCache, SymCaches};
 pub use panics::{STACK_BYTES, caught, keep_panics_quiet};
 pub use slices::{
     Bounds, CfiRecords, Slice, SliceIndex, SlicedCache, checksum, checksum_of_all, cut, index_of,
     is_sound,
 };
+pub use unpack::{Room, RoomLimit, unpack};

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::blob::{MAX_WHOLE_BYTES, too_large};
+use crate::debuginfo::limits::{MAX_WHOLE_BYTES, too_large};
 
 /// The largest piece that is copied for the other thread, in bytes.
 const BATCH_BYTES: usize = 64 << 10;

@@ -9,9 +9,10 @@ use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::SymCacheConverter;
 
-use super::build::Beside;
+use super::derive::kind::Beside;
 use super::*;
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Kind, Ready, current_version};
+use crate::debuginfo::derive::dwarf;
 use crate::domain::{Cause, FileType, Inspection, Missing, Rank, Timestamp, Written};
 
 const ROOM: RoomLimit = RoomLimit {
@@ -308,7 +309,7 @@ fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
             let cfi = opened.sliced(index, Kind::CfiCache);
             let Ok(expected) = CfiCache::from_object(&object) else {
                 assert!(
-                    cfi::eh_frame_is_misread(&object) && cfi.index.is_empty(),
+                    quirks::eh_frame_is_misread(&object) && cfi.index.is_empty(),
                     "{file}"
                 );
                 continue;

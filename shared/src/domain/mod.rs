@@ -30,6 +30,5 @@ pub use object_id::{ModuleId, ObjectId};
 pub use scope::{InvalidScope, Scope};
 pub use server::{Filters, HttpSource, InvalidSource, PathPatterns};
 pub use source::{DifRef, Location, SourceKey};
-pub use time::Timestamp;
-
 pub use symbolic::common::{Arch, CodeId, DebugId, Language};
+pub use time::Timestamp;

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::Invocation;
 use crate::cache::{
     Applied, Change, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Refused, Stored, apply,
 };
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed, Replaced};
-
-use super::Invocation;
 
 /// Times that a write may fail with an unknown outcome before the failure is handed on.
 const MAX_AMBIGUOUS: u32 = 3;

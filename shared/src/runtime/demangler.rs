@@ -11,9 +11,8 @@ use rustix::process::{Resource, Signal, set_parent_process_death_signal};
 
 use super::parser::lower;
 use super::{chain, sandbox};
-use crate::domain::{IsolatedName, Language};
-
 pub use crate::adapters::demangler::COMMAND;
+use crate::domain::{IsolatedName, Language};
 
 /// Memory that it may allocate, in bytes.
 const MEMORY_BYTES: u64 = 128 << 20;

@@ -18,13 +18,12 @@ use rustix::time::{ClockId, clock_gettime};
 use symbolic::common::ByteView;
 
 use super::{chain, sandbox};
+pub use crate::adapters::parser::wire::COMMAND;
 use crate::adapters::parser::wire::{self, ChildLimits, Command, MAX_BLOB_BYTES, Reply};
 use crate::adapters::scratch::inherited;
 use crate::cache::{DeriveJob, Derived};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
 use crate::domain::{Cause, Missing, Written};
-
-pub use crate::adapters::parser::wire::COMMAND;
 
 /// Address space beside what the parser allocates: the program, its stacks, and what allocators reserve unused.
 const SPARE_ADDRESS_SPACE: u64 = 1 << 30;

@@ -16,9 +16,8 @@ use rustix::process::{Resource, Signal, getpgrp, kill_current_process_group};
 
 use super::parser::lower;
 use super::{chain, sandbox};
-use crate::adapters::parser::transcoder::{SIGNALLED, ToolLimits};
-
 pub use crate::adapters::parser::transcoder::COMMAND;
+use crate::adapters::parser::transcoder::{SIGNALLED, ToolLimits};
 
 /// Processes that a tool may be at a time, its helpers included.
 const MAX_PROCESSES: usize = 64;

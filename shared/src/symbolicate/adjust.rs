@@ -99,8 +99,9 @@ fn with_its_step(arch: Arch) -> Arch {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use Adjustment::{Aligned, Auto, Previous};
+
+    use super::*;
 
     const SIGILL: u32 = 4;
     const SIGABRT: u32 = 6;

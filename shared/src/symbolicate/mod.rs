@@ -20,13 +20,13 @@ mod plan;
 mod stacktrace;
 mod stats;
 
-use crate::api::symbolicator::{Completed, Request};
-
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
 pub use outcome::{Considered, LookupCache, ModuleOutcome};
 pub use plan::{Plan, PlannedCache, plan};
 pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
+
+use crate::api::symbolicator::{Completed, Request};
 
 /// Symbolicates a request with what was found for the modules that its plan wants.
 ///

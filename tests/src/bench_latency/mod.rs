@@ -15,13 +15,13 @@ pub mod server;
 use std::path::PathBuf;
 
 use local_stack::latency::Latency;
+use measure::Modules;
+use requests::Bench;
+use server::SymbolServers;
 
 use crate::bench_real::report::{self, Report};
 use crate::bench_real::{BenchError, say};
 use crate::stack::{Binaries, LocalStack, Options};
-use measure::Modules;
-use requests::Bench;
-use server::SymbolServers;
 
 /// Measures requests and uploads with the latency of AWS between the functions and the stores.
 #[derive(Clone, Debug, clap::Args)]

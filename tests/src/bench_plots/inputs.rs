@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::Arguments;
 use crate::bench_real::packages::{self, JVM, SOURCES, Source};
 use crate::bench_real::program::Program;
 use crate::bench_real::{BenchError, detail};
 use crate::stack::checkout;
-
-use super::Arguments;
 
 /// A program whose SymCache is cut.
 #[derive(Clone, Copy, Debug)]

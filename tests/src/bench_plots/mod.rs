@@ -11,15 +11,15 @@ pub mod table;
 
 use std::path::PathBuf;
 
+use inputs::{INPUTS, Input};
+use measure::{LEVELS, Measured};
+use plot::{Line, thousands};
 use symdepot::debuginfo::Bounds;
+use table::Table;
 
 use crate::bench_real::report::{self, bytes};
 use crate::bench_real::{BenchError, say};
 use crate::stack::checkout;
-use inputs::{INPUTS, Input};
-use measure::{LEVELS, Measured};
-use plot::{Line, thousands};
-use table::Table;
 
 /// The largest item that was thought of for an index beside its record.
 const INDEX_ITEM: u64 = 24 << 10;

@@ -28,12 +28,12 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anstyle::Style;
-use symdepot::ports::ParseError;
-
-use crate::stack::{Binaries, LocalStack, Options, StackError, checkout};
 use packages::JVM;
 use program::Program;
 use report::Report;
+use symdepot::ports::ParseError;
+
+use crate::stack::{Binaries, LocalStack, Options, StackError, checkout};
 
 /// How long the stack may take over the largest file.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);

@@ -10,15 +10,15 @@ mod local;
 mod processes;
 mod stats;
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 pub use addresses::Addresses;
 pub use binaries::{Binaries, checkout, fixture, template};
 pub use client::{Client, Reply, http_client};
 pub use local::{LocalStack, Options};
 pub use processes::Process;
 pub use stats::{FunctionCounts, Spread, Stats};
-
-use std::path::PathBuf;
-use std::time::Duration;
 
 /// What is waited for lasts at most this long, or has gone wrong.
 pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -11,7 +11,8 @@ use symdepot::ports::{
     BlobStore, Consistency, DifError, DifReader, FaultKind, QueueMessage, Queues, RecordStore,
     Segment,
 };
-use symdepot_tests::contract::{self, blobs::Blobs};
+use symdepot_tests::contract::blobs::Blobs;
+use symdepot_tests::contract::{self};
 use symdepot_tests::stack::http_client;
 
 use crate::backends::Aws;

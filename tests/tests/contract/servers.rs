@@ -7,7 +7,6 @@ use futures::TryStreamExt;
 use symdepot::adapters::http::HttpServers;
 use symdepot::domain::{Cause, HttpSource, Location, SourceKey};
 use symdepot::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;

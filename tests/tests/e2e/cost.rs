@@ -12,10 +12,9 @@ use symdepot::ports::QueueMessage;
 use symdepot_tests::harness::{archive_of, breakpad_id};
 use symdepot_tests::stack::{Stats, until};
 
-use crate::crash;
 use crate::kills::parser_at_work;
 use crate::made_up::MadeUp;
-use crate::{PATIENCE, Running, assert_one_build, bytes_of};
+use crate::{PATIENCE, Running, assert_one_build, bytes_of, crash};
 
 /// Bytes that a DIF is fetched by.
 const RANGE_BYTES: u64 = 8 << 20;

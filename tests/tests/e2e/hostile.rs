@@ -1,11 +1,10 @@
 //! Files that mean harm: each is told what is wrong with it, and the functions live.
 
 use serde_json::Value;
-
-use crate::crash;
-use crate::{Running, bytes_of};
 use symdepot_tests::hostile;
 use symdepot_tests::stack::Binaries;
+
+use crate::{Running, bytes_of, crash};
 
 /// Files of which nothing can be used: their uploads are ignored, with a reason.
 const IGNORED: [&str; 11] = [

@@ -7,9 +7,8 @@ use symbolic::debuginfo::Object;
 use symdepot::runtime::parser;
 use symdepot_tests::stack::{Binaries, Client, LocalStack, Process, until};
 
-use crate::crash;
 use crate::made_up::MadeUp;
-use crate::{PATIENCE, Running, bytes_of};
+use crate::{PATIENCE, Running, bytes_of, crash};
 
 /// What a killed holder delays: its lease ends with the function's time, which is a quarter of an hour otherwise.
 const DERIVE_SECONDS: u64 = 30;

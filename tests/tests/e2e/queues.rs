@@ -1,7 +1,6 @@
 //! The lanes beside each other: who is waited for does not wait for what nobody waits for.
 
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 
 use crate::made_up::MadeUp;
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};

@@ -3,8 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::crash;
-use crate::{Running, bytes_of};
+use crate::{Running, bytes_of, crash};
 
 /// A stack to which the sample's debug file was uploaded, of which nothing is derived any more.
 async fn with_a_retired_upload() -> Running {

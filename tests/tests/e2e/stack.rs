@@ -2,8 +2,7 @@
 
 use symdepot_tests::stack::{Addresses, LocalStack, PATIENCE};
 
-use crate::crash;
-use crate::{Running, bytes_of};
+use crate::{Running, bytes_of, crash};
 
 #[tokio::test]
 async fn a_second_stack_on_the_same_folder_is_refused() {

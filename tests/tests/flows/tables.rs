@@ -15,8 +15,7 @@ use symdepot::ports::{
     BlobPage, BlobStore, Consistency, Created, Cursor, Fault, FaultKind, NotDeleted, Page,
     RecordStore, Removed, Replaced, Segment,
 };
-use symdepot_tests::harness::World;
-use symdepot_tests::harness::travel;
+use symdepot_tests::harness::{World, travel};
 
 /// Keeps so many requests.
 pub(crate) async fn keep_requests(world: &World, requests: u32) {

@@ -13,3 +13,4 @@ mod project;
 mod settings;
 mod shown;
 mod spelling;
+mod structure;

@@ -30,15 +30,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{oneshot, watch};
-use uuid::Uuid;
-
 use calendar::Moment;
 pub use error::{FunctionError, FunctionsError};
 use ledger::Ledger;
 use log::FunctionLog;
 use pool::Pool;
 pub use stats::{FunctionStats, Spread};
+use tokio::sync::{oneshot, watch};
+use uuid::Uuid;
 
 /// Most bytes of an event ("Lambda quotas": synchronous invocations).
 pub const MAX_EVENT: usize = 6 * 1024 * 1024;

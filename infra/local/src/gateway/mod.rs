@@ -19,12 +19,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use event::Event;
+pub(crate) use event::query_parameters;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use response::response;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,9 +36,6 @@ use uuid::Uuid;
 use crate::control::Control;
 use crate::functions::{Functions, trace_id};
 use crate::guard::Guard;
-use event::Event;
-pub(crate) use event::query_parameters;
-use response::response;
 
 /// Most bytes of a request's body.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;

@@ -107,9 +107,11 @@ fn matches(condition: &ETagCondition, etag: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use s3s::dto::ETag;
     use std::time::{Duration, UNIX_EPOCH};
+
+    use s3s::dto::ETag;
+
+    use super::*;
 
     fn tag(value: &str) -> Option<ETagCondition> {
         Some(ETagCondition::ETag(ETag::Strong(value.to_owned())))

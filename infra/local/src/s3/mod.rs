@@ -112,4 +112,7 @@ macro_rules! refuse_unsupported {
     }};
 }
 
-use {claimed_checksums, refuse_unsupported, set_checksums, stored_attributes};
+use claimed_checksums;
+use refuse_unsupported;
+use set_checksums;
+use stored_attributes;

@@ -16,9 +16,8 @@
 //! A variable that is set for this stack stays as it is. All functions see the same value of a variable, so that what one
 //! of them makes of a limit is what the others think that it makes.
 
-use std::fmt;
-use std::fs;
 use std::path::Path;
+use std::{fmt, fs};
 
 use crate::template::{MachineShare, Resource};
 

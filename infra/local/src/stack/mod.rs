@@ -19,6 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use error::StackError;
+use listeners::Listeners;
+use lock::FolderLock;
+use machine::{Claim, Division, Machine};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -35,10 +39,6 @@ use crate::meter::Meter;
 use crate::queues::{QueueSpec, Queues, Redrive};
 use crate::template::{Function, Template};
 use crate::{dynamodb, s3, sqs};
-pub use error::StackError;
-use listeners::Listeners;
-use lock::FolderLock;
-use machine::{Claim, Division, Machine};
 
 /// The file in the data folder that says where everything is.
 pub const ADDRESSES_FILE: &str = "stack.json";

@@ -27,11 +27,12 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::identity;
 use fields::Fields;
 use intrinsics::{Identities, resolve};
 use node::Node;
 use resources::{Kind, declare, identify, without_effect};
+
+use crate::identity;
 
 /// What a template asks for.
 #[derive(Clone, Debug)]

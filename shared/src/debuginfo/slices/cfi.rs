@@ -20,8 +20,8 @@ use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 
 use super::cut::{Bounds, Cut};
-use crate::debuginfo::blob::{self, MAX_RAW_BYTES};
-use crate::debuginfo::build::{Failure, malformed};
+use crate::debuginfo::failure::{Failure, malformed};
+use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
 
 /// Unwind information that the stack walker reads. Cheap to clone.
 #[derive(Clone)]
@@ -194,7 +194,7 @@ impl Write for SymbolFileText {
 /// Appends to a part of a text that comes after so many bytes.
 fn append(text: &mut Vec<u8>, bytes: &[u8], before: u64) -> io::Result<()> {
     if before + (text.len() + bytes.len()) as u64 > MAX_RAW_BYTES {
-        return Err(blob::too_large(MAX_RAW_BYTES));
+        return Err(too_large(MAX_RAW_BYTES));
     }
     let room = text.try_reserve(bytes.len());
     room.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -292,7 +292,7 @@ impl LineReader {
         }
         self.bytes += line.len() as u64;
         match self.bytes > MAX_RAW_BYTES {
-            true => Err(blob::too_large(MAX_RAW_BYTES)),
+            true => Err(too_large(MAX_RAW_BYTES)),
             false => Ok(()),
         }
     }

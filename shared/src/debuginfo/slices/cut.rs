@@ -234,3 +234,11 @@ pub(super) fn picked(tables: SymCacheTables<'_>, addresses: &[u64]) -> Vec<u8> {
         .collect();
     cutter.written(&locations, &ranges)
 }
+
+impl Bounds {
+    /// How large slices are: `docs/performance.md` has the measurements that decided it.
+    pub const CURRENT: Self = Self {
+        ranges: 2200,
+        raw_bytes: 256 << 10,
+    };
+}

@@ -1,19 +1,26 @@
 //! Slices answer as the whole does; what is not what was sealed is refused.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use breakpad_symbols::{FrameWalker, SimpleModule, SymbolFile};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use symbolic::cfi::CfiCache;
 use symbolic::debuginfo::Archive;
-use symbolic::symcache::SourceLocation;
+use symbolic::symcache::{SourceLocation, SymCache};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::SymCaches;
 use super::super::tests::{debug_files, fixture, raw_sym_cache, text};
 use super::*;
-use crate::cache::{BlobRef, Converter};
-use crate::domain::{Features, FileType, Quality, Rank, Timestamp};
+use crate::cache::{BlobRef, Converter, Kind, Ready};
+use crate::debuginfo::blob;
+use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
+use crate::debuginfo::failure::Failure;
+use crate::debuginfo::slices::cfi::CfiCutter;
+use crate::debuginfo::slices::cut::Cutter;
+use crate::domain::{Arch, DebugId, Features, FileType, Quality, Rank, Timestamp};
 
 /// What a lookup tells of an address, outermost last.
 fn told<'a, 'b>(locations: impl Iterator<Item = SourceLocation<'a, 'b>>) -> Vec<String>

@@ -21,7 +21,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use companions::FiledCompanions;
 use futures::future::{join_all, try_join_all};
+use opaque::{opaque, transcoding};
+use search::Search;
+use work::{Target, Work};
 
 use super::{Error, Invocation, Settings, Update, Updated, fetch, permits, presence};
 use crate::cache::{
@@ -38,11 +42,6 @@ use crate::ports::{
     BlobStore, Deriver, DifError, DifReader, Fault, Parser, QueueMessage, Queues, RecordStore,
     SymbolServers,
 };
-
-use companions::FiledCompanions;
-use opaque::{opaque, transcoding};
-use search::Search;
-use work::{Target, Work};
 
 /// Time kept back at the end of an invocation: to publish, or to give the leases back.
 const RESERVE: Duration = Duration::from_secs(5);

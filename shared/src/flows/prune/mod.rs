@@ -30,14 +30,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use blobs::UNNAMED_MIN_AGE;
+use pace::Pace;
+pub use report::{PlannedAction, Report};
+
 use super::{Error, Invocation, Settings, Update};
 use crate::domain::Scope;
 use crate::ports::{BlobStore, DifListing, DifReader, MAX_DELETES, Queues, RecordStore};
-
-use pace::Pace;
-
-pub use blobs::UNNAMED_MIN_AGE;
-pub use report::{PlannedAction, Report};
 
 /// Time kept back at the end of an invocation: for the call that is on its way, and to write the cursor.
 const RESERVE: Duration = Duration::from_secs(10);

@@ -38,8 +38,12 @@ mod room;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use building::ToBuild;
+use filing::FiledModule;
 use futures::future::{BoxFuture, FutureExt, join, try_join};
 use futures::stream::{self, StreamExt, TryStreamExt};
+pub(super) use objects::objects_of;
+use reading::{ReadUpload, Reading};
 
 use super::build::Builder;
 use super::update::{Entries, KnownItem, Present};
@@ -50,11 +54,6 @@ use crate::cache::{
 use crate::domain::{Cause, DebugId, DifRef, FileType, Location, Missing, Scope};
 use crate::ports::{Consistency, DifError, Fault, FaultKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
-
-use building::ToBuild;
-use filing::FiledModule;
-pub(super) use objects::objects_of;
-use reading::{ReadUpload, Reading};
 
 /// A tombstone stands this long: no event is older.
 const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);

@@ -1,9 +1,8 @@
 //! Uploads and removals, in whatever order their events come.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use std::future::pending;
 
 use symdepot::adapters::faulty::{How, Operation};
 use symdepot::cache::{Change, Item, ItemKey, Kind, ObjectChunk, Queue, Seen, UploadState};

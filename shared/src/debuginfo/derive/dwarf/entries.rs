@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use gimli::{
-    AttributeValue, DebugInfoOffset, DwLang, EndianSlice, Reader as _, RunTimeEndian, Section as _,
-    UnitHeader, UnitOffset, UnitSectionOffset,
+    AttributeValue, DebugInfoOffset, DwLang, Reader as _, Section as _, UnitHeader, UnitOffset,
+    UnitSectionOffset,
 };
 use symbolic::common::Language;
 
@@ -26,12 +26,8 @@ use super::symbols::Symbols;
 use super::tables::{
     Counts, Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables,
 };
+use crate::debuginfo::derive::dwarf::input::{Dwarf, Section, Unit, Value};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
-
-pub(super) type Section<'i> = EndianSlice<'i, RunTimeEndian>;
-pub(super) type Dwarf<'i> = gimli::Dwarf<Section<'i>>;
-pub(super) type Unit<'i> = gimli::Unit<Section<'i>>;
-pub(super) type Value<'i> = AttributeValue<Section<'i>>;
 
 /// The longest chain of entries that a name, or a language, is sought along.
 const LONGEST_CHAIN: usize = 16;

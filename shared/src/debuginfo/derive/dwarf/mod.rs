@@ -22,10 +22,20 @@
 //! where it answers less than the file says: the lines of a symbol that has no entry, which compilers leave out where lines are all that is
 //! asked for; each part of a function by the name of its own symbol.
 
+use crate::debuginfo::blob::Contents;
+use crate::debuginfo::derive::dwarf::input::endian;
+use crate::debuginfo::derive::kind::{Beside, EncodedCache};
+use crate::debuginfo::failure::{Failure, chain, malformed};
+use crate::debuginfo::image::ObjectImage;
+use crate::debuginfo::slices;
+use crate::debuginfo::slices::Bounds;
+use crate::debuginfo::workers::side_by_side;
+
 mod companions;
 mod encode;
 mod entries;
 mod flatten;
+mod input;
 mod line_programs;
 mod lines;
 mod merge;
@@ -44,28 +54,20 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use gimli::RunTimeEndian;
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::Object;
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfDebugSession, DwarfError, DwarfSection, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
 use self::companions::{CompanionSections, Split};
-use self::encode::Encoder;
+pub(in crate::debuginfo) use self::companions::{completes, is_split, needs};
+use self::encode::SymCacheEncoder;
 use self::entries::EntryReader;
 use self::sections::Sections;
 use self::symbols::Symbols;
 use self::tables::{Counts, TextRef, Texts, UnitTables};
 use self::units::Units;
-use super::blob::Contents;
-use super::build::{Beside, EncodedCache, Failure, malformed};
-use super::image::ObjectImage;
-use super::inspect::chain;
-use super::slices::{self, Bounds};
-use super::workers::side_by_side;
 use crate::domain::CompanionId;
-
-pub(super) use self::companions::{completes, is_split, needs};
 
 /// The least that a run has, in bytes: as many runs are in memory as there are workers.
 const RUN_BYTES: usize = 4 << 20;
@@ -91,7 +93,7 @@ const BOUNDS: Bounds = Bounds {
 };
 
 /// A file of units, or of symbols alone.
-pub(super) struct Program<'o, 'd> {
+pub(in crate::debuginfo) struct Program<'o, 'd> {
     sections: &'o (dyn Dwarf<'d> + Sync),
     /// What its addresses are relative to in a SymCache.
     load_address: u64,
@@ -106,7 +108,7 @@ pub(super) struct Program<'o, 'd> {
 
 impl<'o, 'd> Program<'o, 'd> {
     /// Returns what is read of an object, and of the files beside it; `None` of one whose format has no DWARF.
-    pub(super) fn of(object: &'o Object<'d>, beside: &Beside<'_, 'd>) -> Option<Self> {
+    pub(in crate::debuginfo) fn of(object: &'o Object<'d>, beside: &Beside<'_, 'd>) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
             Object::Elf(elf) => (elf, elf.load_address()),
             Object::MachO(mach) => (mach, mach.load_address()),
@@ -211,7 +213,7 @@ fn encode_runs(
     runs.sort_unstable_by_key(|tables| tables.run);
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
     let merged = merge::merge(&runs, &symbols);
-    let encoder = Encoder {
+    let encoder = SymCacheEncoder {
         head: &slices::head(program.arch, program.debug_id),
         texts: Texts {
             debug_str: sections.data("debug_str"),
@@ -229,7 +231,9 @@ fn encode_runs(
 
 /// Derives a SymCache of an ELF file, which is also the file with its split units, and the one that it shares with others.
 #[cfg(any(test, feature = "testing"))]
-pub(super) fn derive_beside_itself(elf: &[u8]) -> Option<Result<EncodedCache, Failure>> {
+pub(in crate::debuginfo) fn derive_beside_itself(
+    elf: &[u8],
+) -> Option<Result<EncodedCache, Failure>> {
     let object = Object::parse(elf).ok()?;
     let beside = Beside {
         split: vec![elf],
@@ -345,13 +349,6 @@ fn read_units<'i>(
         first.counts.add(units.counts);
     }
     read
-}
-
-fn endian(endianity: Endian) -> RunTimeEndian {
-    match endianity {
-        Endian::Little => RunTimeEndian::Little,
-        Endian::Big => RunTimeEndian::Big,
-    }
 }
 
 /// Opens a debug session on all units of an object.

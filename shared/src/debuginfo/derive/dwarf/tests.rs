@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 use symbolic::debuginfo::{Archive, Object};
 use symbolic::symcache::{SourceLocation, SymCache};
 
-use super::super::blob::AlignedBytes;
-use super::super::build::Derive as _;
-use super::super::hostile;
-use super::super::slices::SliceIndex;
-use super::super::symcache::Sym;
-use super::super::tests::{debug_files, fixture, text};
 use super::*;
 use crate::cache::Kind;
+use crate::debuginfo::blob::AlignedBytes;
+use crate::debuginfo::derive::kind::Derive as _;
+use crate::debuginfo::derive::symcache::Sym;
+use crate::debuginfo::hostile;
+use crate::debuginfo::slices::SliceIndex;
+use crate::debuginfo::tests::{debug_files, fixture, text};
 
 /// Calls what is to be shown with the ELF object in a fixture.
 fn with_object(name: &str, show: impl FnOnce(&ElfObject<'_>)) {

@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
-use super::entries::{self, Section};
 use super::line_programs;
+use crate::debuginfo::derive::dwarf::input;
+use crate::debuginfo::derive::dwarf::input::Section;
 use crate::debuginfo::workers::side_by_side;
 
 /// Sections that a session reads, but for `.debug_info`.
@@ -121,14 +122,14 @@ impl<'d> Sections<'d> {
     }
 
     /// Returns what reads split units in these sections, not yet joined with what they belong to.
-    pub(super) fn split_dwarf(&self, endian: RunTimeEndian) -> entries::Dwarf<'_> {
+    pub(super) fn split_dwarf(&self, endian: RunTimeEndian) -> input::Dwarf<'_> {
         let section = |id| Ok::<_, Infallible>(self.split_section(id, endian));
-        let Ok(dwarf) = entries::Dwarf::load(section);
+        let Ok(dwarf) = input::Dwarf::load(section);
         dwarf
     }
 
     /// Returns what reads units in these bytes, with these sections.
-    pub(super) fn dwarf<'s>(&'s self, info: &'s [u8], endian: RunTimeEndian) -> entries::Dwarf<'s> {
+    pub(super) fn dwarf<'s>(&'s self, info: &'s [u8], endian: RunTimeEndian) -> input::Dwarf<'s> {
         let section = |id: SectionId| {
             let data = match id {
                 SectionId::DebugInfo => info,
@@ -137,7 +138,7 @@ impl<'d> Sections<'d> {
             };
             Ok::<_, Infallible>(EndianSlice::new(data, endian))
         };
-        let Ok(dwarf) = entries::Dwarf::load(section);
+        let Ok(dwarf) = input::Dwarf::load(section);
         dwarf
     }
 }

@@ -18,9 +18,11 @@ use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
-use super::entries::{Dwarf, RelatedUnits, Section, Unit};
+use super::entries::RelatedUnits;
+use super::input::{Section, Unit};
 use super::sections::{self, Sections};
 use super::units;
+use crate::debuginfo::derive::dwarf::input::Dwarf;
 use crate::debuginfo::reader::ByteReader;
 use crate::domain::{CodeId, CompanionId};
 

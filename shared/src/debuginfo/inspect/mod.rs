@@ -1,5 +1,8 @@
 //! The objects in a DIF: what identifies them, what they are, what they offer.
 
+mod cut_short;
+mod headers;
+
 use goblin::elf::Elf;
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_68K, EM_RISCV, EM_S390, EM_SPARC, EM_SPARCV9};
 use symbolic::common::Arch;
@@ -7,10 +10,12 @@ use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::elf::ElfObject;
 use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 
-use super::cut_short::cut_short;
-use super::headers::{self, Headers};
+use self::cut_short::cut_short;
+use self::headers::Headers;
+use super::derive::dwarf;
 use super::layout::{DifBytes, FoundObject, Layout, Member};
-use super::{cfi, container, dwarf, kernel_module, panics};
+use super::{kernel_module, panics, quirks, unpack};
+use crate::debuginfo::failure::chain;
 use crate::domain::{CompanionId, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta};
 
 /// The machine of LoongArch.
@@ -34,7 +39,7 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     for (number, member) in layout.members.clone().iter().enumerate() {
         let data = bytes.member(member.place).unwrap_or_default();
         if Archive::peek(data) == FileFormat::Unknown {
-            layout.ignore(&member.name, &container::describe(data));
+            layout.ignore(&member.name, &unpack::describe(data));
             continue;
         }
         // With holes, nothing can be linked.
@@ -275,25 +280,10 @@ impl ObjectReader<'_> {
     }
 }
 
-/// Returns an error and what caused it, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
-}
-
 fn features(object: &Object<'_>) -> Features {
     Features {
         has_debug_info: object.has_debug_info(),
-        has_unwind_info: object.has_unwind_info() && !cfi::eh_frame_is_misread(object),
+        has_unwind_info: object.has_unwind_info() && !quirks::eh_frame_is_misread(object),
         has_symbols: object.has_symbols(),
         has_sources: object.has_sources(),
         srcsrv_vcs: match object {

@@ -8,7 +8,7 @@ use super::tables::{NOTHING, TextRef, Texts, UnitTables};
 use crate::debuginfo::slices::{self, Bounds, Cut, NOWHERE, RawFile, RawFunction, RawLocation};
 
 /// What all slices of an object have in common.
-pub(super) struct Encoder<'a> {
+pub(super) struct SymCacheEncoder<'a> {
     /// What a SymCache begins with.
     pub(super) head: &'a [u8],
     pub(super) texts: Texts<'a>,
@@ -17,7 +17,7 @@ pub(super) struct Encoder<'a> {
     pub(super) bounds: Bounds,
 }
 
-impl Encoder<'_> {
+impl SymCacheEncoder<'_> {
     /// Returns how many parts there are, each of which is one slice, or more.
     pub(super) fn parts(&self) -> usize {
         self.merged.entries.len().div_ceil(self.bounds.ranges)
@@ -74,7 +74,7 @@ struct SliceTables<'t> {
 }
 
 impl<'t> SliceTables<'t> {
-    fn new(encoder: &'t Encoder<'t>) -> Self {
+    fn new(encoder: &'t SymCacheEncoder<'t>) -> Self {
         Self {
             texts: &encoder.texts,
             symbols: encoder.symbols,

@@ -1,21 +1,20 @@
 //! Opened caches: decompressed, validated, and held so that every lookup borrows from them.
 
+mod sym_caches;
+mod validate;
+
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use symbolic::ppdb::PortablePdbCache;
-use symbolic::symcache::{SourceLocation, SymCache};
+use symbolic::symcache::SymCache;
 
+pub use self::sym_caches::SymCaches;
 use super::blob::{self, AlignedBytes, BlobFault, Contents};
-use super::build::Derive as _;
-use super::cfi::{self, Cfi};
-use super::ppdb::Ppdb;
-use super::slices::CfiRecords;
-use super::symcache::Sym;
+use super::slices::{CfiRecords, SliceIndex};
 use crate::cache::{Kind, Ready};
-use crate::domain::{Arch, DebugId, Features, FileType};
+use crate::domain::{DebugId, Features, FileType};
 
 /// A derived cache, open for lookups. Cheap to clone: clones share the bytes.
 ///
@@ -25,50 +24,6 @@ use crate::domain::{Arch, DebugId, Features, FileType};
 pub struct OpenCache {
     contents: Arc<Contents>,
     raw: Arc<AlignedBytes>,
-}
-
-/// SymCaches that addresses are looked up in: a whole one, or those slices of one that are needed.
-#[derive(Clone, Debug)]
-pub struct SymCaches<'a> {
-    arch: Arch,
-    /// By the addresses that each answers for, ascending.
-    batches: Vec<(Range<u64>, SymCache<'a>)>,
-}
-
-impl<'a> SymCaches<'a> {
-    /// Returns what is looked up in these pieces, each by the addresses that it answers for.
-    pub(super) fn of(
-        arch: Arch,
-        batches: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
-    ) -> Self {
-        let mut batches: Vec<_> = batches.into_iter().collect();
-        batches.sort_by_key(|(addresses, _)| addresses.start);
-        Self { arch, batches }
-    }
-
-    /// Returns the architecture of the object.
-    pub fn arch(&self) -> Arch {
-        self.arch
-    }
-
-    /// Looks up an address: the functions that cover it, the innermost first.
-    pub fn lookup(&self, address: u64) -> impl Iterator<Item = SourceLocation<'a, '_>> {
-        let after = self
-            .batches
-            .partition_point(|(addresses, _)| addresses.start <= address);
-        let batch = after.checked_sub(1).and_then(|at| self.batches.get(at));
-        batch
-            .filter(|(addresses, _)| addresses.contains(&address))
-            .map(|(_, cache)| cache.lookup(address))
-            .into_iter()
-            .flatten()
-    }
-}
-
-impl<'a> From<SymCache<'a>> for SymCaches<'a> {
-    fn from(cache: SymCache<'a>) -> Self {
-        Self::of(cache.arch(), [(0..u64::MAX, cache)])
-    }
 }
 
 impl OpenCache {
@@ -88,13 +43,7 @@ impl OpenCache {
     }
 
     fn load(contents: Contents, raw: AlignedBytes) -> Result<Self, BlobFault> {
-        match contents.kind {
-            Kind::CfiCache => Cfi::validate(raw.as_slice(), &contents),
-            Kind::PpdbCache => Ppdb::validate(raw.as_slice(), &contents),
-            Kind::SymCache => Sym::validate(raw.as_slice(), &contents),
-            Kind::MsSymCache(_) => return Err(BlobFault::Mismatch("kind")),
-        }
-        .map_err(BlobFault::Cache)?;
+        validate::validate(raw.as_slice(), &contents)?;
         Ok(Self {
             contents: Arc::new(contents),
             raw: Arc::new(raw),
@@ -120,7 +69,7 @@ impl OpenCache {
     /// Returns the unwind information; `None` if this is of another kind, or cannot be parsed. Costs the parsing of all of it.
     pub fn cfi(&self) -> Option<CfiRecords> {
         (self.contents.kind == Kind::CfiCache)
-            .then(|| CfiRecords::parse(cfi::records(self.raw.as_slice())).ok())?
+            .then(|| CfiRecords::parse(validate::records(self.raw.as_slice())).ok())?
     }
 
     /// Returns the kind.
@@ -156,4 +105,21 @@ impl fmt::Debug for OpenCache {
             .field("bytes", &self.memory_bytes())
             .finish()
     }
+}
+
+/// Opens a blob that was encoded just now as a reader will, and looks up a few things in it.
+///
+/// Of a sliced blob only the index is opened: each slice was opened when it was encoded.
+pub(super) fn try_out(kind: Kind, blob: &[u8]) -> Result<(), BlobFault> {
+    const FUNCTIONS: u32 = 256;
+    if kind != Kind::PpdbCache {
+        return SliceIndex::of_blob(blob).map(drop);
+    }
+    let open = OpenCache::open_blob(blob)?;
+    if let Some(cache) = open.ppdb_cache() {
+        for function in 1..=FUNCTIONS {
+            cache.lookup(function, 0);
+        }
+    }
+    Ok(())
 }

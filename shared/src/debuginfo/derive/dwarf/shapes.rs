@@ -9,7 +9,8 @@ use gimli::{
     Reader as _, UnitOffset,
 };
 
-use super::entries::{Section, Unit, Value};
+use super::input::{Unit, Value};
+use crate::debuginfo::derive::dwarf::input::Section;
 
 /// An attribute that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

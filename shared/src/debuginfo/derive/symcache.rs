@@ -17,13 +17,15 @@ use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
-use super::blob::{self, BlobFault, Contents, MAX_RAW_BYTES};
-use super::build::{Beside, Derive, EncodedCache, Failure, malformed, unsupported};
 use super::dwarf::{self, Program};
-use super::inspect::chain;
-use super::panics::{self, STACK_BYTES};
-use super::slices::{self, Bounds, SliceIndex};
 use crate::cache::Kind;
+use crate::debuginfo::blob::Contents;
+use crate::debuginfo::derive::kind::{Beside, Derive, EncodedCache};
+use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
+use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
+use crate::debuginfo::panics::STACK_BYTES;
+use crate::debuginfo::slices::Bounds;
+use crate::debuginfo::{panics, slices};
 
 /// Files from this size on, in bytes, are read and converted at the same time.
 const LARGE_FILE: usize = 32 << 20;
@@ -84,15 +86,6 @@ impl Derive for Sym {
         }
         let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT)?;
         Ok(EncodedCache::whole(blob))
-    }
-
-    fn validate(raw: &[u8], contents: &Contents) -> Result<(), String> {
-        slices::validate(raw, contents.debug_id)
-    }
-
-    /// Each slice was opened when it was sealed.
-    fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
-        SliceIndex::of_blob(blob).map(drop)
     }
 }
 
@@ -242,7 +235,7 @@ impl RawCache {
     /// Makes room for a cache of so many bytes.
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         if bytes > MAX_RAW_BYTES {
-            return Err(blob::too_large(MAX_RAW_BYTES));
+            return Err(too_large(MAX_RAW_BYTES));
         }
         let words = usize::try_from(bytes.div_ceil(8)).unwrap_or(usize::MAX);
         let more = words.saturating_sub(self.words.len());
@@ -277,8 +270,8 @@ mod tests {
     use symbolic::debuginfo::Archive;
     use symbolic::debuginfo::dwarf::Dwarf as _;
 
-    use super::super::tests::{debug_files, fixture, text};
     use super::*;
+    use crate::debuginfo::tests::{debug_files, fixture, text};
 
     #[test]
     fn several_threads_write_what_one_writes() {

@@ -3,13 +3,12 @@
 use std::io::Write;
 
 use symbolic::debuginfo::Object;
-use symbolic::ppdb::{PortablePdb, PortablePdbCache, PortablePdbCacheConverter};
+use symbolic::ppdb::{PortablePdb, PortablePdbCacheConverter};
 
-use super::blob::{AlignedBytes, BlobFault, Contents};
-use super::build::{Derive, Failure, malformed, unsupported};
-use super::inspect::chain;
-use super::lookup::OpenCache;
 use crate::cache::Kind;
+use crate::debuginfo::blob::AlignedBytes;
+use crate::debuginfo::derive::kind::Derive;
+use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 
 /// Derives PPDB caches: from portable PDBs, and from PEs that have one inside.
 pub(super) struct Ppdb;
@@ -40,23 +39,6 @@ impl Derive for Ppdb {
                 object.file_format()
             ))),
         }
-    }
-
-    fn validate(raw: &[u8], _: &Contents) -> Result<(), String> {
-        PortablePdbCache::parse(raw)
-            .map(drop)
-            .map_err(|error| chain(&error))
-    }
-
-    fn try_out(blob: &[u8]) -> Result<(), BlobFault> {
-        const FUNCTIONS: u32 = 256;
-        let open = OpenCache::open_blob(blob)?;
-        if let Some(cache) = open.ppdb_cache() {
-            for function in 1..=FUNCTIONS {
-                cache.lookup(function, 0);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,81 @@
+//! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
+
+use std::io::{self, BufWriter, Write};
+
+use symbolic::cfi::{AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiErrorKind};
+use symbolic::debuginfo::Object;
+
+use crate::cache::Kind;
+use crate::debuginfo::blob::Contents;
+use crate::debuginfo::derive::kind::{Beside, Derive, EncodedCache};
+use crate::debuginfo::failure::{Failure, chain, io_error, malformed, unsupported};
+use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
+use crate::debuginfo::quirks::eh_frame_is_misread;
+use crate::debuginfo::slices;
+use crate::debuginfo::slices::{Bounds, CfiSource};
+
+/// A function's unwind information may refer to that of another, which may refer on: in a good PE a few times, in a bad
+/// one for ever.
+const MAX_UNWIND_CHAIN: usize = 256;
+
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// Derives CFI caches.
+pub(super) struct Cfi;
+
+impl Derive for Cfi {
+    const KIND: Kind = Kind::CfiCache;
+
+    /// Writes what `CfiCache::from_object` would, without holding it in memory first.
+    fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+        out.write_all(&CFICACHE_MAGIC.to_ne_bytes())?;
+        out.write_all(&CFICACHE_LATEST_VERSION.to_ne_bytes())?;
+        write_records(object, out)
+    }
+
+    fn encode<'d>(
+        object: &Object<'d>,
+        _: &Beside<'_, 'd>,
+        _: usize,
+        contents: &Contents,
+    ) -> Result<EncodedCache, Failure> {
+        let unwinding = CfiSource::of(|out| write_records(object, out))?;
+        let blob = slices::encode_cfi(&unwinding, contents, Bounds::CURRENT)?;
+        Ok(EncodedCache::whole(blob))
+    }
+}
+
+/// Writes the records of a CFI cache, many at once.
+fn write_records(object: &Object<'_>, out: impl Write) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
+    if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
+        return Err(unsupported(format!(
+            "unwind information is not in a file of type {}",
+            object.file_format()
+        )));
+    }
+    if let Object::Pe(pe) = object
+        && let Some(debug_file) = pe.debug_file_name()
+    {
+        let (arch, id) = (object.arch().name(), object.debug_id());
+        writeln!(out, "MODULE windows {arch} {} {debug_file}", id.breakpad())?;
+    }
+    if eh_frame_is_misread(object) {
+        return Ok(());
+    }
+    let mut writer = AsciiCfiWriter::new(&mut out).max_unwind_chain_len(Some(MAX_UNWIND_CHAIN));
+    writer
+        .process(object)
+        .map_err(|error| match (error.kind(), io_error(&error)) {
+            (CfiErrorKind::WriteFailed, Some(io::ErrorKind::FileTooLarge)) => {
+                too_large(MAX_RAW_BYTES).into()
+            }
+            (CfiErrorKind::WriteFailed, _) => Failure::OutOfMemory,
+            (CfiErrorKind::UnsupportedArch | CfiErrorKind::UnsupportedDebugFormat, _) => {
+                unsupported(chain(&error))
+            }
+            _ => malformed(chain(&error)),
+        })?;
+    out.flush()?;
+    Ok(())
+}

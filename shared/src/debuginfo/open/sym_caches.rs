@@ -1,0 +1,51 @@
+//! SymCaches that addresses are looked up in.
+
+use std::ops::Range;
+
+use symbolic::symcache::{SourceLocation, SymCache};
+
+use crate::domain::Arch;
+
+/// SymCaches that addresses are looked up in: a whole one, or those slices of one that are needed.
+#[derive(Clone, Debug)]
+pub struct SymCaches<'a> {
+    arch: Arch,
+    /// By the addresses that each answers for, ascending.
+    batches: Vec<(Range<u64>, SymCache<'a>)>,
+}
+
+impl<'a> SymCaches<'a> {
+    /// Returns what is looked up in these pieces, each by the addresses that it answers for.
+    pub(in crate::debuginfo) fn of(
+        arch: Arch,
+        batches: impl IntoIterator<Item = (Range<u64>, SymCache<'a>)>,
+    ) -> Self {
+        let mut batches: Vec<_> = batches.into_iter().collect();
+        batches.sort_by_key(|(addresses, _)| addresses.start);
+        Self { arch, batches }
+    }
+
+    /// Returns the architecture of the object.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
+    /// Looks up an address: the functions that cover it, the innermost first.
+    pub fn lookup(&self, address: u64) -> impl Iterator<Item = SourceLocation<'a, '_>> {
+        let after = self
+            .batches
+            .partition_point(|(addresses, _)| addresses.start <= address);
+        let batch = after.checked_sub(1).and_then(|at| self.batches.get(at));
+        batch
+            .filter(|(addresses, _)| addresses.contains(&address))
+            .map(|(_, cache)| cache.lookup(address))
+            .into_iter()
+            .flatten()
+    }
+}
+
+impl<'a> From<SymCache<'a>> for SymCaches<'a> {
+    fn from(cache: SymCache<'a>) -> Self {
+        Self::of(cache.arch(), [(0..u64::MAX, cache)])
+    }
+}

@@ -1,0 +1,263 @@
+//! Encoding: slices are cut, compressed and opened once, side by side, and become a blob.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::{fmt, thread};
+
+use symbolic::symcache::{SymCache, SymCacheConverter};
+use xxhash_rust::xxh3::xxh3_64;
+use zstd::zstd_safe::CParameter;
+
+use crate::cache::{Converter, Kind, current_version};
+use crate::debuginfo::blob;
+use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
+use crate::debuginfo::failure::{Failure, chain, malformed};
+use crate::debuginfo::slices::cfi::{CfiCutter, CfiRecords, CfiSource};
+use crate::debuginfo::slices::cut::{Bounds, Cut, Cutter};
+use crate::debuginfo::slices::index::SliceRef;
+use crate::debuginfo::slices::open::{MAX_SLICE_BYTES, open_raw};
+use crate::debuginfo::slices::sound::sound_tables;
+use crate::debuginfo::slices::{index, raw};
+use crate::debuginfo::workers::side_by_side;
+use crate::domain::{Arch, DebugId, Features, FileType};
+
+/// The shortest repetition that zstd looks for in slices, in bytes: their tables are of numbers of four. One byte more, as its level has
+/// it for texts of that size, stores up to 2 % more.
+pub(in crate::debuginfo) const MIN_MATCH: u32 = 4;
+
+/// Slices that may wait to be compressed.
+pub(in crate::debuginfo) const WAITING_SLICES: usize = 4;
+
+/// A slice that is sealed.
+pub(in crate::debuginfo) struct EncodedSlice {
+    start: u32,
+    raw_length: u64,
+    frame: Vec<u8>,
+}
+
+/// Cuts a SymCache, and seals the slices as a blob.
+pub(in crate::debuginfo) fn encode(
+    raw: &[u8],
+    contents: &Contents,
+    bounds: Bounds,
+) -> Result<Vec<u8>, Failure> {
+    let tables = sound_tables(raw, contents.debug_id).map_err(|problem| cannot_load(&problem))?;
+    encode_cuts(Cutter::new(tables, bounds), contents)
+}
+
+/// Cuts unwind information, and seals the slices as a blob.
+pub(in crate::debuginfo) fn encode_cfi(
+    unwinding: &CfiSource,
+    contents: &Contents,
+    bounds: Bounds,
+) -> Result<Vec<u8>, Failure> {
+    encode_cuts(CfiCutter::new(unwinding, bounds), contents)
+}
+
+pub(in crate::debuginfo) fn cannot_load(problem: &dyn fmt::Display) -> Failure {
+    malformed(format!(
+        "what was derived cannot be loaded again: {problem}"
+    ))
+}
+
+/// Seals slices. One thread cuts; another compresses, and opens each slice.
+pub(in crate::debuginfo) fn encode_cuts(
+    cutter: impl Iterator<Item = Cut>,
+    contents: &Contents,
+) -> Result<Vec<u8>, Failure> {
+    let encoded = thread::scope(|scope| {
+        let (cuts, received) = sync_channel(WAITING_SLICES);
+        let encode = move || encode_slices(&received, contents);
+        let encoding = thread::Builder::new().spawn_scoped(scope, encode)?;
+        for cut in cutter {
+            // Nobody listens any more only if the other thread failed: it says why.
+            if cuts.send(cut).is_err() {
+                break;
+            }
+        }
+        drop(cuts);
+        encoding.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })?;
+    Ok(assemble(encoded, contents))
+}
+
+/// Cuts a plain SymCache within other bounds than the current ones: to see what they would cost. Returns the blob.
+///
+/// # Errors
+///
+/// What is wrong with the SymCache.
+pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
+    let aligned = AlignedBytes::copied(plain).map_err(|fault| fault.to_string())?;
+    let cache = SymCache::parse(aligned.as_slice()).map_err(|error| chain(&error))?;
+    let debug_id = Some(cache.debug_id()).filter(|id| !id.is_nil());
+    let contents = unfiled(Kind::SymCache, cache.arch(), debug_id);
+    encode(aligned.as_slice(), &contents, bounds).map_err(|failure| match failure {
+        Failure::Missing(missing) => missing.detail,
+        Failure::OutOfMemory => "there is not enough memory".to_owned(),
+    })
+}
+
+/// Returns what a blob says that is made of no DIF.
+pub(in crate::debuginfo) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Contents {
+    Contents {
+        kind,
+        version: current_version(kind),
+        converter: Converter::CURRENT,
+        arch,
+        debug_id,
+        rank: 0,
+        file_type: FileType::Breakpad,
+        features: Features::default(),
+    }
+}
+
+/// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many there are.
+#[cfg(any(test, feature = "testing"))]
+pub(in crate::debuginfo) fn recut(unwinding: &CfiSource) -> usize {
+    let bounds = Bounds {
+        ranges: 1,
+        raw_bytes: 1,
+    };
+    let cuts: Vec<Cut> = CfiCutter::new(unwinding, bounds).collect();
+    for cut in &cuts {
+        CfiRecords::parse(&*cut.raw).expect("what was cut is parsed");
+    }
+    cuts.len()
+}
+
+pub(in crate::debuginfo) fn encode_slices(
+    cuts: &Receiver<Cut>,
+    contents: &Contents,
+) -> Result<Vec<EncodedSlice>, Failure> {
+    let mut encoder = SliceEncoder::new()?;
+    cuts.iter()
+        .map(|cut| encoder.encode(cut, contents))
+        .collect()
+}
+
+/// Seals slices of parts, as a blob, with so many workers. `cutter` returns what makes the slices of a part, by its number, for one
+/// worker.
+pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
+    parts: usize,
+    workers: usize,
+    contents: &Contents,
+    cutter: impl Fn() -> C + Sync,
+) -> Result<Vec<u8>, Failure> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let (mut cut, mut encoder) = (cutter(), SliceEncoder::new()?);
+        let mut encoded = Vec::new();
+        loop {
+            let part = next.fetch_add(1, Ordering::Relaxed);
+            if part >= parts {
+                return Ok::<_, Failure>(encoded);
+            }
+            for cut in cut(part) {
+                encoded.push(encoder.encode(cut, contents)?);
+            }
+        }
+    };
+    let mut encoded = side_by_side(workers, work)?;
+    encoded.sort_unstable_by_key(|slice| slice.start);
+    Ok(assemble(encoded, contents))
+}
+
+/// Compresses slices, and checks each as a reader will that has decompressed it.
+pub(in crate::debuginfo) struct SliceEncoder {
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+impl SliceEncoder {
+    fn new() -> Result<Self, Failure> {
+        let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
+        compressor.set_parameter(CParameter::MinMatch(MIN_MATCH))?;
+        Ok(Self { compressor })
+    }
+
+    fn encode(&mut self, cut: Cut, contents: &Contents) -> Result<EncodedSlice, Failure> {
+        let Cut { start, raw } = cut;
+        let raw_length = raw.len() as u64;
+        if raw_length > MAX_SLICE_BYTES {
+            return Err(malformed(format!(
+                "what there is at {start:#x} takes {raw_length} bytes"
+            )));
+        }
+        let frame = self.compressor.compress(&raw)?;
+        try_out(start, &raw, contents).map_err(|fault| cannot_load(&fault))?;
+        Ok(EncodedSlice {
+            start,
+            raw_length,
+            frame,
+        })
+    }
+}
+
+/// Returns what a SymCache begins with: magic, version, debug id, architecture.
+pub(in crate::debuginfo) fn head(arch: Arch, debug_id: DebugId) -> Vec<u8> {
+    let mut converter = SymCacheConverter::new();
+    converter.set_arch(arch);
+    converter.set_debug_id(debug_id);
+    let mut empty = Vec::new();
+    // Writing to memory does not fail.
+    let _ = converter.serialize(&mut empty);
+    empty.truncate(raw::HEAD_BYTES);
+    empty
+}
+
+/// Returns the first addresses of the ranges of a SymCache.
+#[cfg(test)]
+pub(in crate::debuginfo) fn starts_of(raw: &[u8]) -> Vec<u32> {
+    let tables = super::raw::SymCacheTables::read(raw).expect("a SymCache");
+    tables.ranges.to_vec()
+}
+
+/// Opens a slice, and looks up its first address, as a reader will that has decompressed it.
+pub(in crate::debuginfo) fn try_out(
+    start: u32,
+    raw: &[u8],
+    contents: &Contents,
+) -> Result<(), BlobFault> {
+    const CALLS: usize = 1024;
+    let slice = open_raw(AlignedBytes::copied(raw)?, contents)?;
+    if let Some(cache) = slice.sym_cache() {
+        for location in cache.lookup(start.into()).take(CALLS) {
+            let _ = (
+                location.function().name(),
+                location.file().map(|file| file.full_path()),
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(in crate::debuginfo) fn assemble(encoded: Vec<EncodedSlice>, contents: &Contents) -> Vec<u8> {
+    let length: usize = encoded.iter().map(|slice| slice.frame.len()).sum();
+    let mut blob = Vec::with_capacity(length + encoded.len() * 17 + blob::FOOTER_BYTES);
+    let mut slices = Vec::with_capacity(encoded.len());
+    for EncodedSlice {
+        start,
+        raw_length,
+        frame,
+    } in encoded
+    {
+        slices.push(SliceRef {
+            start,
+            offset: blob.len() as u64,
+            length: frame.len() as u64,
+            raw_length,
+            hash: xxh3_64(&frame),
+        });
+        blob.extend_from_slice(&frame);
+    }
+    let index = index::write(&slices);
+    let footer = Footer {
+        slices: Some(u32::try_from(slices.len()).unwrap_or(u32::MAX)),
+        raw_length: slices.iter().map(|slice| slice.raw_length).sum(),
+        length: index.len() as u64,
+        hash: xxh3_64(&index),
+    };
+    blob.extend_from_slice(&index);
+    blob.extend_from_slice(&blob::footer(contents, &footer));
+    blob
+}

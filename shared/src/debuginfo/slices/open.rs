@@ -1,0 +1,307 @@
+//! Opening: the index of a sliced blob, and its slices one by one.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use symbolic::symcache::SymCache;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::cache::{IndexRef, Kind, Ready};
+use crate::debuginfo::blob;
+use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
+use crate::debuginfo::open::SymCaches;
+use crate::debuginfo::slices::cfi::CfiRecords;
+use crate::debuginfo::slices::index::SliceRef;
+use crate::debuginfo::slices::join::JoinedSlices;
+use crate::debuginfo::slices::{SymCacheTables, cut, index, unfiled, validate};
+use crate::domain::Arch;
+
+/// The most that a slice may hold, in bytes: one range alone may need as many names as it likes.
+pub(in crate::debuginfo) const MAX_SLICE_BYTES: u64 = 64 << 20;
+
+pub(in crate::debuginfo) fn open_raw(
+    raw: AlignedBytes,
+    contents: &Contents,
+) -> Result<Slice, BlobFault> {
+    match contents.kind {
+        Kind::SymCache => {
+            validate(raw.as_slice(), contents.debug_id).map_err(BlobFault::Cache)?;
+            Ok(Slice::Sym(Arc::new(raw)))
+        }
+        Kind::CfiCache => CfiRecords::parse(raw.as_slice())
+            .map(Slice::Cfi)
+            .map_err(BlobFault::Cache),
+        Kind::PpdbCache | Kind::MsSymCache(_) => Err(BlobFault::Mismatch("layout")),
+    }
+}
+
+/// Returns where the index of a blob is, its footer included; `None` for a whole one.
+pub fn index_of(blob: &[u8]) -> Option<IndexRef> {
+    let (_, footer) = blob::split_footer(blob).ok()?;
+    footer.slices?;
+    let length = footer.length.checked_add(blob::FOOTER_BYTES as u64)?;
+    Some(IndexRef {
+        offset: (blob.len() as u64).checked_sub(length)?,
+        length,
+    })
+}
+
+/// Returns the checksum that a record carries: of index and footer, or of the whole blob where it is not sliced.
+pub fn checksum(blob: &[u8]) -> u64 {
+    let index = index_of(blob).and_then(|index| blob.get(usize::try_from(index.offset).ok()?..));
+    xxh3_64(index.unwrap_or(blob))
+}
+
+/// Returns the checksum of a blob that is none of ours, by which its record knows it.
+pub fn checksum_of_all(blob: &[u8]) -> u64 {
+    xxh3_64(blob)
+}
+
+/// Tells whether all bytes of a blob are what its record says.
+pub fn is_sound(kind: Kind, ready: &Ready, blob: &[u8]) -> bool {
+    if blob.len() as u64 != ready.blob.bytes {
+        return false;
+    }
+    let Some(at) = ready.blob.index else {
+        return checksum_of_all(blob) == ready.blob.checksum;
+    };
+    let part = |range: Range<u64>| {
+        let (from, to) = (
+            usize::try_from(range.start).ok()?,
+            usize::try_from(range.end).ok()?,
+        );
+        blob.get(from..to)
+    };
+    let index = part(at.offset..ready.blob.bytes).map(|index| SliceIndex::open(kind, ready, index));
+    let Some(Ok(index)) = index else {
+        return false;
+    };
+    index
+        .slices
+        .iter()
+        .all(|slice| part(slice.range()).is_some_and(|frame| xxh3_64(frame) == slice.hash))
+}
+
+/// The index of a sliced blob. Cheap to clone.
+#[derive(Clone)]
+pub struct SliceIndex {
+    pub(super) contents: Arc<Contents>,
+    slices: Arc<[SliceRef]>,
+}
+
+impl SliceIndex {
+    /// Checks an index, its footer included, against the record that names its blob, and opens it.
+    pub fn open(kind: Kind, ready: &Ready, bytes: &[u8]) -> Result<Self, BlobFault> {
+        let at = ready.blob.index.ok_or(BlobFault::Mismatch("layout"))?;
+        let found = bytes.len() as u64;
+        if found != at.length {
+            return Err(BlobFault::Size {
+                expected: at.length,
+                found,
+            });
+        }
+        if xxh3_64(bytes) != ready.blob.checksum {
+            return Err(BlobFault::Checksum);
+        }
+        let index = Self::read(bytes, at.offset)?;
+        blob::check(&index.contents, kind, ready)?;
+        Ok(index)
+    }
+
+    /// Opens the index of a blob of which there is no record yet.
+    pub fn of_blob(blob: &[u8]) -> Result<Self, BlobFault> {
+        let at = index_of(blob).ok_or(BlobFault::Footer("it is not sliced"))?;
+        let bytes = usize::try_from(at.offset)
+            .ok()
+            .and_then(|at| blob.get(at..));
+        Self::read(bytes.unwrap_or_default(), at.offset)
+    }
+
+    fn read(bytes: &[u8], frames: u64) -> Result<Self, BlobFault> {
+        let (contents, footer) = blob::split_footer(bytes)?;
+        let count = footer.slices.ok_or(BlobFault::Footer("it is not sliced"))?;
+        let index = &bytes[..bytes.len() - blob::FOOTER_BYTES];
+        if (index.len() as u64, xxh3_64(index)) != (footer.length, footer.hash) {
+            return Err(BlobFault::Checksum);
+        }
+        let slices = index::read(index, count, frames, MAX_SLICE_BYTES)
+            .ok_or(BlobFault::Footer("its index does not add up"))?;
+        Ok(Self {
+            contents: Arc::new(contents),
+            slices: slices.into(),
+        })
+    }
+
+    /// Opens an index that nothing vouches for.
+    #[cfg(any(test, feature = "testing"))]
+    pub(in crate::debuginfo) fn unchecked(index: &[u8], count: u32, frames: u64) -> Option<Self> {
+        Some(Self {
+            contents: Arc::new(unfiled(Kind::SymCache, Arch::Unknown, None)),
+            slices: index::read(index, count, frames, MAX_SLICE_BYTES)?.into(),
+        })
+    }
+
+    /// Returns the architecture of the object.
+    pub fn arch(&self) -> Arch {
+        self.contents.arch
+    }
+
+    /// Returns the number of the slice that answers for an address; `None` where there is nothing.
+    pub fn slice_of(&self, address: u64) -> Option<u32> {
+        let address = u32::try_from(address).ok()?;
+        let after = self.slices.partition_point(|slice| slice.start <= address);
+        u32::try_from(after.checked_sub(1)?).ok()
+    }
+
+    /// Returns where a slice is in its blob.
+    pub fn range(&self, slice: u32) -> Option<Range<u64>> {
+        Some(self.slices.get(slice as usize)?.range())
+    }
+
+    /// Checks a slice against the index, and opens it.
+    pub fn open_slice(&self, slice: u32, frame: &[u8]) -> Result<Slice, BlobFault> {
+        let slice = self.slices.get(slice as usize);
+        let slice = slice.ok_or(BlobFault::Footer("there is no such slice"))?;
+        let found = frame.len() as u64;
+        if found != slice.length {
+            return Err(BlobFault::Size {
+                expected: slice.length,
+                found,
+            });
+        }
+        if xxh3_64(frame) != slice.hash {
+            return Err(BlobFault::Checksum);
+        }
+        open_raw(blob::decompress(frame, slice.raw_length)?, &self.contents)
+    }
+
+    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.
+    pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
+        let mut joined = JoinedSlices::default();
+        for (number, slice) in (0..).zip(&*self.slices) {
+            let range = slice.range();
+            let frame = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok())
+                .and_then(|(start, end)| blob.get(start..end));
+            let slice = self.open_slice(number, frame.unwrap_or_default())?;
+            joined.add(&slice).ok_or(BlobFault::Mismatch("kind"))?;
+        }
+        Ok(joined.finish(self))
+    }
+
+    /// Returns how many bytes all slices have, decompressed.
+    pub fn raw_bytes(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.raw_length).sum()
+    }
+
+    /// Returns how many slices there are.
+    pub fn len(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// Tells whether there is nothing to look up.
+    pub fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
+    /// Returns what it costs to keep it in memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.slices) + size_of::<Contents>()
+    }
+
+    /// Returns the addresses that a slice answers for.
+    pub(super) fn addresses(&self, slice: u32) -> Option<Range<u64>> {
+        let start = self.slices.get(slice as usize)?.start;
+        let next = self.slices.get(slice as usize + 1);
+        let end = next.map_or(u64::from(u32::MAX) + 1, |next| next.start.into());
+        Some(start.into()..end)
+    }
+}
+
+impl fmt::Debug for SliceIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SliceIndex")
+            .field("contents", &self.contents)
+            .field("slices", &self.slices.len())
+            .finish()
+    }
+}
+
+/// A slice, open for lookups. Cheap to clone: clones share the bytes.
+#[derive(Clone)]
+pub enum Slice {
+    /// A SymCache.
+    Sym(Arc<AlignedBytes>),
+    /// Unwind information.
+    Cfi(CfiRecords),
+}
+
+impl Slice {
+    /// Returns the SymCache in it. Costs the parsing of a header.
+    pub(super) fn sym_cache(&self) -> Option<SymCache<'_>> {
+        match self {
+            Self::Sym(raw) => SymCache::parse(raw.as_slice()).ok(),
+            Self::Cfi(_) => None,
+        }
+    }
+
+    /// Returns what of it some addresses are looked up in: a little of a SymCache, all of the rest.
+    pub fn picked(&self, addresses: &[u64]) -> Self {
+        let Self::Sym(raw) = self else {
+            return self.clone();
+        };
+        let tables = SymCacheTables::read(raw.as_slice());
+        let picked = tables.map(|tables| cut::picked(tables, addresses));
+        match picked.map(|picked| AlignedBytes::copied(&picked)) {
+            Some(Ok(picked)) => Self::Sym(Arc::new(picked)),
+            Some(Err(_)) | None => self.clone(),
+        }
+    }
+
+    /// Returns what it costs to keep it in memory, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Sym(raw) => raw.memory_bytes() + size_of::<AlignedBytes>(),
+            Self::Cfi(records) => records.memory_bytes(),
+        }
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slice")
+            .field("bytes", &self.memory_bytes())
+            .finish()
+    }
+}
+
+/// A sliced cache, and those of its slices that are needed.
+#[derive(Clone, Debug)]
+pub struct SlicedCache {
+    /// The index.
+    pub index: SliceIndex,
+    /// Slices by their numbers.
+    pub slices: Vec<(u32, Slice)>,
+}
+
+impl SlicedCache {
+    /// Returns what can be looked up in.
+    pub fn sym_caches(&self) -> SymCaches<'_> {
+        let batches = self.slices.iter().filter_map(|(number, slice)| {
+            Some((self.index.addresses(*number)?, slice.sym_cache()?))
+        });
+        SymCaches::of(self.index.arch(), batches)
+    }
+
+    /// Returns the unwind information, by the addresses that each slice answers for.
+    pub fn cfi(&self) -> impl Iterator<Item = (Range<u64>, &CfiRecords)> {
+        self.slices
+            .iter()
+            .filter_map(|(number, slice)| match slice {
+                Slice::Cfi(records) => Some((self.index.addresses(*number)?, records)),
+                Slice::Sym(_) => None,
+            })
+    }
+}

@@ -137,6 +137,9 @@ impl<'ast> Visit<'ast> for Names {
         self.import(&item.tree, &Vec::new(), exports);
     }
 
+    /// Who may see an item says nothing of what it uses.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names = path
             .segments

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Write};
 use symbolic::cfi::{AsciiCfiWriter, CFICACHE_LATEST_VERSION, CFICACHE_MAGIC, CfiErrorKind};
 use symbolic::debuginfo::Object;
 
+use super::kind::{Beside, Derive, EncodedCache};
 use crate::cache::Kind;
 use crate::debuginfo::blob::Contents;
-use crate::debuginfo::derive::kind::{Beside, Derive, EncodedCache};
 use crate::debuginfo::failure::{Failure, chain, io_error, malformed, unsupported};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
 use crate::debuginfo::quirks::eh_frame_is_misread;

@@ -5,9 +5,9 @@ use std::io::Write;
 use symbolic::debuginfo::Object;
 use symbolic::ppdb::{PortablePdb, PortablePdbCacheConverter};
 
+use super::kind::Derive;
 use crate::cache::Kind;
 use crate::debuginfo::blob::AlignedBytes;
-use crate::debuginfo::derive::kind::Derive;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 
 /// Derives PPDB caches: from portable PDBs, and from PEs that have one inside.

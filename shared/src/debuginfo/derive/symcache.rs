@@ -18,9 +18,9 @@ use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
 
 use super::dwarf::{self, Program};
+use super::kind::{Beside, Derive, EncodedCache};
 use crate::cache::Kind;
 use crate::debuginfo::blob::Contents;
-use crate::debuginfo::derive::kind::{Beside, Derive, EncodedCache};
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, too_large};
 use crate::debuginfo::panics::STACK_BYTES;

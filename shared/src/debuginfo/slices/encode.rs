@@ -9,16 +9,16 @@ use symbolic::symcache::{SymCache, SymCacheConverter};
 use xxhash_rust::xxh3::xxh3_64;
 use zstd::zstd_safe::CParameter;
 
+use super::cfi::{CfiCutter, CfiRecords, CfiSource};
+use super::cut::{Bounds, Cut, Cutter};
+use super::index::SliceRef;
+use super::open::{MAX_SLICE_BYTES, open_raw};
+use super::sound::sound_tables;
+use super::{index, raw};
 use crate::cache::{Converter, Kind, current_version};
 use crate::debuginfo::blob;
 use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
 use crate::debuginfo::failure::{Failure, chain, malformed};
-use crate::debuginfo::slices::cfi::{CfiCutter, CfiRecords, CfiSource};
-use crate::debuginfo::slices::cut::{Bounds, Cut, Cutter};
-use crate::debuginfo::slices::index::SliceRef;
-use crate::debuginfo::slices::open::{MAX_SLICE_BYTES, open_raw};
-use crate::debuginfo::slices::sound::sound_tables;
-use crate::debuginfo::slices::{index, raw};
 use crate::debuginfo::workers::side_by_side;
 use crate::domain::{Arch, DebugId, Features, FileType};
 

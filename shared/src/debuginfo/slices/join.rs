@@ -10,6 +10,24 @@ use symbolic::symcache::SymCacheConverter;
 
 use super::raw::{self, NOWHERE, RawFile, RawFunction, RawLocation, SymCacheTables};
 use super::{Slice, SliceIndex};
+use crate::debuginfo::blob::BlobFault;
+
+impl SliceIndex {
+    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.
+    pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
+        let mut joined = JoinedSlices::default();
+        for (number, slice) in (0..).zip(&*self.slices) {
+            let range = slice.range();
+            let frame = usize::try_from(range.start)
+                .ok()
+                .zip(usize::try_from(range.end).ok())
+                .and_then(|(start, end)| blob.get(start..end));
+            let slice = self.open_slice(number, frame.unwrap_or_default())?;
+            joined.add(&slice).ok_or(BlobFault::Mismatch("kind"))?;
+        }
+        Ok(joined.finish(self))
+    }
+}
 
 /// A SymCache that is joined slice by slice, in the order of their addresses.
 #[derive(Debug, Default)]

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use symbolic::symcache::SymCache;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::cfi::CfiRecords;
+use super::index::SliceRef;
+use super::{SymCacheTables, cut, index, unfiled, validate};
 use crate::cache::{IndexRef, Kind, Ready};
 use crate::debuginfo::blob;
 use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
 use crate::debuginfo::open::SymCaches;
-use crate::debuginfo::slices::cfi::CfiRecords;
-use crate::debuginfo::slices::index::SliceRef;
-use crate::debuginfo::slices::join::JoinedSlices;
-use crate::debuginfo::slices::{SymCacheTables, cut, index, unfiled, validate};
 use crate::domain::Arch;
 
 /// The most that a slice may hold, in bytes: one range alone may need as many names as it likes.
@@ -87,7 +86,7 @@ pub fn is_sound(kind: Kind, ready: &Ready, blob: &[u8]) -> bool {
 #[derive(Clone)]
 pub struct SliceIndex {
     pub(super) contents: Arc<Contents>,
-    slices: Arc<[SliceRef]>,
+    pub(super) slices: Arc<[SliceRef]>,
 }
 
 impl SliceIndex {
@@ -174,21 +173,6 @@ impl SliceIndex {
             return Err(BlobFault::Checksum);
         }
         open_raw(blob::decompress(frame, slice.raw_length)?, &self.contents)
-    }
-
-    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.
-    pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
-        let mut joined = JoinedSlices::default();
-        for (number, slice) in (0..).zip(&*self.slices) {
-            let range = slice.range();
-            let frame = usize::try_from(range.start)
-                .ok()
-                .zip(usize::try_from(range.end).ok())
-                .and_then(|(start, end)| blob.get(start..end));
-            let slice = self.open_slice(number, frame.unwrap_or_default())?;
-            joined.add(&slice).ok_or(BlobFault::Mismatch("kind"))?;
-        }
-        Ok(joined.finish(self))
     }
 
     /// Returns how many bytes all slices have, decompressed.

@@ -2,8 +2,8 @@
 
 use symbolic::symcache::{SYMCACHE_VERSION, SymCache};
 
+use super::{SymCacheTables, raw};
 use crate::debuginfo::failure::chain;
-use crate::debuginfo::slices::{SymCacheTables, raw};
 use crate::domain::DebugId;
 
 /// Checks a SymCache so far that no lookup in it can go wrong; else says what is wrong with it.

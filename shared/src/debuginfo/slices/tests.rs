@@ -13,13 +13,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::super::SymCaches;
 use super::super::tests::{debug_files, fixture, raw_sym_cache, text};
+use super::cfi::CfiCutter;
+use super::cut::Cutter;
 use super::*;
 use crate::cache::{BlobRef, Converter, Kind, Ready};
 use crate::debuginfo::blob;
 use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents};
 use crate::debuginfo::failure::Failure;
-use crate::debuginfo::slices::cfi::CfiCutter;
-use crate::debuginfo::slices::cut::Cutter;
 use crate::domain::{Arch, DebugId, Features, FileType, Quality, Rank, Timestamp};
 
 /// What a lookup tells of an address, outermost last.

@@ -18,11 +18,10 @@ use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::dwarf::{Dwarf as _, Endian};
 use symbolic::debuginfo::elf::ElfObject;
 
-use super::entries::RelatedUnits;
-use super::input::{Section, Unit};
+use super::input::{Dwarf, Section, Unit, endian};
+use super::related::RelatedUnits;
 use super::sections::{self, Sections};
 use super::units;
-use crate::debuginfo::derive::dwarf::input::Dwarf;
 use crate::debuginfo::reader::ByteReader;
 use crate::domain::{CodeId, CompanionId};
 
@@ -51,7 +50,7 @@ pub(in crate::debuginfo) fn is_split(elf: &ElfObject<'_>) -> bool {
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
         let file = Sections::open(elf, &sections::SPLIT);
-        let endian = super::endian(elf.endianity());
+        let endian = endian(elf.endianity());
         let mut ids = match is_package(&file) {
             true => ids_of_package(file.data(PACKAGE_INDEX), elf.endianity() == Endian::Little),
             false => units_of(&file.split_dwarf(endian)),
@@ -87,7 +86,7 @@ fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
         return Vec::new();
     }
     let sections = Sections::open(elf, &["debug_abbrev", units::SECTION]);
-    let endian = super::endian(elf.endianity());
+    let endian = endian(elf.endianity());
     let Some(mut runs) = units::Units::of(elf, RUN_BYTES) else {
         return units_of(&sections.dwarf(sections.data(units::SECTION), endian));
     };

@@ -9,33 +9,27 @@
 //!
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
-use std::sync::OnceLock;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use gimli::{
-    AttributeValue, DebugInfoOffset, DwLang, Reader as _, Section as _, UnitHeader, UnitOffset,
-    UnitSectionOffset,
+    AttributeValue, Reader as _, Section as _, UnitOffset,
 };
 use symbolic::common::Language;
 
 use super::companions::Split;
 use super::flatten::{Flattener, Inlined, Out};
+use super::input::{Dwarf, Section, Unit, Value};
 use super::lines::{LineRows, Row, low_half};
-use super::shapes::{self, Attribute, Shape, Shapes};
+use super::names::{
+    LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, referred, text,
+};
+use super::related::RelatedUnits;
+use super::shapes::{Attribute, Shape, Shapes};
 use super::symbols::Symbols;
 use super::tables::{
-    Counts, Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables,
+    Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables,
 };
-use crate::debuginfo::derive::dwarf::input::{Dwarf, Section, Unit, Value};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
-
-/// The longest chain of entries that a name, or a language, is sought along.
-const LONGEST_CHAIN: usize = 16;
-
-/// Of the calls around an inlined call, so many may have other addresses than it has.
-const MOST_ELSEWHERE: usize = 16;
-
-type NameInShared<'o> = dyn Fn(DebugInfoOffset, &mut UnitTables) -> TextRef + Sync + 'o;
 
 /// Ranges of functions that need not be joined before there are more, half a megabyte of them.
 const COVERED: usize = 1 << 15;
@@ -53,135 +47,12 @@ pub(super) struct Object<'o> {
     pub(super) name_in_shared: &'o NameInShared<'o>,
 }
 
-/// Units that may refer to each other.
-pub(super) struct RelatedUnits<'i> {
-    pub(super) dwarf: Dwarf<'i>,
-    /// Whether it is not the object itself that has them.
-    is_elsewhere: bool,
-    headers: Vec<UnitHeader<Section<'i>>>,
-    /// All units, and those whose headers cannot be read.
-    pub(super) counts: Counts,
-    opened: Vec<OnceLock<Option<Unit<'i>>>>,
-}
-
-impl<'i> RelatedUnits<'i> {
-    /// Reads the headers of units. One that cannot be read costs its unit.
-    pub(super) fn open(dwarf: Dwarf<'i>) -> Self {
-        let (mut headers, mut counts) = (Vec::new(), Counts::default());
-        let section = dwarf.debug_info.reader();
-        let mut rest = *section;
-        while !rest.is_empty() {
-            let offset = DebugInfoOffset(rest.offset_from(*section));
-            let length = rest.read_initial_length().map(|(length, _)| length);
-            if length == Ok(0) {
-                continue; // padding
-            }
-            counts.units += 1;
-            match dwarf.debug_info.header_from_offset(offset) {
-                Ok(header) => headers.push(header),
-                Err(error) => counts.add_unread(error),
-            }
-            if length.and_then(|length| rest.skip(length)).is_err() {
-                break;
-            }
-        }
-        let opened = headers.iter().map(|_| OnceLock::new()).collect();
-        Self {
-            dwarf,
-            is_elsewhere: false,
-            headers,
-            counts,
-            opened,
-        }
-    }
-
-    /// Reads the headers of units that several objects share.
-    pub(super) fn open_shared(dwarf: Dwarf<'i>) -> Self {
-        Self {
-            is_elsewhere: true,
-            ..Self::open(dwarf)
-        }
-    }
-
-    /// Takes a split unit, which its skeleton completed.
-    pub(super) fn of_split(
-        dwarf: Dwarf<'i>,
-        header: UnitHeader<Section<'i>>,
-        unit: Unit<'i>,
-    ) -> Self {
-        Self {
-            dwarf,
-            is_elsewhere: true,
-            headers: vec![header],
-            counts: Counts::default(),
-            opened: vec![OnceLock::from(Some(unit))],
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.headers.len()
-    }
-
-    /// Opens a unit; `None` for one without entries.
-    fn unit(&self, number: usize) -> Result<Option<&Unit<'i>>, gimli::Error> {
-        let (Some(cell), Some(header)) = (self.opened.get(number), self.headers.get(number)) else {
-            return Ok(None);
-        };
-        if let Some(unit) = cell.get() {
-            return Ok(unit.as_ref());
-        }
-        let unit = match self.dwarf.unit(*header) {
-            Ok(unit) => Some(unit),
-            Err(gimli::Error::MissingUnitDie) => None,
-            Err(error) => return Err(error),
-        };
-        Ok(cell.get_or_init(|| unit).as_ref())
-    }
-
-    /// Returns the unit that an offset lies in, and where in it.
-    fn at(&self, offset: DebugInfoOffset) -> Option<(&Unit<'i>, UnitOffset)> {
-        let offset = UnitSectionOffset(offset.0);
-        let after = self
-            .headers
-            .partition_point(|header| header.offset() <= offset);
-        let unit = self.unit(after.checked_sub(1)?).ok()??;
-        Some((unit, offset.to_unit_offset(&unit.header)?))
-    }
-}
-
 /// What is read of the attributes of a function or an inlined call, beside its addresses.
 #[derive(Debug, Default)]
 struct ReadEntry<'i> {
     names: NameParts<'i>,
     call_file: Option<u64>,
     call_line: u64,
-}
-
-/// The attributes that lead to a name.
-#[derive(Debug, Default)]
-struct NameParts<'i> {
-    linkage_name: Option<Value<'i>>,
-    name: Option<Value<'i>>,
-    /// The entry that this one is an instance of, or completes.
-    reference: Option<Value<'i>>,
-    origin: Option<Value<'i>>,
-}
-
-impl<'i> NameParts<'i> {
-    fn take(&mut self, attribute: Attribute, value: Value<'i>) {
-        match attribute {
-            Attribute::LinkageName => {
-                self.linkage_name.get_or_insert(value);
-            }
-            Attribute::Name => self.name = Some(value),
-            Attribute::Origin => {
-                self.reference = Some(value);
-                self.origin.get_or_insert(value);
-            }
-            Attribute::Specification => self.reference = Some(value),
-            _ => {}
-        }
-    }
 }
 
 /// What an entry lies in: of entries below it, those of a greater depth belong to it.
@@ -864,109 +735,6 @@ impl<'i> CurrentUnit<'_, 'i> {
     }
 }
 
-/// Returns the name of an entry of a shared file.
-pub(super) fn name_in(
-    units: &RelatedUnits<'_>,
-    offset: DebugInfoOffset,
-    tables: &mut UnitTables,
-) -> TextRef {
-    let Some((unit, offset)) = units.at(offset) else {
-        return TextRef::EMPTY;
-    };
-    // Those are not shared any further.
-    let nowhere = |_: DebugInfoOffset, _: &mut UnitTables| TextRef::EMPTY;
-    let here = AttributeValue::UnitRef(offset);
-    follow(units, unit, here, &nowhere, tables)
-}
-
-/// Follows references to an entry with a name.
-fn follow<'i>(
-    units: &RelatedUnits<'i>,
-    unit: &Unit<'i>,
-    reference: Value<'i>,
-    name_in_shared: &NameInShared<'_>,
-    tables: &mut UnitTables,
-) -> TextRef {
-    let (mut unit, mut reference) = (unit, reference);
-    for _ in 0..LONGEST_CHAIN {
-        if let AttributeValue::DebugInfoRefSup(offset) = reference {
-            return name_in_shared(offset, tables);
-        }
-        let Some((next, offset)) = referred(units, unit, reference) else {
-            break;
-        };
-        match name_or_reference(units, next, offset, tables) {
-            Ok(name) => return name,
-            Err(Some(further)) => (unit, reference) = (next, further),
-            Err(None) => break,
-        }
-    }
-    TextRef::EMPTY
-}
-
-/// Returns the name of an entry; of one without, what it refers to.
-fn name_or_reference<'i>(
-    units: &RelatedUnits<'i>,
-    unit: &Unit<'i>,
-    offset: UnitOffset,
-    tables: &mut UnitTables,
-) -> Result<TextRef, Option<Value<'i>>> {
-    let parts = names_at(unit, offset).map_err(|_| None)?;
-    let name = parts.linkage_name.or(parts.name).ok_or(parts.reference)?;
-    Ok(text(units, unit, name, tables))
-}
-
-/// Returns the attributes of an entry that lead to its name.
-fn names_at<'i>(unit: &Unit<'i>, offset: UnitOffset) -> Result<NameParts<'i>, gimli::Error> {
-    let mut entries = unit.entries_raw(Some(offset))?;
-    let mut parts = NameParts::default();
-    let Some(abbreviation) = entries.read_abbreviation()? else {
-        return Ok(parts);
-    };
-    for spec in abbreviation.attributes() {
-        let attribute = entries.read_attribute(*spec)?;
-        if let Some(named) = shapes::attribute_of(attribute.name()) {
-            parts.take(named, attribute.value());
-        }
-    }
-    Ok(parts)
-}
-
-/// Returns the entry that a value refers to.
-fn referred<'u, 'i>(
-    units: &'u RelatedUnits<'i>,
-    unit: &'u Unit<'i>,
-    value: Value<'i>,
-) -> Option<(&'u Unit<'i>, UnitOffset)> {
-    match value {
-        AttributeValue::UnitRef(offset) => Some((unit, offset)),
-        AttributeValue::DebugInfoRef(offset) => units.at(offset),
-        _ => None,
-    }
-}
-
-fn text<'i>(
-    units: &RelatedUnits<'i>,
-    unit: &Unit<'i>,
-    value: Value<'i>,
-    tables: &mut UnitTables,
-) -> TextRef {
-    match value {
-        value if units.is_elsewhere || matches!(value, AttributeValue::DebugStrRefSup(_)) => {
-            let text = units.dwarf.attr_string(unit, value);
-            text.map_or(TextRef::EMPTY, |text| tables.keep(text.slice()))
-        }
-        AttributeValue::DebugStrRef(offset) => TextRef::in_debug_str(offset.0),
-        AttributeValue::DebugLineStrRef(offset) => TextRef::in_line_str(offset.0),
-        AttributeValue::DebugStrOffsetsIndex(index) => {
-            let offset = units.dwarf.string_offset(unit, index);
-            offset.map_or(TextRef::EMPTY, |offset| TextRef::in_debug_str(offset.0))
-        }
-        AttributeValue::String(text) => tables.keep(text.slice()),
-        _ => TextRef::EMPTY,
-    }
-}
-
 fn address<'i>(dwarf: &Dwarf<'i>, unit: &Unit<'i>, value: Value<'i>) -> Result<u64, gimli::Error> {
     let address = dwarf.attr_address(unit, value)?;
     address.ok_or(gimli::Error::UnsupportedAttributeForm(gimli::DW_FORM_addr))
@@ -979,28 +747,5 @@ fn number(value: Value<'_>) -> Option<u64> {
     }
 }
 
-fn language_of(value: Option<Value<'_>>) -> Option<Language> {
-    let Some(AttributeValue::Language(language)) = value else {
-        return None;
-    };
-    Some(language_named(language))
-}
-
-fn language_named(language: DwLang) -> Language {
-    match language {
-        gimli::DW_LANG_C | gimli::DW_LANG_C89 | gimli::DW_LANG_C99 | gimli::DW_LANG_C11 => {
-            Language::C
-        }
-        gimli::DW_LANG_C_plus_plus
-        | gimli::DW_LANG_C_plus_plus_03
-        | gimli::DW_LANG_C_plus_plus_11
-        | gimli::DW_LANG_C_plus_plus_14 => Language::Cpp,
-        gimli::DW_LANG_D => Language::D,
-        gimli::DW_LANG_Go => Language::Go,
-        gimli::DW_LANG_ObjC => Language::ObjC,
-        gimli::DW_LANG_ObjC_plus_plus => Language::ObjCpp,
-        gimli::DW_LANG_Rust => Language::Rust,
-        gimli::DW_LANG_Swift => Language::Swift,
-        _ => Language::Unknown,
-    }
-}
+/// Of the calls around an inlined call, so many may have other addresses than it has.
+const MOST_ELSEWHERE: usize = 16;

@@ -22,9 +22,9 @@
 //! where it answers less than the file says: the lines of a symbol that has no entry, which compilers leave out where lines are all that is
 //! asked for; each part of a function by the name of its own symbol.
 
+use self::input::endian;
+use super::kind::{Beside, EncodedCache};
 use crate::debuginfo::blob::Contents;
-use crate::debuginfo::derive::dwarf::input::endian;
-use crate::debuginfo::derive::kind::{Beside, EncodedCache};
 use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::image::ObjectImage;
 use crate::debuginfo::slices;
@@ -39,6 +39,8 @@ mod input;
 mod line_programs;
 mod lines;
 mod merge;
+mod names;
+mod related;
 mod sections;
 mod shapes;
 mod symbols;
@@ -108,7 +110,10 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
 
 impl<'o, 'd> Program<'o, 'd> {
     /// Returns what is read of an object, and of the files beside it; `None` of one whose format has no DWARF.
-    pub(in crate::debuginfo) fn of(object: &'o Object<'d>, beside: &Beside<'_, 'd>) -> Option<Self> {
+    pub(in crate::debuginfo) fn of(
+        object: &'o Object<'d>,
+        beside: &Beside<'_, 'd>,
+    ) -> Option<Self> {
         let (sections, load_address): (&(dyn Dwarf<'d> + Sync), _) = match object {
             Object::Elf(elf) => (elf, elf.load_address()),
             Object::MachO(mach) => (mach, mach.load_address()),
@@ -195,20 +200,20 @@ fn encode_runs(
     if let Some(shared) = shared_dwarf() {
         parent.set_sup(shared);
     }
-    let shared = shared_dwarf().map(entries::RelatedUnits::open_shared);
+    let shared = shared_dwarf().map(related::RelatedUnits::open_shared);
     let about = entries::Object {
         symbols: &symbols,
         load_address: program.load_address,
         first_code,
         split: &Split::open(&program.companions.split, endian),
         name_in_shared: &|offset, tables| match &shared {
-            Some(shared) => entries::name_in(shared, offset, tables),
+            Some(shared) => names::name_in(shared, offset, tables),
             None => TextRef::EMPTY,
         },
     };
     let mut runs = match units {
         Some(units) => read_runs(about, &sections, units, workers)?,
-        None => read_units(about, entries::RelatedUnits::open(parent), workers),
+        None => read_units(about, related::RelatedUnits::open(parent), workers),
     };
     runs.sort_unstable_by_key(|tables| tables.run);
     let lacks = lacks(&runs, program.lacks_shared.as_ref())?;
@@ -313,7 +318,7 @@ fn read_runs(
                 (*next - 1, info?)
             };
             {
-                let units = entries::RelatedUnits::open(sections.dwarf(&info, endian));
+                let units = related::RelatedUnits::open(sections.dwarf(&info, endian));
                 let mut tables = reader.read(run, &units, 0..units.len());
                 tables.counts.add(units.counts);
                 read.push(tables);
@@ -329,7 +334,7 @@ fn read_runs(
 /// Reads units that may refer to each other, each as a run.
 fn read_units<'i>(
     about: entries::Object<'i>,
-    units: entries::RelatedUnits<'i>,
+    units: related::RelatedUnits<'i>,
     workers: usize,
 ) -> Vec<UnitTables> {
     let next = AtomicU32::new(0);

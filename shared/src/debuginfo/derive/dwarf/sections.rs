@@ -8,9 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use symbolic::debuginfo::dwarf::{Dwarf, DwarfSection, Endian};
 
-use super::line_programs;
-use crate::debuginfo::derive::dwarf::input;
-use crate::debuginfo::derive::dwarf::input::Section;
+use super::input::Section;
+use super::{input, line_programs};
 use crate::debuginfo::workers::side_by_side;
 
 /// Sections that a session reads, but for `.debug_info`.

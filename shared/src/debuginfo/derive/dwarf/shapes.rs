@@ -9,8 +9,7 @@ use gimli::{
     Reader as _, UnitOffset,
 };
 
-use super::input::{Unit, Value};
-use crate::debuginfo::derive::dwarf::input::Section;
+use super::input::{Section, Unit, Value};
 
 /// An attribute that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -110,10 +110,10 @@ hostile: release-binaries ## ten thousand hostile files, parsed as uploads are; 
 bench: ## benchmarks of the core and of deriving
 	$(CARGO) bench --locked -p symdepot-tests
 
-# What `make run` builds, too. In one go, or dependencies would be built once for each set of features.
+# In one go: separate builds would compile dependencies once per set of features.
 .PHONY: release-binaries
 release-binaries: doctor
-	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests
+	$(CARGO) build --locked --release --no-default-features --bins $(BINARIES) -p symdepot-tests --features symdepot-tests/bench
 
 .PHONY: bench-real
 bench-real: release-binaries ## Debian's libc, ceph-osd and libjvm through the stack, held against eu-addr2line and plain symbolic

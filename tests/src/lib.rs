@@ -1,12 +1,17 @@
 //! What the tests across packages share.
 
+#[cfg(feature = "bench")]
 pub mod bench_latency;
+#[cfg(feature = "bench")]
 pub mod bench_plots;
+#[cfg(feature = "bench")]
 pub mod bench_real;
 #[cfg(feature = "harness")]
 pub mod contract;
 #[cfg(feature = "harness")]
 pub mod harness;
+#[cfg(feature = "bench")]
 pub mod hostile;
+#[cfg(feature = "bench")]
 pub mod made_up;
 pub mod stack;

@@ -9,7 +9,7 @@ use symbolic::symcache::{SymCache, SymCacheConverter};
 use xxhash_rust::xxh3::xxh3_64;
 use zstd::zstd_safe::CParameter;
 
-use super::cfi::{CfiCutter, CfiRecords, CfiSource};
+use super::cfi::{CfiCutter, CfiSource};
 use super::cut::{Bounds, Cut, Cutter};
 use super::index::SliceRef;
 use super::open::{MAX_SLICE_BYTES, open_raw};
@@ -121,7 +121,7 @@ pub(in crate::debuginfo) fn recut(unwinding: &CfiSource) -> usize {
     };
     let cuts: Vec<Cut> = CfiCutter::new(unwinding, bounds).collect();
     for cut in &cuts {
-        CfiRecords::parse(&*cut.raw).expect("what was cut is parsed");
+        super::CfiRecords::parse(&*cut.raw).expect("what was cut is parsed");
     }
     cuts.len()
 }

@@ -30,7 +30,7 @@ run: doctor ## the whole service on this machine, with a first crash symbolicate
 	@infra/run --port "$(PORT)" --data "$(DATA)"
 
 .PHONY: check
-check: fmt-check clippy docs layers check-template check-dependencies ## fmt, clippy, docs, layers, template, dependencies: before every commit
+check: fmt-check clippy docs layers check-core check-spelling check-template check-dependencies ## format, lints, docs, layers, spelling, template, dependencies: before every commit
 
 .PHONY: fmt-check
 fmt-check:
@@ -80,8 +80,20 @@ check-template: ## translates infra/template.yaml as AWS does, and lints the tra
 
 .PHONY: check-dependencies
 check-dependencies: ## licences, bans, sources and advisories of all dependencies (ADVISORIES=required fails without the database)
-	@PYTHON="$(PYTHON)" infra/doctor deny
+	@PYTHON="$(PYTHON)" infra/doctor tools
 	@infra/check/dependencies
+
+.PHONY: check-spelling
+check-spelling: ## spelling of everything that a person wrote (.typos.toml)
+	@PYTHON="$(PYTHON)" infra/doctor tools
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" typos
+
+.PHONY: check-core
+check-core: ## the crate without its AWS and HTTP clients
+	$(CARGO) check --locked -p symdepot --no-default-features
+
+.PHONY: ci
+ci: test check ## what CI runs, and no more
 
 .PHONY: model
 model: ## the protocol, exhaustively within large bounds; prints the number of states of each model (minutes)

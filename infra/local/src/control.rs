@@ -1,4 +1,5 @@
-//! The stack's own paths, under `/_local/` of the gateway: what was counted, whether anything is still to be done, and what to do now.
+//! The stack's own paths, under `/_local/` on the gateway: counters, a wait for idleness, and
+//! commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,44 +20,45 @@ use crate::meter::Meter;
 use crate::queues::{QueueError, Queues};
 use crate::template::Schedule;
 
-/// How long `GET /_local/idle` waits unless it is told.
+/// How long `GET /_local/idle` waits by default.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest it can be told to wait.
+/// The longest timeout that `GET /_local/idle` accepts.
 const MAX_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What there is, for those who ask for something else.
+/// The available paths, listed in the response to an unknown path.
 const PATHS: [&str; 5] = [
     "GET /_local/stats: calls of AWS services by operation, invocations and dependent rounds of calls by function, messages by queue",
-    "DELETE /_local/stats: the counts begin again",
-    "GET /_local/idle?timeout=60: answers when all lanes are empty and no function runs, or 504 after so many seconds",
-    "DELETE /_local/functions: ends all function processes; the next invocations are cold",
-    "POST /_local/prune?dry_run=true: runs the schedule now and answers its result",
+    "DELETE /_local/stats: resets the counters",
+    "GET /_local/idle?timeout=60: responds when all queues are empty and no function runs, or with 504 after this many seconds",
+    "DELETE /_local/functions: ends all function processes; the next invocations are cold starts",
+    "POST /_local/prune?dry_run=true: runs the schedule now and returns its result",
 ];
 
 type Answer = Response<Full<Bytes>>;
 
-/// The parts of the stack that can be asked.
+/// The parts of the stack that `/_local/` reads and controls.
 #[derive(Clone, Debug)]
 pub struct Control {
     /// The functions.
     pub functions: Functions,
     /// The queues.
     pub queues: Queues,
-    /// Each queue, and its dead-letter queue.
+    /// Each queue, with its dead-letter queue.
     pub queue_names: Arc<BTreeMap<String, Option<String>>>,
-    /// The calls of AWS services.
+    /// The counters of the AWS services.
     pub meter: Meter,
     /// The schedules.
     pub schedules: Arc<[Schedule]>,
 }
 
-/// What `GET /_local/stats` says of one function.
+/// The entry of one function in `GET /_local/stats`.
 #[derive(Serialize)]
 struct FunctionEntry {
     #[serde(flatten)]
     counts: FunctionStats,
-    /// Dependent rounds: the most calls of AWS services by any one process of which no two overlapped.
+    /// Dependent rounds: the largest number of calls of AWS services by one process of which no two
+    /// overlapped.
     rounds: u64,
 }
 
@@ -88,10 +90,7 @@ impl Control {
             ),
             (&Method::POST, "/prune") => self.run_schedule(&query).await,
             (method, _) => {
-                let problem = format!(
-                    "{method} {} is not a path of the local stack",
-                    request.uri.path()
-                );
+                let problem = format!("the local stack has no {method} {}", request.uri.path());
                 answer(
                     StatusCode::NOT_FOUND,
                     &json!({ "detail": problem, "paths": PATHS }),
@@ -100,10 +99,9 @@ impl Control {
         }
     }
 
-    /// The counts, as `GET /_local/stats` answers them.
+    /// Returns the counters, as in the response to `GET /_local/stats`.
     ///
-    /// # Errors
-    /// The queues cannot be read.
+    /// # Errors Returns an error if the queues cannot be read.
     pub async fn stats(&self) -> Result<Value, QueueError> {
         let mut queues = Map::new();
         for (name, dead_letters) in self.queue_names.iter() {
@@ -133,7 +131,7 @@ impl Control {
         Ok(Value::Object(stats))
     }
 
-    /// What was counted of each function.
+    /// Returns the counters of each function.
     fn function_entries(&self) -> BTreeMap<String, FunctionEntry> {
         let rounds = self.meter.rounds();
         let entry = |(name, counts): (String, FunctionStats)| {
@@ -152,7 +150,7 @@ impl Control {
             Some(_) => {
                 return answer(
                     StatusCode::BAD_REQUEST,
-                    &json!({ "detail": "timeout is not a number of seconds" }),
+                    &json!({ "detail": "timeout is not a number of seconds of at least 0" }),
                 );
             }
         };
@@ -182,7 +180,8 @@ impl Control {
         }
     }
 
-    /// What is still to be done; `None` if nothing is. Dead letters are nobody's work.
+    /// Returns the work that is left; `None` if there is none. Messages in dead-letter queues do
+    /// not count.
     async fn busy(&self) -> Result<Option<Value>, QueueError> {
         let begun = self.functions.begun();
         let dead_letters: Vec<&String> = self.queue_names.values().flatten().collect();
@@ -205,7 +204,8 @@ impl Control {
             .filter(|(_, count)| **count > 0)
             .map(|(name, count)| (name.clone(), *count))
             .collect();
-        // A function that began and ended while the queues were read may have sent to one that was read before.
+        // A function that started and ended while the queues were read may have sent a message to a
+        // queue that was read before.
         if queues.is_empty() && running.is_empty() && self.functions.begun() == begun {
             return Ok(None);
         }
@@ -223,7 +223,7 @@ impl Control {
             (None, _) => {
                 return answer(
                     StatusCode::NOT_FOUND,
-                    &json!({ "detail": "no function of the template has this schedule" }),
+                    &json!({ "detail": "no schedule of the template matches the request" }),
                 );
             }
             (Some(_), Some(_)) => {
@@ -232,7 +232,7 @@ impl Control {
                     .iter()
                     .map(|schedule| schedule.function.as_str())
                     .collect();
-                let problem = json!({ "detail": "several schedules: choose one with ?function=", "functions": names });
+                let problem = json!({ "detail": "the template has several schedules; choose one with ?function=", "functions": names });
                 return answer(StatusCode::BAD_REQUEST, &problem);
             }
         };
@@ -242,7 +242,7 @@ impl Control {
             Some(other) => {
                 return answer(
                     StatusCode::BAD_REQUEST,
-                    &json!({ "detail": format!("dry_run is {other:?}, not true or false") }),
+                    &json!({ "detail": format!("dry_run is {other:?}; expected true or false") }),
                 );
             }
         };

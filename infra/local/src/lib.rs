@@ -1,7 +1,8 @@
-//! The AWS services that `infra/template.yaml` names, in one process on one machine.
+//! A local AWS stack: the services that `infra/template.yaml` uses, in one process on one machine.
 //!
-//! It speaks AWS's own protocols to unmodified clients and keeps everything under one data folder.
-//! It knows nothing of the product that runs on it: a mistake shared by both would hide from every test.
+//! It speaks AWS's own protocols to unmodified clients and keeps all its state in one data folder.
+//! It has no code of the product that runs on it: a mistake shared by both would be invisible to
+//! every test.
 
 pub mod control;
 pub mod database;

@@ -1,4 +1,4 @@
-//! Runs the local stack until it is told to stop.
+//! Runs the local stack until a signal stops it.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The AWS services that infra/template.yaml names, in one process on one machine
+/// A local AWS stack: the services that infra/template.yaml uses, in one process
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -29,35 +29,37 @@ struct Arguments {
     /// The SAM template
     #[arg(long, default_value = "infra/template.yaml")]
     template: PathBuf,
-    /// The folder with the functions' binaries
+    /// The folder that holds the functions' binaries
     #[arg(long, required = true)]
     functions: Option<PathBuf>,
-    /// The gateway's port; S3, DynamoDB and SQS follow it, 0 takes any four
+    /// The gateway's port; S3, DynamoDB and SQS use the three ports after it; 0 takes any free
+    /// ports
     #[arg(long, env = "PORT", default_value_t = 3021)]
     port: u16,
-    /// Where everything is kept, for this user alone
+    /// The data folder, accessible only to this user
     #[arg(long, env = "DATA", default_value = ".data")]
     data: PathBuf,
-    /// A name under which the stack is asked, beside 127.0.0.1, localhost and [::1]: of a tunnel or a
-    /// proxy (repeatable; with commas in the variable). Requests for other names are refused
+    /// Another host name under which the stack answers, for example that of a tunnel or a proxy
+    /// (repeatable; separated by commas in the variable). Requests for names other than these,
+    /// 127.0.0.1, localhost and [::1] are refused
     #[arg(long, env = "HOST_NAME", value_name = "NAME", value_delimiter = ',')]
     host_name: Vec<HostName>,
-    /// A variable of all functions, instead of the template's (repeatable)
+    /// Sets an environment variable of all functions, overriding the template (repeatable)
     #[arg(long = "override", value_name = "NAME=VALUE", value_parser = assignment)]
     overrides: Vec<(String, String)>,
-    /// The timeout of a function in seconds, instead of the template's (repeatable)
+    /// Sets the timeout of a function in seconds, overriding the template (repeatable)
     #[arg(long = "override-timeout", value_name = "FUNCTION=SECONDS", value_parser = timeout)]
     timeouts: Vec<(String, Duration)>,
-    /// Most processes of a function that has no reserved concurrency
+    /// The maximum number of processes of a function that has no reserved concurrency
     #[arg(long, value_name = "PROCESSES")]
     concurrency: Option<usize>,
-    /// What the services take to answer the functions, in milliseconds: aws, or like
-    /// dynamodb=5,s3=15,sqs=8 (which is what aws means); a service that is not named takes no longer
-    /// than it does
+    /// The latency of the services towards the functions, in milliseconds: aws, or a list such as
+    /// dynamodb=5,s3=15,sqs=8 (which is what aws means); a service that is not listed has no added
+    /// latency
     #[arg(long, env = "LATENCY", value_name = "LIST")]
     latency: Option<Latency>,
-    /// Most queue events that one function works on at the same time (default: two for each core, or
-    /// fewer if there is too little memory for so many)
+    /// The maximum number of queue events that one function processes at the same time (default:
+    /// two for each core, or fewer if memory does not suffice)
     #[arg(long, value_name = "EVENTS")]
     event_concurrency: Option<usize>,
     #[command(subcommand)]
@@ -66,7 +68,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Ends the function processes of a stack that has died: started by the stack itself
+    /// Ends the function processes of a stack that has died; started by the stack itself
     #[command(hide = true)]
     Watchdog {
         /// The folder of the stack's run
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
         watch_over(&folder, std::io::stdin().lock());
         return ExitCode::SUCCESS;
     }
-    // What the stack and its functions write is for this user alone.
+    // Files that the stack and its functions write are accessible only to this user.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     report_events();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&format!("cannot start: {error}")),
+        Err(error) => return failed(&format!("cannot start the async runtime: {error}")),
     };
     match runtime.block_on(run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -103,7 +105,7 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         arguments.data,
     );
     options.port = arguments.port;
-    // `RETRY_MISSES_AFTER=10 make run` says the same to the functions here as an edit of the template.
+    // `RETRY_MISSES_AFTER=10 make run` has the same effect here as an edit of the template.
     let inherited = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
         (!value.is_empty()).then_some((name, value))
@@ -116,11 +118,15 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     options.host_names = arguments.host_name;
     options.latency = arguments.latency.unwrap_or_default();
     let latency = options.latency;
-    options.watchdog =
-        Some(std::env::current_exe().map_err(|error| format!("cannot find this binary: {error}"))?);
+    options.watchdog = Some(
+        std::env::current_exe()
+            .map_err(|error| format!("cannot find the path of this binary: {error}"))?,
+    );
 
-    // Before the start, so that a signal in its midst is not lost.
-    let cannot_listen = |error: std::io::Error| format!("cannot listen to signals: {error}");
+    // Signal handlers are installed before the start, so that a signal during the start is not
+    // lost.
+    let cannot_listen =
+        |error: std::io::Error| format!("cannot install the signal handlers: {error}");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot_listen)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(cannot_listen)?;
     let mut hang_up = signal(SignalKind::hangup()).map_err(cannot_listen)?;
@@ -138,14 +144,14 @@ async fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Says where everything is.
+/// Prints the addresses and how to use them.
 fn announce(addresses: &Addresses, division: &Division, latency: Latency) {
     let title = Style::new().bold();
     let address = AnsiColor::Cyan.on_default();
     let dim = Style::new().dimmed();
     let keys = identity::LOCAL;
     anstream::println!(
-        "{title}The local stack is ready.{title:#} {dim}Ctrl-C stops it; what is stored stays in {}{dim:#}",
+        "{title}The local stack is ready.{title:#} {dim}Ctrl-C stops it; its data stays in {}{dim:#}",
         addresses.data.display()
     );
     for (name, url) in [
@@ -157,7 +163,7 @@ fn announce(addresses: &Addresses, division: &Division, latency: Latency) {
         anstream::println!("  {name:<9} {address}{url}{address:#}");
     }
     if !latency.is_none() {
-        anstream::println!("  {dim}functions wait for answers, in ms: {latency}{dim:#}");
+        anstream::println!("  {dim}latency towards the functions, in ms: {latency}{dim:#}");
     }
     anstream::println!("  {dim}{division}{dim:#}");
     for (id, bucket) in &addresses.buckets {
@@ -172,19 +178,19 @@ fn announce(addresses: &Addresses, division: &Division, latency: Latency) {
     );
     anstream::println!("  {dim}curl {}/_local/stats{dim:#}", addresses.gateway);
     anstream::println!(
-        "  {dim}what the functions write: {}/*.log; LOG=debug shows it here{dim:#}",
+        "  {dim}logs of the functions: {}/*.log; LOG=debug shows them here{dim:#}",
         addresses.data.join("logs").display()
     );
 }
 
-/// Events that say of a client's mistake, or of a lost compare-and-swap, what the client is answered: in normal running they
-/// look like faults of the stack.
+/// Crates that log each client error and each lost compare-and-swap, with the directive that
+/// silences them: in normal operation these events look like faults of the stack.
 const ANSWERS: [(&str, &str); 2] = [
     ("s3s", "s3s::ops=off"),
     ("dynoxide", "dynoxide::server=error"),
 ];
 
-/// Writes what happens to standard error: `LOG` chooses how much (`info` unless it is set).
+/// Logs events to standard error. `LOG` chooses the level (`info` unless it is set).
 fn report_events() {
     let filter = std::env::var("LOG").map(|text| EnvFilter::try_new(directives(&text)));
     let filter = match filter {
@@ -200,8 +206,9 @@ fn report_events() {
         .init();
 }
 
-/// A level is meant for the stack and its functions. The crates that they are made of write bodies of requests and credentials
-/// below `info`, and do so only if they are named, as in `info,hyper=trace`; so do they with [`ANSWERS`].
+/// A level applies to the stack and its functions. Below `info`, the crates that they use log
+/// request bodies and credentials, so they do so only if they are named, as in `info,hyper=trace`.
+/// The same applies to [`ANSWERS`].
 fn directives(log: &str) -> String {
     let quiet = ANSWERS.iter().filter(|(name, _)| !log.contains(name));
     let quiet = quiet.map(|(_, directive)| (*directive).to_owned());
@@ -225,18 +232,18 @@ fn failed(message: &str) -> ExitCode {
 fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("not like NAME=VALUE".to_owned()),
+        _ => Err("expected NAME=VALUE".to_owned()),
     }
 }
 
 fn timeout(text: &str) -> Result<(String, Duration), String> {
-    let (name, seconds) = assignment(text).map_err(|_| "not like FUNCTION=SECONDS".to_owned())?;
+    let (name, seconds) = assignment(text).map_err(|_| "expected FUNCTION=SECONDS".to_owned())?;
     let seconds: f64 = seconds
         .parse()
         .map_err(|_| format!("{seconds:?} is not a number of seconds"))?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(timeout) if !timeout.is_zero() => Ok((name, timeout)),
-        _ => Err("a timeout is more than 0 seconds".to_owned()),
+        _ => Err("a timeout must be longer than 0 seconds".to_owned()),
     }
 }
 
@@ -244,7 +251,7 @@ fn timeout(text: &str) -> Result<(String, Duration), String> {
 mod tests {
     use super::*;
 
-    /// F21.
+    /// A plain level does not reach crates that log request bodies.
     #[test]
     fn a_level_is_not_for_crates_that_write_bodies() {
         for (log, expected) in [

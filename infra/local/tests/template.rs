@@ -159,13 +159,13 @@ fn a_type_that_is_not_known_is_named_with_its_line() {
 
 #[test]
 fn a_property_that_is_not_known_is_named_with_its_line() {
-    let error = error("VisibilityTimeout: 60", "VisibilityTimout: 60");
+    let error = error("VisibilityTimeout: 60", "VisibilityDelay: 60");
     assert_eq!(
         (error.place.as_str(), error.line),
         ("Lane", line("VisibilityTimeout: 60"))
     );
     assert!(
-        error.message.contains("VisibilityTimout is not known"),
+        error.message.contains("VisibilityDelay is not known"),
         "{error}"
     );
 }
@@ -182,11 +182,11 @@ fn an_intrinsic_that_is_not_known_is_named() {
 
 #[test]
 fn a_reference_to_nothing_is_named_with_its_property() {
-    let error = error("!Ref Records", "!Ref Recrods");
+    let error = error("!Ref Records", "!Ref NoSuchTable");
     assert_eq!(error.place, "Globals.Function.Environment.Variables.TABLE");
     assert_eq!(error.line, line("TABLE: !Ref Records"));
     assert!(
-        error.message.contains("Recrods is not a resource"),
+        error.message.contains("NoSuchTable is not a resource"),
         "{error}"
     );
 }

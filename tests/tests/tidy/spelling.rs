@@ -26,8 +26,8 @@ const PATHS_OF_A_MACHINE: [((&str, &str), &[&str]); 6] = [
     (("/wo", "rk/"), &[]),
     // Looks for such paths in what it builds.
     (("/ro", "ot/"), &["tests/fixtures/build.sh"]),
-    (("/tmp/hel", "pers"), &[]),
-    (("hel", "per-"), &[]),
+    (("/tmp/he", "lpers"), &[]),
+    (("he", "lper-"), &[]),
     (("/sess", "ions/"), &[]),
     (("../shared/des", "ign"), &[]),
 ];

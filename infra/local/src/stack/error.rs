@@ -1,62 +1,62 @@
-//! Why the stack does not start.
+//! Errors that keep the stack from starting.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::functions::FunctionsError;
 
-/// Why the stack does not start.
+/// Why the stack did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StackError {
     /// Another stack uses the data folder.
-    #[error("the data folder {} is in use by the local stack with process id {pid}; stop that one, or choose another folder with DATA=", folder.display())]
+    #[error("the data folder {} is in use by the local stack with process id {pid}; stop that process, or choose another folder with DATA=", folder.display())]
     Locked {
         /// The folder.
         folder: PathBuf,
-        /// Who uses it, as far as its lock file says.
+        /// The process id of its holder, according to its lock file.
         pid: String,
     },
     /// A port is taken.
     #[error(
-        "port {port} of 127.0.0.1 ({service}) cannot be used: {source}; choose another with PORT= (four ports in a row are needed)"
+        "cannot listen on port {port} of 127.0.0.1 for {service}: {source}; choose another port with PORT= (the stack needs four consecutive ports)"
     )]
     Port {
         /// The port.
         port: u16,
-        /// What would listen there.
+        /// The service that the port is for.
         service: &'static str,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file of the data folder cannot be read or written.
-    #[error("cannot use {}: {source}", path.display())]
+    #[error("cannot read or write {}: {source}", path.display())]
     File {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The template is not one that the stack understands.
+    /// The stack does not understand the template.
     #[error("{0}")]
     Template(String),
     /// An override names a function that the template does not have.
-    #[error("there is no function {name} in the template, only {known}")]
+    #[error("the template has no function {name}; it has {known}")]
     UnknownFunction {
         /// The name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: String,
     },
     /// The functions cannot be started.
     #[error(transparent)]
     Functions(#[from] FunctionsError),
-    /// A store cannot be opened or filled.
+    /// A store cannot be opened or set up.
     #[error("cannot open the stores in {}: {source}", folder.display())]
     Store {
         /// The data folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

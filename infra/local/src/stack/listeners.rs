@@ -61,7 +61,7 @@ async fn bind(port: u16, offset: u16, service: &'static str) -> Result<TcpListen
             service,
             source: io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "there are no four ports after it",
+                "the last port number is 65535",
             ),
         })?,
     };

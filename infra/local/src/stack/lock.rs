@@ -1,4 +1,4 @@
-//! The lock of a data folder: a locked file with the process id of its holder in it.
+//! The lock of a data folder: a locked file that contains the process id of its holder.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -11,16 +11,16 @@ pub(super) const LOCK_FILE: &str = "lock";
 
 /// The lock of a data folder, held until it is dropped.
 ///
-/// Dropping unlocks the file before it closes it. Closing alone is not enough: a process that this
-/// one is just starting has a copy of every descriptor until it executes its program, and a lock
-/// ends by itself only with its last copy.
+/// Dropping unlocks the file before it closes it. Closing alone is not enough: a process that is
+/// being started has a copy of every descriptor until it executes its program, and a lock ends by
+/// itself only with its last copy.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     file: File,
 }
 
 impl FolderLock {
-    /// Locks the folder, and creates it if it does not exist.
+    /// Locks the folder. Creates it if it does not exist.
     pub(super) fn take(folder: &Path) -> Result<Self, StackError> {
         let failed = |path: &Path, source| StackError::File {
             path: path.to_owned(),
@@ -67,7 +67,7 @@ impl FolderLock {
 impl Drop for FolderLock {
     fn drop(&mut self) {
         if let Err(error) = self.file.unlock() {
-            tracing::warn!(%error, "the data folder cannot be unlocked; closing its lock file may do");
+            tracing::warn!(%error, "cannot unlock the data folder; closing its lock file may release it");
         }
     }
 }

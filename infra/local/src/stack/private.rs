@@ -1,8 +1,9 @@
-//! The permissions of the data folder, which holds debug files and crashes: for its owner alone.
+//! The permissions of the data folder: it holds debug files and crashes, so only its owner has
+//! access.
 //!
-//! The folder is 0700, and so are the stack's own folders in it; files are 0600. What an earlier build left open is closed
-//! at the start. Files that are not the stack's keep their modes, and a folder that has such files keeps its own
-//! (`DATA=/tmp`).
+//! The folder and the stack's own folders in it have mode 0700; files have mode 0600. Wider
+//! permissions that an earlier build left are removed at the start. Files that do not belong to the
+//! stack keep their modes, and so does a data folder that contains such files (`DATA=/tmp`).
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -13,23 +14,25 @@ use super::ADDRESSES_FILE;
 use super::lock::LOCK_FILE;
 use crate::{database, dynamodb};
 
-/// The bits of everybody but the owner.
+/// The permission bits of everyone but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Folders of the stack in the data folder.
+/// The stack's folders in the data folder.
 const FOLDERS: [&str; 3] = ["s3", "tmp", "logs"];
 
-/// The secret that `infra/run` draws for the functions.
+/// The secret that `infra/run` generates for the functions.
 const SECRET: &str = "request-sources.secret";
 
-/// Creates the data folder, for its owner alone, unless it exists.
+/// Creates the data folder, accessible only to its owner, unless it exists.
 pub(super) fn create(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Takes the data folder and what is the stack's in it from everybody but the owner.
+/// Removes the permissions of everyone but the owner from the data folder and the stack's files in
+/// it.
 ///
-/// Call it with the folder locked. What is being created meanwhile has the modes of its creator.
+/// The caller holds the folder's lock. Files that are created meanwhile have the modes of their
+/// creator.
 pub(super) fn tighten(folder: &Path) -> io::Result<()> {
     let mut has_others = false;
     for entry in fs::read_dir(folder)? {
@@ -47,34 +50,36 @@ pub(super) fn tighten(folder: &Path) -> io::Result<()> {
     if has_others {
         tracing::warn!(
             folder = %folder.display(),
-            "other users of this machine can list the data folder, which is not the stack's alone; what the stack keeps in it is private"
+            "other users can list the data folder, because it also contains files of others; the stack's own files are private"
         );
         return Ok(());
     }
     fs::set_permissions(folder, Permissions::from_mode(mode & 0o7777 & !OTHERS))
 }
 
-/// Whether the stack has made what has this name in the data folder.
+/// Returns whether the stack creates files of this name in the data folder.
 fn is_ours(name: &str) -> bool {
     let is_of = |file: &str| name.strip_prefix(file).is_some_and(is_suffix);
     FOLDERS.contains(&name)
         || [LOCK_FILE, ADDRESSES_FILE, SECRET].contains(&name)
         || is_of(database::FILE_NAME)
         || is_of(dynamodb::FILE_NAME)
-        // What `tempfile` has not yet given its name.
+        // A file of `tempfile` that does not have its final name yet.
         || name.starts_with(".tmp")
 }
 
-/// What SQLite appends to the name of a database: "Temporary Files Used By SQLite", sections 2.1 to 2.3.
+/// Returns whether this is a suffix that SQLite appends to the name of a database: "Temporary Files
+/// Used By SQLite", sections 2.1 to 2.3.
 fn is_suffix(rest: &str) -> bool {
     ["", "-wal", "-shm", "-journal"].contains(&rest)
 }
 
-/// Closes a file, or a folder with all that is in it. Below a folder that is closed nothing can be reached.
+/// Restricts a file, or a folder with all its contents, to the owner. A folder that is restricted
+/// already is skipped: nothing below it can be reached.
 fn close(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
-        // SQLite's own files come and go.
+        // SQLite creates and removes its own files at any time.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -108,7 +113,7 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// F13.
+    /// Permissions that an earlier build left open are removed.
     #[test]
     fn what_an_earlier_build_left_open_is_closed() {
         let folder = tempfile::tempdir().unwrap();

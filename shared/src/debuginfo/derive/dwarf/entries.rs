@@ -9,26 +9,19 @@
 //!
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
-
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use gimli::{
-    AttributeValue, Reader as _, Section as _, UnitOffset,
-};
+use gimli::{AttributeValue, Reader as _, Section as _, UnitOffset};
 use symbolic::common::Language;
 
 use super::companions::Split;
 use super::flatten::{Flattener, Inlined, Out};
 use super::input::{Dwarf, Section, Unit, Value};
 use super::lines::{LineRows, Row, low_half};
-use super::names::{
-    LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, referred, text,
-};
+use super::names::{LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, referred, text};
 use super::related::RelatedUnits;
 use super::shapes::{Attribute, Shape, Shapes};
 use super::symbols::Symbols;
-use super::tables::{
-    Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables,
-};
+use super::tables::{Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
 /// Ranges of functions that need not be joined before there are more, half a megabyte of them.

@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 
-use gimli::{DebugInfoOffset, Reader as _, Section as _, UnitHeader, UnitOffset, UnitSectionOffset};
+use gimli::{
+    DebugInfoOffset, Reader as _, Section as _, UnitHeader, UnitOffset, UnitSectionOffset,
+};
 
 use super::input::{Dwarf, Section, Unit};
 use super::tables::Counts;

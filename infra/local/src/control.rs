@@ -101,7 +101,8 @@ impl Control {
 
     /// Returns the counters, as in the response to `GET /_local/stats`.
     ///
-    /// # Errors Returns an error if the queues cannot be read.
+    /// # Errors
+    /// Returns an error if the queues cannot be read.
     pub async fn stats(&self) -> Result<Value, QueueError> {
         let mut queues = Map::new();
         for (name, dead_letters) in self.queue_names.iter() {

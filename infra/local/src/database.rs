@@ -1,10 +1,13 @@
-//! The one SQLite file that holds the queues and the metadata of S3, so that an object's change and the messages
-//! it causes are one transaction.
+//! The SQLite database of the queues and of S3's metadata. Both are in one file, so that a change
+//! of an object and its messages are one transaction.
 //!
-//! - A change is one `BEGIN IMMEDIATE` transaction on one connection: writers take turns in the order they came.
-//! - Reads have connections of their own (WAL), and see everything that was committed before they began.
-//! - SQLite runs on blocking threads, never on those that drive futures.
-//! - `synchronous = NORMAL`: what was committed survives the death of the process, not of the machine.
+//! - A change is one `BEGIN IMMEDIATE` transaction on a single connection: writers take turns in
+//!   order of arrival.
+//! - Reads have connections of their own (WAL) and see everything that was committed before they
+//!   began.
+//! - SQLite runs on blocking threads, never on the threads of the async runtime.
+//! - `synchronous = NORMAL`: committed changes survive a crash of the process, but not of the
+//!   machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,16 +20,16 @@ use tokio::sync::Mutex;
 /// The file's name in the data folder.
 pub const FILE_NAME: &str = "stack.sqlite3";
 
-/// The schema that this build writes, kept in SQLite's `user_version`.
+/// The schema version that this build writes, stored in SQLite's `user_version`.
 const SCHEMA_VERSION: i64 = 2;
 
-/// Connections that only read. More would not help: two cores, and a page is read in microseconds.
+/// The number of connections for reading. A page is read in microseconds, so more would not help.
 const READERS: usize = 4;
 
-/// How long a connection waits for another process's write.
+/// How long a connection waits for a write of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Handle on the file. Clones share its connections.
+/// A handle to the database. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Database {
     writer: Arc<Mutex<Connection>>,
@@ -35,10 +38,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the file in `folder`, creating folder and file where they are absent. Call it outside of async code.
+    /// Opens the file in `folder`, and creates folder and file if they do not exist. Blocks; do not
+    /// call it from async code.
     ///
     /// # Errors
-    /// The folder or file cannot be created, read or written, or was written by a newer build.
+    /// Returns an error if the folder or file cannot be created, read or written, or if a newer
+    /// build wrote it.
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         std::fs::create_dir_all(folder).map_err(|source| DatabaseError::Folder {
             path: folder.to_owned(),
@@ -66,10 +71,11 @@ impl Database {
         })
     }
 
-    /// Runs `change` in one immediate transaction: committed if it returns `Ok`, undone otherwise.
+    /// Runs `change` in one immediate transaction, which is committed if `change` returns `Ok` and
+    /// rolled back otherwise.
     ///
     /// # Errors
-    /// What `change` returns, or what SQLite says while beginning or committing.
+    /// Returns the error of `change`, or SQLite's error.
     pub async fn write<T, E>(
         &self,
         change: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
@@ -93,7 +99,7 @@ impl Database {
     /// Runs `query` on one consistent state of the database.
     ///
     /// # Errors
-    /// What `query` returns, or what SQLite says.
+    /// Returns the error of `query`, or SQLite's error.
     pub async fn read<T, E>(
         &self,
         query: impl FnOnce(&Transaction<'_>) -> Result<T, E> + Send + 'static,
@@ -112,16 +118,16 @@ impl Database {
     }
 }
 
-/// Why the database cannot be used.
+/// Why a database operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
     /// The data folder cannot be created.
-    #[error("cannot create the data folder {}: {source}; choose another one with DATA=…", path.display())]
+    #[error("cannot create the data folder {}: {source}; choose another folder with DATA=…", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The cause.
         source: std::io::Error,
     },
     /// The file cannot be opened.
@@ -129,26 +135,26 @@ pub enum DatabaseError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// The cause.
         source: rusqlite::Error,
     },
     /// The file was written by a newer build.
     #[error(
-        "{} has schema {found}, this build knows up to {known}: build the newer stack again, or choose another folder with DATA=…",
+        "{} has schema version {found}, but this build supports versions up to {known}; build the newer stack again, or choose another folder with DATA=…",
         path.display()
     )]
     Newer {
         /// The file.
         path: PathBuf,
-        /// The schema in the file.
+        /// The schema version of the file.
         found: i64,
-        /// The newest schema that this build knows.
+        /// The newest schema version that this build supports.
         known: i64,
     },
-    /// SQLite refused a statement.
+    /// A SQLite operation failed.
     #[error("the stack's database failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// The code that ran on the database panicked.
+    /// The code of a transaction panicked.
     #[error("an operation on the stack's database panicked: {0}")]
     Panicked(String),
 }
@@ -182,7 +188,7 @@ fn prepare(connection: &Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-/// Brings the file to [`SCHEMA_VERSION`].
+/// Migrates the file to [`SCHEMA_VERSION`].
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
@@ -204,10 +210,11 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError
     Ok(())
 }
 
-/// Times are epoch milliseconds. Keys are compared as bytes (SQLite's `BINARY`), which is S3's order.
+/// Times are epoch milliseconds. Keys are compared as bytes (SQLite's `BINARY`), which is S3's
+/// order.
 ///
-/// `bodies` lists the files that bytes are kept in: an object's body is the concatenation of the files named by its
-/// `parts`, so that completing a multipart upload copies nothing.
+/// `bodies` lists the files that contain objects' bytes: an object's body is the concatenation of
+/// the files listed in its `parts`, so that completing a multipart upload copies nothing.
 const SCHEMA: &str = "
 CREATE TABLE queues (
     name              TEXT PRIMARY KEY,
@@ -286,7 +293,8 @@ CREATE TABLE sequence (
 INSERT INTO sequence VALUES (1, 0);
 ";
 
-/// Since schema 2: who looks for the next message need not look at all of them. Few have been received already.
+/// Indexes of schema version 2: choosing the next message reads few rows, and only few messages
+/// have been received before.
 const FAIR_QUEUES: &str = "
 CREATE INDEX messages_by_group ON messages (queue, group_id, visible_ms, number);
 CREATE INDEX messages_received ON messages (queue, visible_ms, receive_count, group_id) WHERE receive_count > 0;

@@ -1,10 +1,12 @@
-//! DynamoDB on a file: the engine and its protocol by `dynoxide`, tables from the template's own properties.
+//! DynamoDB on a file. `dynoxide` is the engine and implements the protocol; tables are created
+//! from the template's own properties.
 //!
-//! - What clients talk to is a proxy before the engine's HTTP server, which counts, and refuses web pages. The engine
-//!   refuses none, so its server listens where a page cannot find it (`bind`).
-//! - Writes survive the death of the process, not of the machine, as in the rest of the stack.
-//! - Items whose time to live has passed are removed by [`Tables::sweep_every`], much sooner than AWS promises:
-//!   readers must not count on either.
+//! - Clients talk to a proxy in front of the engine's HTTP server, which counts calls and refuses
+//!   web pages. The engine itself refuses none, so its server listens on an address that a page
+//!   cannot find (`bind`).
+//! - Writes survive a crash of the process, but not of the machine, as in the rest of the stack.
+//! - [`Tables::sweep_every`] removes items whose time to live has passed, much sooner than AWS
+//!   promises. Clients must not rely on either.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
@@ -33,10 +35,11 @@ use crate::meter::{Counted, Service};
 /// The file's name in the data folder.
 pub const FILE_NAME: &str = "dynamodb.sqlite3";
 
-/// How often expired items are looked for.
+/// How often expired items are removed.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Properties of `AWS::DynamoDB::Table` that CreateTable takes under the same name and with the same shape.
+/// Properties of `AWS::DynamoDB::Table` that CreateTable accepts under the same name and with the
+/// same structure.
 const TAKEN: [&str; 9] = [
     "AttributeDefinitions",
     "BillingMode",
@@ -49,7 +52,7 @@ const TAKEN: [&str; 9] = [
     "Tags",
 ];
 
-/// Properties that change nothing that could be seen here.
+/// Properties without an observable effect in the local stack.
 const WITHOUT_EFFECT: [&str; 4] = [
     "ContributorInsightsSpecification",
     "OnDemandThroughput",
@@ -57,7 +60,7 @@ const WITHOUT_EFFECT: [&str; 4] = [
     "SSESpecification",
 ];
 
-/// All tables of the stack. Clones are the same tables.
+/// All tables of the stack. Clones share the same tables.
 #[derive(Clone)]
 pub struct Tables {
     engine: dynoxide::Database,
@@ -70,7 +73,7 @@ impl std::fmt::Debug for Tables {
     }
 }
 
-/// Why tables cannot be opened or made.
+/// Why tables cannot be opened or created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TablesError {
@@ -79,10 +82,10 @@ pub enum TablesError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: DynoxideError,
     },
-    /// The properties say something that this stack does not do.
+    /// The local stack does not support a property.
     #[error("table {table}: the property {property} is not supported by the local stack")]
     Property {
         /// The table.
@@ -90,42 +93,42 @@ pub enum TablesError {
         /// The property.
         property: String,
     },
-    /// The properties are not those of a table.
+    /// The properties do not describe a table.
     #[error("table {table}: {reason}")]
     Properties {
         /// The table.
         table: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A table of this name exists with other keys.
+    /// A table of this name exists with different keys.
     #[error(
-        "table {table} exists with the {property} {stored}, the template says {wanted}; remove {FILE_NAME} from the data folder to start empty"
+        "table {table} exists with the {property} {stored}, but the template has {wanted}; remove {FILE_NAME} from the data folder to start empty"
     )]
     Changed {
         /// The table.
         table: String,
-        /// What differs.
+        /// The property that differs.
         property: &'static str,
-        /// As stored.
+        /// The stored value.
         stored: Value,
-        /// As the template says.
+        /// The template's value.
         wanted: Value,
     },
-    /// The engine refused.
+    /// The engine returned an error.
     #[error("table {table}: {source}")]
     Engine {
         /// The table.
         table: String,
-        /// Why.
+        /// The cause.
         source: DynoxideError,
     },
-    /// The engine's file took no index.
-    #[error("table {table}: cannot index it: {source}")]
+    /// The index for scans cannot be created.
+    #[error("table {table}: cannot create the index for scans: {source}")]
     Index {
         /// The table.
         table: String,
-        /// Why.
+        /// The cause.
         source: rusqlite::Error,
     },
     /// The engine panicked.
@@ -137,7 +140,7 @@ impl Tables {
     /// Opens the tables in `folder`.
     ///
     /// # Errors
-    /// The file cannot be opened or written.
+    /// Returns an error if the file cannot be opened or written.
     pub async fn open(folder: &Path) -> Result<Self, TablesError> {
         let path = folder.join(FILE_NAME);
         blocking(move || {
@@ -146,28 +149,28 @@ impl Tables {
                 source,
             };
             let engine = dynoxide::Database::new(&path.to_string_lossy()).map_err(refused)?;
-            // The one knob for `synchronous = NORMAL`; the default syncs at every write.
+            // The only option for `synchronous = NORMAL`; the default syncs after every write.
             engine.disable_bulk_loading().map_err(refused)?;
             Ok(Self { engine, path })
         })
         .await
     }
 
-    /// Creates a table from the `Properties` of an `AWS::DynamoDB::Table`, unless it exists with the same keys.
-    /// `name` wins over the properties' own `TableName`.
+    /// Creates a table from the `Properties` of an `AWS::DynamoDB::Table`, unless it exists with
+    /// the same keys. `name` takes precedence over the properties' own `TableName`.
     ///
     /// # Errors
-    /// A property that is not supported, properties that are none of a table, a table of this name with other keys,
-    /// or the engine's error.
+    /// Returns an error if a property is not supported, the properties do not describe a table, or
+    /// a table of this name exists with different keys, or the engine's error.
     pub async fn create(&self, name: &str, properties: &Value) -> Result<(), TablesError> {
         let (tables, name, properties) = (self.clone(), name.to_owned(), properties.clone());
         blocking(move || tables.create_now(&name, &properties)).await
     }
 
-    /// Removes the items whose time to live has passed; returns how many.
+    /// Removes the items whose time to live has passed, and returns their number.
     ///
     /// # Errors
-    /// The engine's error.
+    /// Returns the engine's error.
     pub async fn sweep_ttl(&self) -> Result<usize, TablesError> {
         let tables = self.clone();
         blocking(move || {
@@ -182,7 +185,8 @@ impl Tables {
         .await
     }
 
-    /// Sweeps again and again, for the first time after `interval`; never returns. Drop the future to end it.
+    /// Removes expired items at this interval, first after one interval. Never returns; drop the
+    /// future to stop it.
     pub async fn sweep_every(&self, interval: Duration) {
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -191,10 +195,10 @@ impl Tables {
             match self.sweep_ttl().await {
                 Ok(0) => {}
                 Ok(removed) => {
-                    tracing::debug!(removed, "removed items whose time to live has passed")
+                    tracing::debug!(removed, "removed expired items")
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot remove expired items; the next sweep tries again")
+                    tracing::warn!(%error, "cannot remove expired items; the next sweep will retry")
                 }
             }
         }
@@ -250,7 +254,7 @@ impl Tables {
             self.engine.update_time_to_live(request).map_err(refused)
         };
         if is_enabled && wanted.enabled {
-            // Another attribute is taken only by a table that has none.
+            // The attribute can be changed only while time to live is disabled.
             let attribute_name = described.attribute_name.unwrap_or_default();
             update(TimeToLiveSpecification {
                 attribute_name,
@@ -261,8 +265,9 @@ impl Tables {
         Ok(())
     }
 
-    /// Gives the engine's own table an index in the order in which it walks the segments of a parallel scan. Without, it sorts
-    /// all items anew for each page: a million of them take hours instead of minutes.
+    /// Creates an index on the engine's own table in the order in which the engine reads the
+    /// segments of a parallel scan. Without it, the engine sorts all items for each page: a scan of
+    /// a million items takes hours instead of minutes.
     fn index_for_scans(&self, name: &str) -> Result<(), TablesError> {
         let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
         let index = quoted(&format!("{name} by segment"));
@@ -278,7 +283,7 @@ impl Tables {
         })
     }
 
-    /// Refuses a stored table that is keyed otherwise than the request.
+    /// Returns an error if the stored table has different keys than the request.
     fn compare(&self, name: &str, request: &Value) -> Result<(), TablesError> {
         let refused = |source| TablesError::Engine {
             table: name.to_owned(),
@@ -338,12 +343,13 @@ impl Tables {
     }
 }
 
-/// CloudFormation's properties as a CreateTable request, and the specification of the time to live.
+/// Translates CloudFormation's properties to a CreateTable request and a specification of the time
+/// to live.
 fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), TablesError> {
     let Some(properties) = properties.as_object() else {
         return Err(TablesError::Properties {
             table: name.to_owned(),
-            reason: "no properties".to_owned(),
+            reason: "it has no properties".to_owned(),
         });
     };
     let mut request = json!({ "TableName": name });
@@ -352,7 +358,7 @@ fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), T
         match property.as_str() {
             "TableName" => {}
             "TimeToLiveSpecification" => time_to_live = Some(value.clone()),
-            // CloudFormation has no StreamEnabled: a specification enables.
+            // CloudFormation has no `StreamEnabled`: a stream specification enables the stream.
             "StreamSpecification" => {
                 let mut specification = value.clone();
                 specification["StreamEnabled"] = true.into();
@@ -371,8 +377,8 @@ fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), T
     Ok((request, time_to_live))
 }
 
-/// Answers DynamoDB requests on `listener` until `shutdown` resolves and what has begun is answered. Meanwhile it
-/// removes what has expired, every [`SWEEP_INTERVAL`].
+/// Serves DynamoDB requests on `listener` until `shutdown` resolves and the requests in progress
+/// are complete. Removes expired items every [`SWEEP_INTERVAL`].
 pub async fn serve(
     listener: TcpListener,
     tables: Tables,
@@ -382,18 +388,19 @@ pub async fn serve(
     let (inner, address) = match bind().await {
         Ok(bound) => bound,
         Err(error) => {
-            tracing::error!(%error, "no port for the DynamoDB engine; the endpoint stays closed");
+            tracing::error!(%error, "cannot listen for the DynamoDB engine; its endpoint stays closed");
             return;
         }
     };
     let sweeper = tables.clone();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let engine = tokio::spawn(server::serve_with_shutdown(inner, tables.engine, async {
-        // Told, or the endpoint is gone: both mean the end.
+        // A signal and a dropped sender both end the engine.
         let _ = stopped.await;
     }));
     let mut connector = HttpConnector::new();
-    // Else a request of more than one segment waits 40 ms for the engine's delayed acknowledgement.
+    // Without this, a request of more than one segment waits 40 ms for the engine's delayed
+    // acknowledgement.
     connector.set_nodelay(true);
     let client: Client<_, Counted<Incoming>> =
         Client::builder(TokioExecutor::new()).build(connector);
@@ -411,16 +418,17 @@ pub async fn serve(
     let _ = stop.send(());
     match engine.await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "the DynamoDB engine ended badly"),
-        Err(error) => tracing::warn!(%error, "the DynamoDB engine ended badly"),
+        Ok(Err(error)) => tracing::warn!(%error, "DynamoDB engine failed"),
+        Err(error) => tracing::warn!(%error, "DynamoDB engine failed"),
     }
 }
 
-/// Returns a listener for the engine at a random loopback address: on Linux, 127.0.0.0/8 is the loopback. The engine lets pages
-/// of every origin read its answers. A page can try all ports of 127.0.0.1, but not those of sixteen million addresses.
+/// Returns a listener for the engine on a random loopback address: on Linux, 127.0.0.0/8 is the
+/// loopback network. The engine lets pages of every origin read its responses. A page can try all
+/// ports of 127.0.0.1, but not those of sixteen million addresses.
 async fn bind() -> std::io::Result<(TcpListener, Authority)> {
     let [high, middle, low, ..] = *uuid::Uuid::new_v4().as_bytes();
-    // Never 127.0.0.x, where others look, nor the broadcast address.
+    // Neither an address in 127.0.0.0/24, which others try, nor the broadcast address.
     let address = Ipv4Addr::new(127, high.max(1), middle, low.min(254));
     let listener = TcpListener::bind((address, 0)).await?;
     let address = listener.local_addr()?.to_string();
@@ -439,7 +447,7 @@ async fn forward(
     match client.request(request).await {
         Ok(response) => Ok(response.map(Either::Left)),
         Err(error) => {
-            let message = format!("the DynamoDB engine does not answer: {error}");
+            let message = format!("the DynamoDB engine does not respond: {error}");
             let body = json!({ "__type": "com.amazonaws.dynamodb.v20120810#InternalServerError", "message": message });
             let mut response = Response::new(Either::Right(Full::from(body.to_string())));
             *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -474,7 +482,7 @@ mod tests {
         );
     }
 
-    /// F4. The engine answers every preflight, and no guard is before it.
+    /// The engine accepts every preflight and has no guard in front of it.
     #[tokio::test]
     async fn the_engine_listens_where_no_page_looks_for_it() {
         let (first, _) = bind().await.unwrap();

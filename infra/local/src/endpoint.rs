@@ -1,5 +1,5 @@
-//! An HTTP/1.1 server on a listener: requests of web pages are refused, all others counted, the answers to functions
-//! delayed, and every connection ends with the endpoint.
+//! An HTTP/1.1 server on a listener. It refuses requests of web pages, counts all others, delays
+//! the responses to functions, and closes every connection when the endpoint ends.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::guard::Guard;
 use crate::latency::Traffic;
 use crate::meter::{Counted, Service};
 
-/// How long requests that have begun may take after the shutdown.
+/// How long requests in progress may take after the shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Why a connection is broken off without an answer.
+/// The reason why a connection is closed without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Broken(pub(crate) Box<dyn std::error::Error + Send + Sync>);
@@ -50,20 +50,20 @@ pub(crate) async fn serve<H, F, B>(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of file descriptors, mostly: others will be closed.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    // Usually the process is out of file descriptors until other connections close.
+                    tracing::warn!(%error, "cannot accept connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot switch off Nagle's algorithm");
+            tracing::debug!(%error, "cannot disable Nagle's algorithm");
         }
         let port = match stream.local_addr() {
             Ok(address) => address.port(),
             Err(error) => {
-                tracing::debug!(%error, "a connection broke off");
+                tracing::debug!(%error, "connection failed");
                 continue;
             }
         };
@@ -79,7 +79,8 @@ pub(crate) async fn serve<H, F, B>(
             futures::future::Either::Right(async move {
                 let answered = answer.await;
                 if call.is_function() && !latency.is_zero() {
-                    // Tokio's timer counts in milliseconds, and ends up to two too late.
+                    // Tokio's timer has a resolution of one millisecond and fires up to two
+                    // milliseconds late.
                     async_io::Timer::at((call.begun() + latency).into_std()).await;
                 }
                 match answered {
@@ -98,7 +99,7 @@ pub(crate) async fn serve<H, F, B>(
             graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
         connections.spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection broke off");
+                tracing::debug!(%error, "connection failed");
             }
         });
     }
@@ -107,7 +108,7 @@ pub(crate) async fn serve<H, F, B>(
         .await
         .is_err()
     {
-        tracing::debug!("requests were still running when the endpoint closed");
+        tracing::debug!("endpoint closed with requests in progress");
     }
     connections.shutdown().await;
 }

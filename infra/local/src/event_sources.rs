@@ -1,20 +1,20 @@
-//! What invokes functions besides requests: messages of queues, and schedules.
+//! Event sources that invoke functions: queues and schedules.
 //!
-//! A queue's messages are received in batches and delivered as the JSON that Lambda's event source mappings send (AWS Lambda
-//! developer guide, "Using Lambda with Amazon SQS"). After the answer:
+//! Messages of a queue are received in batches and delivered as the JSON that Lambda's event source
+//! mappings send (AWS Lambda developer guide, "Using Lambda with Amazon SQS"). After the response:
 //!
-//! - without failures the whole batch is deleted;
-//! - messages that the function names in `batchItemFailures` have failed, the others are deleted;
-//! - if the function fails, or its answer cannot be read, the whole batch has failed.
+//! - without failures, the whole batch is deleted;
+//! - messages that the function lists in `batchItemFailures` have failed; the others are deleted;
+//! - if the function fails, or its response cannot be parsed, the whole batch has failed.
 //!
-//! A failed message becomes visible when its visibility timeout ends, as in AWS, if the function has
-//! changed that timeout (`ChangeMessageVisibility`). If it has not, the message becomes visible after
-//! a back-off of receive count² seconds. (AWS would wait for the queue's visibility timeout, a quarter
-//! of an hour and more.)
+//! If the function has changed the visibility timeout of a failed message
+//! (`ChangeMessageVisibility`), the message becomes visible when that timeout ends, as in AWS. If
+//! it has not, the message becomes visible after a back-off of receive count² seconds. (AWS would
+//! wait for the queue's visibility timeout, a quarter of an hour and more.)
 //!
-//! Nothing is polled: a source looks when a queue changed, or when a message is due that was hidden.
-//! Nothing is fetched ahead: a message is taken when there is room for its event. Until then it waits in the queue, where groups
-//! take turns.
+//! There is no polling: a source reads its queue when the queue changes or when the delay or
+//! visibility timeout of a message ends. There is no prefetching: a message is received only when
+//! its event can start. Until then it stays in the queue, where message groups take turns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ use crate::identity;
 use crate::queues::{QueueError, Queues, Received};
 use crate::template::{QueueSource, Schedule, queue_arn};
 
-/// A source that failed looks again after this.
+/// The delay before a source retries after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// The longest that a message is hidden after it failed.
+/// The maximum back-off of a failed message.
 const MAX_BACK_OFF: Duration = Duration::from_secs(900);
 
-/// Delivers the messages of one queue to one function until it is dropped.
+/// Delivers the messages of one queue to one function.
 #[derive(Clone, Debug)]
 pub struct QueuePoller {
     /// The queues.
@@ -51,14 +51,15 @@ pub struct QueuePoller {
     pub functions: Functions,
     /// The function's name.
     pub function: String,
-    /// The mapping.
+    /// The event source mapping.
     pub source: QueueSource,
-    /// Events of all of this function's queues that may run at the same time. It is fair: no lane starves another.
+    /// Limits the simultaneous events of all queues of this function. It is fair, so that no queue
+    /// starves another.
     pub together: Arc<Semaphore>,
 }
 
 impl QueuePoller {
-    /// Runs until `shutdown`; then messages in work stay in flight.
+    /// Runs until `shutdown`. Messages that are being processed then stay in flight.
     pub async fn run(self, shutdown: CancellationToken) {
         let limit = self
             .source
@@ -69,7 +70,8 @@ impl QueuePoller {
         loop {
             let receiving = self.receive(&own);
             tokio::pin!(receiving);
-            // One future until it is ready: dropped in the middle, it might have hidden messages that nobody then delivers.
+            // The same future is polled until it is ready: dropped halfway, it could have hidden
+            // messages that would not be delivered.
             let received = loop {
                 tokio::select! {
                     () = shutdown.cancelled() => return,
@@ -93,7 +95,7 @@ impl QueuePoller {
         }
     }
 
-    /// Waits until there is room for an event and a message to send in it.
+    /// Waits until an event may start and a message is available, and receives a batch.
     async fn receive(&self, own: &Arc<Semaphore>) -> Result<(Permits, Vec<Received>), QueueError> {
         let queue = &self.source.queue;
         let mut changes = self.queues.changes();
@@ -112,8 +114,9 @@ impl QueuePoller {
                     if !messages.is_empty() {
                         return Ok(((first, second), messages));
                     }
-                    // It moved to the dead-letter queue, expired, or somebody else took it. Whatever is still in the way, the
-                    // next look must not follow at once.
+                    // The message moved to the dead-letter queue, expired, or was received by
+                    // another client. If a message is still due, the next attempt must not follow
+                    // at once.
                     drop(second);
                     if self
                         .queues
@@ -144,12 +147,12 @@ impl QueuePoller {
             .await;
         let failed = match &answer.outcome {
             Ok(bytes) if self.source.reports_failures => failures(bytes, &messages).unwrap_or_else(|problem| {
-                tracing::warn!(function = %self.function, "the whole batch counts as failed: {problem}");
+                tracing::warn!(function = %self.function, %queue, %problem, "invalid batch response; all messages will be retried");
                 all(&messages)
             }),
             Ok(_) => BTreeSet::new(),
             Err(error) => {
-                tracing::warn!(function = %self.function, %queue, %error, "a batch failed and will be seen again");
+                tracing::warn!(function = %self.function, %queue, %error, "invocation failed; all messages will be retried");
                 all(&messages)
             }
         };
@@ -161,7 +164,7 @@ impl QueuePoller {
                 self.queues.delete(queue, &message.receipt).await
             };
             if let Err(error) = settled {
-                tracing::error!(%error, %queue, message = %message.id, "cannot settle a message; it will be seen again");
+                tracing::error!(%error, %queue, message_id = %message.id, "cannot delete or hide message; it will be delivered again");
             }
         }
     }
@@ -169,7 +172,7 @@ impl QueuePoller {
 
 type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 
-/// A permit; `None` only if the semaphore was closed, which nobody does.
+/// Acquires a permit. `None` only if the semaphore was closed, which does not happen.
 async fn permit(semaphore: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
     Arc::clone(semaphore).acquire_owned().await.ok()
 }
@@ -182,8 +185,9 @@ fn back_off(receive_count: u32) -> Duration {
     Duration::from_secs(u64::from(receive_count).pow(2)).min(MAX_BACK_OFF)
 }
 
-/// The ids of the messages that the function says have failed. Lambda counts the whole batch as failed where the answer is not
-/// readable, names no id or an unknown one ("Reporting batch item failures").
+/// Returns the ids of the messages that the function reports as failed. It returns an error, and
+/// Lambda counts the whole batch as failed, if the response cannot be parsed or contains no id or
+/// an unknown one ("Reporting batch item failures").
 fn failures(answer: &[u8], messages: &[Received]) -> Result<BTreeSet<String>, String> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -197,7 +201,7 @@ fn failures(answer: &[u8], messages: &[Received]) -> Result<BTreeSet<String>, St
         item_identifier: String,
     }
     let answer: Option<BatchAnswer> = serde_json::from_slice(answer)
-        .map_err(|error| format!("the answer is not a batch response: {error}"))?;
+        .map_err(|error| format!("the response is not a batch response: {error}"))?;
     let failed: BTreeSet<String> = answer
         .unwrap_or_default()
         .batch_item_failures
@@ -210,13 +214,13 @@ fn failures(answer: &[u8], messages: &[Received]) -> Result<BTreeSet<String>, St
         .find(|id| !messages.iter().any(|message| message.id == **id))
     {
         Some(unknown) => Err(format!(
-            "the answer names {unknown:?}, which is not in the batch"
+            "the response lists {unknown:?}, which is not in the batch"
         )),
         None => Ok(failed),
     }
 }
 
-/// The event that Lambda makes of messages.
+/// Returns the event that Lambda sends for these messages.
 fn sqs_event(queue: &str, messages: &[Received]) -> Value {
     let records: Vec<Value> = messages
         .iter()
@@ -261,8 +265,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Invokes the function of a schedule at its interval, for the first time one interval after the start. A run that takes longer
-/// than the interval delays the next.
+/// Invokes the function of a schedule at its interval, first one interval after the start. A run
+/// that takes longer than the interval delays the next one.
 pub async fn run_schedule(functions: Functions, schedule: Schedule, shutdown: CancellationToken) {
     let mut ticks = interval_at(Instant::now() + schedule.every, schedule.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -276,13 +280,13 @@ pub async fn run_schedule(functions: Functions, schedule: Schedule, shutdown: Ca
             .invoke(&schedule.function, Bytes::from(event.to_string()))
             .await;
         if let Err(error) = answer.outcome {
-            tracing::warn!(schedule = %schedule.name, function = %schedule.function, %error, "a scheduled run failed");
+            tracing::warn!(schedule = %schedule.name, function = %schedule.function, %error, "scheduled run failed");
         }
     }
 }
 
-/// The event that EventBridge Scheduler sends where the schedule has no input of its own: `detail` is then the text `{}`.
-/// With `detail` it is the event of a person who invokes the function by hand.
+/// Returns the event that EventBridge Scheduler sends. A schedule without an input of its own has
+/// the text `{}` as `detail`; with `detail` it is the event of a manual invocation.
 pub(crate) fn schedule_event(schedule: &Schedule, detail: Option<Value>) -> Value {
     json!({
         "version": "0",

@@ -1,22 +1,25 @@
-//! The guard at every port: requests that a web page has a browser send are refused.
+//! The guard of every port: it refuses requests that a browser sends on behalf of a web page.
 //!
-//! The stack listens on the loopback interface, and its keys are public. A browser on the same machine reaches it for
-//! every page that a developer visits, so the guard checks the headers that a browser sets and a page cannot change:
+//! The stack listens on the loopback interface, and its keys are public. A browser on the same
+//! machine can reach it for every page that a developer visits. The guard therefore checks the
+//! headers that a browser sets and that a page cannot change:
 //!
-//! - `Host`. A page that has its own name resolve to 127.0.0.1 (DNS rebinding) asks for this name: 421, unless the
-//!   name is the loopback's with the port that was connected to, or one that the stack was started with.
-//! - `Origin`. A page of another site, or of another port of this machine, is named in it: 403. The gateway's own
-//!   origin may ask, at all ports.
-//! - `Sec-Fetch-Site`, where there is no `Origin`, as with images and frames: 403 if the page is of another site, unless
-//!   a person follows a link.
-//! - `OPTIONS` with `Access-Control-Request-Method`, a CORS preflight, by which a browser asks whether a page may send
-//!   more than a form can: 403.
+//! - `Host`. A page whose name resolves to 127.0.0.1 (DNS rebinding) sends this name. The request
+//!   is refused with 421 unless the name is a loopback name with the port of the connection, or one
+//!   that the stack was started with.
+//! - `Origin`. It names the page of another site, or of another port of this machine: 403. Requests
+//!   of the gateway's own origin are allowed on all ports.
+//! - `Sec-Fetch-Site`, if there is no `Origin`, as with images and frames: 403 if the page is of
+//!   another site, unless the user follows a link.
+//! - `OPTIONS` with `Access-Control-Request-Method`: a CORS preflight, by which a browser asks
+//!   whether a page may send more than a form can: 403.
 //!
-//! `Guard::seal` removes every `Access-Control-*` header of an answer, so that no page of another origin can read it.
-//! Command lines and SDKs send none of these headers but a loopback `Host`.
+//! `Guard::seal` removes all `Access-Control-*` headers from a response, so that no page of another
+//! origin can read it. Command-line tools and SDKs send none of these headers except a loopback
+//! `Host`.
 //!
-//! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin` header" and "HTTP CORS
-//! protocol"; W3C Fetch Metadata Request Headers, section 2.
+//! Sources: RFC 9110, sections 7.2 (`Host`) and 15.5.20 (421); WHATWG Fetch, sections "`Origin`
+//! header" and "HTTP CORS protocol"; W3C Fetch Metadata Request Headers, section 2.
 
 use std::sync::Arc;
 
@@ -33,22 +36,23 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Refuses what web pages send. Clones are the same guard.
+/// Refuses requests of web pages. Clones share the same settings.
 ///
-/// The default knows no name but the loopback's, and no page that may ask.
+/// The default guard accepts the loopback names only, and no page.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     names: Arc<[HostName]>,
     gateway: Option<u16>,
 }
 
-/// A name under which a stack can be asked, beside those of the loopback interface: `devbox.example`, `[fd00::5]`.
+/// A host name under which a stack answers, in addition to those of the loopback interface:
+/// `devbox.example`, `[fd00::5]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
-/// Why a text is no name of a host.
+/// The error for a text that is not a host name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name of a host: a name or an address, without scheme, port and path")]
+#[error("{0:?} is not a host name; expected a name or an address without scheme, port and path")]
 pub struct InvalidHostName(String);
 
 impl std::str::FromStr for HostName {
@@ -66,7 +70,8 @@ impl std::str::FromStr for HostName {
 }
 
 impl Guard {
-    /// The guard of a stack that is asked under `names`, too, and whose gateway listens on `gateway`.
+    /// Returns the guard of a stack that also answers under `names` and whose gateway listens on
+    /// port `gateway`.
     pub fn new(names: &[HostName], gateway: u16) -> Self {
         Self {
             names: names.into(),
@@ -74,7 +79,7 @@ impl Guard {
         }
     }
 
-    /// Refuses a request that came in at `port` and may be a web page's.
+    /// Refuses a request on `port` that a web page may have sent.
     pub(crate) fn check<B>(&self, port: u16, request: &Request<B>) -> Result<(), Refusal> {
         let headers = request.headers();
         let host = self.host(port, request)?;
@@ -82,14 +87,14 @@ impl Guard {
             && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
         if is_preflight {
             return Err(Refusal::foreign(
-                "CORS preflights are refused: a web page of another origin may send nothing to the local stack",
+                "refused a CORS preflight: a web page of another origin may not send requests to the local stack",
             ));
         }
         let mut origins = headers.get_all(header::ORIGIN).iter().peekable();
         if origins.peek().is_none() {
             return if is_foreign_part(request.method(), headers) {
                 let message =
-                    "refused: a part of a web page of another site asks for this (Sec-Fetch-Site)";
+                    "refused: the request is for a part of another site's web page (Sec-Fetch-Site)";
                 Err(Refusal::foreign(message))
             } else {
                 Ok(())
@@ -98,7 +103,7 @@ impl Guard {
         for origin in origins {
             if !self.is_own(port, &host, origin) {
                 let message = format!(
-                    "refused: a web page of the origin {} sends this, and only the gateway's own origin may",
+                    "refused: the request is from a web page of the origin {}; only the gateway's own origin may send requests",
                     String::from_utf8_lossy(origin.as_bytes())
                 );
                 return Err(Refusal::foreign(message));
@@ -107,12 +112,12 @@ impl Guard {
         Ok(())
     }
 
-    /// Returns the host that a request is for, if it is this one.
+    /// Returns the host of a request. Fails if it is not a name of this stack.
     fn host<B>(&self, port: u16, request: &Request<B>) -> Result<Authority, Refusal> {
         let misdirected = |host: &str| {
             Refusal::misdirected(format!(
-                "this is 127.0.0.1:{port}, and the request is for {host:?}. If it is yours, ask for 127.0.0.1:{port} or \
-                 localhost:{port} (S3 with the bucket in the path), or start the stack with --host-name and that name"
+                "refused: the request is for host {host:?}, but this is 127.0.0.1:{port}. Use 127.0.0.1:{port} or \
+                 localhost:{port} (in S3, with the bucket in the path), or start the stack with --host-name and the host's name"
             ))
         };
         let mut values = request.headers().get_all(header::HOST).iter();
@@ -124,15 +129,16 @@ impl Guard {
         if !self.is_here(port, &host) {
             return Err(misdirected(&text));
         }
-        // The target's own authority would win over `Host`.
+        // An authority in the request target would take precedence over `Host`.
         match request.uri().authority() {
             Some(other) if !self.is_here(port, other) => Err(misdirected(other.as_str())),
             _ => Ok(host),
         }
     }
 
-    /// Whether an authority names this machine and `port`, or is one that the stack was started with. Of the latter the
-    /// port is free: a tunnel or a proxy has one of its own.
+    /// Returns whether an authority names this machine and `port`, or is a name that the stack was
+    /// started with. Such a name may have any port, because a tunnel or a proxy has a port of its
+    /// own.
     fn is_here(&self, port: u16, authority: &Authority) -> bool {
         let name = authority.host();
         if authority.as_str().contains('@') {
@@ -146,7 +152,7 @@ impl Guard {
                 .any(|known| known.0.eq_ignore_ascii_case(name))
     }
 
-    /// Whether an origin is the gateway's.
+    /// Returns whether an origin is the gateway's.
     fn is_own(&self, port: u16, host: &Authority, origin: &HeaderValue) -> bool {
         let Some(gateway) = self.gateway else {
             return false;
@@ -157,7 +163,7 @@ impl Guard {
         let Some((scheme, authority)) = origin.split_once("://") else {
             return false;
         };
-        // Under a name of its own there may be TLS before us.
+        // Under a name of its own, a proxy in front of the stack may terminate TLS.
         if port == gateway && authority.eq_ignore_ascii_case(host.as_str()) {
             return matches!(scheme, "http" | "https");
         }
@@ -169,7 +175,7 @@ impl Guard {
             && authority.port_u16().unwrap_or(80) == gateway
     }
 
-    /// Takes from an answer what would let pages of other origins read it.
+    /// Removes the headers of a response that would let pages of other origins read it.
     pub(crate) fn seal(headers: &mut HeaderMap) {
         let names: Vec<HeaderName> = headers
             .keys()
@@ -188,7 +194,8 @@ fn is_loopback(name: &str) -> bool {
         .any(|loopback| loopback.eq_ignore_ascii_case(name))
 }
 
-/// Whether a request without an `Origin` is a part of another site's page, and not a link that a person follows.
+/// Returns whether a request without an `Origin` loads a part of another site's page. A link that
+/// the user follows does not.
 fn is_foreign_part(method: &Method, headers: &HeaderMap) -> bool {
     let is = |name: &HeaderName, value: &str| headers.get(name).is_some_and(|is| is == value);
     match headers.get(&SEC_FETCH_SITE) {
@@ -203,7 +210,7 @@ fn is_foreign_part(method: &Method, headers: &HeaderMap) -> bool {
     }
 }
 
-/// A request that is not answered.
+/// A refused request: the status and the message of its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -225,9 +232,9 @@ impl Refusal {
         }
     }
 
-    /// The answer that says so: JSON with a `message`, which the SDKs of DynamoDB and SQS show.
+    /// Returns the response: JSON with a `message`, which the SDKs of DynamoDB and SQS show.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
-        tracing::warn!(status = self.status.as_u16(), "{}", self.message);
+        tracing::warn!(status = self.status.as_u16(), reason = %self.message, "request refused");
         let body = serde_json::json!({ "message": self.message }).to_string();
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = self.status;
@@ -236,7 +243,7 @@ impl Refusal {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
-        // The body of the request is not read.
+        // The request's body is not read.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         response
     }
@@ -294,7 +301,7 @@ mod tests {
                 "{host} {origin:?}"
             );
         }
-        // No page is served by the other ports.
+        // The other ports serve no pages.
         let headers = [
             ("host", "devbox.example:8444"),
             ("origin", "https://devbox.example:8444"),

@@ -1,26 +1,28 @@
-//! Who is who on this machine: the account, the region, and the key pairs that the endpoints accept.
+//! The identities on this machine: the account, the region, and the key pairs that the endpoints
+//! accept.
 
-/// The account that owns everything here, as it stands in ARNs and queue URLs.
+/// The account in ARNs and queue URLs; it owns all resources.
 pub const ACCOUNT: &str = "000000000000";
 
-/// The region that everything here says it is in. Requests signed for another region are accepted too.
+/// The region of all resources. Requests signed for another region are accepted too.
 pub const REGION: &str = "us-east-1";
 
-/// What functions sign with: their traffic is counted as the product's own. Each process has an
-/// access key of its own, which begins with this one ([`FunctionProcess::access_key`]); the secret
-/// is the same.
+/// The keys that functions sign with, so that their calls are counted separately. Each process has
+/// an access key of its own, which begins with this one ([`FunctionProcess::access_key`]); the
+/// secret is the same.
 pub const FUNCTION: KeyPair = KeyPair {
     access_key_id: "function",
     secret_access_key: "function",
 };
 
-/// What everybody else signs with: `AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local aws --endpoint-url …`.
+/// The keys for all other clients:
+/// `AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local aws --endpoint-url …`.
 pub const LOCAL: KeyPair = KeyPair {
     access_key_id: "local",
     secret_access_key: "local",
 };
 
-/// A static pair of keys. Not a secret: it opens a loopback port.
+/// A static key pair. It is not a secret: it opens a loopback port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPair {
     /// `AWS_ACCESS_KEY_ID`.
@@ -34,7 +36,7 @@ pub struct KeyPair {
 pub struct FunctionProcess<'a> {
     /// The function's name.
     pub function: &'a str,
-    /// What tells the process from all others.
+    /// The id that distinguishes the process from all others.
     pub process: &'a str,
 }
 
@@ -47,12 +49,12 @@ impl<'a> FunctionProcess<'a> {
     }
 }
 
-/// Who signs with an access key.
+/// The signer of a request, as its access key tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signer<'a> {
-    /// A function, and which of its processes, if the key says so.
+    /// A function, and which of its processes if the key contains it.
     Function(Option<FunctionProcess<'a>>),
-    /// A client from outside.
+    /// An outside client.
     Outside,
 }
 

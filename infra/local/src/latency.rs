@@ -1,8 +1,9 @@
-//! Latency that the stack adds to the services, so that a function waits for them as it does in AWS.
+//! Artificial latency of the services, so that a function waits for them as it does in AWS.
 //!
-//! Only calls of functions are delayed: the answer's head is sent no earlier than the latency of
-//! its service after the head of the request came. The operation itself is not delayed, nor are
-//! clients from outside and what the stack does by itself, such as receiving messages for functions.
+//! Only calls of functions are delayed: the head of the response is sent no earlier than the
+//! latency of its service after the head of the request arrived. The operation itself is not
+//! delayed. Calls of outside clients and of the stack itself, such as receiving messages for
+//! functions, are not delayed either.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,16 +12,16 @@ use std::time::Duration;
 use crate::guard::Guard;
 use crate::meter::{Meter, Service};
 
-/// The longest latency, in milliseconds: no client waits longer for an answer.
+/// The maximum latency, in milliseconds; clients time out beyond it.
 const MAX_MS: u64 = 60_000;
 
 /// The name of [`Latency::AWS`].
 const PRESET: &str = "aws";
 
-/// From a function's call to the first byte of the answer, at least, by service.
+/// The minimum time from a function's call to the first byte of the response, by service.
 ///
-/// As text it is `aws`, or a list such as `dynamodb=5,s3=15,sqs=8`, in milliseconds. A service that
-/// the list does not name has none.
+/// As text it is `aws` or a list such as `dynamodb=5,s3=15,sqs=8`, in milliseconds. A service that
+/// is not in the list has no latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Of DynamoDB.
@@ -31,24 +32,24 @@ pub struct Latency {
     pub sqs: Duration,
 }
 
-/// Why a text is not a latency.
+/// The error for a text that is not a latency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{problem}; a latency is aws, or milliseconds for some of dynamodb, s3 and sqs, each from 0 to {MAX_MS}: dynamodb=5,s3=15,sqs=8"
+    "{problem}; expected aws, or milliseconds for some of dynamodb, s3 and sqs, each from 0 to {MAX_MS}: dynamodb=5,s3=15,sqs=8"
 )]
 pub struct InvalidLatency {
     problem: String,
 }
 
 impl Latency {
-    /// What the services take in AWS, to a function in the same region.
+    /// Typical latencies in AWS, for a function in the same region.
     pub const AWS: Self = Self {
         dynamodb: Duration::from_millis(5),
         s3: Duration::from_millis(15),
         sqs: Duration::from_millis(8),
     };
 
-    /// Returns whether no service has any.
+    /// Returns whether no service has a latency.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Self::default()
@@ -79,28 +80,28 @@ impl FromStr for Latency {
             let part = part.trim();
             let (service, milliseconds) = part
                 .split_once('=')
-                .ok_or_else(|| invalid(format!("{part:?} is not like SERVICE=MILLISECONDS")))?;
+                .ok_or_else(|| invalid(format!("{part:?} is not of the form SERVICE=MILLISECONDS")))?;
             let slot = match service {
                 "dynamodb" => &mut latency.dynamodb,
                 "s3" => &mut latency.s3,
                 "sqs" => &mut latency.sqs,
                 other => {
                     return Err(invalid(format!(
-                        "{other:?} is not a service with a latency"
+                        "{other:?} is not one of the services"
                     )));
                 }
             };
             if named.contains(&service) {
-                return Err(invalid(format!("{service} is named twice")));
+                return Err(invalid(format!("{service} is listed twice")));
             }
             named.push(service);
             let number: u64 = milliseconds.parse().map_err(|_| {
                 invalid(format!(
-                    "{service}={milliseconds}: not a whole number of milliseconds"
+                    "{service}={milliseconds} is not a whole number of milliseconds"
                 ))
             })?;
             if number > MAX_MS {
-                return Err(invalid(format!("{service}={number}: too long")));
+                return Err(invalid(format!("{service}={number} is over the maximum")));
             }
             *slot = Duration::from_millis(number);
         }
@@ -120,18 +121,19 @@ impl fmt::Display for Latency {
     }
 }
 
-/// What an endpoint does with calls: refuses those of web pages, counts the others, and delays those of functions.
+/// The policies that an endpoint applies to calls: it refuses those of web pages, counts the
+/// others, and delays those of functions.
 #[derive(Clone, Debug, Default)]
 pub struct Traffic {
-    /// Counts them.
+    /// Counts calls.
     pub meter: Meter,
-    /// Delays them.
+    /// Delays calls.
     pub latency: Latency,
-    /// Refuses them.
+    /// Refuses calls.
     pub guard: Guard,
 }
 
-/// Calls that are counted and not delayed, under the default guard.
+/// Calls are counted and not delayed, under the default guard.
 impl From<Meter> for Traffic {
     fn from(meter: Meter) -> Self {
         Self {
@@ -167,14 +169,14 @@ mod tests {
     #[test]
     fn what_is_not_a_latency_is_refused_with_what_is() {
         for (text, problem) in [
-            ("ec2=5", "\"ec2\" is not a service with a latency"),
-            ("AWS", "\"AWS\" is not like SERVICE=MILLISECONDS"),
-            ("s3", "\"s3\" is not like SERVICE=MILLISECONDS"),
-            ("s3=fast", "s3=fast: not a whole number of milliseconds"),
-            ("s3=-1", "s3=-1: not a whole number of milliseconds"),
-            ("s3=60001", "s3=60001: too long"),
-            ("s3=1,s3=2", "s3 is named twice"),
-            ("s3=1,", "\"\" is not like SERVICE=MILLISECONDS"),
+            ("ec2=5", "\"ec2\" is not one of the services"),
+            ("AWS", "\"AWS\" is not of the form SERVICE=MILLISECONDS"),
+            ("s3", "\"s3\" is not of the form SERVICE=MILLISECONDS"),
+            ("s3=fast", "s3=fast is not a whole number of milliseconds"),
+            ("s3=-1", "s3=-1 is not a whole number of milliseconds"),
+            ("s3=60001", "s3=60001 is over the maximum"),
+            ("s3=1,s3=2", "s3 is listed twice"),
+            ("s3=1,", "\"\" is not of the form SERVICE=MILLISECONDS"),
         ] {
             let error = text.parse::<Latency>().unwrap_err().to_string();
             assert!(error.starts_with(problem), "{text}: {error}");

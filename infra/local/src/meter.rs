@@ -1,7 +1,7 @@
-//! What is asked of the AWS services, counted by who asks, service and operation.
+//! Counters of the calls of AWS services, by caller, service and operation.
 //!
-//! Bytes are bodies as transferred, counted while they stream. An error is an answer of 400 or above, refused
-//! conditions and missing keys included, or none at all.
+//! Bytes are those of the bodies as transferred, counted while they stream. An error is a response
+//! with status 400 or above, including failed conditions and missing keys, or no response at all.
 
 mod rounds;
 
@@ -19,33 +19,34 @@ use tokio::time::Instant;
 
 use crate::identity::{FunctionProcess, Signer};
 
-/// Counts the traffic of the endpoints it is given to. Clones count together.
+/// Counts the calls of the endpoints that use it. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     counters: Arc<Mutex<BTreeMap<Key, Arc<Counter>>>>,
     rounds: Arc<Mutex<Rounds>>,
 }
 
-/// Counts by service and operation, as AWS writes them: `s3`, `GetObject`.
+/// Counts by service and operation, with AWS's names: `s3`, `GetObject`.
 pub type Services = BTreeMap<String, BTreeMap<String, Counts>>;
 
-/// What was counted since the start or the last reset.
+/// The counts since the start or the last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Asked by the functions.
+    /// Calls of the functions.
     pub aws: Services,
-    /// Asked by everybody else: command lines, tests, whoever follows a presigned URL signed by `local`.
+    /// Calls of all other clients: command lines, tests, and users of presigned URLs that `local`
+    /// signed.
     pub outside: Services,
-    /// What the functions asked of S3, once more: by bucket and operation.
+    /// The functions' calls of S3 again, by bucket and operation.
     pub buckets: BTreeMap<String, BTreeMap<String, Counts>>,
 }
 
 /// The counts of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Requests.
+    /// The number of requests.
     pub calls: u64,
-    /// Requests answered with 400 or above, or not at all.
+    /// Requests with a response status of 400 or above, or without a response.
     pub errors: u64,
     /// Bytes of request bodies.
     pub bytes_in: u64,
@@ -63,7 +64,7 @@ impl Counts {
 }
 
 impl Meter {
-    /// What was counted so far. Bodies that are on their way count as far as they came.
+    /// Returns the counts so far. Bodies that are being transferred count with their bytes so far.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -91,21 +92,21 @@ impl Meter {
         snapshot
     }
 
-    /// The dependent rounds of each function that called: the most calls of any one of its processes
-    /// of which no two overlapped in time.
+    /// Returns the dependent rounds of each function: the largest number of calls of one of its
+    /// processes of which no two overlapped in time.
     #[must_use]
     pub fn rounds(&self) -> BTreeMap<String, u64> {
         let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         rounds.by_function()
     }
 
-    /// Begins again at zero.
+    /// Resets all counts to zero.
     pub fn reset(&self) {
         self.lock().clear();
         *self.rounds.lock().unwrap_or_else(PoisonError::into_inner) = Rounds::default();
     }
 
-    /// Counts a request by its head.
+    /// Counts a request when its head has arrived.
     pub(crate) fn begin<B>(&self, service: Service, request: &Request<B>) -> Call {
         let signer =
             access_key(request.headers(), request.uri()).map_or(Signer::Outside, Signer::of);
@@ -120,7 +121,7 @@ impl Meter {
         });
         let key = Key {
             is_function,
-            // Of functions alone: whoever sends anything at all must not fill the memory with names.
+            // Only for functions: names that other clients invent must not fill the memory.
             bucket: (is_function && matches!(service, Service::S3))
                 .then(|| bucket(request.uri()).to_owned())
                 .filter(|bucket| !bucket.is_empty()),
@@ -167,7 +168,7 @@ impl Service {
                 .and_then(|target| target.to_str().ok())
                 .and_then(|target| target.rsplit_once('.'))
                 .map(|(_, operation)| operation)
-                // Whoever sends anything at all must not fill the memory with names.
+                // Names that clients invent must not fill the memory.
                 .filter(|name| {
                     name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
                 })
@@ -177,7 +178,8 @@ impl Service {
     }
 }
 
-/// Source: Amazon S3 API reference, the request syntax of each operation.
+/// Returns the operation of a request. Source: Amazon S3 API reference, the request syntax of each
+/// operation.
 fn s3_operation(method: &Method, uri: &Uri, headers: &HeaderMap) -> &'static str {
     let query = uri.query().unwrap_or_default();
     let has = |name: &str| {
@@ -214,13 +216,13 @@ fn s3_operation(method: &Method, uri: &Uri, headers: &HeaderMap) -> &'static str
     }
 }
 
-/// The bucket of a request, which is the first segment of its path; empty where it names none.
+/// Returns the bucket of a request, the first segment of its path; empty if there is none.
 fn bucket(uri: &Uri) -> &str {
     let path = uri.path().trim_start_matches('/');
     path.split('/').next().unwrap_or_default()
 }
 
-/// The access key that a request is signed with, by header or presigned URL.
+/// Returns the access key that a request is signed with, from its header or presigned URL.
 fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let in_header = headers
         .get(header::AUTHORIZATION)
@@ -232,7 +234,7 @@ fn access_key<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
             .split('&')
             .find_map(|pair| pair.strip_prefix("X-Amz-Credential="))
     };
-    // The parts of a credential are separated by slashes, in a URL by %2F.
+    // The fields of a credential are separated by slashes, in a URL by `%2F`.
     let credential = in_header.or_else(in_query)?;
     credential.split(['/', '%']).next()
 }
@@ -264,7 +266,7 @@ impl Counter {
     }
 }
 
-/// One request that is being counted.
+/// A request that is being counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     counter: Arc<Counter>,
@@ -273,7 +275,7 @@ pub(crate) struct Call {
     begun: Instant,
 }
 
-/// The function process that a request comes from.
+/// The function process that sent a request.
 #[derive(Clone, Debug)]
 struct Process {
     function: String,
@@ -282,17 +284,17 @@ struct Process {
 }
 
 impl Call {
-    /// Whether a function made it.
+    /// Returns whether a function made the call.
     pub(crate) fn is_function(&self) -> bool {
         self.is_function
     }
 
-    /// When the head of the request came.
+    /// Returns when the head of the request arrived.
     pub(crate) fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Counts the request's body as it is read.
+    /// Counts the request's body while it is read.
     pub(crate) fn request<B>(&self, body: B) -> Counted<B> {
         Counted {
             body,
@@ -301,7 +303,7 @@ impl Call {
         }
     }
 
-    /// Counts the response, whose head is sent now, and its body as it is sent.
+    /// Counts the response, whose head is sent now, and its body while it is sent.
     pub(crate) fn response<B>(&self, response: Response<B>) -> Response<Counted<B>> {
         if let Some(caller) = &self.process {
             let process = FunctionProcess {
@@ -322,7 +324,7 @@ impl Call {
         })
     }
 
-    /// Counts a request that got no answer.
+    /// Counts a request without a response.
     pub(crate) fn failed(&self) {
         self.counter.errors.fetch_add(1, Ordering::Relaxed);
     }
@@ -334,7 +336,7 @@ enum Direction {
     Out,
 }
 
-/// A body whose bytes are counted when they pass.
+/// A body whose bytes are counted as they pass.
 #[derive(Debug)]
 pub(crate) struct Counted<B> {
     body: B,
@@ -457,7 +459,7 @@ mod tests {
             meter.begin(Service::S3, &Request::get(uri).body(()).unwrap())
         };
         let answer = |call: Call| drop(call.response(Response::new(String::new())));
-        // Two side by side, then one more; another process; those that no process can be told of.
+        // Two parallel calls, then a third one; another process; two callers without a process.
         let (first, second) = (call("function.reader.1"), call("function.reader.1"));
         answer(first);
         answer(second);

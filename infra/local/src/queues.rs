@@ -1,13 +1,17 @@
-//! Durable queues that behave as SQS standard queues do: visibility, delays, receive counts, dead-letter queues.
+//! Durable queues with the behaviour of SQS standard queues: visibility timeouts, delays, receive
+//! counts and dead-letter queues.
 //!
-//! - Every operation is one transaction; `insert` runs inside somebody else's, so that S3 can change an object and
-//!   tell about it at once.
-//! - Time is asked of a [`Clock`] that the owner chooses: tests move it instead of waiting.
-//! - Nothing runs in the background. Messages expire, become visible and move to dead-letter queues when somebody
-//!   looks; [`Queues::changes`] and [`Queues::next_visible_at_ms`] tell when looking is worth it.
-//! - Queues are fair: groups (`MessageGroupId`) take turns, the one with the fewest messages in flight first, and a
-//!   message without a group is a group of its own; within a group, and among equals, the oldest goes first. (AWS holds
-//!   a group back only once some thirty of its messages are in flight: developer guide, "How Amazon SQS fair queues work".)
+//! - Every operation is one transaction. `insert` runs inside the caller's transaction, so that S3
+//!   can change an object and send its event atomically.
+//! - The time comes from a [`Clock`] that the owner provides: tests advance it instead of waiting.
+//! - There is no background task. Messages expire, become visible and move to dead-letter queues
+//!   when a client receives. [`Queues::changes`] and [`Queues::next_visible_at_ms`] tell when to
+//!   receive.
+//! - Queues are fair: groups (`MessageGroupId`) take turns, the one with the fewest messages in
+//!   flight first. A message without a group is a group of its own. Within a group, and among
+//!   groups with the same number of messages in flight, the oldest message is first. (AWS holds a
+//!   group back only once about thirty of its messages are in flight: developer guide, "How Amazon
+//!   SQS fair queues work".)
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -21,13 +25,13 @@ use uuid::Uuid;
 
 use crate::database::{Database, DatabaseError};
 
-/// A message with its attributes may have this many bytes (SQS API reference, SendMessage).
+/// The maximum size of a message with its attributes (SQS API reference, SendMessage).
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 const MAX_DELAY: Duration = Duration::from_secs(900);
 const MAX_VISIBILITY: Duration = Duration::from_secs(12 * 3600);
 
-/// All queues of the stack. Clones are the same queues.
+/// All queues of the stack. Clones share the same queues.
 #[derive(Clone, Debug)]
 pub struct Queues {
     database: Database,
@@ -36,7 +40,8 @@ pub struct Queues {
     sent: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
-/// What a queue is. The defaults of SQS: 30 s visibility, no delay, 4 days of retention.
+/// The properties of a queue. The defaults of SQS are 30 s visibility timeout, no delay, and 4 days
+/// of retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
     /// The name, unique in the stack.
@@ -47,38 +52,38 @@ pub struct QueueSpec {
     pub delay: Duration,
     /// How long a message is kept, counted from when it was first sent.
     pub retention: Duration,
-    /// Where messages go that were received too often.
+    /// The dead-letter queue of messages that were received too often, if any.
     pub redrive: Option<Redrive>,
 }
 
-/// Where messages go that were received too often.
+/// The dead-letter queue of messages that were received too often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redrive {
     /// The dead-letter queue's name. It must exist by the time a message moves there.
     pub dead_letter: String,
-    /// A message that was received this often moves instead of being received once more.
+    /// A message that was received this often is moved instead of being received again.
     pub max_receive_count: u32,
 }
 
 /// A message to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewMessage {
-    /// The text; not empty, at most [`MAX_MESSAGE_BYTES`] with the attributes.
+    /// The text; not empty, and at most [`MAX_MESSAGE_BYTES`] with the attributes.
     pub body: String,
-    /// How long it stays hidden; `None` means the queue's own delay.
+    /// How long it stays hidden; `None`: the queue's delay.
     pub delay: Option<Duration>,
     /// Message attributes of type `String`.
     pub attributes: BTreeMap<String, String>,
-    /// `MessageGroupId`: groups take turns.
+    /// `MessageGroupId`; groups take turns.
     pub group: Option<String>,
 }
 
-/// A message as received.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The message's id, the same for each time it is received.
+    /// The message's id, the same at every receipt.
     pub id: String,
-    /// The handle for this one receipt.
+    /// The receipt handle of this receipt.
     pub receipt: String,
     /// The text.
     pub body: String,
@@ -88,52 +93,52 @@ pub struct Received {
     pub attribute_types: BTreeMap<String, String>,
     /// `MessageGroupId`.
     pub group: Option<String>,
-    /// How often it has been received, this time included.
+    /// How often it has been received, including this time.
     pub receive_count: u32,
     /// When it was sent, in epoch milliseconds.
     pub sent_at_ms: i64,
-    /// When it was received for the first time, in epoch milliseconds.
+    /// When it was first received, in epoch milliseconds.
     pub first_received_at_ms: i64,
-    /// Until when this receipt hides it, in epoch milliseconds, unless its visibility is changed.
+    /// When its visibility timeout ends, in epoch milliseconds, unless its visibility is changed.
     pub hidden_until_ms: i64,
-    /// In a dead-letter queue: the name of the queue it came from.
+    /// In a dead-letter queue: the name of the queue that it was moved from.
     pub moved_from: Option<String>,
 }
 
-/// How many messages a queue holds.
+/// The numbers of messages in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Ready to be received.
+    /// Messages that can be received.
     pub visible: u64,
-    /// Received, neither deleted nor visible again.
+    /// Received messages that are neither deleted nor visible again.
     pub in_flight: u64,
-    /// Sent with a delay that has not passed.
+    /// Messages whose delay has not passed.
     pub delayed: u64,
 }
 
-/// Why a queue operation was refused.
+/// Why a queue operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
     /// No queue has this name.
     #[error(
-        "there is no queue {0:?}; queues are made from the template's AWS::SQS::Queue resources"
+        "the queue {0:?} does not exist; queues are created from the template's AWS::SQS::Queue resources"
     )]
     NoSuchQueue(String),
-    /// The text is not a receipt that these queues handed out.
+    /// The text is not a receipt handle of these queues.
     #[error("{0:?} is not a receipt handle of this queue")]
     InvalidReceipt(String),
-    /// The message is not hidden by this receipt any more.
-    #[error("the message is not in flight under this receipt handle; receive it again")]
+    /// The visibility timeout of this receipt has ended.
+    #[error("the message is not in flight with this receipt handle; receive it again")]
     NotInFlight,
     /// The message and its attributes are too long.
-    #[error("the message has {bytes} bytes with its attributes, {MAX_MESSAGE_BYTES} are allowed")]
+    #[error("the message has {bytes} bytes with its attributes; the maximum is {MAX_MESSAGE_BYTES}")]
     TooLong {
-        /// Bytes of body and attributes.
+        /// The size of body and attributes in bytes.
         bytes: usize,
     },
-    /// The message holds a character that XML 1.0 forbids.
-    #[error("the message holds the character {0:?}, which SQS does not carry; encode the body")]
+    /// The message contains a character that XML 1.0 forbids.
+    #[error("the message contains the character {0:?}, which SQS does not accept; encode the body")]
     InvalidContents(char),
     /// A parameter is out of its range.
     #[error("{0}")]
@@ -150,13 +155,13 @@ impl From<rusqlite::Error> for QueueError {
 }
 
 impl Queues {
-    /// The queues in `database`, by the system's clock.
+    /// Returns the queues in `database`, with the system's clock.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self::with_clock(database, Clock::system())
     }
 
-    /// The queues in `database`, by `clock`.
+    /// Returns the queues in `database`, with `clock`.
     #[must_use]
     pub fn with_clock(database: Database, clock: Clock) -> Self {
         Self {
@@ -167,16 +172,17 @@ impl Queues {
         }
     }
 
-    /// The clock that visibility is counted by.
+    /// Returns the clock that all times refer to.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Creates the queue, or gives an existing one of this name the properties of `spec`.
+    /// Creates the queue, or updates the properties of an existing queue of this name.
     ///
     /// # Errors
-    /// [`QueueError::InvalidParameter`] if a time is out of range, or the database's error.
+    /// Returns [`QueueError::InvalidParameter`] if a property is out of range, or the database's
+    /// error.
     pub async fn create(&self, spec: QueueSpec) -> Result<(), QueueError> {
         spec.check()?;
         let now = self.clock.now_ms();
@@ -202,10 +208,10 @@ impl Queues {
             .await
     }
 
-    /// The properties of a queue.
+    /// Returns the properties of a queue.
     ///
     /// # Errors
-    /// [`QueueError::NoSuchQueue`], or the database's error.
+    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
     pub async fn spec(&self, queue: &str) -> Result<QueueSpec, QueueError> {
         let queue = queue.to_owned();
         self.database
@@ -213,10 +219,10 @@ impl Queues {
             .await
     }
 
-    /// The names of all queues, sorted.
+    /// Returns the names of all queues, sorted.
     ///
     /// # Errors
-    /// The database's error.
+    /// Returns the database's error.
     pub async fn names(&self) -> Result<Vec<String>, QueueError> {
         self.database
             .read(|transaction| {
@@ -230,15 +236,16 @@ impl Queues {
             .await
     }
 
-    /// Sends a message; returns its id.
+    /// Sends a message and returns its id.
     ///
     /// # Errors
-    /// The queue does not exist, the message is not one that SQS takes, or the database's error.
+    /// Returns an error if the queue does not exist or SQS would refuse the message, or the
+    /// database's error.
     pub async fn send(&self, queue: &str, message: NewMessage) -> Result<String, QueueError> {
         self.send_typed(queue, message, BTreeMap::new()).await
     }
 
-    /// As [`Queues::send`], with the data types of those attributes whose type is not `String`.
+    /// Same as [`Queues::send`], with the data types of attributes whose type is not `String`.
     pub(crate) async fn send_typed(
         &self,
         queue: &str,
@@ -257,11 +264,13 @@ impl Queues {
         Ok(id)
     }
 
-    /// Receives up to `max` messages and hides them for `visibility` (`None`: the queue's own timeout). Messages that
-    /// were received too often move to the dead-letter queue first.
+    /// Receives up to `max` messages and hides them for `visibility` (`None`: the queue's
+    /// visibility timeout). Messages that were received too often are moved to the dead-letter
+    /// queue first.
     ///
     /// # Errors
-    /// The queue, or a dead-letter queue that is needed, does not exist; or the database's error.
+    /// Returns an error if the queue, or the dead-letter queue for a message, does not exist, or
+    /// the database's error.
     pub async fn receive(
         &self,
         queue: &str,
@@ -271,7 +280,7 @@ impl Queues {
         check_visibility(visibility)?;
         let now = self.clock.now_ms();
         let queue = queue.to_owned();
-        // Most looks find nothing: those take no turn among the writers.
+        // Most calls find no message: a read first keeps them out of the queue of writers.
         let (name, found) = self
             .database
             .read::<_, QueueError>(move |transaction| {
@@ -297,11 +306,12 @@ impl Queues {
         Ok(received)
     }
 
-    /// Deletes the message that `receipt` was handed out for, also when it has become visible again meanwhile. An
-    /// older receipt than the last one deletes nothing.
+    /// Deletes the message of `receipt`, even if it has become visible again. A receipt handle
+    /// other than the last one deletes nothing.
     ///
     /// # Errors
-    /// [`QueueError::InvalidReceipt`] if the text is no receipt, or the database's error.
+    /// Returns [`QueueError::InvalidReceipt`] if the text is not a receipt handle, or the
+    /// database's error.
     pub async fn delete(&self, queue: &str, receipt: &str) -> Result<(), QueueError> {
         let number = number_of(receipt)?;
         let (queue, receipt) = (queue.to_owned(), receipt.to_owned());
@@ -323,8 +333,8 @@ impl Queues {
     /// Hides the message for `visibility` from now on; zero makes it visible at once.
     ///
     /// # Errors
-    /// [`QueueError::InvalidReceipt`], [`QueueError::NotInFlight`], [`QueueError::InvalidParameter`] over 12 hours,
-    /// or the database's error.
+    /// Returns [`QueueError::InvalidReceipt`], [`QueueError::NotInFlight`],
+    /// [`QueueError::InvalidParameter`] for more than 12 hours, or the database's error.
     pub async fn change_visibility(
         &self,
         queue: &str,
@@ -361,13 +371,13 @@ impl Queues {
         Ok(())
     }
 
-    /// Hides a message whose delivery failed for `back_off` from now on, unless its consumer has
-    /// changed its visibility since it was received, or its visibility timeout has passed: then it
-    /// becomes visible when it would have.
+    /// Hides a message whose delivery failed for `back_off` from now on. If its consumer has
+    /// changed its visibility since it was received, or its visibility timeout has passed, it
+    /// becomes visible as it would have without this call.
     ///
     /// # Errors
-    /// [`QueueError::InvalidReceipt`], [`QueueError::InvalidParameter`] over 12 hours, or the
-    /// database's error.
+    /// Returns [`QueueError::InvalidReceipt`], [`QueueError::InvalidParameter`] for more than 12
+    /// hours, or the database's error.
     pub(crate) async fn back_off(
         &self,
         queue: &str,
@@ -402,10 +412,10 @@ impl Queues {
         Ok(())
     }
 
-    /// How many messages the queue holds.
+    /// Returns the numbers of messages in the queue.
     ///
     /// # Errors
-    /// [`QueueError::NoSuchQueue`], or the database's error.
+    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
     pub async fn counts(&self, queue: &str) -> Result<Counts, QueueError> {
         let queue = queue.to_owned();
         let now = self.clock.now_ms();
@@ -431,14 +441,14 @@ impl Queues {
             .await
     }
 
-    /// How many messages were sent to the queue since the start, or since the last reset. Events of
-    /// S3 are not counted: S3 puts them into their queue without a call of SQS.
+    /// Returns how many messages were sent to the queue since the start or the last reset. S3
+    /// events are not counted: S3 inserts them into the queue without a call of SQS.
     #[must_use]
     pub fn sent(&self, queue: &str) -> u64 {
         self.sent_counts().get(queue).copied().unwrap_or(0)
     }
 
-    /// Counts the messages that are sent from zero.
+    /// Resets the counts of sent messages to zero.
     pub fn reset_sent(&self) {
         self.sent_counts().clear();
     }
@@ -447,11 +457,12 @@ impl Queues {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the first message that is in the queue now can be received, in epoch milliseconds: in the past if one is
-    /// visible already, `None` if the queue is empty.
+    /// Returns when the first message that is in the queue now can be received, in epoch
+    /// milliseconds. The time is in the past if a message is visible already; `None` if the queue
+    /// is empty.
     ///
     /// # Errors
-    /// [`QueueError::NoSuchQueue`], or the database's error.
+    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
     pub async fn next_visible_at_ms(&self, queue: &str) -> Result<Option<i64>, QueueError> {
         let queue = queue.to_owned();
         self.database
@@ -465,10 +476,10 @@ impl Queues {
             .await
     }
 
-    /// Deletes every message of the queue.
+    /// Deletes all messages of the queue.
     ///
     /// # Errors
-    /// [`QueueError::NoSuchQueue`], or the database's error.
+    /// Returns [`QueueError::NoSuchQueue`] or the database's error.
     pub async fn purge(&self, queue: &str) -> Result<(), QueueError> {
         let queue = queue.to_owned();
         self.database
@@ -482,11 +493,12 @@ impl Queues {
         Ok(())
     }
 
-    /// Makes every message in flight visible at once, as if it had not been received: for the start of a stack whose
-    /// predecessor was killed, since the consumers died with it through no fault of the message. Returns how many.
+    /// Makes all messages in flight visible at once, as if they had not been received, and returns
+    /// their number. A stack calls this at its start: if the previous stack was killed, so were the
+    /// consumers, which is not a failure of the messages.
     ///
     /// # Errors
-    /// The database's error.
+    /// Returns the database's error.
     pub async fn release_all(&self) -> Result<usize, QueueError> {
         let now = self.clock.now_ms();
         let released = self
@@ -503,22 +515,23 @@ impl Queues {
         Ok(released)
     }
 
-    /// A number that changes whenever a message was sent, received, moved, deleted, or its visibility changed. Take
-    /// the receiver before looking into a queue, then nothing between look and wait is missed.
+    /// Returns a number that changes whenever a message is sent, received, moved or deleted, or its
+    /// visibility changes. Take the receiver before reading a queue, so that no change between
+    /// reading and waiting is missed.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Wakes those who wait for [`Queues::changes`].
+    /// Wakes the receivers of [`Queues::changes`].
     pub(crate) fn changed(&self) {
         self.changes
             .send_modify(|changes| *changes = changes.wrapping_add(1));
     }
 }
 
-/// Inserts a message that passed [`NewMessage::check`]; returns its id. The caller wakes the pollers with
-/// [`Queues::changed`] once the transaction is committed.
+/// Inserts a message that passed [`NewMessage::check`] and returns its id. The caller wakes the
+/// pollers with [`Queues::changed`] after the transaction is committed.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     queue: &str,
@@ -547,7 +560,7 @@ pub(crate) fn insert(
     Ok(id)
 }
 
-/// Claims visible messages; also says whether any moved to the dead-letter queue.
+/// Claims visible messages. Also returns whether messages were moved to the dead-letter queue.
 fn claim(
     transaction: &Transaction<'_>,
     queue: &str,
@@ -572,7 +585,8 @@ fn claim(
         "UPDATE messages SET visible_ms = ?2, receipt = ?3, receive_count = receive_count + 1,
              first_received_ms = coalesce(first_received_ms, ?4) WHERE number = ?1",
     )?;
-    // All are chosen before the first is hidden: with a visibility of zero, none ever is.
+    // All messages are chosen before the first one is hidden: with a visibility timeout of zero, a
+    // message would otherwise be chosen again.
     let mut received = Vec::new();
     for number in choose(transaction, queue, max, now)? {
         let message = select.query_row([number], |row| read_message(row, now, hidden_until))?;
@@ -582,18 +596,18 @@ fn claim(
     Ok((received, moved))
 }
 
-/// The group whose turn it may be, and its oldest visible message. The least of all has the turn.
+/// A group and its oldest visible message. The smallest value has the next turn.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     in_flight: u64,
     visible_ms: i64,
     number: i64,
-    /// None for the messages without a group, of which each is a group of its own.
+    /// `None` for messages without a group, each of which is a group of its own.
     group: Option<String>,
 }
 
-/// Chooses the numbers of up to `max` visible messages: groups take turns. What it costs grows with the number of groups,
-/// not with that of their messages.
+/// Chooses the numbers of up to `max` visible messages; groups take turns. The cost grows with the
+/// number of groups, not with the number of their messages.
 fn choose(
     transaction: &Transaction<'_>,
     queue: &str,
@@ -630,7 +644,7 @@ fn choose(
     Ok(chosen)
 }
 
-/// How many messages of each group are in flight; groups without any are left out.
+/// Returns how many messages of each group are in flight; groups without any are omitted.
 fn in_flight(
     transaction: &Transaction<'_>,
     queue: &str,
@@ -646,7 +660,8 @@ fn in_flight(
         .collect()
 }
 
-/// The groups that have messages in the queue. Each is found by one step in the index, whatever the number of its messages.
+/// Returns the groups that have messages in the queue. Each costs one index lookup, regardless of
+/// the number of its messages.
 fn groups(transaction: &Transaction<'_>, queue: &str) -> Result<Vec<String>, rusqlite::Error> {
     transaction
         .prepare_cached(
@@ -663,7 +678,8 @@ fn groups(transaction: &Transaction<'_>, queue: &str) -> Result<Vec<String>, rus
         .collect()
 }
 
-/// The turn of a group that has a visible message behind `after`, in the order of visibility and number.
+/// Returns the turn of a group that has a visible message after `after`, in the order of visibility
+/// and number.
 fn turn(
     transaction: &Transaction<'_>,
     queue: &str,
@@ -690,7 +706,7 @@ fn turn(
     }))
 }
 
-/// Moves the visible messages that were received too often.
+/// Moves visible messages that were received too often to the dead-letter queue.
 fn bury(
     transaction: &Transaction<'_>,
     queue: &str,
@@ -699,7 +715,8 @@ fn bury(
 ) -> Result<bool, QueueError> {
     let overdue = transaction
         .prepare_cached(
-            // The first comparison is the index's own: without it, every visible message is looked at.
+            // The first comparison matches the partial index: without it, all visible messages are
+            // read.
             "SELECT 1 FROM messages INDEXED BY messages_received
              WHERE queue = ?1 AND visible_ms <= ?2 AND receive_count > 0 AND receive_count >= ?3 LIMIT 1",
         )?
@@ -773,7 +790,7 @@ fn load(transaction: &Transaction<'_>, queue: &str) -> Result<QueueSpec, QueueEr
 }
 
 impl QueueSpec {
-    /// A queue with the defaults of SQS.
+    /// Returns a queue with the defaults of SQS.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self {
@@ -793,7 +810,7 @@ impl QueueSpec {
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !name_is_fine {
             return Err(QueueError::InvalidParameter(format!(
-                "{:?} is not a queue name: 1 to 80 letters, digits, hyphens and underscores",
+                "{:?} is not a queue name; expected 1 to 80 letters, digits, hyphens and underscores",
                 self.name
             )));
         }
@@ -818,7 +835,7 @@ impl QueueSpec {
 }
 
 impl NewMessage {
-    /// A message without attributes, by the queue's own delay.
+    /// Returns a message without attributes, with the queue's delay.
     #[must_use]
     pub fn text(body: impl Into<String>) -> Self {
         Self {
@@ -827,12 +844,12 @@ impl NewMessage {
         }
     }
 
-    /// Whether SQS would take this message.
+    /// Checks whether SQS would accept this message.
     pub(crate) fn check(&self) -> Result<(), QueueError> {
         check_delay(self.delay)?;
         if self.body.is_empty() {
             return Err(QueueError::InvalidParameter(
-                "a message needs a body that is not empty".to_owned(),
+                "the body of a message must not be empty".to_owned(),
             ));
         }
         let bytes = self.body.len()
@@ -844,7 +861,7 @@ impl NewMessage {
         if bytes > MAX_MESSAGE_BYTES {
             return Err(QueueError::TooLong { bytes });
         }
-        // XML 1.0, production Char: what SQS documents as the characters of a message.
+        // XML 1.0, production Char: the characters that SQS documents for messages.
         let forbidden = |character: &char| {
             (*character < ' ' && !matches!(character, '\t' | '\n' | '\r'))
                 || matches!(character, '\u{fffe}' | '\u{ffff}')
@@ -886,12 +903,12 @@ fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What tells the time. Clones tell the same time.
+/// A source of the current time. Clones share it.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> i64 + Send + Sync>);
 
 impl Clock {
-    /// The system's clock.
+    /// Returns the system's clock.
     #[must_use]
     pub fn system() -> Self {
         Self::new(|| {
@@ -902,13 +919,13 @@ impl Clock {
         })
     }
 
-    /// A clock that tells what `now_ms` returns, in epoch milliseconds.
+    /// Returns a clock that calls `now_ms` for the time in epoch milliseconds.
     #[must_use]
     pub fn new(now_ms: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now_ms))
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the milliseconds since 1970.
     #[must_use]
     pub fn now_ms(&self) -> i64 {
         (self.0)()
@@ -927,7 +944,7 @@ mod tests {
 
     const NOW: i64 = 1_780_000_000_000;
 
-    /// A queue at a time that stands still, with one message that was received.
+    /// A queue with a stopped clock and one received message.
     async fn received() -> (Queues, Received, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();

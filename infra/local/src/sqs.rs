@@ -1,8 +1,9 @@
 //! The wire protocol of SQS (AWS JSON 1.0) over [`Queues`].
 //!
-//! - Queue URLs are `http://127.0.0.1:<port>/000000000000/<name>`; the last segment is what counts.
-//! - Requests are not checked for their signature: nothing here is worth one.
-//! - Queues are made from the template, not by requests.
+//! - Queue URLs are `http://127.0.0.1:<port>/000000000000/<name>`; only the last segment is
+//!   evaluated.
+//! - Signatures of requests are not verified: the keys are public.
+//! - Queues are created from the template, not by requests.
 //!
 //! Source: Amazon SQS API reference, and the service's Smithy model for the names of errors.
 
@@ -23,10 +24,12 @@ use crate::latency::Traffic;
 use crate::meter::{Counted, Service};
 use crate::queues::{QueueError, Queues};
 
-/// Ten messages of 1 MiB whose every character is escaped are longer than this; AWS takes less.
+/// The maximum size of a request. Ten messages of 1 MiB with all characters escaped are longer, but
+/// AWS accepts less.
 const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
 
-/// Answers SQS requests on `listener` until `shutdown` resolves and what has begun is answered.
+/// Serves SQS requests on `listener` until `shutdown` resolves and the requests in progress are
+/// complete.
 pub async fn serve(
     listener: TcpListener,
     queues: Queues,
@@ -77,7 +80,7 @@ async fn answer(
     if let Ok(id) = HeaderValue::from_str(&Uuid::new_v4().to_string()) {
         headers.insert("x-amzn-requestid", id);
     }
-    // What the code was before the JSON protocol: some SDKs tell errors by it.
+    // The code of the query protocol, by which some SDKs still distinguish errors.
     if let Some(code) = code
         && let Ok(code) = HeaderValue::from_str(&format!("{code};Sender"))
     {
@@ -110,7 +113,7 @@ async fn handle(
         .map_err(|error| {
             SqsError::new(
                 "RequestEntityTooLarge",
-                format!("the body cannot be read: {error}"),
+                format!("cannot read the body: {error}"),
             )
         })?
         .to_bytes();
@@ -120,14 +123,14 @@ async fn handle(
         serde_json::from_slice(&body).map_err(|error| {
             SqsError::new(
                 "SerializationException",
-                format!("the body is no JSON: {error}"),
+                format!("the body is not JSON: {error}"),
             )
         })?
     };
     operations::perform(&queues, closed, &host, &operation, &input).await
 }
 
-/// An error as SQS answers it.
+/// An error in SQS's format.
 #[derive(Debug)]
 struct SqsError {
     status: StatusCode,
@@ -139,7 +142,7 @@ struct SqsError {
 }
 
 impl SqsError {
-    /// An error of SQS's own model.
+    /// Returns an error of SQS's own model.
     fn modelled(shape: &str, code: &str, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -149,7 +152,7 @@ impl SqsError {
         }
     }
 
-    /// An error that every service has.
+    /// Returns an error that is common to all services.
     fn new(code: &str, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -165,7 +168,7 @@ impl SqsError {
         error
     }
 
-    /// The shape's name alone, as entries of a batch carry it.
+    /// Returns the shape's name alone, as in the entries of a batch.
     fn name(&self) -> &str {
         self.shape.rsplit('#').next().unwrap_or(&self.shape)
     }

@@ -1,4 +1,4 @@
-//! The DynamoDB endpoint, asked by the real client.
+//! The DynamoDB endpoint, tested with the real client.
 
 #![expect(clippy::unwrap_used, reason = "an error is a failed test")]
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const TABLE: &str = "records";
 
-/// As in `infra/template.yaml`.
+/// The properties of the table in `infra/template.yaml`.
 fn properties() -> Value {
     json!({
         "BillingMode": "PAY_PER_REQUEST",
@@ -108,7 +108,7 @@ async fn a_write_outlives_a_stack_that_was_killed() {
             .await
             .unwrap();
         assert_eq!(found.count(), round + 1);
-        // Dropped, not stopped.
+        // Dropped without a stop.
     }
 }
 
@@ -154,7 +154,7 @@ async fn the_table_is_the_one_of_the_template_and_its_expired_items_go() {
             .await
             .unwrap();
     }
-    // AWS keeps what expired more than five years ago; the engine may do as well.
+    // AWS keeps items that expired more than five years ago; the engine may do so too.
     let recent = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
@@ -235,7 +235,7 @@ async fn the_meter_tells_functions_from_others_and_calls_from_errors() {
     assert_eq!((ours.calls, ours.errors), (2, 1));
     assert!(ours.bytes_in > 100 && ours.bytes_out > 2, "{ours:?}");
     let theirs = snapshot.outside["dynamodb"]["GetItem"];
-    // `{}`: nothing found.
+    // The body is `{}`: no item was found.
     assert_eq!((theirs.calls, theirs.errors, theirs.bytes_out), (1, 0, 2));
     endpoint.stop().await;
 }

@@ -1,4 +1,5 @@
-//! Functions as processes under the runtime API, against a function that speaks it over a plain socket.
+//! Functions as processes with the runtime API, tested with a function that uses it over a plain
+//! socket.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -69,9 +70,9 @@ impl Fixture {
         self.functions.stats()["probe"].clone()
     }
 
-    /// What a hanging invocation told about itself and its child.
+    /// Returns the process ids of a hanging invocation and its child.
     async fn told(&self, file: &std::path::Path) -> (u64, u64) {
-        until("the function tells its process ids", || file.exists()).await;
+        until("the function has written its process ids", || file.exists()).await;
         let pids: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         (
             pids["pid"].as_u64().unwrap(),
@@ -162,7 +163,7 @@ async fn the_environment_is_lambdas_and_the_templates_and_nothing_else() {
     assert_eq!(names, expected);
     assert_eq!(environment["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"], "512");
     assert_eq!(environment["AWS_ENDPOINT_URL_SQS"], "http://127.0.0.1:3");
-    // One for each process, so that the stack can tell their calls apart.
+    // Each process has a key of its own, so that the stack can distinguish their calls.
     let access_key = environment["AWS_ACCESS_KEY_ID"].as_str().unwrap();
     let Signer::Function(Some(signer)) = Signer::of(access_key) else {
         panic!("{access_key}");
@@ -203,7 +204,7 @@ async fn at_the_deadline_the_process_and_its_children_are_killed() {
     );
     let (pid, child) = fixture.told(&file).await;
     assert_eq!(state(pid), None);
-    until("the child is gone", || state(child).is_none()).await;
+    until("the child has ended", || state(child).is_none()).await;
     assert_eq!((fixture.stats().timeouts, fixture.stats().errors), (1, 1));
     assert_ne!(fixture.pid().await, pid);
     fixture.functions.stop().await;
@@ -264,7 +265,7 @@ async fn a_process_that_cannot_start_fails_the_invocation() {
         (
             "exit",
             "Runtime.ExitError",
-            "Error: Runtime exited with error: exit status 3 before it asked for its first event",
+            "Error: Runtime exited with error: exit status 3 before it requested its first event",
         ),
         ("error", "Probe.Init", "told to fail"),
     ] {
@@ -345,7 +346,8 @@ async fn a_working_process_ends_after_its_invocation() {
             .unwrap();
         fixture.functions.end_warm().await
     });
-    // Either it was still idle when it was ended, and another one slept; or it slept, and was ended after that.
+    // The process was still idle and ended at once, so that another one slept; or it slept and
+    // ended after that.
     assert!(slow["pid"].as_u64().is_some());
     assert_eq!(state(pid), None);
     fixture.functions.stop().await;
@@ -355,13 +357,13 @@ async fn a_working_process_ends_after_its_invocation() {
 async fn a_process_that_dies_in_its_sleep_is_replaced() {
     let fixture = Fixture::start(|_| {});
     let pid = fixture.pid().await;
-    until("it sleeps", || state(pid) == Some('T')).await;
+    until("it is stopped", || state(pid) == Some('T')).await;
     let kill = std::process::Command::new("kill")
         .args(["-9", &pid.to_string()])
         .status()
         .unwrap();
     assert!(kill.success());
-    until("it is gone", || state(pid).is_none()).await;
+    until("it has ended", || state(pid).is_none()).await;
     assert_ne!(fixture.pid().await, pid);
     assert_eq!(fixture.stats().errors, 0);
     fixture.functions.stop().await;
@@ -479,7 +481,7 @@ async fn stopping_ends_what_runs() {
     );
     assert!(answer.outcome.is_err());
     assert_eq!(state(pid), None);
-    until("the child is gone", || state(child).is_none()).await;
+    until("the child has ended", || state(child).is_none()).await;
     assert!(
         fixture
             .invoke(json!({ "do": "echo" }))

@@ -1,4 +1,4 @@
-//! The gateway over HTTP, with the probe function behind it.
+//! The gateway over HTTP, in front of the probe function.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -134,7 +134,7 @@ async fn bodies_over_the_limits_are_refused() {
             Request::post("/status/200").body(body).unwrap(),
         )
     };
-    // Over the gateway's own limit; then under it, but over Lambda's once it is in base64.
+    // First over the gateway's own limit; then under it, but in base64 over Lambda's.
     for bytes in [10 * 1024 * 1024 + 1, 5 * 1024 * 1024] {
         let response = post(bytes).await;
         assert_eq!(response.status(), 413, "{bytes}");

@@ -1,4 +1,4 @@
-//! The four ports, asked as a web page would have a browser ask them.
+//! The four ports, with requests as a browser would send them for a web page.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -22,10 +22,10 @@ use tempfile::TempDir;
 
 const BUCKET: &str = "symdepot-uploads-000000000000";
 
-/// What a page that has bound its name to 127.0.0.1 is called.
+/// The name of a page that resolves to 127.0.0.1.
 const REBOUND: &str = "evil.example";
 
-/// A request that changes something, at each of the four ports.
+/// The four ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Port {
     Gateway,
@@ -63,12 +63,12 @@ impl Site {
         }
     }
 
-    /// The port's number.
+    /// The port number as text.
     fn number(&self, port: Port) -> &str {
         self.url(port).rsplit_once(':').unwrap().1
     }
 
-    /// A request that changes something, signed for `host` where that matters.
+    /// A request that changes state, signed for `host` if the port needs it.
     async fn change(&self, port: Port, host: &str) -> Request<Bytes> {
         let base = format!("http://{host}:{}", self.number(port));
         let request = match port {
@@ -87,7 +87,7 @@ impl Site {
             }
             Port::DynamoDb => {
                 let item = json!({ "TableName": "Records", "Item": { "id": { "S": "planted" } } });
-                // The engine checks no signature, but wants one to be there.
+                // The engine checks no signature, but requires one to be present.
                 let signature = "AWS4-HMAC-SHA256 Credential=local/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=00";
                 Request::post("/")
                     .header("content-type", "application/x-amz-json-1.0")
@@ -111,7 +111,7 @@ impl Site {
         request
     }
 
-    /// Whether the request has changed what it would change.
+    /// Whether the request took effect.
     async fn is_changed(&self, port: Port) -> bool {
         match port {
             Port::Gateway => self.running.functions().begun() > 0,
@@ -148,18 +148,18 @@ fn text(response: &Response<Bytes>) -> String {
     String::from_utf8_lossy(response.body()).into_owned()
 }
 
-/// F4, F13. A page of another site sends what a form may send, without asking.
+/// A page of another site sends what a form may send without a preflight.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_another_sites_page_are_refused_and_change_nothing() {
     let site = Site::start(|_| {}).await;
     let foreign = [
         ("origin", "https://evil.example".to_owned()),
         ("origin", "null".to_owned()),
-        // Another program of this machine has another port: another origin.
+        // Another program on this machine has another port and is therefore another origin.
         ("origin", "http://127.0.0.1:8080".to_owned()),
-        // A bucket may hold a page.
+        // A bucket may contain a page.
         ("origin", site.url(Port::S3).to_owned()),
-        // Images, scripts and frames come without an origin.
+        // Images, scripts and frames are requested without an origin.
         ("sec-fetch-site", "cross-site".to_owned()),
         ("sec-fetch-site", "same-site".to_owned()),
     ];
@@ -177,7 +177,7 @@ async fn requests_of_another_sites_page_are_refused_and_change_nothing() {
     site.running.stop().await;
 }
 
-/// F13. A page whose name resolves to 127.0.0.1 by now is of our origin, as a browser sees it: its `Host` tells.
+/// With DNS rebinding the browser treats the page as same-origin; only its `Host` reveals it.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_to_another_name_are_refused_and_change_nothing() {
     let site = Site::start(|_| {}).await;
@@ -214,7 +214,7 @@ async fn requests_to_another_name_are_refused_and_change_nothing() {
     site.running.stop().await;
 }
 
-/// F4. The engine of DynamoDB answers preflights of anybody for anything, and lets everybody read its answers.
+/// The DynamoDB engine itself accepts all preflights and lets every origin read its responses.
 #[tokio::test(flavor = "multi_thread")]
 async fn preflights_are_refused_and_no_answer_is_for_other_origins() {
     let site = Site::start(|_| {}).await;
@@ -240,7 +240,7 @@ async fn preflights_are_refused_and_no_answer_is_for_other_origins() {
     site.running.stop().await;
 }
 
-/// F4, F13. What the tests above have refused is done for who is not a page.
+/// The requests that the tests above refuse succeed if no page sends them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_requests_of_command_lines_are_answered_under_every_name_of_the_loopback() {
     for host in ["127.0.0.1", "localhost", "LocalHost", "[::1]"] {
@@ -255,7 +255,7 @@ async fn the_same_requests_of_command_lines_are_answered_under_every_name_of_the
     }
 }
 
-/// F13. A tunnel or a proxy has a name of its own, which a person gives to the stack.
+/// A tunnel or a proxy has a name of its own, which the user passes to the stack.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stack_answers_under_the_name_that_it_was_started_with() {
     let site = Site::start(|options| options.host_names = vec![REBOUND.parse().unwrap()]).await;
@@ -268,7 +268,7 @@ async fn a_stack_answers_under_the_name_that_it_was_started_with() {
     site.running.stop().await;
 }
 
-/// F13. Links in documents, and addresses that a person types, are no requests of another site's page.
+/// Following a link, or typing an address, is not a request of another site's page.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_may_follow_a_link() {
     let site = Site::start(|_| {}).await;

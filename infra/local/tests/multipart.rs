@@ -1,4 +1,4 @@
-//! Multipart uploads at the S3 endpoint, by the real client.
+//! Multipart uploads at the S3 endpoint, tested with the real client.
 
 #![expect(clippy::unwrap_used, reason = "an error is a failed test")]
 
@@ -14,7 +14,7 @@ use endpoints::{CACHES, S3, UPLOADS};
 
 const MIB: usize = 1024 * 1024;
 
-/// Bytes that differ from place to place.
+/// Returns pseudo-random bytes.
 fn bytes(seed: u8, length: usize) -> Vec<u8> {
     let mut state = u64::from(seed) + 1;
     (0..length)
@@ -108,7 +108,7 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
         .unwrap();
     assert_eq!(got.metadata().unwrap()["kind"], "dif");
     assert_eq!(got.checksum_crc64_nvme(), done.checksum_crc64_nvme());
-    // The client compares the checksum, which was combined from those of the parts, with the bytes.
+    // The client verifies the checksum, which was combined from the parts' checksums.
     assert!(got.body.collect().await.unwrap().to_vec() == whole);
     let edge = 5 * MIB;
     let range = format!("bytes={}-{}", edge - 3, edge + 2);
@@ -315,7 +315,7 @@ async fn what_does_not_fit_together_is_refused_and_can_be_mended() {
         .await
         .unwrap();
     assert_eq!(code(&[mended]).await, "NoSuchUpload");
-    assert_eq!(s3.files(), 2, "the part that was replaced is gone");
+    assert_eq!(s3.files(), 2, "the replaced part is removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -536,7 +536,7 @@ async fn an_object_of_many_files_is_read_whole_while_it_is_replaced() {
             .send()
             .await
             .unwrap();
-        // The answer has begun; the files are not read yet.
+        // The response has begun; the files are not read completely yet.
         bodies.push((
             seed,
             client

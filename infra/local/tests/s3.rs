@@ -1,4 +1,5 @@
-//! The S3 endpoint, asked by the real client: objects, conditions, races, ranges, checksums, presigned URLs.
+//! The S3 endpoint, tested with the real client: objects, conditions, races, ranges, checksums,
+//! presigned URLs.
 
 #![expect(clippy::unwrap_used, reason = "an error is a failed test")]
 
@@ -18,7 +19,7 @@ use hyper_util::rt::TokioExecutor;
 use local_stack::identity::{FUNCTION, KeyPair, LOCAL};
 use local_stack::meter::Snapshot;
 
-/// The status and error code of an answer.
+/// Returns the status and error code of a response.
 fn refusal<E: ProvideErrorMetadata, T: std::fmt::Debug>(
     result: Result<T, SdkError<E, aws_sdk_s3::config::http::HttpResponse>>,
 ) -> (u16, String) {
@@ -60,7 +61,7 @@ async fn get(client: &aws_sdk_s3::Client, key: &str) -> Vec<u8> {
     got.body.collect().await.unwrap().to_vec()
 }
 
-/// A plain HTTP request, as a client without an SDK makes it.
+/// Sends a plain HTTP request, as a client without an SDK does.
 async fn fetch(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, Vec<u8>) {
     let client: HttpClient<_, Full<bytes::Bytes>> =
         HttpClient::builder(TokioExecutor::new()).build_http();
@@ -198,7 +199,7 @@ async fn a_bucket_that_does_not_exist_is_not_made_by_asking_for_it() {
         location
             .location_constraint()
             .is_none_or(|place| place.as_str().is_empty()),
-        "as of us-east-1: {location:?}"
+        "as in us-east-1: {location:?}"
     );
     assert_eq!(s3.files(), 0);
 }
@@ -245,7 +246,7 @@ async fn ranges_are_as_in_http() {
             .send()
             .await
             .unwrap();
-        // A checksum of the whole would make the client refuse the part.
+        // With a checksum of the whole object, the client would reject the range.
         assert_eq!(got.checksum_crc32(), None);
         let content_range = got.content_range().unwrap().to_owned();
         (got.body.collect().await.unwrap().to_vec(), content_range)
@@ -328,7 +329,7 @@ async fn reads_have_conditions() {
         .send()
         .await;
     assert_eq!(refusal(head).0, 304);
-    // The connection is still good after an answer without a body.
+    // The connection remains usable after a response without a body.
     assert_eq!(get(&client, "a").await, b"hello");
 }
 
@@ -439,7 +440,7 @@ async fn of_sixteen_replacers_one_wins_in_each_of_twenty_rounds() {
 async fn a_reader_sees_one_whole_version_while_eight_write() {
     let s3 = S3::start().await;
     let client = s3.client();
-    // Long enough to be streamed from an open file.
+    // Large enough to be streamed from an open file.
     let body = |writer: u8| vec![writer; 1_500_000];
     put(&client, "a", &body(0)).await;
     let writers = (0..8_u8).map(|writer| {
@@ -472,7 +473,7 @@ async fn a_reader_sees_one_whole_version_while_eight_write() {
                 let said = got
                     .metadata()
                     .and_then(|metadata| metadata.get("writer").cloned());
-                // The client checks the checksum of what it reads.
+                // The client verifies the checksum of the body.
                 let bytes = got.body.collect().await.unwrap().to_vec();
                 assert_eq!(bytes.len(), 1_500_000);
                 assert!(bytes.iter().all(|byte| *byte == bytes[0]));
@@ -620,7 +621,7 @@ async fn a_function_deletes_a_batch_in_one_call_whether_its_keys_are_there_or_no
     put(&client, "derived/2", b"x").await;
     s3.meter.reset();
     let keys = ["derived/1", "derived/gone"];
-    // As the SDK sends it: with a CRC-32 of the body, which S3 wants for this operation.
+    // As the SDK sends it: with a CRC-32 of the body, which S3 requires for this operation.
     let identified = keys.map(|key| ObjectIdentifier::builder().key(key).build().unwrap());
     let deletion = Delete::builder().set_objects(Some(identified.into()));
     let deleted = client
@@ -910,7 +911,7 @@ async fn every_checksum_is_verified_stored_and_handed_out() {
             got.checksum_crc64_nvme(),
         );
         assert_eq!((sent.len(), &sent), (1, &back), "{algorithm:?}");
-        // The client compares it with the bytes.
+        // The client compares it with the body.
         assert_eq!(got.body.collect().await.unwrap().to_vec(), b"hello");
     }
 }
@@ -991,7 +992,7 @@ async fn a_streamed_file_arrives_with_its_trailing_checksum() {
     assert_eq!(
         head.content_encoding(),
         None,
-        "aws-chunked is of the transfer"
+        "aws-chunked belongs to the transfer"
     );
     let counts = s3.meter.snapshot().outside["s3"]["PutObject"];
     assert!(
@@ -1026,7 +1027,7 @@ async fn presigned_urls_need_no_client_and_expire() {
         fetch("GET", url.uri(), &[("range", "bytes=1-2")], b"").await,
         (206, b"12".to_vec())
     );
-    // Who signs is who asks.
+    // A request belongs to the signer of its URL.
     assert_eq!(s3.meter.snapshot().aws["s3"]["GetObject"].calls, 2);
 
     let put = client
@@ -1233,7 +1234,7 @@ async fn an_event_and_its_change_outlive_a_stack_that_was_killed() {
             .send()
             .await
             .unwrap();
-        // Dropped, not stopped, with the message of the round before still there.
+        // Dropped without a stop, while the message of the previous round is still in the queue.
         if round > 0 {
             let events = s3.events().await;
             assert_eq!(events.len(), if round == 1 { 2 } else { 1 });
@@ -1258,7 +1259,7 @@ async fn files_that_a_killed_stack_left_behind_go_at_the_next_start() {
         .join("bodies")
         .join("00")
         .join("00000000000000000000000000000000");
-    std::fs::write(&orphan, b"renamed, never pointed at").unwrap();
+    std::fs::write(&orphan, b"renamed, never referenced").unwrap();
     let staged = folder.path().join("s3").join("staged").join("half");
     std::fs::write(&staged, b"half of an upload").unwrap();
     drop(s3);

@@ -1,4 +1,4 @@
-//! The queues and the SQS endpoint, asked by the real client.
+//! The queues and the SQS endpoint, tested with the real client.
 
 #![expect(clippy::unwrap_used, reason = "an error is a failed test")]
 
@@ -67,7 +67,7 @@ impl Sqs {
         (visible, in_flight, delayed)
     }
 
-    /// Sends a message of a group to the lane.
+    /// Sends a message of a group to the queue.
     async fn send(&self, group: Option<&str>, body: &str) {
         let message = NewMessage {
             group: group.map(str::to_owned),
@@ -76,7 +76,7 @@ impl Sqs {
         self.queues.send("lane", message).await.unwrap();
     }
 
-    /// Receives up to `max` messages of the lane; returns what they say.
+    /// Receives up to `max` messages of the queue and returns their bodies.
     async fn receive(&self, max: usize) -> Vec<String> {
         let batch = self.queues.receive("lane", max, None).await.unwrap();
         batch.into_iter().map(|message| message.body).collect()
@@ -113,7 +113,7 @@ async fn a_received_message_is_hidden_until_its_timeout_and_gone_after_its_delet
         first[0].first_received_at_ms
     );
 
-    // The first receipt is not the newest any more: it deletes nothing.
+    // A receipt handle other than the latest one deletes nothing.
     sqs.queues.delete("lane", &first[0].receipt).await.unwrap();
     assert_eq!(sqs.counts("lane").await, (0, 1, 0));
     sqs.queues.delete("lane", &second[0].receipt).await.unwrap();
@@ -229,7 +229,7 @@ async fn messages_outlive_a_stack_that_was_killed_and_those_in_flight_come_back_
             .unwrap();
     }
     let held = sqs.queues.receive("lane", 1, None).await.unwrap();
-    // A second handle on the folder, as a new process has it, while the first was never closed.
+    // A second handle on the folder, as a new process would have, while the first was never closed.
     let again = Queues::with_clock(
         Database::open(sqs.folder.path()).unwrap(),
         sqs.clock.clock(),
@@ -241,7 +241,7 @@ async fn messages_outlive_a_stack_that_was_killed_and_those_in_flight_come_back_
         all.iter().all(|message| message.receive_count == 1),
         "{all:?}"
     );
-    // The consumer that died deletes nothing any more.
+    // The receipt handle of the dead consumer no longer deletes the message.
     again.delete("lane", &held[0].receipt).await.unwrap();
     assert_eq!(again.counts("lane").await.unwrap().in_flight, 2);
 }
@@ -341,7 +341,8 @@ async fn what_is_no_longer_in_flight_holds_its_group_back_no_longer() {
     assert_eq!(first.body, "a1");
     sqs.queues.delete("lane", &first.receipt).await.unwrap();
     assert_eq!(sqs.receive(1).await, ["a2"]);
-    // Its timeout passes, and it waits again, behind those that have waited for longer.
+    // Its visibility timeout ends, and it is visible again, after the messages that became visible
+    // earlier.
     sqs.clock.pass(30);
     assert_eq!(sqs.receive(10).await, ["a3", "b1", "a2"]);
 }
@@ -623,7 +624,7 @@ async fn a_long_poll_ends_with_the_message_that_it_waits_for() {
         .wait_time_seconds(20)
         .send();
     let send = async {
-        // Nothing tells that the poll waits; sent before or after, the message must come.
+        // The test cannot observe that the poll waits; the message must arrive in either order.
         tokio::task::yield_now().await;
         sqs.queues
             .send("lane", NewMessage::text("now"))

@@ -1,4 +1,4 @@
-//! The whole stack: event sources, controls, restarts, and that nothing outlives it.
+//! The whole stack: event sources, controls, restarts, and the end of all its processes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -42,7 +42,7 @@ async fn idle(base: &str) {
     assert_eq!((status, answer), (200, json!({ "idle": true })));
 }
 
-/// Returns the environment that the probe sees.
+/// Returns the environment of the probe.
 async fn probed_environment(running: &Running) -> Value {
     let functions = running.functions();
     let answer = functions.invoke("probe-function", r#"{"do":"env"}"#.into());
@@ -160,7 +160,7 @@ async fn no_message_is_taken_before_there_is_a_process_for_it() {
     let counts = running.queues().counts("Lane").await.unwrap();
     assert_eq!((counts.in_flight, counts.visible), (2, 3));
 
-    // Whatever was taken by now would be the backlog's.
+    // A message that was received too early would be one of the backlog.
     send("quiet", &quiet).await;
     drop(at_work.pop());
     tokio::select! {
@@ -181,7 +181,7 @@ async fn a_message_that_failed_stays_hidden_as_the_function_has_changed_its_visi
     let hold = format!("hold {}", holder.local_addr().unwrap());
     queues.send("Lane", NewMessage::text(hold)).await.unwrap();
     let held = holder.accept().await.unwrap();
-    // They wait for the one that is held, and are then delivered together and settled in this order.
+    // These wait for the held message, and are then delivered together and processed in this order.
     for body in ["fail later 3600", "fine"] {
         queues.send("Lane", NewMessage::text(body)).await.unwrap();
     }
@@ -215,11 +215,12 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     let running = Stack::start(options).await.unwrap();
     let gateway = running.addresses().gateway.clone();
     let queues = running.queues();
-    // A call from outside would not be answered within a minute.
+    // If it were delayed, a call from outside would take a minute.
     let outside = ask(&running.addresses().s3, "GET", "/");
     let answered = tokio::time::timeout(Duration::from_secs(30), outside).await;
     assert_eq!(answered.unwrap().0, 403);
-    // Visible at once, and received as often as it may be: it goes to the dead letters.
+    // The message is visible at once and has been received the maximum number of times: it moves to
+    // the dead-letter queue.
     let failing = NewMessage::text("fail later 0");
     queues.send("Lane", failing).await.unwrap();
     idle(&gateway).await;
@@ -234,7 +235,7 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     assert_eq!(
         ask(&gateway, "DELETE", "/_local/stats").await.0,
         200,
-        "the counts begin again"
+        "the counters are reset"
     );
     let (_, stats) = ask(&gateway, "GET", "/_local/stats").await;
     assert_eq!(stats["functions"]["probe-function"]["rounds"], 0);
@@ -242,7 +243,7 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     running.stop().await;
 }
 
-/// Listens for processes that are told to hold a message.
+/// Listens for processes that hold a message.
 async fn holder() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
@@ -363,7 +364,7 @@ async fn the_stats_have_their_shape_and_begin_again_when_told() {
 async fn the_schedule_runs_when_told() {
     let (running, folder) = start().await;
     let base = running.addresses().gateway.clone();
-    // The probe does not know what to do with the event and panics: that is an answer too.
+    // The probe does not know this event and panics, which is a response too.
     let (status, answer) = ask(&base, "POST", "/_local/prune?dry_run=true").await;
     assert_eq!(status, 502);
     assert_eq!(answer["errorType"], "Runtime.ExitError");
@@ -428,7 +429,7 @@ async fn a_port_in_use_is_named() {
     assert!(
         error
             .to_string()
-            .starts_with(&format!("port {port} of 127.0.0.1 (the gateway)")),
+            .starts_with(&format!("cannot listen on port {port} of 127.0.0.1 for the gateway")),
         "{error}"
     );
 }
@@ -443,7 +444,7 @@ async fn an_override_of_a_function_that_is_not_there_is_refused() {
     let error = Stack::start(options).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no function nobody in the template, only probe-function, sweeper"
+        "the template has no function nobody; it has probe-function, sweeper"
     );
 }
 
@@ -494,7 +495,7 @@ async fn what_was_in_work_is_delivered_by_the_next_stack() {
     running.stop().await;
 }
 
-/// The `local-stack` binary as a process of its own.
+/// The `local-stack` binary as a separate process.
 struct Binary {
     child: Child,
     addresses: Value,
@@ -531,12 +532,12 @@ impl Binary {
         self.addresses["gateway"].as_str().unwrap().to_owned()
     }
 
-    /// An idle process and one that works with a child: all of their ids.
+    /// Starts an idle process and one that is busy with a child, and returns all process ids.
     async fn busy(&self) -> Vec<u64> {
         let gateway = self.gateway();
         let request =
             |path: &'static str| http::Request::get(path).body(bytes::Bytes::new()).unwrap();
-        // Two at the same time make two processes; one of them then hangs, the other is idle.
+        // Two simultaneous requests start two processes; one of them hangs, the other becomes idle.
         let hang = tokio::spawn({
             let gateway = gateway.clone();
             async move { send(&gateway, request("/hang")).await }
@@ -544,7 +545,7 @@ impl Binary {
         let pids = || children(self.child.id());
         until("the first function process runs", || pids().len() == 2).await;
         send(&gateway, request("/plain")).await;
-        until("one sleeps and one works", || {
+        until("one process is stopped and one is running", || {
             let states: Vec<_> = pids().into_iter().map(state).collect();
             states.len() == 3 && states.iter().filter(|state| **state == Some('T')).count() == 1
         })
@@ -561,7 +562,7 @@ impl Drop for Binary {
     }
 }
 
-/// The processes that a process has started and not reaped.
+/// Returns the child processes of a process that are not reaped.
 fn children(pid: u32) -> Vec<u64> {
     let mut all = Vec::new();
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))
@@ -604,17 +605,17 @@ async fn a_stack_that_is_killed_leaves_no_process_behind() {
     assert_eq!(pids.len(), 3);
     stack.child.kill().unwrap();
     stack.child.wait().unwrap();
-    until("all of its processes are gone", || {
+    until("all of its processes have ended", || {
         pids.iter().all(|pid| state(*pid).is_none())
     })
     .await;
     let tmp = folder.path().join("data/tmp");
-    until("its scratch folders are gone", || {
+    until("its scratch folders are removed", || {
         std::fs::read_dir(&tmp).unwrap().count() == 0
     })
     .await;
 
-    // It left its address file; the next one starts all the same.
+    // The killed stack left its address file, which does not keep the next one from starting.
     let next = Binary::start(folder.path()).await;
     assert_eq!(ask(&next.gateway(), "GET", "/plain").await.0, 200);
 }
@@ -626,7 +627,8 @@ async fn what_a_stack_left_whose_watchdog_was_killed_too_is_ended_by_the_next() 
     let mut stack = Binary::start(folder.path()).await;
     let pids = stack.busy().await;
     let watchdog = pids.iter().copied().find(|pid| is_watchdog(*pid)).unwrap();
-    // Hanging, not frozen: the kernel itself ends groups with stopped members when they lose their parent.
+    // The hanging process, not the frozen one: the kernel itself ends groups with stopped members
+    // when their parent dies.
     let hanging = pids
         .iter()
         .copied()
@@ -656,7 +658,7 @@ async fn a_stack_that_is_told_to_stop_ends_its_processes_first() {
     }
 }
 
-/// F16. What is for one machine is divided; what a person sets stays as it is.
+/// A share of the machine is divided among the processes; a value that the user sets is unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_process_gets_its_share_of_the_machine() {
     let folder = tempfile::tempdir().unwrap();
@@ -687,23 +689,23 @@ async fn each_process_gets_its_share_of_the_machine() {
     options.environment.insert("OWN".to_owned(), "6".to_owned());
     let running = Stack::start(options).await.unwrap();
     let environment = probed_environment(&running).await;
-    // Of the disk it knows what the other function gets: limits are the same for all.
+    // Every function sees the other function's share of the disk: limits are the same for all.
     let seen = ["MEMORY", "DISK", "OWN"].map(|name| environment[name].as_str().unwrap());
     assert_eq!(seen, ["2147483648", "34359738368", "6"]);
     assert_eq!(
         running.division().to_string(),
-        "This machine has 16.0 GiB of memory, and 64.0 GiB of disk for the stack. Each of up to 4 probe-function processes \
-         takes at most 2.0 GiB of memory (MEMORY). sweeper takes at most 32.0 GiB of disk (DISK)."
+        "This machine has 16.0 GiB of memory and 64.0 GiB of disk for the stack. Each of up to 4 probe-function processes \
+         uses at most 2.0 GiB of memory (MEMORY). sweeper uses at most 32.0 GiB of disk (DISK)."
     );
     running.stop().await;
 }
 
-/// F13. Bodies, records and messages are no business of other users of the machine.
+/// Other users of the machine cannot read bodies, records and messages.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_stored_is_for_its_owner_alone() {
     let folder = tempfile::tempdir().unwrap();
     write_project(folder.path());
-    // As an earlier build left it.
+    // Permissions as an earlier build left them.
     let data = folder.path().join("data");
     std::fs::create_dir_all(data.join("logs")).unwrap();
     std::fs::write(data.join("logs/probe-function.log"), "").unwrap();

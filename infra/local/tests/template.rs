@@ -1,4 +1,5 @@
-//! Templates: the project's own is understood, and wrong ones are refused with the place and the reason.
+//! Templates: the project's own is accepted, and invalid ones are refused with the place and the
+//! reason.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -11,13 +12,13 @@ const TEMPLATE: &str = include_str!("project/template.yaml");
 
 const SQS: &str = "http://127.0.0.1:3024";
 
-/// The error of [`TEMPLATE`] with `old` replaced by `new`.
+/// Returns the error for [`TEMPLATE`] with `old` replaced by `new`.
 fn error(old: &str, new: &str) -> TemplateError {
     assert!(TEMPLATE.contains(old), "the template has no {old:?}");
     Template::read(&TEMPLATE.replacen(old, new, 1), SQS).unwrap_err()
 }
 
-/// The line of `text` in [`TEMPLATE`].
+/// Returns the line number of `text` in [`TEMPLATE`].
 fn line(text: &str) -> usize {
     1 + TEMPLATE
         .lines()
@@ -51,7 +52,7 @@ fn the_projects_own_template_is_understood() {
         "http://127.0.0.1:3024/000000000000/EagerQueue"
     );
     assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
-    // No secret is named here, and prune receives none.
+    // The default template refers to no secret, and prune would not receive one.
     assert_eq!(derive.environment["SOURCES"], "[]");
     let prune = template.function("prune").unwrap();
     assert!(!prune.environment.contains_key("SOURCES"));
@@ -152,7 +153,7 @@ fn a_type_that_is_not_known_is_named_with_its_line() {
     assert!(
         error
             .message
-            .contains("AWS::SNS::Subscription is not known"),
+            .contains("AWS::SNS::Subscription is not supported"),
         "{error}"
     );
 }
@@ -165,7 +166,7 @@ fn a_property_that_is_not_known_is_named_with_its_line() {
         ("Lane", line("VisibilityTimeout: 60"))
     );
     assert!(
-        error.message.contains("VisibilityDelay is not known"),
+        error.message.contains("VisibilityDelay is not supported"),
         "{error}"
     );
 }
@@ -177,7 +178,7 @@ fn an_intrinsic_that_is_not_known_is_named() {
         "!Join [\"-\", [a, b]]",
     );
     assert_eq!(error.place, "Uploads.BucketName");
-    assert!(error.message.contains("Fn::Join is not known"), "{error}");
+    assert!(error.message.contains("Fn::Join is not supported"), "{error}");
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn an_attribute_that_is_not_known_is_named() {
     let error = error("!GetAtt Lane.Arn", "!GetAtt Lane.QueueUrl");
     assert!(
         error.message.contains(
-            "attribute QueueUrl of Lane is not known to the local stack, only Arn, QueueName"
+            "attribute QueueUrl of Lane is not supported by the local stack, only Arn, QueueName"
         ),
         "{error}"
     );
@@ -206,7 +207,7 @@ fn an_attribute_that_is_not_known_is_named() {
 fn a_pseudo_parameter_that_is_not_known_is_named() {
     let error = error("${AWS::StackName}", "${AWS::StackId}");
     assert!(
-        error.message.contains("AWS::StackId is not known"),
+        error.message.contains("AWS::StackId is not supported"),
         "{error}"
     );
 }
@@ -223,7 +224,7 @@ fn a_rate_that_aws_refuses_is_refused() {
     assert!(
         error("rate(1 hour)", "rate(1 hours)")
             .message
-            .contains("not like rate(1 hour)")
+            .contains("not of a form like rate(1 hour)")
     );
 }
 
@@ -242,7 +243,7 @@ fn a_queue_that_hides_messages_for_less_than_the_functions_timeout_is_refused() 
 fn a_number_out_of_its_range_is_named_with_the_range() {
     let error = error("Timeout: 30\n", "Timeout: 1000\n");
     assert!(
-        error.message.contains("Timeout is 1000, not from 1 to 900"),
+        error.message.contains("Timeout is 1000, but must be from 1 to 900"),
         "{error}"
     );
 }
@@ -253,7 +254,7 @@ fn a_recursive_loop_is_allowed_or_terminated() {
     let forbidden = format!("{timeout}      RecursiveLoop: Forbid\n");
     let error = error(timeout, &forbidden);
     let expected =
-        "RecursiveLoop \"Forbid\" is not known to the local stack, only Allow, Terminate";
+        "RecursiveLoop \"Forbid\" is not supported by the local stack, only Allow, Terminate";
     assert!(error.message.contains(expected), "{error}");
 }
 
@@ -261,7 +262,7 @@ fn a_recursive_loop_is_allowed_or_terminated() {
 fn an_event_that_is_not_known_is_named() {
     let error = error("Type: ScheduleV2", "Type: Schedule");
     assert!(
-        error.message.contains("event type Schedule is not known"),
+        error.message.contains("event type Schedule is not supported"),
         "{error}"
     );
 }
@@ -270,7 +271,7 @@ fn an_event_that_is_not_known_is_named() {
 fn a_route_other_than_the_default_is_refused() {
     let error = error("Path: $default", "Path: /symbolicate");
     assert!(
-        error.message.contains("Path \"/symbolicate\" is not known"),
+        error.message.contains("Path \"/symbolicate\" is not supported"),
         "{error}"
     );
 }
@@ -278,7 +279,7 @@ fn a_route_other_than_the_default_is_refused() {
 #[test]
 fn a_section_that_is_not_known_is_named() {
     let error = error("Globals:", "Mappings: {}\nGlobals:");
-    assert!(error.message.contains("Mappings is not known"), "{error}");
+    assert!(error.message.contains("Mappings is not supported"), "{error}");
 }
 
 #[test]
@@ -293,7 +294,7 @@ fn two_functions_of_one_binary_are_refused() {
     assert!(
         error("Binary: sweeper", "Binary: probe-function")
             .message
-            .contains("that of Probe too")
+            .contains("also the binary of Probe")
     );
 }
 
@@ -329,7 +330,7 @@ fn what_is_not_yaml_is_refused_with_its_line() {
     assert!(error.line >= 2, "{error}");
 }
 
-/// F16. The three functions see the same limits; each variable is the share of one of them.
+/// The three functions see the same limits; each variable is the share of one of them.
 #[test]
 fn the_projects_budgets_are_shares_of_the_machine_and_leave_some_of_it() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");

@@ -1,4 +1,4 @@
-//! Epoch seconds as the dates that AWS writes, all in UTC.
+//! Conversion of epoch seconds to AWS's date formats, all in UTC.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// A moment in UTC.
+/// A point in time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     since_epoch: Duration,
@@ -16,7 +16,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// This moment.
+    /// Returns the current time.
     pub(crate) fn now() -> Self {
         Self::at(
             SystemTime::now()
@@ -25,9 +25,10 @@ impl Moment {
         )
     }
 
-    /// The moment that is `since_epoch` after 1970.
+    /// Returns the time that is `since_epoch` after 1970.
     pub(crate) fn at(since_epoch: Duration) -> Self {
-        // Years that begin in March put the leap day at their end; 400 of them always have the same length.
+        // Years that begin in March have the leap day at their end; 400 of them always have the
+        // same length.
         let days = since_epoch.as_secs() / 86_400 + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era =

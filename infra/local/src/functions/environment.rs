@@ -1,7 +1,9 @@
-//! The environment of a function process: Lambda's own variables and the template's, and nothing of this machine's but `PATH`.
+//! The environment of a function process: the variables of Lambda and of the template, and no
+//! variable of this machine except `PATH`.
 //!
-//! Source: AWS Lambda developer guide, "Defined runtime environment variables". Left out because nothing here would answer to
-//! them: `AWS_SESSION_TOKEN` and `_X_AMZN_TRACE_ID` (the trace id comes with each event).
+//! Source: AWS Lambda developer guide, "Defined runtime environment variables". Two variables are
+//! omitted because the stack has no use for them: `AWS_SESSION_TOKEN` and `_X_AMZN_TRACE_ID` (each
+//! event carries its trace id).
 
 use std::path::Path;
 
@@ -11,7 +13,7 @@ use super::calendar::Moment;
 use super::{Endpoints, FunctionSpec};
 use crate::identity::{self, FunctionProcess};
 
-/// The variables of one process.
+/// Returns the variables of one process.
 pub(super) fn variables(
     spec: &FunctionSpec,
     endpoints: &Endpoints,
@@ -52,7 +54,8 @@ pub(super) fn variables(
         ("AWS_ENDPOINT_URL_S3", (&endpoints.s3).into()),
         ("AWS_ENDPOINT_URL_DYNAMODB", (&endpoints.dynamodb).into()),
         ("AWS_ENDPOINT_URL_SQS", (&endpoints.sqs).into()),
-        // The SDK looks for a metadata service where it has no region or keys; there is none on this machine.
+        // Without a region or keys the SDK looks for a metadata service, which does not exist on
+        // this machine.
         ("AWS_EC2_METADATA_DISABLED", "true".into()),
         ("_HANDLER", "bootstrap".into()),
         ("LAMBDA_TASK_ROOT", task_root.into()),

@@ -1,4 +1,4 @@
-//! What can go wrong with an invocation, in Lambda's words, and with the start of all functions.
+//! Errors of invocations, in Lambda's terms, and of the start of all functions.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::MAX_EVENT;
 use super::runtime_api::MAX_ANSWER;
 
-/// Why a function gave no answer, in Lambda's words.
+/// Why a function gave no response, in Lambda's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionError {
-    /// A stable word.
+    /// The stable type of the error.
     pub error_type: String,
-    /// What happened.
+    /// The description for humans.
     pub error_message: String,
     kind: Kind,
 }
@@ -48,7 +48,7 @@ impl FunctionError {
     pub(super) fn crashed(request_id: Option<&str>, how: &str) -> Self {
         let message = match request_id {
             Some(id) => format!("RequestId: {id} Error: {how}"),
-            None => format!("Error: {how} before it asked for its first event"),
+            None => format!("Error: {how} before it requested its first event"),
         };
         Self::new(Kind::Crashed, "Runtime.ExitError", message)
     }
@@ -63,7 +63,7 @@ impl FunctionError {
 
     pub(super) fn init_timeout(limit: Duration) -> Self {
         let message = format!(
-            "no event was asked for within {} seconds of the start",
+            "the process requested no event within {} seconds of its start",
             limit.as_secs()
         );
         Self::new(Kind::TimedOut, "Sandbox.Timedout", message)
@@ -111,12 +111,12 @@ impl FunctionError {
         )
     }
 
-    /// Whether the invocation was killed at its deadline.
+    /// Returns whether the invocation was killed at its deadline.
     pub fn is_timeout(&self) -> bool {
         self.kind == Kind::TimedOut
     }
 
-    /// Whether the event was refused for its size.
+    /// Returns whether the event was refused because of its size.
     pub fn is_event_too_large(&self) -> bool {
         self.kind == Kind::EventTooLarge
     }
@@ -125,7 +125,7 @@ impl FunctionError {
         self.kind == Kind::AnswerTooLarge
     }
 
-    /// The error as Lambda's Invoke answers it.
+    /// Returns the error in the format of Lambda's Invoke.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({ "errorType": self.error_type, "errorMessage": self.error_message })
     }
@@ -139,19 +139,19 @@ impl fmt::Display for FunctionError {
 
 impl std::error::Error for FunctionError {}
 
-/// Why the functions cannot be made ready.
+/// Why the functions cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionsError {
-    /// Binaries are not there.
-    #[error("no function binary at {}; build the functions, or name their folder with --functions", list(.0))]
+    /// Binaries do not exist.
+    #[error("function binaries are missing: {}; build the functions, or set their folder with --functions", list(.0))]
     MissingBinaries(Vec<PathBuf>),
-    /// The data folder cannot be used.
-    #[error("cannot use the data folder {}: {source}", folder.display())]
+    /// The data folder cannot be written.
+    #[error("cannot prepare the data folder {}: {source}", folder.display())]
     Data {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
 }

@@ -1,7 +1,7 @@
-//! Process groups as `/proc` shows them, and how to end one without harming a stranger.
+//! Process groups as listed in `/proc`, and how to kill one without hitting an unrelated process.
 //!
-//! A process id can be used again once its process is gone, so a group is known by its leader's id *and* start time. While any
-//! member lives, the kernel gives the id to nobody else.
+//! A process id can be reused after its process has ended, so a group is identified by its leader's
+//! id *and* start time. While a member of the group lives, the kernel does not reuse the id.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,38 +10,40 @@ use std::str::FromStr;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// A process group, by its leader.
+/// A process group, identified by its leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group {
     /// The leader's process id, which is the group's id.
     pub(crate) id: i32,
-    /// When the leader started, in clock ticks since the machine started; 0 if it was gone before anybody looked.
+    /// When the leader started, in clock ticks since boot; 0 if it had ended before this was read.
     pub(crate) started: u64,
 }
 
 impl Group {
-    /// The group whose leader has just been started as `pid`.
+    /// Returns the group whose leader has just been started as `pid`.
     pub(crate) fn led_by(pid: u32) -> Option<Self> {
         let id = i32::try_from(pid).ok()?;
         let started = stat(id).map_or(0, |stat| stat.started);
         Some(Self { id, started })
     }
 
-    /// Sends `signal` to all members; nothing happens if there are none. Only for groups whose leader is not reaped, or just was.
+    /// Sends `signal` to all members; has no effect if there are none. Only for groups whose leader
+    /// is not reaped, or has just been.
     pub(crate) fn signal(self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.id) {
-            // The one expected failure is that all members are gone.
+            // The only expected error is that all members have ended.
             let _ = kill_process_group(pid, signal);
         }
     }
 
-    /// Whether its leader is the same process, and has not ended.
+    /// Returns whether the leader is still the same process and has not ended.
     pub(crate) fn leader_lives(self) -> bool {
         stat(self.id)
             .is_some_and(|stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X'))
     }
 
-    /// Whether the id may still be this group's: its leader is the same process, or is gone.
+    /// Returns whether the id may still belong to this group: its leader is the same process or has
+    /// ended.
     fn is_itself(self) -> bool {
         stat(self.id).is_none_or(|stat| stat.started == self.started)
     }
@@ -65,10 +67,11 @@ impl FromStr for Group {
     }
 }
 
-/// Kills all members of `groups`, and every process whose environment has `marker` in it with the groups that such a process
-/// leads. Returns how many processes were sent a signal.
+/// Kills all members of `groups`, and every process whose `TMPDIR` begins with `marker`, with its
+/// group if it leads one. Returns how many signals were sent.
 ///
-/// A process that was between `fork` and `exec` has no environment of its own yet: call it until it returns 0.
+/// A process between `fork` and `exec` does not have its own environment yet, so the caller repeats
+/// this until it returns 0.
 pub(crate) fn kill_leftovers(groups: &BTreeSet<Group>, marker: &Path) -> usize {
     let groups: BTreeSet<i32> = groups
         .iter()
@@ -105,12 +108,12 @@ pub(crate) fn kill_leftovers(groups: &BTreeSet<Group>, marker: &Path) -> usize {
     killed
 }
 
-/// Memory of a process and its descendants, in bytes.
+/// The memory of a process and its descendants, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// The most that any one of them ever had resident.
+    /// The largest peak of resident memory of one of them.
     pub(crate) peak_of_one: u64,
-    /// What all of them have resident now.
+    /// The current resident memory of all of them.
     pub(crate) now_of_all: u64,
 }
 
@@ -154,7 +157,8 @@ struct Stat {
     started: u64,
 }
 
-/// `/proc/<pid>/stat` (proc(5)): the fields after the name, which may itself hold spaces and brackets.
+/// Reads `/proc/<pid>/stat` (proc(5)): the fields after the name, which may contain spaces and
+/// brackets.
 fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;

@@ -1,11 +1,16 @@
-//! The list of live function processes, kept where it survives the stack: in a file and in a watchdog process.
+//! The list of live function processes, which survives the stack in a file and in a watchdog
+//! process.
 //!
-//! 1. A process group is written down right after its leader was started, and crossed out once all of it is gone.
-//! 2. The watchdog reads the same lines from a pipe. When the pipe closes, however the stack died, it kills what is not crossed
-//!    out and what carries the run's folder in `TMPDIR` (a process may be started and not yet be written down).
-//! 3. Whoever starts next on the same data folder does the same with the files that earlier runs left, in case the watchdog died too.
+//! 1. A process group is added right after its leader was started, and removed once all of it has
+//!    ended.
+//! 2. The watchdog reads the same lines from a pipe. When the pipe closes, however the stack died,
+//!    it kills the groups that are still listed, and all processes whose `TMPDIR` is in the run's
+//!    folder (a process may have been started but not yet listed).
+//! 3. The next stack on the same data folder does the same with the files of earlier runs, in case
+//!    the watchdog died too.
 //!
-//! A function process cannot be trusted to notice by itself that the stack is gone: between invocations it is stopped.
+//! A function process cannot detect the end of the stack by itself, because it is stopped between
+//! invocations.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,10 +25,10 @@ use tokio::sync::watch;
 
 use super::groups::{Group, kill_leftovers};
 
-/// The name of the list in a run's folder.
+/// The name of the list in the folder of a run.
 const FILE_NAME: &str = "groups";
 
-/// How long killing leftovers goes on while something is still found.
+/// The maximum number of rounds in which leftover processes are killed.
 const SWEEP_ROUNDS: usize = 100;
 
 /// The live process groups of one run of the stack.
@@ -43,7 +48,7 @@ struct Entries {
 }
 
 impl Ledger {
-    /// Opens a list in the new folder `folder`, and starts the watchdog if there is a binary for it.
+    /// Opens a list in the new folder `folder`, and starts the watchdog if a binary is given.
     pub(crate) fn open(folder: &Path, watchdog: Option<&Path>) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let mut file = File::create_new(folder.join(FILE_NAME))?;
@@ -52,7 +57,8 @@ impl Ledger {
             None => None,
             Some(binary) => {
                 use std::os::unix::process::CommandExt;
-                // A group of its own: Ctrl-C in the terminal must not reach it before it has done its work.
+                // A group of its own, so that Ctrl-C in the terminal does not end it before its
+                // work is done.
                 let child = Command::new(binary)
                     .arg("watchdog")
                     .arg(folder)
@@ -77,12 +83,12 @@ impl Ledger {
         })
     }
 
-    /// The folder of this run: every function process has a `TMPDIR` below it.
+    /// Returns the folder of this run. The `TMPDIR` of every function process is below it.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes a group down; kills it if all are being killed.
+    /// Adds a group. Kills it if the stack is stopping.
     pub(crate) fn add(&self, group: Group) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.live.insert(group);
@@ -93,7 +99,7 @@ impl Ledger {
         self.count.send_replace(entries.live.len());
     }
 
-    /// Crosses a group out.
+    /// Removes a group.
     pub(crate) fn remove(&self, group: Group) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.live.remove(&group);
@@ -101,7 +107,7 @@ impl Ledger {
         self.count.send_replace(entries.live.len());
     }
 
-    /// Kills every group of the list, and each that is added from now on; waits until all are crossed out.
+    /// Kills every listed group, and each that is added later. Waits until the list is empty.
     pub(crate) async fn kill_all(&self) {
         {
             let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +119,7 @@ impl Ledger {
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// Lets the watchdog end and removes the run's folder. Blocks for the moment that takes.
+    /// Ends the watchdog and removes the folder of the run. Blocks until both are done.
     pub(crate) fn close(&self) {
         let watchdog = self
             .entries
@@ -132,7 +138,7 @@ impl Ledger {
 impl Entries {
     fn write(&mut self, line: &str) {
         if let Err(error) = self.file.write_all(line.as_bytes()) {
-            tracing::warn!(%error, "cannot write down which function processes live");
+            tracing::warn!(%error, "cannot write list of function processes");
         }
         if let Some(pipe) = self
             .watchdog
@@ -140,19 +146,21 @@ impl Entries {
             .and_then(|watchdog| watchdog.stdin.as_mut())
             && let Err(error) = pipe.write_all(line.as_bytes())
         {
-            tracing::warn!(%error, "the watchdog is gone: if the stack is killed, function processes stay behind");
+            tracing::warn!(%error, "watchdog ended; function processes will outlive the stack if it is killed");
         }
     }
 }
 
-/// What the watchdog does: reads the list from `input` until it ends, then kills what is left and removes `folder`.
+/// Runs the watchdog: reads the list from `input` to its end, then kills the leftover processes and
+/// removes `folder`.
 pub fn watch_over(folder: &Path, input: impl BufRead) {
     let live = read_list(input);
     sweep(&live, folder);
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// Kills what earlier runs under `folder` left, and removes their folders.
+/// Kills leftover processes of earlier runs under `folder`, and removes the folders of the runs.
+/// Returns the number of killed processes.
 pub(crate) fn end_earlier_runs(folder: &Path) -> usize {
     let mut killed = 0;
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -179,7 +187,8 @@ fn sweep(live: &BTreeSet<Group>, folder: &Path) -> usize {
     killed
 }
 
-/// The groups that `input` has and has not crossed out. A list from before the machine started is empty: its ids mean nothing now.
+/// Returns the groups that were added and not removed in `input`. A list from before the last boot
+/// is empty, because its ids are no longer valid.
 fn read_list(input: impl BufRead) -> BTreeSet<Group> {
     let mut live = BTreeSet::new();
     for line in input.lines().map_while(Result::ok) {

@@ -1,4 +1,5 @@
-//! What a function writes to its standard output and error, line by line to a file of the data folder and to the stack's own log.
+//! The output of a function: each line of its standard output and error goes to a file in the data
+//! folder and to the stack's own log.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,7 +32,8 @@ impl FunctionLog {
         })
     }
 
-    /// A line that a process wrote. What is written in normal running is for the file: on a terminal it would bury the rest.
+    /// Logs a line that a process wrote. Routine lines are logged at debug level, so that they do
+    /// not flood the terminal.
     pub(super) fn line(&self, line: &str) {
         match is_routine(line) {
             true => tracing::debug!(target: "function", function = %self.name, "{line}"),
@@ -40,7 +42,8 @@ impl FunctionLog {
         self.write(line);
     }
 
-    /// The report that Lambda writes after an invocation ("Lambda Telemetry API", `platform.report`), to the file only.
+    /// Writes Lambda's report of an invocation ("Lambda Telemetry API", `platform.report`). The
+    /// terminal shows it at debug level only.
     pub(super) fn report(&self, report: &Report<'_>) {
         let milliseconds = |duration: Duration| duration.as_micros() as f64 / 1000.0;
         let mut metrics = json!({
@@ -69,19 +72,19 @@ impl FunctionLog {
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(b'\n');
         if let Err(error) = file.write_all(&bytes) {
-            tracing::warn!(%error, function = %self.name, "cannot write the function's log");
+            tracing::warn!(%error, function = %self.name, "cannot write function log");
         }
     }
 }
 
-/// Tells whether a line is an event that a function notes in normal running: of level `INFO` or below.
+/// Returns whether a line is a routine event of a function: one of level `INFO` or below.
 fn is_routine(line: &str) -> bool {
     let event: Option<Value> = serde_json::from_str(line).ok();
     let level = event.as_ref().and_then(|event| event["level"].as_str());
     matches!(level, Some("INFO" | "DEBUG" | "TRACE"))
 }
 
-/// What is reported about an invocation.
+/// The values in the report of an invocation.
 pub(super) struct Report<'a> {
     pub(super) request_id: &'a str,
     pub(super) status: &'static str,

@@ -1,15 +1,21 @@
-//! Functions, run as Lambda runs them: their own binaries as processes under the Lambda runtime API.
+//! Functions, run as in Lambda: their own binaries as processes that use the Lambda runtime API.
 //!
-//! - A process is started when it is needed, with Lambda's environment and nothing of this machine's but `PATH`. It takes one
-//!   event at a time, is used again, and is stopped (`SIGSTOP`) while it waits for the next event, as a sandbox is frozen.
-//! - At the deadline the whole process group is killed. A process that leaves its group is not found, unless the stack ends.
-//! - A function has at most its reserved concurrency of processes, or [`FunctionSpec::concurrency`]. **Further calls queue**; AWS
-//!   would refuse them with 429 ("Rate exceeded").
-//! - `TMPDIR` is a folder of each process, removed with it. (On Lambda it is `/tmp` of the sandbox.)
-//! - Memory and disk sizes are told and reported, not enforced. Time is.
-//! - A process that cannot start fails the invocation that wanted it. (Lambda tries once more, with the function's own timeout.)
+//! - A process is started on demand, with Lambda's environment and no variable of this machine
+//!   except `PATH`. It processes one event at a time, is reused, and is stopped (`SIGSTOP`) while
+//!   it waits for the next event, as a sandbox is frozen.
+//! - At the deadline the whole process group is killed. A process that has left its group is found
+//!   only when the stack ends.
+//! - A function has at most as many processes as its reserved concurrency, or
+//!   [`FunctionSpec::concurrency`]. **Further calls wait**; AWS would refuse them with 429 ("Rate
+//!   exceeded").
+//! - `TMPDIR` is a folder of each process, removed with it. (In Lambda it is `/tmp` of the
+//!   sandbox.)
+//! - Memory and disk sizes are passed to the function and reported, but not enforced. The timeout
+//!   is.
+//! - A process that cannot start fails the invocation that it was started for. (Lambda tries once
+//!   more, with the function's own timeout.)
 //!
-//! Linux only: groups, memory and leftovers are read from `/proc`.
+//! Linux only: process groups, memory and leftover processes are read from `/proc`.
 
 pub(crate) mod calendar;
 mod environment;
@@ -39,7 +45,7 @@ pub use stats::{FunctionStats, Spread};
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
-/// Most bytes of an event ("Lambda quotas": synchronous invocations).
+/// The maximum size of an event ("Lambda quotas": synchronous invocations).
 pub const MAX_EVENT: usize = 6 * 1024 * 1024;
 
 /// How to run a function.
@@ -51,19 +57,19 @@ pub struct FunctionSpec {
     pub binary: PathBuf,
     /// `AWS_LAMBDA_FUNCTION_MEMORY_SIZE`.
     pub memory_mb: u64,
-    /// How long an invocation may take.
+    /// The timeout of an invocation.
     pub timeout: Duration,
-    /// Most processes at the same time.
+    /// The maximum number of simultaneous processes.
     pub concurrency: usize,
     /// `AWS_LAMBDA_LOG_FORMAT`.
     pub log_format: String,
     /// `AWS_LAMBDA_LOG_GROUP_NAME`.
     pub log_group: String,
-    /// Its own variables.
+    /// The function's own variables.
     pub environment: BTreeMap<String, String>,
 }
 
-/// Where the services listen, as URLs without a path.
+/// The addresses of the services, as URLs without a path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// S3.
@@ -74,7 +80,7 @@ pub struct Endpoints {
     pub sqs: String,
 }
 
-/// All functions of the stack. Clones are the same functions.
+/// All functions of the stack. Clones share the same functions.
 #[derive(Clone, Debug)]
 pub struct Functions {
     pools: Arc<BTreeMap<String, Arc<Pool>>>,
@@ -91,26 +97,28 @@ pub(crate) struct Invocation {
     payload: Bytes,
 }
 
-/// How an invocation ended.
+/// The result of an invocation.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The invocation's id.
     pub request_id: String,
-    /// The function's answer.
+    /// The function's response, or its error.
     pub outcome: Result<Bytes, FunctionError>,
-    /// From the event to the answer; zero if no process got the event.
+    /// The time from the event to the response; zero if no process received the event.
     pub duration: Duration,
     /// How long the process took to start, if it was started for this event.
     pub cold: Option<Duration>,
 }
 
 impl Functions {
-    /// Makes the functions ready to be invoked. Nothing is started yet; what an earlier run under `data` left is ended.
+    /// Prepares the functions for invocations. No process is started yet; leftover processes of
+    /// earlier runs under `data` are killed.
     ///
-    /// With `watchdog` (a `local-stack` binary) no process outlives this one, however it dies.
+    /// With `watchdog` (a `local-stack` binary) no function process outlives this one, however it
+    /// dies.
     ///
     /// # Errors
-    /// A binary is missing, or the data folder cannot be written.
+    /// Returns an error if a binary is missing or the data folder cannot be written.
     pub fn start(
         specs: Vec<FunctionSpec>,
         endpoints: &Endpoints,
@@ -131,13 +139,13 @@ impl Functions {
             source,
         };
         std::fs::create_dir_all(&runs).map_err(failed)?;
-        // Absolute, since function processes have another working directory.
+        // Absolute, because function processes have another working directory.
         let runs = runs.canonicalize().map_err(failed)?;
         let killed = ledger::end_earlier_runs(&runs);
         if killed > 0 {
             tracing::warn!(
                 processes = killed,
-                "ended function processes that an earlier run left behind"
+                "killed leftover function processes of an earlier run"
             );
         }
         let ledger = Ledger::open(&runs.join(Uuid::new_v4().simple().to_string()), watchdog)
@@ -161,7 +169,8 @@ impl Functions {
         })
     }
 
-    /// Invokes `name` with `payload` (JSON) and waits for the answer. The invocation goes on if this future is dropped.
+    /// Invokes `name` with `payload` (JSON) and waits for the response. The invocation continues if
+    /// this future is dropped.
     pub async fn invoke(&self, name: &str, payload: Bytes) -> Answer {
         let request_id = Uuid::new_v4().to_string();
         self.invoke_as(name, payload, request_id, trace_id()).await
@@ -203,7 +212,7 @@ impl Functions {
             .unwrap_or_else(|_| refused(FunctionError::stopping()))
     }
 
-    /// What was counted, by function.
+    /// Returns the statistics of each function.
     pub fn stats(&self) -> BTreeMap<String, FunctionStats> {
         self.pools
             .iter()
@@ -211,30 +220,31 @@ impl Functions {
             .collect()
     }
 
-    /// Clears the counts.
+    /// Resets the statistics.
     pub fn reset_stats(&self) {
         for pool in self.pools.values() {
             *pool.counting() = stats::Counting::default();
         }
     }
 
-    /// How many invocations of each function wait or run, or have answered and are not settled. Watch it for changes.
+    /// Returns how many invocations of each function are in progress: waiting, running, or answered
+    /// but not yet ready for the next event. The receiver is notified of changes.
     pub fn running(&self) -> watch::Receiver<BTreeMap<String, usize>> {
         self.running.subscribe()
     }
 
-    /// How many invocations have begun. If it has not changed, none was missed between two looks.
+    /// Returns how many invocations have begun. If the number is unchanged, none began in between.
     pub fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Most invocations of `name` at the same time.
+    /// Returns the maximum number of simultaneous invocations of `name`.
     pub fn concurrency(&self, name: &str) -> usize {
         self.pools.get(name).map_or(0, |pool| pool.spec.concurrency)
     }
 
-    /// Ends all processes that exist now: idle ones at once, others after their invocation. Returns when all are gone; how many
-    /// were idle, by function.
+    /// Ends all existing processes: idle ones at once, others after their invocation. Waits until
+    /// all have ended, and returns how many were idle, by function.
     pub async fn end_warm(&self) -> BTreeMap<String, usize> {
         let ended = self
             .pools
@@ -243,7 +253,8 @@ impl Functions {
         futures::future::join_all(ended).await.into_iter().collect()
     }
 
-    /// Kills all processes and waits until they are gone. Invocations end in errors; no more are taken.
+    /// Kills all processes and waits for their end. Invocations in progress fail, and new ones are
+    /// refused.
     pub async fn stop(&self) {
         for pool in self.pools.values() {
             pool.close();
@@ -259,7 +270,7 @@ impl Functions {
     }
 }
 
-/// Counts an invocation as running until it is dropped.
+/// Counts an invocation as in progress until it is dropped.
 struct Running {
     name: String,
     running: watch::Sender<BTreeMap<String, usize>>,
@@ -288,7 +299,8 @@ impl Drop for Running {
     }
 }
 
-/// A new trace id as a header has it ("AWS X-Ray developer guide", "Tracing header").
+/// Returns a new trace id in the format of the header ("AWS X-Ray developer guide", "Tracing
+/// header").
 pub(crate) fn trace_id() -> String {
     let random = Uuid::new_v4().simple().to_string();
     format!(

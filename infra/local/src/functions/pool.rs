@@ -1,8 +1,11 @@
-//! The processes of one function: which are idle, which work, who waits for one.
+//! The processes of one function: idle ones, busy ones, and the calls that wait for one.
 //!
-//! - An idle process is taken before a new one is started; the one that worked last is taken first.
-//! - A process that has answered is about to be idle. A call that would otherwise start another one waits for it, shortly.
-//! - There are never more processes than the function's concurrency; further calls wait in the order they came.
+//! - A call uses an idle process before a new one is started; the most recently used one comes
+//!   first.
+//! - A process that has answered becomes idle soon. A call that would otherwise start a process
+//!   waits a short time for it.
+//! - There are never more processes than the function's concurrency; further calls wait in order of
+//!   arrival.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +20,7 @@ use super::stats::Counting;
 use super::worker::{Ran, Worker};
 use super::{Answer, Endpoints, FunctionError, FunctionSpec, Invocation};
 
-/// How long a call waits for a process that has answered, when it might start another.
+/// How long a call that may start a process waits for one that has answered.
 const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
 
 /// The processes of one function.
@@ -36,23 +39,23 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<Worker>,
-    /// Seats taken, by generation.
+    /// The number of seats in use, by generation.
     seats: BTreeMap<u64, usize>,
-    /// Processes that have answered and not yet asked for the next event.
+    /// Processes that have answered but not yet requested the next event.
     finishing: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
     generation: u64,
     closed: bool,
 }
 
-/// What a call gets.
+/// What a call receives: an idle process, or the right to start one.
 #[derive(Debug)]
 enum Turn {
     Warm(Worker),
     Cold(Seat),
 }
 
-/// The right to have a process. Dropping it passes the right on.
+/// The right to have a process. Dropping it passes the right to a waiting call.
 #[derive(Debug)]
 pub(super) struct Seat {
     pool: Arc<Pool>,
@@ -78,7 +81,8 @@ impl Pool {
         }
     }
 
-    /// Runs an invocation on some process and gives the answer to `answer`; returns when the process is idle or gone.
+    /// Runs an invocation on a process and sends the result to `answer`. Returns when the process
+    /// is idle or has ended.
     pub(super) async fn run(
         self: Arc<Self>,
         invocation: Invocation,
@@ -173,7 +177,7 @@ impl Pool {
     ) {
         let error = outcome.as_ref().err();
         if let Some(error) = error {
-            tracing::warn!(target: "function", function = %self.spec.name, request_id = %invocation.request_id, "{error}");
+            tracing::warn!(target: "function", function = %self.spec.name, request_id = %invocation.request_id, %error, "invocation failed");
         }
         self.log.report(&Report {
             request_id: &invocation.request_id,
@@ -214,7 +218,8 @@ impl Pool {
                     }
                 }
             };
-            // Outside of the lock: a dead worker's seat is passed on under it.
+            // Dropped outside of the lock, because the seat of a dead worker is passed on under the
+            // lock.
             drop(dead);
             match receiver {
                 None => {}
@@ -229,7 +234,8 @@ impl Pool {
         }
     }
 
-    /// Hands a process that was finishing to who waits longest, or freezes it until somebody comes.
+    /// Passes a process that was finishing to the call that waits longest, or freezes it if no call
+    /// waits.
     async fn give_back(self: &Arc<Self>, worker: Worker) {
         let mut worker = worker;
         let obsolete = {
@@ -258,8 +264,8 @@ impl Pool {
         }
     }
 
-    /// Ends all processes that exist now: the idle ones at once, the others after their invocation. Returns how many were idle,
-    /// when all are gone.
+    /// Ends all existing processes: idle ones at once, others after their invocation. Waits until
+    /// all have ended, and returns how many were idle.
     pub(super) async fn end_warm(&self) -> usize {
         let (idle, generation) = {
             let mut state = self.state();
@@ -284,7 +290,7 @@ impl Pool {
         }
     }
 
-    /// Refuses all further calls, and those that wait.
+    /// Refuses waiting calls and all further ones.
     pub(super) fn close(&self) {
         let (waiting, idle) = {
             let mut state = self.state();
@@ -345,7 +351,7 @@ impl Drop for Seat {
             waiting.map(|waiting| (waiting, self.pool.take_seat(&mut state)))
         };
         self.pool.seat_freed.notify_waiters();
-        // A waiter that has gone away gives the new seat back, whose drop passes it on to the next.
+        // If the waiting call was cancelled, dropping the new seat passes it to the next call.
         if let Some((waiting, seat)) = passed_on {
             drop(waiting.send(Turn::Cold(seat)));
         }

@@ -1,4 +1,5 @@
-//! One process of a function: started with a group, a scratch folder and log pipes of its own, and never outlived by any of them.
+//! One process of a function, with its own process group, scratch folder and log pipes, none of
+//! which outlives it.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +16,10 @@ use super::groups::{Group, Memory, memory};
 use super::ledger::Ledger;
 use super::log::FunctionLog;
 
-/// How long what a process wrote is still read after its end.
+/// How long the output of a process is still read after its end.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// A started process. Dropping it kills it and its children.
+/// A started process. Dropping it kills the process and its children.
 #[derive(Debug)]
 pub(super) struct Process {
     group: Group,
@@ -26,7 +27,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `binary`. The folder `scratch` must exist; it is removed when the process has ended.
+    /// Starts `binary`. The folder `scratch` must exist; it is removed after the process has ended.
     pub(super) fn start(
         binary: &Path,
         variables: Vec<(String, std::ffi::OsString)>,
@@ -46,7 +47,7 @@ impl Process {
         let group = child
             .id()
             .and_then(Group::led_by)
-            .ok_or_else(|| io::Error::other("the process ended before it was looked at"))?;
+            .ok_or_else(|| io::Error::other("the process ended before its id was read"))?;
         ledger.add(group);
         let mut pipes = Vec::new();
         if let Some(pipe) = child.stdout.take() {
@@ -64,7 +65,7 @@ impl Process {
         tokio::spawn(async move {
             let status = supervised.wait(&mut child).await;
             for mut pipe in pipes {
-                // A child that left the group may hold the pipe open for ever.
+                // A child that left the group may keep the pipe open.
                 if tokio::time::timeout(LAST_LINES, &mut pipe).await.is_err() {
                     pipe.abort();
                 }
@@ -75,17 +76,19 @@ impl Process {
         Ok(Self { group, exit })
     }
 
-    /// Whether it has neither ended nor been killed.
+    /// Returns false once the process has ended and its children, output and scratch folder are
+    /// cleaned up.
     pub(super) fn is_alive(&self) -> bool {
         self.exit.borrow().is_none()
     }
 
-    /// Whether it can still do something: between its end and the end of what it left, it is said to be alive.
+    /// Returns whether the process can still work. Between its end and the end of its children,
+    /// `is_alive` still returns true.
     pub(super) fn lives(&self) -> bool {
         self.is_alive() && self.group.leader_lives()
     }
 
-    /// Waits until it and its children have ended.
+    /// Waits until the process and its children have ended.
     pub(super) async fn ended(&mut self) -> ExitStatus {
         match self.exit.wait_for(Option::is_some).await {
             Ok(status) => status.unwrap_or_default(),
@@ -93,22 +96,22 @@ impl Process {
         }
     }
 
-    /// Stops it, as a sandbox is frozen between invocations.
+    /// Stops the process, as a sandbox is frozen between invocations.
     pub(super) fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(super) fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills it and its children.
+    /// Kills the process and its children.
     pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Its memory and that of its children.
+    /// Returns the memory of the process and its children.
     pub(super) fn memory(&self) -> Memory {
         if self.is_alive() {
             memory(self.group.id)
@@ -130,7 +133,7 @@ impl Drop for Process {
     }
 }
 
-/// What has to be cleaned up when the process ends.
+/// The resources to clean up when the process ends.
 struct Supervised {
     group: Group,
     ledger: Ledger,
@@ -140,7 +143,7 @@ struct Supervised {
 impl Supervised {
     async fn wait(&self, child: &mut Child) -> ExitStatus {
         let status = child.wait().await.unwrap_or_default();
-        // Children that outlived it.
+        // Kills children that outlived the process.
         self.group.signal(Signal::KILL);
         status
     }
@@ -151,7 +154,7 @@ impl Supervised {
         if let Ok(Err(error)) = removed
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, folder = %self.scratch.display(), "cannot remove the scratch folder of a function process");
+            tracing::warn!(%error, folder = %self.scratch.display(), "cannot remove scratch folder of function process");
         }
         self.ledger.remove(self.group);
     }

@@ -1,8 +1,9 @@
-//! The Lambda runtime API as one function process sees it.
+//! The Lambda runtime API of one function process.
 //!
-//! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes" (version 2018-06-01). Each process has a
-//! listener of its own, as each sandbox has, so a request needs no mark of where it comes from. A web page that tries all
-//! ports of 127.0.0.1 finds it, and is refused ([`crate::guard`]): events would be delivered to it.
+//! Source: AWS Lambda developer guide, "Using the Lambda runtime API for custom runtimes" (version
+//! 2018-06-01). Each process has a listener of its own, as each sandbox has, so a request does not
+//! need to identify its process. A web page that tries all ports of 127.0.0.1 finds the listener.
+//! The guard ([`crate::guard`]) refuses it; otherwise it would receive events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use tokio::task::JoinSet;
 use super::FunctionError;
 use crate::guard::Guard;
 
-/// Most bytes of an answer: 6 MB, and 100 bytes as AWS allows.
+/// The maximum size of a response: 6 MB plus the 100 bytes that AWS allows.
 pub(super) const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
-/// An event on its way to a process.
+/// An event for a process.
 #[derive(Debug)]
 pub(super) struct Event {
     pub(super) request_id: String,
@@ -34,22 +35,23 @@ pub(super) struct Event {
     pub(super) payload: Bytes,
 }
 
-/// What a process asks.
+/// A request of a process.
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// It waits for an event. Dropping the sender refuses.
+    /// The process waits for an event. Dropping the sender refuses the request.
     Next(oneshot::Sender<Event>),
-    /// It has finished the invocation `request_id`. The sender takes whether that one was open.
+    /// The process has finished the invocation `request_id`. The sender receives whether this
+    /// invocation was open.
     Finished {
         request_id: String,
         outcome: Result<Bytes, FunctionError>,
         open: oneshot::Sender<bool>,
     },
-    /// It could not start.
+    /// The process could not initialize.
     InitFailed(FunctionError),
 }
 
-/// Answers the requests on `listener` until it is dropped; each goes to `asked`.
+/// Serves requests on `listener` until this future is dropped; each request is sent to `asked`.
 pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
     let mut connections = JoinSet::new();
     loop {
@@ -58,7 +60,7 @@ pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
             Some(_) = connections.join_next() => continue,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of file descriptors, most likely: other connections will free some.
+            // Usually the process is out of file descriptors until other connections close.
             tokio::task::yield_now().await;
             continue;
         };
@@ -71,7 +73,7 @@ pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
             let service = service_fn(move |request| {
                 let asked = asked.clone();
                 async move {
-                    // No page may ask here, and a process asks for 127.0.0.1.
+                    // Web pages are refused here; a function process uses 127.0.0.1.
                     if let Err(refusal) = Guard::default().check(address.port(), &request) {
                         return Ok::<_, Infallible>(refusal.response());
                     }
@@ -91,7 +93,7 @@ async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Resp
         return refusal(
             StatusCode::NOT_FOUND,
             "NotFound",
-            "no such path in the runtime API",
+            "the runtime API has no such path",
         );
     };
     let segments: Vec<&str> = path.split('/').collect();
@@ -123,7 +125,7 @@ async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Resp
         _ => refusal(
             StatusCode::NOT_FOUND,
             "NotFound",
-            "no such path in the runtime API",
+            "the runtime API has no such path",
         ),
     }
 }
@@ -132,7 +134,7 @@ async fn next(asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {
     let (sender, receiver) = oneshot::channel();
     let _ = asked.send(Asked::Next(sender)).await;
     let Ok(event) = receiver.await else {
-        let message = "an event was asked for before the last one was answered, or the process is being ended";
+        let message = "the last event has no response yet, or the process is being ended";
         return refusal(StatusCode::FORBIDDEN, "InvalidStateTransition", message);
     };
     Response::builder()
@@ -149,7 +151,7 @@ async fn next(asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {
             refusal(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "BadEvent",
-                "the event has a bad header",
+                "the event has an invalid header",
             )
         })
 }
@@ -186,7 +188,7 @@ async fn finished(
     }
 }
 
-/// The error in a request's body: `{"errorMessage", "errorType"}`.
+/// Reads the error in a request's body: `{"errorMessage", "errorType"}`.
 async fn reported(headers: &HeaderMap, body: Incoming) -> FunctionError {
     let bytes = collect(body, MAX_ANSWER)
         .await
@@ -215,8 +217,8 @@ async fn reported(headers: &HeaderMap, body: Incoming) -> FunctionError {
     FunctionError::reported(error_type, message)
 }
 
-/// The whole body; `None` if it is longer than `limit`, after reading all of it, since a client may read no answer before it has
-/// written its body.
+/// Returns the whole body; `None` if it is longer than `limit`. A body that is too long is read to
+/// its end, because a client may not read the response before it has written its body.
 async fn collect(body: Incoming, limit: usize) -> Result<Option<Bytes>, ()> {
     let declared = body.size_hint().lower();
     if declared <= u64::try_from(limit).unwrap_or(u64::MAX) {
@@ -264,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks for an event with these headers; returns the first line of the answer.
+    /// Requests an event with these headers and returns the first line of the response.
     async fn ask(port: u16, headers: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let request = format!(
@@ -276,7 +278,7 @@ mod tests {
         answer.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// F13. An event is a request of a client, with all that is in it.
+    /// An event contains a client's complete request.
     #[tokio::test]
     async fn no_web_page_gets_an_event() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

@@ -1,30 +1,31 @@
-//! What is counted about each function.
+//! Statistics of each function.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Percentiles are over this many latest invocations.
+/// The number of latest invocations that the percentiles cover.
 const KEPT: usize = 65_536;
 
-/// What happened to a function since the counts were last cleared. Times in milliseconds, memory in bytes.
+/// Statistics of a function since the last reset. Times are in milliseconds, memory in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FunctionStats {
-    /// Invocations that ended, whatever their outcome.
+    /// Invocations that ended, whatever their result.
     pub invocations: u64,
-    /// Processes that were started, and got as far as to ask for an event.
+    /// Processes that were started and requested an event.
     pub cold_starts: u64,
-    /// Invocations that ended in an error; timeouts are among them.
+    /// Invocations that ended in an error, including timeouts.
     pub errors: u64,
     /// Invocations that were killed at their deadline.
     pub timeouts: u64,
-    /// From the event to the answer.
+    /// From the event to the response.
     pub duration_ms: Spread,
     /// From the start of a process to its first request for an event.
     pub init_ms: Spread,
-    /// The most memory that a process of this function was seen to hold: the largest peak of any one process, or the largest sum
-    /// over a process and its descendants that was sampled during an invocation, whichever is more.
+    /// The largest memory that was measured for a process of this function: the largest peak of a
+    /// single process, or the largest sum over a process and its descendants among the samples
+    /// during an invocation, whichever is larger.
     pub max_rss: u64,
 }
 
@@ -33,13 +34,13 @@ pub struct FunctionStats {
 pub struct Spread {
     /// The median.
     pub p50: f64,
-    /// 99 of 100 are at most this.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The largest.
+    /// The maximum.
     pub max: f64,
 }
 
-/// The running counts of one function.
+/// The counters of one function.
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     pub(super) invocations: u64,

@@ -1,4 +1,5 @@
-//! A function process with its runtime API: started, given one event after the other, frozen in between.
+//! A function process with its runtime API: it is started, receives one event after the other, and
+//! is frozen in between.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -18,28 +19,30 @@ use super::process::Process;
 use super::runtime_api::{Asked, Event, serve};
 use super::{FunctionError, Invocation};
 
-/// A process may take this long to its first request for an event ("Lambda execution environment": the init phase).
+/// The time limit from the start of a process to its first request for an event ("Lambda execution
+/// environment": the init phase).
 const INIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// How often memory is read while an invocation runs. The peak of a child that lives shorter may be missed.
+/// How often memory is sampled during an invocation. The peak of a child that lives shorter may be
+/// missed.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(25);
 
-/// A process that has asked for an event at least once.
+/// A process that has requested an event at least once.
 #[derive(Debug)]
 pub(super) struct Worker {
     process: Process,
     asked: mpsc::Receiver<Asked>,
-    /// The request for an event that waits for one.
+    /// The pending request for an event.
     next: Option<oneshot::Sender<Event>>,
     deadline: Instant,
-    /// From the start of the process to its first request, until it has been reported.
+    /// The time from the start of the process to its first request, until it has been reported.
     pub(super) init: Option<Duration>,
     pub(super) max_rss: u64,
     server: JoinHandle<()>,
     seat: Seat,
 }
 
-/// How an invocation ended, or that it did not begin because the process had died in its sleep.
+/// The result of an invocation. It does not begin if the process died while it was frozen.
 pub(super) enum Ran {
     Ended {
         outcome: Result<Bytes, FunctionError>,
@@ -49,7 +52,7 @@ pub(super) enum Ran {
 }
 
 impl Worker {
-    /// Starts a process and waits until it asks for an event.
+    /// Starts a process and waits until it requests an event.
     pub(super) async fn start(pool: &Arc<Pool>, seat: Seat) -> Result<Self, FunctionError> {
         let failed = |error: std::io::Error| FunctionError::cannot_start(&pool.spec.binary, &error);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
@@ -121,7 +124,8 @@ impl Worker {
         }
     }
 
-    /// Gives it an event and waits for the answer, an exit or the deadline. After a deadline the process is gone.
+    /// Sends an event to the process and waits for its response, its exit or the deadline. After
+    /// the deadline the process has ended.
     pub(super) async fn run(&mut self, pool: &Pool, invocation: &Invocation) -> Ran {
         let Some(next) = self.next.take() else {
             return Ran::NeverBegan;
@@ -166,7 +170,8 @@ impl Worker {
                             return outcome;
                         }
                     }
-                    // Dropping the sender refuses: an event is open.
+                    // Dropping the sender refuses the request: the current event has no response
+                    // yet.
                     Asked::Next(refused) => drop(refused),
                     Asked::InitFailed(error) => return Err(error),
                 },
@@ -182,7 +187,8 @@ impl Worker {
         }
     }
 
-    /// After an answer: waits until the process asks for the next event. False if it is gone, or did not by its deadline.
+    /// Waits after a response until the process requests the next event. Returns false if the
+    /// process ended or did not request it by its deadline.
     pub(super) async fn settle(&mut self) -> bool {
         let deadline = self.deadline;
         match tokio::time::timeout_at(deadline, self.until_next()).await {
@@ -190,7 +196,7 @@ impl Worker {
             Ok(Err(_)) => false,
             Err(_) => {
                 tracing::warn!(
-                    "a function process answered and then did not ask for the next event by its deadline"
+                    "function process did not request the next event by its deadline"
                 );
                 false
             }
@@ -209,7 +215,7 @@ impl Worker {
         self.seat.generation()
     }
 
-    /// Kills the process and waits until nothing of it is left.
+    /// Kills the process and waits until all of its group has ended.
     pub(super) async fn end(mut self) {
         self.process.kill();
         self.process.ended().await;
@@ -227,7 +233,7 @@ impl Drop for Worker {
     }
 }
 
-/// How Lambda calls the end of a process in the midst of its work.
+/// Returns Lambda's error for a process that exits during its work.
 fn exited(request_id: Option<&str>, status: ExitStatus) -> FunctionError {
     let how = match (status.code(), status.signal()) {
         (Some(0), _) => "Runtime exited without providing a reason".to_owned(),
@@ -240,7 +246,7 @@ fn exited(request_id: Option<&str>, status: ExitStatus) -> FunctionError {
     FunctionError::crashed(request_id, &how)
 }
 
-/// The names that Go's `syscall.Signal` gives, which is how Lambda prints them.
+/// Returns the names of Go's `syscall.Signal`, which Lambda prints.
 fn signal_name(signal: i32) -> String {
     match signal {
         4 => "illegal instruction",

@@ -1,4 +1,4 @@
-//! A request as a function gets it: the event of payload format 2.0.
+//! The event of payload format 2.0 that a function receives for a request.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -143,7 +143,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Decoded parameters; values of the same name are joined by commas.
+/// Returns the decoded query parameters; values of the same name are joined by commas.
 pub(crate) fn query_parameters(query: &str) -> BTreeMap<String, String> {
     let decode = |text: &str| {
         percent_decode_str(&text.replace('+', " "))
@@ -165,7 +165,8 @@ pub(crate) fn query_parameters(query: &str) -> BTreeMap<String, String> {
     parameters
 }
 
-/// The body as an event has it, and whether it is in base64: it is not if its type is text and it is not compressed.
+/// Returns the body as in an event, and whether it is in base64. A body of a text type that is not
+/// compressed is not.
 fn text_or_base64(headers: &HeaderMap, body: &Bytes) -> (Option<String>, bool) {
     if body.is_empty() {
         return (None, false);

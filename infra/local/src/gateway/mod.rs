@@ -1,15 +1,20 @@
-//! API Gateway in front of the function that answers the HTTP API: a request becomes an event, the function's answer a response.
+//! API Gateway in front of the function of the HTTP API: it turns a request into an event, and the
+//! function's result into a response.
 //!
-//! Sources: API Gateway developer guide, "Working with AWS Lambda proxy integrations for HTTP APIs" (payload format 2.0) and
-//! "Quotas for HTTP APIs". What is kept of them:
+//! Sources: API Gateway developer guide, "Working with AWS Lambda proxy integrations for HTTP APIs"
+//! (payload format 2.0) and "Quotas for HTTP APIs". The gateway imitates:
 //!
-//! - bodies over 10 MB, and events over Lambda's 6 MB, are answered 413; an answer takes at most 30 s, else 503;
-//! - a function's error, a malformed answer and an answer over 6 MB are 500, without a word of what went wrong;
-//! - request headers are lower case and joined by commas, cookies apart; bodies that are not text are in base64;
-//! - `multiValueHeaders` of an answer has no effect in format 2.0.
+//! - bodies over 10 MB and events over Lambda's 6 MB are answered with 413; a response that takes
+//!   longer than 30 s is replaced by 503;
+//! - a function's error, a malformed result and a result over 6 MB are answered with 500 and
+//!   without details;
+//! - names of request headers are lower case, values of one name are joined by commas, and cookies
+//!   are separate; bodies that are not text are in base64;
+//! - `multiValueHeaders` of a result has no effect in format 2.0.
 //!
-//! Paths under `/_local/` are the stack's own ([`crate::control`]). The path goes to the function as it was sent. Requests
-//! of web pages are refused ([`crate::guard`]): neither functions nor controls see them.
+//! Paths under `/_local/` are the stack's own ([`crate::control`]). The path is passed to the
+//! function unchanged. Requests of web pages are refused ([`crate::guard`]) before they reach
+//! functions or controls.
 
 mod event;
 mod response;
@@ -37,32 +42,32 @@ use crate::control::Control;
 use crate::functions::{Functions, trace_id};
 use crate::guard::Guard;
 
-/// Most bytes of a request's body.
+/// The maximum size of a request's body.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;
 
-/// Most bytes of a response's body.
+/// The maximum size of a response's body.
 pub const MAX_RESPONSE: usize = 6 * 1024 * 1024;
 
-/// How long a function may take to answer.
+/// The timeout of a function's response.
 pub const INTEGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body over the limit is read to this point, so that its sender gets to read the answer.
+/// A body over the limit is read up to this size, so that its sender can receive the response.
 const MAX_DRAINED: usize = 1024 * 1024 * 1024;
 
 type Answer = Response<Full<Bytes>>;
 
-/// The gateway: which function answers, and the controls.
+/// The configuration of the gateway.
 #[derive(Clone, Debug)]
 pub struct Gateway {
     /// The functions.
     pub functions: Functions,
-    /// The one that answers the HTTP API; without it every path is 404.
+    /// The function of the HTTP API; without it every path is 404.
     pub function: Option<String>,
-    /// What answers under `/_local/`.
+    /// Serves the paths under `/_local/`.
     pub control: Control,
-    /// What refuses the requests of web pages.
+    /// Refuses requests of web pages.
     pub guard: Guard,
-    /// [`INTEGRATION_TIMEOUT`], unless a test has less patience.
+    /// [`INTEGRATION_TIMEOUT`]; tests may use a shorter one.
     pub timeout: Duration,
 }
 
@@ -78,7 +83,7 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "cannot accept connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -87,7 +92,7 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
         let port = match stream.local_addr() {
             Ok(address) => address.port(),
             Err(error) => {
-                tracing::debug!(%error, "a connection broke off");
+                tracing::debug!(%error, "connection failed");
                 continue;
             }
         };
@@ -130,7 +135,7 @@ impl Gateway {
             Ok(Some(body)) => body,
             Ok(None) => return message(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large"),
             Err(error) => {
-                tracing::debug!(%error, "a request ended in the middle");
+                tracing::debug!(%error, "request body ended early");
                 return message(StatusCode::BAD_REQUEST, "Bad Request");
             }
         };
@@ -140,7 +145,7 @@ impl Gateway {
         let payload = match serde_json::to_vec(&event) {
             Ok(payload) => Bytes::from(payload),
             Err(error) => {
-                tracing::error!(%error, "cannot write an event");
+                tracing::error!(%error, "cannot serialize event");
                 return message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error");
             }
         };
@@ -150,14 +155,14 @@ impl Gateway {
         let Ok(answer) = tokio::time::timeout(self.timeout, invoked).await else {
             tracing::warn!(
                 path = parts.uri.path(),
-                "no answer within {:?}",
-                self.timeout
+                timeout = ?self.timeout,
+                "function did not respond in time"
             );
             return message(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable");
         };
         let mut response = match answer.outcome {
             Ok(bytes) => response(&bytes).unwrap_or_else(|error| {
-                tracing::warn!(request_id = %answer.request_id, "the function's answer is no response: {error}");
+                tracing::warn!(request_id = %answer.request_id, %error, "invalid function response");
                 message(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error")
             }),
             Err(error) if error.is_event_too_large() => {
@@ -172,7 +177,7 @@ impl Gateway {
     }
 }
 
-/// The whole body; `None` if it is over the limit.
+/// Returns the whole body; `None` if it is over the limit.
 async fn collect(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut collected = BytesMut::with_capacity(declared.min(MAX_BODY));
@@ -192,7 +197,7 @@ async fn collect(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
     Ok((length <= MAX_BODY).then(|| collected.freeze()))
 }
 
-/// The gateway's own answer.
+/// Returns a response of the gateway itself.
 fn message(status: StatusCode, text: &str) -> Answer {
     let body = serde_json::json!({ "message": text }).to_string();
     let mut response = Response::new(Full::new(Bytes::from(body)));

@@ -1,4 +1,4 @@
-//! The response that a function's answer stands for, in payload format 2.0.
+//! Conversion of a function's result in payload format 2.0 to an HTTP response.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Answer, MAX_RESPONSE};
 
-/// A function's answer in format 2.0.
+/// A function's result in format 2.0.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FunctionResponse {
@@ -28,14 +28,15 @@ struct FunctionResponse {
     is_base64_encoded: Option<bool>,
 }
 
-/// The response that a function's answer stands for. Valid JSON without a status code is itself the body of a 200.
+/// Returns the response for a function's result. Valid JSON without a status code is itself the
+/// body of a response with status 200.
 pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
-    // Parsed straight into its shape: a large body in a generic value would be copied twice.
+    // Parsed directly into its struct: a large body in a generic value would be copied twice.
     let parsed: FunctionResponse = match serde_json::from_slice(answer) {
         Ok(parsed) => parsed,
         Err(_) => {
             let value: Value =
-                serde_json::from_slice(answer).map_err(|error| format!("not JSON: {error}"))?;
+                serde_json::from_slice(answer).map_err(|error| format!("it is not JSON: {error}"))?;
             if value.get("statusCode").is_some() {
                 return Err("its fields do not have the types of payload format 2.0".to_owned());
             }
@@ -49,7 +50,7 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
     let status = StatusCode::from_u16(parsed.status_code)
         .ok()
         .filter(|status| !status.is_informational())
-        .ok_or_else(|| format!("{} is no status", parsed.status_code))?;
+        .ok_or_else(|| format!("the status code {} is invalid", parsed.status_code))?;
     let body = parsed.body.unwrap_or_default();
     let body = if parsed.is_base64_encoded.unwrap_or(false) {
         Bytes::from(
@@ -62,7 +63,7 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
     };
     if body.len() > MAX_RESPONSE {
         return Err(format!(
-            "its body has {} bytes, more than {MAX_RESPONSE}",
+            "its body has {} bytes, more than the maximum of {MAX_RESPONSE}",
             body.len()
         ));
     }
@@ -74,20 +75,20 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
             Value::String(text) => text,
             Value::Number(number) => number.to_string(),
             Value::Bool(value) => value.to_string(),
-            other => return Err(format!("header {name} is {other}")),
+            other => return Err(format!("the value of the header {name} is {other}")),
         };
         let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| format!("{name:?} is no header name"))?;
+            .map_err(|_| format!("{name:?} is not a header name"))?;
         if is_of_the_connection(&name) {
             continue;
         }
         let value = HeaderValue::from_str(&text)
-            .map_err(|_| format!("header {name} has the bad value {text:?}"))?;
+            .map_err(|_| format!("the header {name} has the invalid value {text:?}"))?;
         headers.append(name, value);
     }
     for cookie in parsed.cookies.unwrap_or_default() {
         let value =
-            HeaderValue::from_str(&cookie).map_err(|_| format!("{cookie:?} is no cookie"))?;
+            HeaderValue::from_str(&cookie).map_err(|_| format!("{cookie:?} is not a valid cookie"))?;
         headers.append(SET_COOKIE, value);
     }
     headers
@@ -96,7 +97,7 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
     Ok(response)
 }
 
-/// Headers that are not the function's to set.
+/// Returns whether a header belongs to the connection, so that a function cannot set it.
 fn is_of_the_connection(name: &HeaderName) -> bool {
     [
         "connection",
@@ -146,7 +147,7 @@ mod tests {
         assert!(
             answer(r#"{"statusCode":42}"#)
                 .unwrap_err()
-                .contains("42 is no status")
+                .contains("status code 42 is invalid")
         );
         assert!(
             answer(r#"{"statusCode":200,"body":5}"#)

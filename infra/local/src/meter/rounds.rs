@@ -1,11 +1,13 @@
-//! Dependent rounds: how many calls of a function process, at most, were made one after the other.
+//! Dependent rounds: the largest number of calls of a function process that were made one after the
+//! other.
 //!
-//! Two calls that overlap in time do not depend on each other. The largest number of calls of which
-//! no two overlap is found greedily: of all calls, in the order in which they are answered, each is
-//! taken that began after the last one taken was answered. Calls are answered in that order anyway,
-//! so one moment and one number for each process are enough.
+//! Two calls that overlap in time do not depend on each other. The largest set of calls of which no
+//! two overlap is found greedily: the calls are visited in the order of their responses, and a call
+//! is selected if it began after the response to the last selected call. Responses are recorded in
+//! that order anyway, so one timestamp and one number per process suffice.
 //!
-//! Without latency ([`crate::latency`]) calls are short, and independent ones may miss each other.
+//! Without latency ([`crate::latency`]) calls are short, so that independent calls may happen not
+//! to overlap.
 
 use std::collections::BTreeMap;
 
@@ -13,34 +15,36 @@ use tokio::time::Instant;
 
 use crate::identity::FunctionProcess;
 
-/// Processes that are told apart at the same time, far more than run at the same time. Of a process
-/// beyond that which was answered the longest ago, only the function's largest number is kept.
+/// The maximum number of processes that are tracked at the same time, far more than run at the same
+/// time. Beyond it, the process with the oldest response is dropped, and only its function's
+/// maximum is kept.
 const MAX_PROCESSES: usize = 1024;
 
-/// Functions that are told apart: more than a template has, and clients may invent names.
+/// The maximum number of functions that are tracked. It exceeds that of any template; clients may
+/// invent names.
 const MAX_FUNCTIONS: usize = 64;
 
-/// The rounds of all processes that called since the start, or since the last reset.
+/// The rounds of all processes since the start or the last reset.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     /// By process: `(function, process)`.
     chains: BTreeMap<(String, String), Chain>,
-    /// The most rounds of the processes that are no longer told apart.
+    /// The maximum of the rounds of dropped processes, by function.
     earlier: BTreeMap<String, u64>,
 }
 
-/// The calls of one process that were taken.
+/// The selected calls of one process.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     rounds: u64,
-    /// When the last one of them was answered.
+    /// When the response to the last selected call began.
     taken_until: Instant,
-    /// When the last call was answered, taken or not.
+    /// When the last response began, of any call.
     latest: Instant,
 }
 
 impl Rounds {
-    /// Notes a call that began at `begun` and whose answer begins now, at `answered`.
+    /// Records a call that began at `begun` and whose response begins now, at `answered`.
     pub(super) fn answered(
         &mut self,
         FunctionProcess { function, process }: FunctionProcess<'_>,
@@ -70,7 +74,7 @@ impl Rounds {
         }
     }
 
-    /// Returns the most rounds of any one process, by function.
+    /// Returns the maximum of the rounds of one process, by function.
     pub(super) fn by_function(&self) -> BTreeMap<String, u64> {
         let mut most = self.earlier.clone();
         for ((function, _), chain) in &self.chains {
@@ -105,7 +109,7 @@ mod tests {
         process: "1",
     };
 
-    /// The rounds of one process with calls of these times, in milliseconds.
+    /// Returns the rounds of one process with calls of these times, in milliseconds.
     fn rounds_of(calls: &[(u64, u64)]) -> u64 {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
@@ -123,7 +127,7 @@ mod tests {
         assert_eq!(rounds_of(&[]), 0);
         assert_eq!(rounds_of(&[(0, 5), (1, 6), (2, 7)]), 1);
         assert_eq!(rounds_of(&[(0, 5), (5, 10), (11, 16)]), 3);
-        // Eight at a time, three times.
+        // Three waves of eight parallel calls.
         let waves: Vec<(u64, u64)> = (0..24)
             .map(|call| (call / 8 * 20 + call % 8, call / 8 * 20 + 15))
             .collect();

@@ -1,11 +1,14 @@
-//! The files that hold bytes: written once under a random name, never changed, removed when nothing points at them.
+//! The files that contain the objects' bytes. A file is written once under a random name, never
+//! changed, and removed when no row refers to it.
 //!
-//! - A body is staged, its checksums are verified, and only then it is renamed to where readers look.
-//! - A row points at a file only after the rename; a file is unlinked only after its row is gone. A stack that is
-//!   killed in between leaves files that no row names: [`Bodies::sweep`] removes them at the next start.
-//! - An object may be made of several files, the parts of its multipart upload: completing it copies nothing.
-//! - A file that is being read is pinned: its removal waits for the reader.
-//! - Files are not synced: they survive the death of the process, not of the machine.
+//! - A body is staged, its checksums are verified, and only then is it renamed to its final path.
+//! - A row refers to a file only after the rename; a file is unlinked only after its row is
+//!   deleted. A stack that is killed in between leaves files without a row: [`Bodies::sweep`]
+//!   removes them at the next start.
+//! - An object may consist of several files, the parts of its multipart upload: completing it
+//!   copies no bytes.
+//! - A file that is being read is pinned: its removal is delayed until the reader ends.
+//! - Files are not synced: they survive a crash of the process, but not of the machine.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -26,19 +29,19 @@ use uuid::Uuid;
 use super::checksums::{Checksums, Claims};
 use super::failure::{Failure, body_failure};
 
-/// Chunks that may wait between the network and the disk.
+/// The number of chunks that may wait between the network and the disk.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
-/// Bytes read from the disk at once.
+/// The number of bytes that one read from the disk returns.
 const READ_BYTES: u64 = 256 * 1024;
 
-/// Up to this size a range is read in one go before the answer begins.
+/// A range up to this size is read completely before the response begins.
 const SMALL_BYTES: u64 = 1024 * 1024;
 
 /// One file of a body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Segment {
-    /// The file's name, see [`Bodies`].
+    /// The file's name; see [`Bodies`].
     pub(crate) file: String,
     /// Its length in bytes.
     pub(crate) size: u64,
@@ -58,7 +61,8 @@ struct Pins {
 }
 
 impl Bodies {
-    /// Opens the folder, creating it where it is absent, and drops what was staged and never finished.
+    /// Opens the folder, creates it if it does not exist, and removes staged files of an earlier
+    /// run.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let staged = root.join("staged");
         match std::fs::remove_dir_all(&staged) {
@@ -75,8 +79,8 @@ impl Bodies {
         })
     }
 
-    /// Writes a body to a new file, verifies it against `claims`, and puts it where readers look. The file is removed
-    /// again when what is returned is dropped before [`NewBody::keep`].
+    /// Writes a body to a new file, verifies it against `claims`, and moves it to its final path.
+    /// The file is removed again if the result is dropped before [`NewBody::keep`].
     pub(crate) async fn write<S, E>(
         &self,
         mut stream: S,
@@ -117,7 +121,7 @@ impl Bodies {
                         interrupted = Some(Failure::too_large(limit));
                         break;
                     }
-                    // The writer is gone only if it failed: its error is better than ours.
+                    // The writer ends early only if it failed; its error is returned below.
                     if chunks.send(chunk).await.is_err() {
                         break;
                     }
@@ -151,7 +155,7 @@ impl Bodies {
         })
     }
 
-    /// Gives the files of a body second names, for a copy that lives as long as it wants.
+    /// Creates hard links to the files of a body, for a copy with a lifetime of its own.
     pub(crate) async fn link_all(&self, segments: &[Segment]) -> io::Result<Vec<NewLink>> {
         let mut links = Vec::with_capacity(segments.len());
         for segment in segments {
@@ -167,7 +171,7 @@ impl Bodies {
         Ok(links)
     }
 
-    /// Keeps the files from being removed until the pin is dropped.
+    /// Protects the files from removal until the pin is dropped.
     pub(crate) fn pin(&self, segments: &[Segment]) -> Pin {
         let mut pins = self.pins();
         for segment in segments {
@@ -182,10 +186,10 @@ impl Bodies {
         }
     }
 
-    /// The bytes of `range` of the body that `segments` make up. `pin` holds them.
+    /// Returns the bytes of `range` of the body that consists of `segments`, which `pin` protects.
     ///
-    /// The first file of the range is opened before this returns: a file that has just been removed is an error of
-    /// kind `NotFound` here, not in the stream.
+    /// The first file of the range is opened before this returns: a file that has just been removed
+    /// is an error of kind `NotFound` here, not in the stream.
     pub(crate) async fn read(
         &self,
         segments: &[Segment],
@@ -238,7 +242,8 @@ impl Bodies {
         Ok(StreamingBlob::wrap(stream))
     }
 
-    /// Removes files whose rows are gone; those that are being read go with their last reader.
+    /// Removes files whose rows are deleted. A file that is being read is removed after its last
+    /// reader.
     pub(crate) fn remove(&self, files: impl IntoIterator<Item = String>) {
         for file in files {
             let mut pins = self.pins();
@@ -251,7 +256,8 @@ impl Bodies {
         }
     }
 
-    /// Removes every file that is not in `live`; returns how many. Only while nothing else uses the folder.
+    /// Removes every file that is not in `live` and returns their number. The caller ensures that
+    /// nothing else uses the folder.
     pub(crate) fn sweep(&self, live: &HashSet<String>) -> io::Result<usize> {
         let mut removed = 0;
         for shard in std::fs::read_dir(self.root.join("bodies"))? {
@@ -302,33 +308,33 @@ impl Bodies {
         if let Err(error) = std::fs::remove_file(self.path(file))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(file, %error, "cannot remove a body that nothing points at; the next start tries again");
+            tracing::warn!(file, %error, "cannot remove unreferenced body; the next start will retry");
         }
     }
 }
 
-/// A body that no row points at yet.
+/// A body that no row refers to yet.
 #[derive(Debug)]
 pub(crate) struct NewBody {
     bodies: Bodies,
     /// The file's name.
     pub(crate) file: String,
-    /// Bytes.
+    /// The number of bytes.
     pub(crate) size: u64,
     /// The MD5 of the bytes.
     pub(crate) md5: [u8; 16],
-    /// The checksums that were claimed or asked for.
+    /// The checksums that the request claimed or requested.
     pub(crate) checksums: Checksums,
     kept: bool,
 }
 
 impl NewBody {
-    /// The transaction that points at it is committed: the file stays.
+    /// Keeps the file, after the transaction that refers to it is committed.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }
 
-    /// It as the only file of a body.
+    /// Returns it as the only segment of a body.
     pub(crate) fn segment(&self) -> Segment {
         Segment {
             file: self.file.clone(),
@@ -345,7 +351,7 @@ impl Drop for NewBody {
     }
 }
 
-/// A second name of a body's file that no row points at yet.
+/// A hard link to a body's file that no row refers to yet.
 #[derive(Debug)]
 pub(crate) struct NewLink {
     bodies: Bodies,
@@ -355,12 +361,12 @@ pub(crate) struct NewLink {
 }
 
 impl NewLink {
-    /// The transaction that points at it is committed: the file stays.
+    /// Keeps the file, after the transaction that refers to it is committed.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }
 
-    /// It as a file of a body.
+    /// Returns it as a segment of a body.
     pub(crate) fn segment(&self) -> Segment {
         Segment {
             file: self.file.clone(),
@@ -377,7 +383,7 @@ impl Drop for NewLink {
     }
 }
 
-/// Keeps files from being removed while it lives.
+/// Protects files from removal while it exists.
 #[derive(Debug)]
 pub(crate) struct Pin {
     bodies: Bodies,
@@ -406,7 +412,7 @@ impl Drop for Pin {
     }
 }
 
-/// A file that is being written: removed when dropped, which after the rename finds nothing.
+/// A file that is being written. It is removed on drop, which has no effect after the rename.
 struct Staged {
     path: PathBuf,
 }
@@ -416,7 +422,7 @@ impl Drop for Staged {
         if let Err(error) = std::fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove an unfinished body");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove unfinished body");
         }
     }
 }

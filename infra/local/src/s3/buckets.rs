@@ -24,7 +24,7 @@ pub(crate) async fn create(
         .await
         .map_err(|error| match error {
             StoreError::BucketName(name) => {
-                s3_error!(InvalidBucketName, "{name:?} is not a bucket name").into()
+                s3_error!(InvalidBucketName, "{name:?} is not a valid bucket name").into()
             }
             error => Failure::internal(error),
         })?;
@@ -49,7 +49,7 @@ pub(crate) async fn delete(
                 if used {
                     return Err(s3_error!(
                         BucketNotEmpty,
-                        "the bucket {name:?} holds {table}; delete them first"
+                        "the bucket {name:?} is not empty; delete its {table} first"
                     )
                     .into());
                 }

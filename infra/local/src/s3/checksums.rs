@@ -1,5 +1,5 @@
-//! The additional checksums of S3: which a request claims, whether the bytes bear them out, and what a multipart
-//! upload makes of those of its parts.
+//! The additional checksums of S3: reading them from a request, verifying the bytes, and combining
+//! the checksums of the parts of a multipart upload.
 //!
 //! Source: Amazon S3 User Guide, "Checking object integrity".
 
@@ -15,7 +15,7 @@ use s3s::dto::{ChecksumAlgorithm, ChecksumType};
 use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 use serde::{Deserialize, Serialize};
 
-/// One of the algorithms of S3.
+/// A checksum algorithm of S3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Algorithm {
@@ -27,7 +27,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub(crate) const ALL: [Self; 5] = [
         Self::Crc32,
         Self::Crc32c,
@@ -36,7 +36,7 @@ impl Algorithm {
         Self::Sha256,
     ];
 
-    /// What S3 computes by itself where a request asks for nothing.
+    /// The algorithm that S3 uses if a request specifies none.
     pub(crate) const DEFAULT: Self = Self::Crc64Nvme;
 
     /// The name in `x-amz-checksum-algorithm`.
@@ -50,7 +50,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of this name.
+    /// Returns the algorithm with this name.
     pub(crate) fn parse(name: &str) -> S3Result<Self> {
         Self::ALL
             .into_iter()
@@ -58,7 +58,7 @@ impl Algorithm {
             .ok_or_else(|| {
                 s3_error!(
                     InvalidRequest,
-                    "{name:?} is not a checksum algorithm of this endpoint"
+                    "the local stack does not support the checksum algorithm {name:?}"
                 )
             })
     }
@@ -67,7 +67,8 @@ impl Algorithm {
         format!("x-amz-checksum-{}", self.name().to_ascii_lowercase())
     }
 
-    /// The CRC to combine by, for those that combine.
+    /// Returns the CRC variant for combining checksums; `None` for algorithms that cannot be
+    /// combined.
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Self::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
@@ -81,25 +82,25 @@ impl Algorithm {
 /// Checksums of one object or part, in base64.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Checksums {
-    /// Over the parts' checksums instead of over the bytes.
+    /// Whether they are computed over the parts' checksums instead of over the bytes.
     pub(crate) composite: bool,
     /// The values.
     pub(crate) values: BTreeMap<Algorithm, String>,
 }
 
 impl Checksums {
-    /// The value of an algorithm.
+    /// Returns the value of an algorithm.
     pub(crate) fn get(&self, algorithm: Algorithm) -> Option<String> {
         self.values.get(&algorithm).cloned()
     }
 
-    /// `x-amz-checksum-type`, where there is a checksum.
+    /// Returns `x-amz-checksum-type`, if there is a checksum.
     pub(crate) fn kind(&self) -> Option<ChecksumType> {
         (!self.values.is_empty()).then(|| kind(self.composite))
     }
 }
 
-/// `COMPOSITE` or `FULL_OBJECT`.
+/// Returns `COMPOSITE` or `FULL_OBJECT`.
 pub(crate) fn kind(composite: bool) -> ChecksumType {
     ChecksumType::from_static(if composite {
         ChecksumType::COMPOSITE
@@ -108,12 +109,12 @@ pub(crate) fn kind(composite: bool) -> ChecksumType {
     })
 }
 
-/// What a request says about its body.
+/// The checksums that a request claims for its body.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// Checksums in headers, and those that came in trailers.
+    /// Checksums in headers, and in trailers once they are read.
     pub(crate) values: BTreeMap<Algorithm, String>,
-    /// To be computed although nothing is claimed yet.
+    /// Algorithms to compute for which no value is known yet.
     pub(crate) wanted: Vec<Algorithm>,
     /// `Content-MD5`.
     pub(crate) md5: Option<String>,
@@ -121,7 +122,8 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// The claims of a request with these headers and trailers. Call it before the body is read.
+    /// Returns the claims of a request with these headers and trailers. Call it before reading the
+    /// body.
     pub(crate) fn of(
         headers: &HeaderMap,
         trailers: Option<TrailingHeaders>,
@@ -158,7 +160,7 @@ impl Claims {
         Ok(claims)
     }
 
-    /// No claims, and one checksum to compute.
+    /// Returns no claims and one checksum to compute.
     pub(crate) fn computing(algorithm: Algorithm) -> Self {
         Self {
             wanted: vec![algorithm],
@@ -166,7 +168,7 @@ impl Claims {
         }
     }
 
-    /// Computes everything claimed or wanted, or the default of S3.
+    /// Returns a hasher for all claimed and requested algorithms, or for S3's default.
     pub(crate) fn hasher(&mut self) -> Hasher {
         self.wanted.extend(self.values.keys());
         if self.wanted.is_empty() {
@@ -185,7 +187,7 @@ impl Claims {
         Hasher(hasher)
     }
 
-    /// Takes the checksums that came behind the body.
+    /// Reads the checksums in the trailers, which follow the body.
     pub(crate) fn read_trailers(&mut self) {
         let Some(trailers) = self.trailers.take().and_then(|trailers| trailers.take()) else {
             return;
@@ -200,18 +202,18 @@ impl Claims {
         }
     }
 
-    /// Compares the claims with what was computed, and returns what was computed.
+    /// Compares the claims with the computed checksums, and returns the latter.
     pub(crate) fn verify(&self, md5: &[u8], computed: Checksums) -> S3Result<Checksums> {
         if let Some(claimed) = &self.md5 {
             let claimed = STANDARD
                 .decode(claimed)
                 .ok()
                 .filter(|claimed| claimed.len() == md5.len())
-                .ok_or_else(|| s3_error!(InvalidDigest, "the Content-MD5 is not valid"))?;
+                .ok_or_else(|| s3_error!(InvalidDigest, "the Content-MD5 is invalid"))?;
             if claimed != md5 {
                 return Err(s3_error!(
                     BadDigest,
-                    "the Content-MD5 does not match what was received"
+                    "the Content-MD5 does not match the received bytes"
                 ));
             }
         }
@@ -227,7 +229,7 @@ impl Claims {
 fn mismatch(algorithm: Algorithm) -> S3Error {
     s3_error!(
         BadDigest,
-        "the {} does not match what was received",
+        "the {} does not match the received bytes",
         algorithm.name()
     )
 }
@@ -236,12 +238,12 @@ fn mismatch(algorithm: Algorithm) -> S3Error {
 pub(crate) struct Hasher(ChecksumHasher);
 
 impl Hasher {
-    /// Takes the next bytes.
+    /// Adds bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The checksums of all bytes.
+    /// Returns the checksums of all bytes.
     pub(crate) fn finish(self) -> Checksums {
         let sums = self.0.finalize();
         let values = [
@@ -261,7 +263,8 @@ impl Hasher {
     }
 }
 
-/// The checksum of an object made of `parts`, each with its size; `None` if a part lacks this algorithm.
+/// Returns the checksum of an object that consists of `parts`, each with its size; `None` if a part
+/// has no checksum of this algorithm.
 pub(crate) fn of_parts(
     algorithm: Algorithm,
     composite: bool,
@@ -274,7 +277,7 @@ pub(crate) fn of_parts(
         };
         let value = STANDARD
             .decode(value)
-            .map_err(|error| s3_error!(error, InternalError, "a stored checksum cannot be read"))?;
+            .map_err(|error| s3_error!(error, InternalError, "a stored checksum is not valid base64"))?;
         values.push((*size, value));
     }
     let text = if composite {
@@ -305,7 +308,8 @@ pub(crate) fn of_parts(
             .iter()
             .map(|(size, value)| (*size, number(value)))
             .reduce(|(before, first), (size, second)| {
-                // A part without bytes changes nothing, and the combination has no case for it.
+                // An empty part does not change the checksum, and `checksum_combine` does not
+                // support it.
                 let sum = if size == 0 {
                     first
                 } else {
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn the_check_values_of_the_crc_catalogue_come_out() {
-        // "123456789", as in the catalogue of parametrised CRC algorithms.
+        // The check values for "123456789" in the catalogue of parametrised CRC algorithms.
         let sums = sums(b"123456789");
         assert_eq!(
             sums.values[&Algorithm::Crc32],
@@ -390,7 +394,7 @@ mod tests {
         let composite = of_parts(Algorithm::Sha256, true, &[(1, &parts[0]), (1, &parts[1])])
             .unwrap()
             .unwrap();
-        // printf 'a' | sha256sum and 'b' alike, concatenated as bytes, hashed again.
+        // The value is computed over the parts' values and followed by the number of parts.
         assert!(composite.values[&Algorithm::Sha256].ends_with("-2"));
         assert!(composite.composite);
     }

@@ -1,6 +1,7 @@
-//! Conditional requests: pure decisions over the ETag that is stored.
+//! Conditional requests: pure decisions based on the stored ETag.
 //!
-//! Source: Amazon S3 User Guide, "Conditional requests"; RFC 9110 §13 for the order among read conditions.
+//! Source: Amazon S3 User Guide, "Conditional requests"; RFC 9110 §13 for the precedence of read
+//! conditions.
 
 use s3s::dto::{ETagCondition, Timestamp};
 use s3s::{S3Result, s3_error};
@@ -10,12 +11,12 @@ use s3s::{S3Result, s3_error};
 pub(crate) struct WriteConditions {
     /// `If-Match`.
     pub(crate) if_match: Option<ETagCondition>,
-    /// `If-None-Match`; S3 takes only `*` here.
+    /// `If-None-Match`; S3 accepts only `*` here.
     pub(crate) if_none_match: Option<ETagCondition>,
 }
 
 impl WriteConditions {
-    /// Whether the write may go on over an object with this ETag, `None` where there is no object.
+    /// Checks whether a write may replace an object with this ETag; `None` if there is no object.
     pub(crate) fn check(&self, stored: Option<&str>) -> S3Result<()> {
         match &self.if_none_match {
             None => {}
@@ -23,13 +24,13 @@ impl WriteConditions {
             Some(ETagCondition::Any) => {
                 return Err(s3_error!(
                     PreconditionFailed,
-                    "an object exists under this key (If-None-Match: *)"
+                    "an object with this key exists already (If-None-Match: *)"
                 ));
             }
             Some(ETagCondition::ETag(_)) => {
                 return Err(s3_error!(
                     NotImplemented,
-                    "If-None-Match of a write takes only *"
+                    "If-None-Match of a write must be *"
                 ));
             }
         }
@@ -37,12 +38,12 @@ impl WriteConditions {
             (None, _) => Ok(()),
             (Some(_), None) => Err(s3_error!(
                 NoSuchKey,
-                "there is no object under this key to match (If-Match)"
+                "no object with this key exists (If-Match)"
             )),
             (Some(condition), Some(etag)) if matches(condition, etag) => Ok(()),
             (Some(_), Some(_)) => Err(s3_error!(
                 PreconditionFailed,
-                "the object under this key has another ETag (If-Match)"
+                "the object with this key has a different ETag (If-Match)"
             )),
         }
     }
@@ -62,7 +63,8 @@ pub(crate) struct ReadConditions {
 }
 
 impl ReadConditions {
-    /// Whether an object with this ETag and time of change may be read. `modified` has whole seconds, as headers do.
+    /// Checks whether an object with this ETag and modification time may be read. `modified` has
+    /// whole seconds, as headers do.
     pub(crate) fn check(&self, etag: &str, modified: &Timestamp) -> S3Result<()> {
         let failed = || {
             s3_error!(
@@ -87,7 +89,7 @@ impl ReadConditions {
         }
     }
 
-    /// As [`ReadConditions::check`] for the source of a copy, which has no "not modified".
+    /// Same as [`ReadConditions::check`] for the source of a copy, which has no "not modified".
     pub(crate) fn check_source(&self, etag: &str, modified: &Timestamp) -> S3Result<()> {
         self.check(etag, modified).map_err(|_| {
             s3_error!(

@@ -1,4 +1,4 @@
-//! S3 event notifications: which queue hears of what, and the message as S3 writes it.
+//! S3 event notifications: which queue receives which event, and the message in S3's format.
 //!
 //! Source: Amazon S3 User Guide, "Event message structure" and "Supported event types".
 
@@ -12,16 +12,16 @@ use super::objects::timestamp;
 use crate::identity::{ACCOUNT, REGION};
 use crate::queues::{self, NewMessage};
 
-/// One line of a bucket's notification configuration.
+/// One entry of a bucket's notification configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// The bucket.
     pub bucket: String,
     /// Event types, such as `s3:ObjectCreated:*` or `s3:ObjectRemoved:Delete`.
     pub events: Vec<String>,
-    /// Keys must begin so; empty for all.
+    /// The required prefix of keys; empty for all keys.
     pub prefix: String,
-    /// Keys must end so; empty for all.
+    /// The required suffix of keys; empty for all keys.
     pub suffix: String,
     /// The queue's name.
     pub queue: String,
@@ -43,7 +43,7 @@ impl Notification {
     }
 }
 
-/// What happened, and who asked for it.
+/// The type of a change, and who requested it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
     /// The event's name without `s3:`.
@@ -59,14 +59,15 @@ impl Cause {
     pub(crate) const DELETE: &'static str = "ObjectRemoved:Delete";
 }
 
-/// What the event says of an object that is there afterwards.
+/// The size and ETag of an object that exists after the change.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub(crate) size: u64,
     pub(crate) etag: String,
 }
 
-/// Inserts the messages of one change into the queues that want them, in the change's own transaction.
+/// Inserts the messages of one change into the queues that are configured for it, in the
+/// transaction of the change.
 pub(crate) fn emit(
     transaction: &Transaction<'_>,
     notifications: &[Notification],
@@ -81,7 +82,7 @@ pub(crate) fn emit(
         .filter(|notification| notification.concerns(bucket, key, cause.event));
     let mut sequencer = None;
     for notification in concerned {
-        // One number for the change, however many hear of it.
+        // All messages of a change have the same sequencer.
         let sequencer = match &sequencer {
             Some(sequencer) => sequencer,
             None => sequencer.insert(next_sequencer(transaction)?),
@@ -110,7 +111,7 @@ fn record(
     sequencer: &str,
 ) -> serde_json::Value {
     let mut time = Vec::new();
-    // Formatting a time into memory fails only for years outside of 0 to 9999.
+    // Formatting a time fails only for years outside of 0 to 9999.
     if timestamp(now)
         .format(TimestampFormat::DateTime, &mut time)
         .is_err()
@@ -147,7 +148,8 @@ fn record(
     })
 }
 
-/// A number larger than every one before, in 16 hexadecimal digits: compared as text it orders the events of a key.
+/// Returns a number larger than all previous ones, in 16 hexadecimal digits. Compared as text, it
+/// orders the events of a key.
 fn next_sequencer(transaction: &Transaction<'_>) -> Result<String, rusqlite::Error> {
     let value: i64 = transaction
         .prepare_cached("UPDATE sequence SET value = value + 1 WHERE only = 1 RETURNING value")?
@@ -155,7 +157,7 @@ fn next_sequencer(transaction: &Transaction<'_>) -> Result<String, rusqlite::Err
     Ok(format!("{value:016X}"))
 }
 
-/// A key as events carry it: form encoding, which leaves slashes.
+/// Encodes a key as events do: form encoding that leaves slashes unchanged.
 fn encode(key: &str) -> String {
     let mut text = String::with_capacity(key.len());
     for byte in key.bytes() {

@@ -1,4 +1,4 @@
-//! Why an S3 operation fails, in the words of the protocol.
+//! Errors of S3 operations, with the codes of the protocol.
 
 use std::error::Error;
 
@@ -7,12 +7,12 @@ use s3s::{S3Error, S3ErrorCode, s3_error};
 use crate::database::DatabaseError;
 use crate::queues::QueueError;
 
-/// An S3 error that other errors turn into.
+/// An S3 error to which other errors convert.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) S3Error);
 
 impl Failure {
-    /// A failure of the stack, not of the request.
+    /// Returns an error of the stack itself, not of the request.
     pub(crate) fn internal(error: impl Error + Send + Sync + 'static) -> Self {
         let mut failure = S3Error::with_message(
             S3ErrorCode::InternalError,
@@ -25,7 +25,7 @@ impl Failure {
     pub(crate) fn incomplete(announced: u64, received: u64) -> Self {
         s3_error!(
             IncompleteBody,
-            "the request announced {announced} bytes and brought {received}"
+            "the request declares {announced} bytes, but its body has {received}"
         )
         .into()
     }
@@ -33,13 +33,14 @@ impl Failure {
     pub(crate) fn too_large(limit: u64) -> Self {
         s3_error!(
             EntityTooLarge,
-            "one request may bring {limit} bytes; upload larger objects in parts"
+            "a request may have at most {limit} bytes; upload larger objects in parts"
         )
         .into()
     }
 }
 
-/// What a body that breaks off means. s3s reports a payload that does not match its signed hash by the text alone.
+/// Returns the error for a body that ends with an error. s3s reports a payload that does not match
+/// its signed hash in the text of the error only.
 pub(crate) fn body_failure(error: Box<dyn Error + Send + Sync>) -> Failure {
     let text = error.to_string();
     let mut failure = if text.contains("Sha256Mismatch") {
@@ -52,10 +53,10 @@ pub(crate) fn body_failure(error: Box<dyn Error + Send + Sync>) -> Failure {
     } else if text.contains("SignatureMismatch") {
         s3_error!(
             SignatureDoesNotMatch,
-            "the signature of a chunk does not match what was computed"
+            "the signature of a chunk does not match the computed signature"
         )
     } else {
-        s3_error!(IncompleteBody, "the body broke off: {text}")
+        s3_error!(IncompleteBody, "the body ended with an error: {text}")
     };
     failure.set_source(error);
     Failure(failure)

@@ -1,4 +1,5 @@
-//! Listings in byte order by range scans of an index: a page costs what it shows, a group of keys costs one seek.
+//! Listings in byte order by range scans of an index. A page reads only the rows that it shows; a
+//! group of keys costs one seek.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,33 +9,34 @@ use s3s::{S3Result, s3_error};
 use super::failure::Failure;
 use super::objects::{COLUMNS, Object, require_bucket};
 
-/// S3 shows at most this many entries on a page.
+/// The maximum number of entries on a page.
 pub(crate) const PAGE: usize = 1000;
 
-/// Rows read at once where keys may fall into groups.
+/// The number of rows per read if keys may fall into groups.
 const GROUPED_BATCH: usize = 16;
 
-/// What to list.
+/// The parameters of a listing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query {
-    /// Keys begin so.
+    /// Only keys with this prefix are listed.
     pub(crate) prefix: String,
-    /// Keys that share what stands before this, after the prefix, are one group. Empty: no groups.
+    /// Keys that have the same text between the prefix and this delimiter form one group. Empty: no
+    /// groups.
     pub(crate) delimiter: String,
     /// The first key that may be shown, in byte order.
     pub(crate) from: String,
-    /// Entries wanted.
+    /// The maximum number of entries.
     pub(crate) max: usize,
 }
 
-/// One page.
+/// One page of a listing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listing<T> {
     /// The entries, in order.
     pub(crate) entries: Vec<T>,
     /// The groups, in order.
     pub(crate) groups: Vec<String>,
-    /// The last entry's key or the last group, whichever came last.
+    /// The key of the last entry, or the last group if it comes later.
     pub(crate) last: Option<String>,
     /// Where the next page begins, if there is one.
     pub(crate) next: Option<String>,
@@ -76,7 +78,8 @@ pub(crate) fn objects(
     )
 }
 
-/// Walks an index in the order of keys. `fetch` returns entries from a key on, below another, at most so many.
+/// Scans an index in key order. `fetch` returns entries from one key up to, but excluding, another,
+/// with a limit on their number.
 pub(crate) fn scan<T>(
     query: &Query,
     key: impl Fn(&T) -> &String,
@@ -89,8 +92,8 @@ pub(crate) fn scan<T>(
     let until = successor(&query.prefix);
     let mut from = query.from.clone().max(query.prefix.clone());
     loop {
-        // One more than there is room for tells whether there is a next page. With groups, what follows the first
-        // key of one is read for nothing: read little.
+        // One entry more than fits tells whether there is a next page. With groups, rows after the
+        // first key of a group are discarded, so the batches are small.
         let room = query.max - listing.len() + 1;
         let batch = if query.delimiter.is_empty() {
             room
@@ -115,7 +118,8 @@ pub(crate) fn scan<T>(
                     Some(after) => from = after,
                     None => return Ok(listing),
                 }
-                // What follows in this batch may be of the same group: look again behind it.
+                // The rest of this batch may belong to the same group: the next read starts after
+                // the group.
                 skipped = true;
                 break;
             }
@@ -129,7 +133,7 @@ pub(crate) fn scan<T>(
     }
 }
 
-/// The group a key belongs to: up to and with the first delimiter after the prefix.
+/// Returns the group of a key: the key up to and including the first delimiter after the prefix.
 pub(crate) fn group_of(key: &str, query: &Query) -> Option<String> {
     if query.delimiter.is_empty() {
         return None;
@@ -139,16 +143,17 @@ pub(crate) fn group_of(key: &str, query: &Query) -> Option<String> {
     Some(key[..query.prefix.len() + at + query.delimiter.len()].to_owned())
 }
 
-/// The smallest text greater than `key`.
+/// Returns the smallest text greater than `key`.
 pub(crate) fn following(key: &str) -> String {
     format!("{key}\0")
 }
 
-/// The smallest text greater than everything that begins with `prefix`; `None` if there is none, or no prefix.
+/// Returns the smallest text greater than every text with this prefix; `None` if there is none or
+/// the prefix is empty.
 pub(crate) fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
-        // UTF-8 bytes sort as code points do; surrogates are no characters.
+        // UTF-8 bytes sort in the order of code points; surrogates are not characters.
         let next = match last {
             '\u{d7ff}' => Some('\u{e000}'),
             char::MAX => None,
@@ -162,7 +167,7 @@ pub(crate) fn successor(prefix: &str) -> Option<String> {
     None
 }
 
-/// Where a listing begins that is to show what comes after `marker`: behind the whole group, if it names one.
+/// Returns where a listing after `marker` begins: after the whole group if the marker is a group.
 pub(crate) fn after_marker(marker: &str, prefix: &str, delimiter: &str) -> String {
     let query = Query {
         prefix: prefix.to_owned(),
@@ -175,12 +180,12 @@ pub(crate) fn after_marker(marker: &str, prefix: &str, delimiter: &str) -> Strin
     }
 }
 
-/// The opaque text that names the beginning of a page.
+/// Returns the opaque continuation token for the beginning of a page.
 pub(crate) fn token(from: &str) -> String {
     URL_SAFE_NO_PAD.encode(from)
 }
 
-/// The beginning that a token names.
+/// Returns the beginning of the page that a continuation token encodes.
 pub(crate) fn read_token(token: &str) -> S3Result<String> {
     URL_SAFE_NO_PAD
         .decode(token)
@@ -194,7 +199,7 @@ pub(crate) fn read_token(token: &str) -> S3Result<String> {
         })
 }
 
-/// The number of entries for a page.
+/// Returns the number of entries for a page.
 pub(crate) fn page_size(name: &str, wanted: Option<i32>) -> S3Result<usize> {
     match wanted {
         None => Ok(PAGE),
@@ -204,7 +209,7 @@ pub(crate) fn page_size(name: &str, wanted: Option<i32>) -> S3Result<usize> {
     }
 }
 
-/// A key for an XML document that was asked for with `encoding-type=url`.
+/// Encodes a key for an XML document that was requested with `encoding-type=url`.
 pub(crate) fn url_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -222,7 +227,7 @@ pub(crate) fn url_encode(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// All pages of `keys`, as entries and groups, by a scan of a sorted list.
+    /// Returns all pages of `keys`, as entries and groups, from scans of a sorted list.
     fn pages(keys: &[&str], prefix: &str, delimiter: &str, max: usize) -> Vec<Vec<String>> {
         let mut keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
         keys.sort();

@@ -1,11 +1,12 @@
-//! S3 on a folder of files and SQLite: the protocol by `s3s`, the store by ourselves.
+//! S3 on a folder of files and a SQLite database. `s3s` implements the protocol; the store is ours.
 //!
-//! - An object is a row that points at immutable files. Whether a write may happen is decided, the row swapped, the
-//!   events inserted into their queues, all in one transaction: no reader sees half of a write, no race has two
-//!   winners, no event is lost or made up.
-//! - Requests are signed (SigV4, header or presigned URL) with one of the key pairs of [`crate::identity`].
-//! - Buckets are not versioned; what S3 has beyond objects, listings, copies and multipart uploads is answered with
-//!   `NotImplemented`.
+//! - An object is a row that points at immutable files. One transaction checks the conditions of a
+//!   write, replaces the row, and inserts the events into their queues. No reader sees half of a
+//!   write, no race has two winners, and no event is lost or invented.
+//! - Requests are signed (SigV4, header or presigned URL) with one of the key pairs of
+//!   [`crate::identity`].
+//! - Buckets are not versioned. Everything beyond objects, listings, copies and multipart uploads
+//!   is answered with `NotImplemented`.
 
 mod bodies;
 mod buckets;
@@ -26,7 +27,7 @@ pub use self::events::Notification;
 pub use self::service::serve;
 pub use self::store::{Store, StoreError};
 
-/// Fills the five checksum fields of an output.
+/// Sets the five checksum fields of an output.
 macro_rules! set_checksums {
     ($output:expr, $checksums:expr) => {{
         use $crate::s3::checksums::Algorithm;
@@ -40,7 +41,7 @@ macro_rules! set_checksums {
     }};
 }
 
-/// Reads the five checksum fields of an input, as algorithm and value.
+/// Reads the five checksum fields of an input, as pairs of algorithm and value.
 macro_rules! claimed_checksums {
     ($input:expr) => {{
         use $crate::s3::checksums::Algorithm;
@@ -57,7 +58,7 @@ macro_rules! claimed_checksums {
     }};
 }
 
-/// The headers of an input that are stored with an object.
+/// Reads the headers of an input that are stored with an object.
 macro_rules! stored_attributes {
     ($input:expr) => {{
         let input = &$input;
@@ -83,13 +84,13 @@ macro_rules! stored_attributes {
     }};
 }
 
-/// Refuses what the store would otherwise silently not do.
+/// Refuses options that the store would otherwise silently ignore.
 macro_rules! refuse_unsupported {
     ($input:expr) => {{
         let input = &$input;
         $crate::s3::writing::refuse(
             input.sse_customer_algorithm.is_some(),
-            "server-side encryption with a key of the caller's",
+            "server-side encryption with a customer-provided key",
         )?;
         $crate::s3::writing::refuse(
             input

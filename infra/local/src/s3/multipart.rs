@@ -1,4 +1,4 @@
-//! Multipart uploads: parts in any order and with any numbers, joined without copying a byte.
+//! Multipart uploads: parts in any order and with any numbers, joined without copying bytes.
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use s3s::dto::{
@@ -21,34 +21,34 @@ use super::store::Store;
 use super::writing::{MAX_REQUEST_BYTES, hex, nothing, source};
 use super::{claimed_checksums, refuse_unsupported, set_checksums, stored_attributes};
 
-/// Every part but the last has at least this many bytes (Amazon S3 User Guide, "Multipart upload limits").
+/// The minimum size of every part but the last (Amazon S3 User Guide, "Multipart upload limits").
 const MIN_PART_BYTES: u64 = 5 * 1024 * 1024;
 
 const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
 
-/// An upload that is under way.
+/// An upload in progress.
 #[derive(Debug)]
 pub(crate) struct Upload {
     /// Its id.
     pub(crate) id: String,
-    /// The key it will be an object under.
+    /// The key of the future object.
     pub(crate) key: String,
-    /// When it began, in epoch milliseconds.
+    /// When it started, in epoch milliseconds.
     pub(crate) started_ms: i64,
-    /// The checksum algorithm, if the upload named one.
+    /// The checksum algorithm, if the upload specified one.
     pub(crate) algorithm: Option<Algorithm>,
-    /// Whether its checksum will be over the parts' checksums.
+    /// Whether the object's checksum is computed over the parts' checksums.
     pub(crate) composite: bool,
-    /// What the object will carry.
+    /// The headers that are stored with the object.
     pub(crate) attributes: Attributes,
 }
 
-/// A part that was uploaded.
+/// An uploaded part.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// 1 to 10,000.
     pub(crate) number: i32,
-    /// Its bytes.
+    /// The file with its bytes.
     pub(crate) segment: Segment,
     /// The ETag without quotes.
     pub(crate) etag: String,
@@ -174,7 +174,7 @@ pub(crate) async fn upload_part_copy(
             s3_error!(
                 error,
                 InvalidArgument,
-                "x-amz-copy-source-range has the form bytes=first-last"
+                "x-amz-copy-source-range must have the form bytes=first-last"
             )
         })?;
     let algorithm = algorithm_of(store, &input.bucket, &input.key, &input.upload_id).await?;
@@ -184,7 +184,7 @@ pub(crate) async fn upload_part_copy(
         conditions.check_source(&object.etag, &object.last_modified())?;
         let bytes = match range {
             None => 0..object.size,
-            // A copied range must lie within its source, unlike one that is read.
+            // Unlike a range that is read, a range that is copied must lie within its source.
             Some(s3s::dto::Range::Int {
                 first,
                 last: Some(last),
@@ -311,7 +311,7 @@ pub(crate) async fn abort(
     ))
 }
 
-/// The object that the parts named by the request make up.
+/// Returns the object that consists of the parts listed in the request.
 fn join(
     input: &CompleteMultipartUploadInput,
     upload: Upload,
@@ -346,7 +346,7 @@ fn join(
     {
         return Err(s3_error!(
             EntityTooSmall,
-            "part {} has {} bytes; every part but the last ({}) needs {MIN_PART_BYTES}",
+            "part {} has {} bytes; every part except the last ({}) must have at least {MIN_PART_BYTES}",
             small.number,
             small.segment.size,
             last.map_or(0, |last| last.number)
@@ -360,7 +360,7 @@ fn join(
     {
         return Err(s3_error!(
             InvalidRequest,
-            "the parts have {size} bytes together, not as announced"
+            "the parts have {size} bytes in total, which differs from the declared size"
         )
         .into());
     }
@@ -377,7 +377,7 @@ fn join(
         {
             return Err(s3_error!(
                 BadDigest,
-                "the {} does not match that of the parts",
+                "the {} does not match the checksum of the parts",
                 algorithm.name()
             )
             .into());
@@ -409,7 +409,7 @@ fn find_part<'a>(named: &CompletedPart, stored: &'a [Part]) -> S3Result<&'a Part
     let invalid = || {
         s3_error!(
             InvalidPart,
-            "part {} was not uploaded, or its ETag or checksum is another one",
+            "part {} was not uploaded, or its ETag or checksum differs",
             named.part_number.unwrap_or(0)
         )
     };
@@ -442,7 +442,7 @@ async fn add_part(
     new: NewBody,
 ) -> Result<Part, Failure> {
     if !PART_NUMBERS.contains(&number) {
-        return Err(s3_error!(InvalidArgument, "part numbers are 1 to 10000").into());
+        return Err(s3_error!(InvalidArgument, "part numbers must be from 1 to 10000").into());
     }
     let store = store.clone();
     Store::finish(async move {
@@ -487,7 +487,7 @@ async fn add_part(
     .await
 }
 
-/// The upload of this id, or the error that S3 answers.
+/// Returns the upload with this id, or the error that S3 returns.
 pub(crate) fn require_upload(
     transaction: &Transaction<'_>,
     bucket: &str,
@@ -509,7 +509,7 @@ pub(crate) fn require_upload(
     }
 }
 
-/// The uploads of a bucket that are under way, by key and id.
+/// Returns the uploads in progress of a bucket, ordered by key and id.
 pub(crate) fn uploads(transaction: &Transaction<'_>, bucket: &str) -> Result<Vec<Upload>, Failure> {
     let mut select = transaction.prepare_cached(&format!(
         "SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ?1 ORDER BY key, id"
@@ -537,7 +537,7 @@ fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
     })
 }
 
-/// The parts of an upload, by number.
+/// Returns the parts of an upload, ordered by number.
 pub(crate) fn parts(
     transaction: &Transaction<'_>,
     upload: &str,
@@ -568,8 +568,8 @@ fn forget_upload(
     objects::forget(transaction, files)
 }
 
-/// What to compute for the parts of an upload. One that does not exist is refused when the part is added: by then
-/// its body has been read, which clients expect.
+/// Returns the algorithm to compute for the parts of an upload. An upload that does not exist is
+/// refused only when the part is added: by then its body has been read, as clients expect.
 async fn algorithm_of(
     store: &Store,
     bucket: &str,
@@ -592,7 +592,8 @@ async fn algorithm_of(
         .unwrap_or(Algorithm::DEFAULT))
 }
 
-/// Source: Amazon S3 User Guide, "Checking object integrity", table of checksum types by algorithm.
+/// Returns whether the checksum is computed over the parts' checksums. Source: Amazon S3 User
+/// Guide, "Checking object integrity", table of checksum types by algorithm.
 fn is_composite(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> S3Result<bool> {
     let asked = kind.map(|kind| kind.as_str() == ChecksumType::COMPOSITE);
     match (algorithm, asked) {

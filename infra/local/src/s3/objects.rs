@@ -1,4 +1,5 @@
-//! The rows that say what an object is, and the transaction that swaps one for another together with its events.
+//! The rows that describe objects, and the transaction that replaces a row together with its
+//! events.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,29 +15,29 @@ use super::conditions::WriteConditions;
 use super::events::{self, Cause, Notification};
 use super::failure::Failure;
 
-/// The columns of [`Object::read`], in its order.
+/// The columns that [`Object::read`] expects, in order.
 pub(crate) const COLUMNS: &str = "key, size, etag, modified_ms, parts, checksums, attributes";
 
-/// An object as stored.
+/// A stored object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
     /// The key, up to 1,024 bytes of UTF-8.
     pub(crate) key: String,
-    /// Bytes.
+    /// The number of bytes.
     pub(crate) size: u64,
     /// The ETag without quotes.
     pub(crate) etag: String,
     /// When it was written, in epoch milliseconds.
     pub(crate) modified_ms: i64,
-    /// The files that its bytes are in, in order.
+    /// The files that contain its bytes, in order.
     pub(crate) parts: Vec<Segment>,
     /// Its additional checksums.
     pub(crate) checksums: Checksums,
-    /// What the writer said about it.
+    /// The headers that the writer set.
     pub(crate) attributes: Attributes,
 }
 
-/// The headers that are stored and handed out with an object.
+/// The headers that are stored and returned with an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Attributes {
@@ -54,7 +55,7 @@ pub(crate) struct Attributes {
 }
 
 impl Object {
-    /// Reads the [`COLUMNS`].
+    /// Reads a row of the [`COLUMNS`].
     pub(crate) fn read(row: &Row<'_>) -> Result<Self, rusqlite::Error> {
         Ok(Self {
             key: row.get(0)?,
@@ -67,17 +68,18 @@ impl Object {
         })
     }
 
-    /// The ETag as a header.
+    /// Returns the ETag as a header.
     pub(crate) fn etag(&self) -> ETag {
         ETag::Strong(self.etag.clone())
     }
 
-    /// When it was written, to the second, as `Last-Modified` says it.
+    /// Returns when it was written, in whole seconds, as in `Last-Modified`.
     pub(crate) fn last_modified(&self) -> Timestamp {
         timestamp(self.modified_ms.div_euclid(1000) * 1000)
     }
 
-    /// The start, length and count of a part of a multipart upload; a plain object has one.
+    /// Returns the byte range of a part of a multipart upload. An object that was uploaded in one
+    /// request has one part.
     pub(crate) fn part(&self, number: i32) -> Option<std::ops::Range<u64>> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         let size = self.parts.get(index)?.size;
@@ -86,7 +88,7 @@ impl Object {
     }
 }
 
-/// Reads a column that holds JSON.
+/// Reads a column that contains JSON.
 pub(crate) fn json<T: serde::de::DeserializeOwned>(
     row: &Row<'_>,
     index: usize,
@@ -101,12 +103,12 @@ pub(crate) fn json<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// A time as S3 writes it.
+/// Returns a time as an S3 timestamp.
 pub(crate) fn timestamp(epoch_ms: i64) -> Timestamp {
     Timestamp::from(UNIX_EPOCH + Duration::from_millis(u64::try_from(epoch_ms).unwrap_or(0)))
 }
 
-/// The object under a key.
+/// Returns the object under a key.
 pub(crate) fn find(
     transaction: &Transaction<'_>,
     bucket: &str,
@@ -120,7 +122,7 @@ pub(crate) fn find(
         .optional()
 }
 
-/// The object under a key, or the error that S3 answers.
+/// Returns the object under a key, or the error that S3 returns.
 pub(crate) fn require(
     transaction: &Transaction<'_>,
     bucket: &str,
@@ -131,7 +133,7 @@ pub(crate) fn require(
         .ok_or_else(|| s3_error!(NoSuchKey, "the specified key does not exist").into())
 }
 
-/// Refuses what names a bucket that does not exist.
+/// Returns an error if the bucket does not exist.
 pub(crate) fn require_bucket(transaction: &Transaction<'_>, bucket: &str) -> Result<(), Failure> {
     let exists = transaction
         .prepare_cached("SELECT 1 FROM buckets WHERE name = ?1")?
@@ -143,8 +145,8 @@ pub(crate) fn require_bucket(transaction: &Transaction<'_>, bucket: &str) -> Res
     }
 }
 
-/// Puts `object` where its key says if the conditions hold, and tells the queues. Returns the files that nothing
-/// points at any more, to be removed after the commit.
+/// Stores `object` under its key if the conditions hold, and sends the events. Returns the files
+/// that are no longer referenced, to be removed after the commit.
 pub(crate) fn replace(
     transaction: &Transaction<'_>,
     bucket: &str,
@@ -192,8 +194,8 @@ pub(crate) fn replace(
     Ok(unused)
 }
 
-/// Removes the object under a key if the conditions hold; an absent one is no error and no event. Returns the files
-/// that nothing points at any more.
+/// Removes the object under a key if the check succeeds. A missing object is neither an error nor
+/// an event. Returns the files that are no longer referenced.
 pub(crate) fn remove(
     transaction: &Transaction<'_>,
     bucket: &str,
@@ -217,7 +219,7 @@ pub(crate) fn remove(
     Ok(unused)
 }
 
-/// Lists files as pointed at.
+/// Marks files as referenced.
 pub(crate) fn remember_files<'a>(
     transaction: &Transaction<'_>,
     files: impl IntoIterator<Item = &'a str>,
@@ -230,7 +232,7 @@ pub(crate) fn remember_files<'a>(
     Ok(())
 }
 
-/// Takes files off the list; returns them.
+/// Marks files as no longer referenced, and returns them.
 pub(crate) fn forget(
     transaction: &Transaction<'_>,
     files: Vec<String>,

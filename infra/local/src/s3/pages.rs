@@ -132,7 +132,8 @@ pub(crate) async fn list_uploads(
         .await?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let delimiter = input.delimiter.clone().unwrap_or_default();
-    // Behind an upload of the marker's key if one is named, else behind the whole key.
+    // A listing continues after the marked upload if an upload id is given, otherwise after the
+    // whole key.
     let key_marker = input.key_marker.clone().unwrap_or_default();
     let upload_marker = input
         .upload_id_marker
@@ -264,7 +265,7 @@ pub(crate) async fn list_parts(
     }))
 }
 
-/// Who owns everything.
+/// Returns the owner of all buckets and objects.
 pub(crate) fn owner() -> Owner {
     Owner {
         id: Some(ACCOUNT.to_owned()),
@@ -272,7 +273,7 @@ pub(crate) fn owner() -> Owner {
     }
 }
 
-/// How keys are written into the document.
+/// The encoding of keys in the XML document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     Plain,

@@ -16,10 +16,11 @@ use super::objects::{Object, find, require};
 use super::set_checksums;
 use super::store::Store;
 
-/// How often a read begins again because the object was replaced between its row and its files.
+/// How often a read is attempted if the object is replaced between reading its row and opening its
+/// files.
 const ATTEMPTS: usize = 16;
 
-/// What S3 says of an object whose writer said nothing.
+/// The content type of an object whose writer set none, as in S3.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
 
 pub(crate) async fn get(
@@ -62,7 +63,8 @@ pub(crate) async fn get(
     }
     let expires = expires(&object);
     let attributes = object.attributes;
-    // Whoever signs a request may say what its answer is to be called: API_GetObject, "Overriding response header values".
+    // The signer of a request may override response headers: API_GetObject, "Overriding response
+    // header values".
     output.cache_control = input.response_cache_control.or(attributes.cache_control);
     output.content_disposition = input
         .response_content_disposition
@@ -149,7 +151,8 @@ pub(crate) async fn pinned(
         if object.parts.len() < 2 {
             return Ok((object, pin));
         }
-        // Its files are opened one by one: that the row still names them says that the pin came in time.
+        // The files are opened one by one. If the row still refers to them, the pin precedes their
+        // removal.
         let (of, name) = (bucket.to_owned(), key.to_owned());
         let again = store
             .database
@@ -161,7 +164,8 @@ pub(crate) async fn pinned(
     }
 }
 
-/// Whether to load the object again: yes if the object was replaced between its row and its files.
+/// Counts attempts. The object is loaded again if it was replaced between reading its row and
+/// opening its files.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(usize);
 
@@ -177,13 +181,13 @@ impl Attempts {
         Err(s3_error!(
             error,
             InternalError,
-            "the bytes of this object cannot be found; was the data folder changed by hand?"
+            "the bytes of this object cannot be found; the data folder may have been changed by another program"
         )
         .into())
     }
 }
 
-/// Buckets here are not versioned: there is the current version, which may be called `null`.
+/// Buckets are not versioned: only the current version exists, which may be called `null`.
 pub(crate) fn require_current(version: Option<&str>) -> S3Result<()> {
     match version {
         None | Some("null") => Ok(()),
@@ -194,7 +198,7 @@ pub(crate) fn require_current(version: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// The bytes asked for, `None` for all.
+/// Returns the requested range, `None` for the whole object.
 fn select(
     object: &Object,
     range: Option<&s3s::dto::Range>,
@@ -205,7 +209,7 @@ fn select(
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(s3_error!(
             InvalidRequest,
-            "a range and a part number cannot be asked for together"
+            "a range and a part number cannot be combined"
         )
         .into()),
         (Some(range), None) => {
@@ -218,7 +222,7 @@ fn select(
         }
         (None, Some(number)) => {
             let range = object.part(number).ok_or_else(unsatisfiable)?;
-            // The only part of an empty object has no range to name.
+            // The only part of an empty object has no byte range.
             Ok((!range.is_empty()).then_some(range))
         }
     }

@@ -1,4 +1,4 @@
-//! The endpoint: `s3s` reads and signs off requests, [`Store`] answers them.
+//! The S3 endpoint: `s3s` parses requests and verifies their signatures, [`Store`] executes them.
 
 use std::future::Future;
 
@@ -27,7 +27,8 @@ use crate::identity::{FUNCTION, LOCAL, Signer};
 use crate::latency::Traffic;
 use crate::meter::{Counted, Service};
 
-/// Answers S3 requests on `listener` until `shutdown` resolves and what has begun is answered.
+/// Serves S3 requests on `listener` until `shutdown` resolves and the requests in progress are
+/// complete.
 pub async fn serve(
     listener: TcpListener,
     store: Store,
@@ -68,7 +69,7 @@ impl S3Auth for KeyPairs {
             }
             Signer::Outside => Err(s3_error!(
                 InvalidAccessKeyId,
-                "the access key {access_key:?} is not one of this stack"
+                "the access key {access_key:?} does not exist in the local stack"
             )),
         }
     }

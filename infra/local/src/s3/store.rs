@@ -1,4 +1,5 @@
-//! What all operations share: the database, the bodies, the queues that hear of changes.
+//! The state that all operations share: the database, the bodies, and the queues that receive
+//! events.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -13,10 +14,10 @@ use super::failure::Failure;
 use crate::database::{Database, DatabaseError};
 use crate::queues::{QueueError, Queues};
 
-/// The folder of bodies in the data folder.
+/// The folder of the bodies in the data folder.
 const FOLDER: &str = "s3";
 
-/// All buckets of the stack. Clones are the same buckets.
+/// All buckets of the stack. Clones share the same buckets.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(crate) database: Database,
@@ -30,23 +31,23 @@ pub struct Store {
 #[non_exhaustive]
 pub enum StoreError {
     /// A file operation failed.
-    #[error("cannot use the folder of S3 bodies {}: {source}", path.display())]
+    #[error("cannot open the folder of S3 bodies {}: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system says.
+        /// The cause.
         source: std::io::Error,
     },
     /// A notification names a queue that does not exist.
-    #[error("bucket {bucket:?} notifies a queue that cannot be used: {source}")]
+    #[error("bucket {bucket:?} has a notification for an unavailable queue: {source}")]
     Notification {
         /// The bucket.
         bucket: String,
-        /// Why.
+        /// The cause.
         source: QueueError,
     },
-    /// S3 would not take this name.
-    #[error("{0:?} is not a bucket name: 3 to 63 lower-case letters, digits, hyphens and dots")]
+    /// The name is not valid in S3.
+    #[error("{0:?} is not a valid bucket name; expected 3 to 63 lower-case letters, digits, hyphens and dots")]
     BucketName(String),
     /// The database failed.
     #[error(transparent)]
@@ -60,10 +61,11 @@ impl From<rusqlite::Error> for StoreError {
 }
 
 impl Store {
-    /// Opens the store in `folder`, and removes the files that a stack that was killed left behind.
+    /// Opens the store in `folder`, and removes files that a killed stack left behind.
     ///
     /// # Errors
-    /// The folder or database cannot be used, or a notification names a queue that `queues` does not have.
+    /// Returns an error if the folder or the database cannot be read, or if a notification names a
+    /// queue that `queues` does not have.
     pub async fn open(
         folder: &Path,
         database: Database,
@@ -94,7 +96,7 @@ impl Store {
             let bodies = Bodies::open(&root)?;
             let removed = bodies.sweep(&live)?;
             if removed > 0 {
-                tracing::info!(removed, "removed files that an earlier stack left behind");
+                tracing::info!(removed, "removed unreferenced files of an earlier run");
             }
             Ok(bodies)
         })
@@ -111,10 +113,10 @@ impl Store {
         })
     }
 
-    /// Creates a bucket, unless it exists.
+    /// Creates a bucket unless it exists.
     ///
     /// # Errors
-    /// [`StoreError::BucketName`], or the database's error.
+    /// Returns [`StoreError::BucketName`] or the database's error.
     pub async fn create_bucket(&self, name: &str) -> Result<(), StoreError> {
         if !s3s::path::check_bucket_name(name) {
             return Err(StoreError::BucketName(name.to_owned()));
@@ -132,10 +134,10 @@ impl Store {
             .await
     }
 
-    /// The bytes of all objects, as far as each has a copy of its own.
+    /// Returns the total size of all objects. Objects that share files are each counted in full.
     ///
     /// # Errors
-    /// The database's error.
+    /// Returns the database's error.
     pub async fn stored_bytes(&self) -> Result<u64, StoreError> {
         self.database
             .read(|transaction| {
@@ -150,7 +152,7 @@ impl Store {
         self.queues.clock().now_ms()
     }
 
-    /// The cause of a change that a request asks for.
+    /// Returns the cause of the change that a request makes.
     pub(crate) fn cause<T>(event: &'static str, request: &s3s::S3Request<T>) -> Cause {
         let principal = request
             .credentials
@@ -160,8 +162,8 @@ impl Store {
         Cause { event, principal }
     }
 
-    /// Runs a change to its end even if the client goes away meanwhile: between the commit and what follows from it
-    /// there is no way out.
+    /// Runs a change to its end even if the client disconnects: the steps that follow the commit
+    /// must not be skipped.
     pub(crate) async fn finish<T, F>(change: F) -> Result<T, Failure>
     where
         T: Send + 'static,
@@ -170,7 +172,7 @@ impl Store {
         tokio::spawn(change).await.map_err(Failure::internal)?
     }
 
-    /// What follows a committed change of objects.
+    /// Runs the steps that follow a committed change of objects.
     pub(crate) fn changed(&self, unused: Vec<String>) {
         self.bodies.remove(unused);
         self.queues.changed();

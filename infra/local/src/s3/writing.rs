@@ -20,10 +20,10 @@ use super::reading::{Attempts, pinned, require_current};
 use super::store::Store;
 use super::{refuse_unsupported, set_checksums, stored_attributes};
 
-/// What one request may bring (Amazon S3 User Guide, "Uploading objects").
+/// The maximum size of one request (Amazon S3 User Guide, "Uploading objects").
 pub(crate) const MAX_REQUEST_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 
-/// A batch delete names at most this many keys.
+/// The maximum number of keys in a batch delete.
 const MAX_DELETES: usize = 1000;
 
 pub(crate) async fn put(
@@ -85,14 +85,14 @@ pub(crate) async fn copy(
 ) -> Result<S3Response<CopyObjectOutput>, Failure> {
     refuse_unsupported!(request.input);
     let cause = Store::cause(Cause::COPY, &request);
-    // s3s does not read these two of a copy.
+    // s3s does not parse these two headers of a copy.
     let condition = |name: http::HeaderName| -> S3Result<Option<ETagCondition>> {
         let Some(value) = request.headers.get(&name) else {
             return Ok(None);
         };
         ETagCondition::parse_http_header(value.as_bytes())
             .map(Some)
-            .map_err(|error| s3_error!(error, InvalidArgument, "{name} is not an ETag"))
+            .map_err(|error| s3_error!(error, InvalidArgument, "the value of {name} is not an ETag"))
     };
     let conditions = WriteConditions {
         if_match: condition(http::header::IF_MATCH)?,
@@ -133,7 +133,7 @@ pub(crate) async fn copy(
         let (object, pin) = pinned(store, &from_bucket, &from_key).await?;
         from_conditions.check_source(&object.etag, &object.last_modified())?;
         match algorithm {
-            // Another checksum than the stored one: the bytes have to be read.
+            // The requested checksum is not stored: the bytes have to be read.
             Some(algorithm) if object.checksums.get(algorithm).is_none() => {
                 match store.bodies.read(&object.parts, 0..object.size, pin).await {
                     Ok(body) => {
@@ -200,7 +200,7 @@ pub(crate) async fn delete(
     require_current(input.version_id.as_deref())?;
     refuse(
         input.if_match_size.is_some() || input.if_match_last_modified_time.is_some(),
-        "a condition on size or time of a delete",
+        "a condition on the size or time of a deleted object",
     )?;
     let conditions = WriteConditions {
         if_match: input.if_match,
@@ -245,7 +245,7 @@ pub(crate) async fn delete_many(
     let input = request.input;
     let keys = input.delete.objects;
     if keys.is_empty() || keys.len() > MAX_DELETES {
-        return Err(s3_error!(MalformedXML, "a batch names 1 to {MAX_DELETES} keys").into());
+        return Err(s3_error!(MalformedXML, "a batch delete must have 1 to {MAX_DELETES} keys").into());
     }
     let quiet = input.delete.quiet.unwrap_or(false);
     let bucket = input.bucket;
@@ -276,7 +276,8 @@ pub(crate) async fn delete_many(
                         }
                         .check(stored.map(|stored| stored.etag.as_str()))
                     };
-                    // The check comes before any change: what it refuses leaves nothing to undo.
+                    // The check precedes all changes, so that a refused deletion has nothing to
+                    // undo.
                     match objects::remove(
                         transaction,
                         &bucket,
@@ -318,7 +319,7 @@ pub(crate) async fn delete_many(
     }))
 }
 
-/// Puts `object` in its place; `keep` runs once that is committed, and never otherwise.
+/// Stores `object` under its key. `keep` runs after the commit, and only then.
 async fn commit(
     store: &Store,
     bucket: String,
@@ -351,7 +352,7 @@ async fn commit(
     .await
 }
 
-/// The bucket and key that a copy reads.
+/// Returns the bucket and key of the source of a copy.
 pub(crate) fn source(source: &CopySource) -> Result<(String, String), Failure> {
     match source {
         CopySource::Bucket {
@@ -362,28 +363,28 @@ pub(crate) fn source(source: &CopySource) -> Result<(String, String), Failure> {
             require_current(version_id.as_deref())?;
             Ok((bucket.to_string(), key.to_string()))
         }
-        _ => Err(s3_error!(NotImplemented, "copies are read from a bucket and a key").into()),
+        _ => Err(s3_error!(NotImplemented, "the source of a copy must be a bucket and a key").into()),
     }
 }
 
-/// The body of a request without one.
+/// Returns the empty body of a request without one.
 pub(crate) fn nothing() -> StreamingBlob {
     StreamingBlob::wrap(stream::empty::<Result<bytes::Bytes, std::io::Error>>())
 }
 
-/// Answers `NotImplemented` to what is asked for but not done here.
+/// Returns `NotImplemented` if a request uses an unsupported option.
 pub(crate) fn refuse(asked: bool, what: &str) -> S3Result<()> {
     if asked {
         Err(s3_error!(
             NotImplemented,
-            "the local stack does not do {what}"
+            "the local stack does not support {what}"
         ))
     } else {
         Ok(())
     }
 }
 
-/// The content encoding to store: `aws-chunked` belongs to the transfer.
+/// Returns the content encoding to store, without `aws-chunked`, which belongs to the transfer.
 pub(crate) fn stored_encoding(encoding: Option<&str>) -> Option<String> {
     let kept: Vec<&str> = encoding?
         .split(',')
@@ -393,7 +394,7 @@ pub(crate) fn stored_encoding(encoding: Option<&str>) -> Option<String> {
     (!kept.is_empty()).then(|| kept.join(","))
 }
 
-/// User metadata as stored.
+/// Returns user metadata in its stored form.
 pub(crate) fn stored_metadata(metadata: Option<&Metadata>) -> BTreeMap<String, String> {
     metadata
         .into_iter()
@@ -402,7 +403,7 @@ pub(crate) fn stored_metadata(metadata: Option<&Metadata>) -> BTreeMap<String, S
         .collect()
 }
 
-/// A header's time as stored.
+/// Returns a header's time in its stored form.
 pub(crate) fn epoch_seconds(time: Timestamp) -> i64 {
     let mut text = Vec::new();
     let formatted = time.format(s3s::dto::TimestampFormat::EpochSeconds, &mut text);
@@ -414,7 +415,7 @@ pub(crate) fn epoch_seconds(time: Timestamp) -> i64 {
     formatted.ok().and(seconds).unwrap_or(0)
 }
 
-/// Bytes in lower-case hexadecimal digits.
+/// Returns bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,5 @@
-//! Message attributes on the wire, and the digests by which clients check what they sent and received.
+//! Message attributes in requests and responses, and the digests by which clients verify what they
+//! sent and received.
 //!
 //! Source: Amazon SQS Developer Guide, "Calculating the MD5 message digest for message attributes".
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::SqsError;
 
-/// Values and, where it is not `String`, data types.
+/// Values, and data types other than `String`.
 pub(super) type Attributes = (BTreeMap<String, String>, BTreeMap<String, String>);
 
 const TEXT: &str = "String";
@@ -24,7 +25,7 @@ pub(super) fn read(value: &Value) -> Result<Attributes, SqsError> {
     };
     if map.len() > 10 {
         return Err(SqsError::invalid(format!(
-            "a message has at most 10 attributes, not {}",
+            "a message may have at most 10 attributes; this one has {}",
             map.len()
         )));
     }
@@ -37,7 +38,7 @@ pub(super) fn read(value: &Value) -> Result<Attributes, SqsError> {
                 .filter(|value| STANDARD.decode(value).is_ok()),
             _ => {
                 return Err(SqsError::invalid(format!(
-                    "the message attribute {name:?} has the data type {kind:?}; there are String, Number and Binary"
+                    "the message attribute {name:?} has the data type {kind:?}; expected String, Number or Binary"
                 )));
             }
         };
@@ -68,7 +69,7 @@ pub(super) fn write((values, types): &Attributes) -> Value {
     Value::Object(entries.collect::<Map<_, _>>())
 }
 
-/// Those of the attributes that `MessageAttributeNames` asks for: names, `prefix.*`, `All` or `.*`.
+/// Returns the attributes that `MessageAttributeNames` selects: names, `prefix.*`, `All` or `.*`.
 pub(super) fn select((values, types): Attributes, wanted: &[&str]) -> Attributes {
     let is_wanted = |name: &str| {
         wanted.iter().any(|pattern| {
@@ -92,12 +93,12 @@ pub(super) fn select((values, types): Attributes, wanted: &[&str]) -> Attributes
     )
 }
 
-/// The digest of a body.
+/// Returns the digest of a body.
 pub(super) fn digest(body: &str) -> String {
     hex(Md5::new().chain_update(body))
 }
 
-/// The digest of attributes, `None` where there are none.
+/// Returns the digest of attributes; `None` if there are none.
 pub(super) fn digest_of((values, types): &Attributes) -> Option<String> {
     if values.is_empty() {
         return None;
@@ -148,7 +149,7 @@ mod tests {
         });
         let read = read(&sent).unwrap();
         assert_eq!(write(&read), sent);
-        // Computed by a few lines of Python from the guide's description.
+        // Computed by a Python script that implements the guide's description.
         assert_eq!(
             digest_of(&read).as_deref(),
             Some("4a6569b96f1d179909dee98d976aac99")

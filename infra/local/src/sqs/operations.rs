@@ -13,7 +13,7 @@ use crate::queues::{MAX_MESSAGE_BYTES, NewMessage, Queues, Received};
 
 const MAX_BATCH: usize = 10;
 
-/// Performs an operation by its name.
+/// Performs an operation by name.
 pub(super) async fn perform(
     queues: &Queues,
     closed: Closed,
@@ -34,7 +34,7 @@ pub(super) async fn perform(
                     "BatchRequestTooLong",
                     "AWS.SimpleQueueService.BatchRequestTooLong",
                     format!(
-                        "the messages have {bytes} bytes together, {MAX_MESSAGE_BYTES} are allowed"
+                        "the messages have {bytes} bytes in total; the maximum is {MAX_MESSAGE_BYTES}"
                     ),
                 ));
             }
@@ -77,7 +77,7 @@ pub(super) async fn perform(
             "UnsupportedOperation",
             "AWS.SimpleQueueService.UnsupportedOperation",
             format!(
-                "{operation}: queues of the local stack are made from its template; change that and start again"
+                "{operation}: queues of the local stack are created from its template; change the template and restart the stack"
             ),
         )),
         _ => Err(SqsError::new(
@@ -90,7 +90,7 @@ pub(super) async fn perform(
 async fn send(queues: &Queues, queue: &str, input: &Value) -> Result<Value, SqsError> {
     if input["MessageDeduplicationId"].is_string() {
         return Err(SqsError::invalid(
-            "MessageDeduplicationId is for FIFO queues, and there are none here",
+            "MessageDeduplicationId requires a FIFO queue, which the local stack does not support",
         ));
     }
     let attributes = attributes::read(&input["MessageAttributes"])?;
@@ -140,7 +140,7 @@ async fn receive(
         if !received.is_empty() || Instant::now() >= until {
             break received;
         }
-        // A hidden message may become visible before the wait is over.
+        // A hidden message may become visible before the wait ends.
         let hidden = queues.next_visible_at_ms(queue).await?.map(|at| {
             at.saturating_sub(queues.clock().now_ms())
                 .max(1)
@@ -270,7 +270,7 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
         return Err(SqsError::modelled(
             "InvalidAttributeName",
             "InvalidAttributeName",
-            format!("{unknown:?} is not an attribute of the local queues"),
+            format!("the local stack does not support the queue attribute {unknown:?}"),
         ));
     }
     let shown: Map<String, Value> = known
@@ -289,7 +289,7 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
     })
 }
 
-/// What a batch does to each of its entries.
+/// The operation that a batch performs for each of its entries.
 #[derive(Clone, Copy, Debug)]
 enum Single {
     Send,
@@ -297,7 +297,7 @@ enum Single {
     ChangeVisibility,
 }
 
-/// Performs each entry by itself; what fails does not stop the rest.
+/// Performs each entry separately; a failure does not stop the others.
 async fn batch(
     single: Single,
     queues: &Queues,
@@ -318,7 +318,7 @@ async fn batch(
                 output["Id"] = entry["Id"].clone();
                 successful.push(output);
             }
-            // The stack itself is at fault: so is the answer to the whole batch.
+            // A server error is not the fault of one entry, so the whole batch fails.
             Err(error) if error.status.is_server_error() => return Err(error),
             Err(error) => failed.push(json!({
                 "Id": entry["Id"],
@@ -331,7 +331,7 @@ async fn batch(
     Ok(json!({ "Successful": successful, "Failed": failed }))
 }
 
-/// The entries of a batch, if they are such as SQS takes.
+/// Returns the entries of a batch, or the error for a batch that SQS refuses.
 fn entries(input: &Value) -> Result<Vec<&Value>, SqsError> {
     let refused = |shape: &str, message: &str| {
         Err(SqsError::modelled(
@@ -347,7 +347,7 @@ fn entries(input: &Value) -> Result<Vec<&Value>, SqsError> {
     if entries.len() > MAX_BATCH {
         return refused(
             "TooManyEntriesInBatchRequest",
-            "a batch has at most 10 entries",
+            "a batch may have at most 10 entries",
         );
     }
     let mut ids = BTreeSet::new();
@@ -360,7 +360,7 @@ fn entries(input: &Value) -> Result<Vec<&Value>, SqsError> {
         if !is_fine {
             return refused(
                 "InvalidBatchEntryId",
-                "an id has 1 to 80 letters, digits, hyphens and underscores",
+                "an id must have 1 to 80 letters, digits, hyphens and underscores",
             );
         }
         if !ids.insert(id) {
@@ -384,7 +384,7 @@ fn text<'a>(input: &'a Value, name: &str) -> Result<&'a str, SqsError> {
     input[name].as_str().ok_or_else(|| {
         SqsError::new(
             "MissingParameter",
-            format!("the request must contain the text {name}"),
+            format!("the request must contain the string {name}"),
         )
     })
 }

@@ -59,10 +59,7 @@ async fn bind(port: u16, offset: u16, service: &'static str) -> Result<TcpListen
         port => port.checked_add(offset).ok_or_else(|| StackError::Port {
             port,
             service,
-            source: io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the last port number is 65535",
-            ),
+            source: io::Error::new(io::ErrorKind::InvalidInput, "the last port number is 65535"),
         })?,
     };
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))

@@ -1,43 +1,48 @@
-//! What one machine has, divided among the processes that the functions may have at the same time.
+//! Division of one machine's memory and disk among the processes of the functions.
 //!
-//! In AWS each process has a machine of its own, and the template's numbers are for that one. Here all share one, so the
-//! template says of some variables which share of it they are (`Metadata.MachineShares` of a function):
+//! In AWS each process has a machine of its own, and the template's values are for that machine.
+//! Here all processes share one machine, so the template marks the variables that are shares of it
+//! (`Metadata.MachineShares` of a function):
 //!
-//! 1. *What there is.* Memory: the machine's, or the least that a control group above this process allows. Disk: what is
-//!    free where the data folder is, and the bytes of the objects in it already.
-//! 2. *Among how many.* A function that queues alone invoke has as many processes as it may work on events; any other
-//!    as many as its concurrency. Unless it is set, the number of events shrinks where a share would be below its
+//! 1. *Total.* Memory is the machine's, or the lowest limit of the control groups that contain this
+//!    process. Disk is the free space of the file system of the data folder plus the bytes of the
+//!    objects that the folder already contains.
+//! 2. *Number of processes.* A function that only queues invoke has as many processes as it may
+//!    process events at the same time; any other function has as many as its concurrency. Unless
+//!    the number of events is set explicitly, it is reduced where a share would be below its
 //!    `AtLeast`, to two at the least.
-//! 3. *How much each.* Its percentage, divided by the processes, rounded down to four binary digits (by an eighth at
-//!    most), so that it is the same at the next start of a machine that is about the same: what a function remembers of a
-//!    file that was too large holds while its limits are the same. Never less than [`LEAST`], and never more
-//!    than the template says, where that is not 0: no limit.
+//! 3. *Size of a share.* Its percentage, divided by the number of processes, rounded down to four
+//!    binary digits (by an eighth at most), so that the next start of a machine of about the same
+//!    size computes the same value: a function's negative cache entry for a file that was too large
+//!    is valid while its limits are the same. The result is raised to [`LEAST`], then limited to
+//!    the template's value; 0 in the template means no limit.
 //!
-//! A variable that is set for this stack stays as it is. All functions see the same value of a variable, so that what one
-//! of them makes of a limit is what the others think that it makes.
+//! A variable that is set explicitly for this stack is not changed. All functions see the same
+//! value of a variable, so that a function that predicts another's limit is right.
 
 use std::path::Path;
 use std::{fmt, fs};
 
 use crate::template::{MachineShare, Resource};
 
-/// The least that a process is given, however small the machine: 64 MiB.
+/// The smallest share of a process, however small the machine: 64 MiB.
 pub const LEAST: u64 = 64 << 20;
 
-/// The least number of events at the same time that shares can demand.
+/// The lowest number of simultaneous events to which shares can reduce it.
 const LEAST_EVENTS: usize = 2;
 
-/// What there is to be divided, in bytes.
+/// The resources to divide, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Memory.
     pub memory: u64,
-    /// Disk for the data folder: what is free, and what the folder has.
+    /// Disk for the data folder: the free space plus what the folder already uses.
     pub disk: u64,
 }
 
 impl Machine {
-    /// Looks at this machine, whose data folder has `stored` bytes in it. What cannot be found out is without limit.
+    /// Measures this machine, whose data folder contains `stored` bytes. A value that cannot be
+    /// determined is unlimited.
     pub(super) fn this(data: &Path, stored: u64) -> Self {
         let free = rustix::fs::statvfs(data)
             .map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
@@ -69,7 +74,8 @@ fn total_memory(meminfo: &str) -> Option<u64> {
     Some(kilobytes.saturating_mul(1024))
 }
 
-/// The files with the memory limits of the control groups that a process is in, itself and above (cgroups(7)).
+/// Returns the files with the memory limits of the control groups that contain a process: its own
+/// and those above it (cgroups(7)).
 fn control_group_limits(groups: &str) -> impl Iterator<Item = String> {
     let files = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -95,34 +101,34 @@ fn control_group_limits(groups: &str) -> impl Iterator<Item = String> {
     files.collect::<Vec<_>>().into_iter()
 }
 
-/// A share of a function, and among how many of its processes it is divided.
+/// A share of a function, and the number of its processes among which it is divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The function.
     pub function: String,
-    /// What the template says.
+    /// The share, as in the template.
     pub share: MachineShare,
-    /// Most processes at the same time.
+    /// The maximum number of simultaneous processes.
     pub processes: usize,
 }
 
-/// What each process of a function gets of something.
+/// How much of a resource each process of a function gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allotment {
     /// The function.
     pub function: String,
-    /// Most of its processes at the same time.
+    /// The maximum number of its simultaneous processes.
     pub processes: usize,
-    /// The variable that says it to them.
+    /// The environment variable that carries the value.
     pub variable: String,
-    /// What it is of.
+    /// The resource.
     pub resource: Resource,
-    /// How much of it.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// Returns how many events of queues a function may work on at the same time: `wanted`, or fewer if each would have less than
-/// a share needs.
+/// Returns how many events of queues a function may process at the same time: `wanted`, or fewer if
+/// each would otherwise have less than a share's `AtLeast`.
 pub fn affordable_events<'a>(
     machine: &Machine,
     shares: impl IntoIterator<Item = &'a MachineShare>,
@@ -138,7 +144,7 @@ pub fn affordable_events<'a>(
         .fold(wanted, usize::min)
 }
 
-/// Divides a machine.
+/// Divides a machine among the claims.
 pub fn divide(machine: &Machine, claims: &[Claim]) -> Vec<Allotment> {
     let allotments = claims.iter().map(|claim| {
         let share = &claim.share;
@@ -164,19 +170,19 @@ fn percent(whole: u64, percent: u64) -> u64 {
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// Keeps the four highest binary digits.
+/// Keeps the four most significant binary digits.
 fn round_down(bytes: u64) -> u64 {
     let digits = u64::BITS - bytes.leading_zeros();
     let dropped = digits.saturating_sub(4);
     bytes >> dropped << dropped
 }
 
-/// A machine and how it is divided, as a sentence.
+/// A machine and its division; displays as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// What there is.
+    /// The resources of the machine.
     pub machine: Machine,
-    /// Who gets what of it.
+    /// The shares of the functions.
     pub allotments: Vec<Allotment>,
 }
 
@@ -185,7 +191,7 @@ impl fmt::Display for Division {
         let Machine { memory, disk } = self.machine;
         write!(
             f,
-            "This machine has {} of memory, and {} of disk for the stack.",
+            "This machine has {} of memory and {} of disk for the stack.",
             Size(memory),
             Size(disk)
         )?;
@@ -207,10 +213,10 @@ impl fmt::Display for Division {
             } else {
                 let end = if last.is_some() { "." } else { "" };
                 match processes {
-                    1 => format!("{end} {function} takes at most"),
-                    _ => format!(
-                        "{end} Each of up to {processes} {function} processes takes at most"
-                    ),
+                    1 => format!("{end} {function} uses at most"),
+                    _ => {
+                        format!("{end} Each of up to {processes} {function} processes uses at most")
+                    }
                 }
             };
             write!(f, "{takes} {} {what} ({variable})", Size(*bytes))?;
@@ -220,7 +226,7 @@ impl fmt::Display for Division {
     }
 }
 
-/// Bytes as a person reads them.
+/// A number of bytes in a readable unit.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -230,7 +236,7 @@ impl fmt::Display for Size {
             (u64::MAX, _) => f.write_str("an unknown amount"),
             (_, 0..1024) => write!(f, "{mebibytes} MiB"),
             (_, _) => {
-                // One digit behind the point, cut off.
+                // One decimal digit, truncated.
                 let tenths = mebibytes * 10 / 1024;
                 write!(f, "{}.{} GiB", tenths / 10, tenths % 10)
             }
@@ -263,7 +269,7 @@ mod tests {
         }
     }
 
-    /// F16. Four processes with 9 GiB each were 36 GiB of a machine that has 24.
+    /// Four processes with 9 GiB each would need 36 GiB of a machine that has 24.
     #[test]
     fn a_share_is_divided_among_the_processes_and_bounded_by_the_template() {
         use Resource::{Disk, Memory};
@@ -272,13 +278,13 @@ mod tests {
             disk: 60 * GIB,
         };
         for (of, percent, processes, most, expected) in [
-            // 2.7 GiB, of which 2.5 are four binary digits.
+            // 2.7 GiB, which is 2.5 in four binary digits.
             (Memory, 45, 4, 9 * GIB, 2560 * MIB),
             (Memory, 45, 2, 9 * GIB, 5 * GIB),
             (Memory, 45, 1, 9 * GIB, 9 * GIB),
             (Memory, 100, 0, 0, 24 * GIB),
             (Memory, 35, 64, GIB, 128 * MIB),
-            // Less than the least.
+            // Less than the smallest share.
             (Memory, 1, 1000, GIB, LEAST),
             // The template allows less than that.
             (Memory, 1, 1000, MIB, MIB),
@@ -354,8 +360,8 @@ mod tests {
         };
         assert_eq!(
             division.to_string(),
-            "This machine has 24.0 GiB of memory, and 60.1 GiB of disk for the stack. Each of up to 4 derive processes takes at \
-             most 2.5 GiB of memory (PARSER) and 144 MiB of disk (SCRATCH). prune takes at most 18.0 GiB of disk (BUDGET)."
+            "This machine has 24.0 GiB of memory and 60.1 GiB of disk for the stack. Each of up to 4 derive processes uses at \
+             most 2.5 GiB of memory (PARSER) and 144 MiB of disk (SCRATCH). prune uses at most 18.0 GiB of disk (BUDGET)."
         );
     }
 

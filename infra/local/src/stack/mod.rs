@@ -1,11 +1,15 @@
 //! The whole stack in one process: its services, functions and event sources, on one data folder.
 //!
-//! 1. The data folder is locked: two stacks on one folder would deliver messages twice and kill each other's processes. It is
-//!    taken from other users of the machine.
-//! 2. All ports are taken, so that the template can be read with the addresses in it.
-//! 3. Queues, buckets and tables are made as the template says; what an earlier run had in work becomes visible again.
-//! 4. What the machine has is divided among the processes of the functions ([`machine`]).
-//! 5. Everything is served; `stack.json` in the data folder says where, for scripts. It exists only while the stack is ready.
+//! The start has these steps:
+//!
+//! 1. The data folder is locked: two stacks on one folder would deliver messages twice and kill
+//!    each other's processes. Its permissions are restricted to its owner.
+//! 2. All ports are bound, so that the template can be resolved with the addresses in it.
+//! 3. Queues, buckets and tables are created as in the template. Messages that were in flight in an
+//!    earlier run become visible again.
+//! 4. The machine is divided among the processes of the functions ([`machine`]).
+//! 5. Everything is served. `stack.json` in the data folder lists the addresses for scripts; it
+//!    exists only while the stack is ready.
 
 mod error;
 mod listeners;
@@ -40,16 +44,16 @@ use crate::queues::{QueueSpec, Queues, Redrive};
 use crate::template::{Function, Template};
 use crate::{dynamodb, s3, sqs};
 
-/// The file in the data folder that says where everything is.
+/// The file in the data folder that lists the addresses.
 pub const ADDRESSES_FILE: &str = "stack.json";
 
-/// How long requests that have begun may take when the stack stops.
+/// How long requests in progress may take when the stack stops.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
-/// How often expired items are removed. AWS takes up to days: nobody may rely on it.
+/// How often expired items are removed. In AWS this takes up to days, so no client can rely on it.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What to start, and where.
+/// Configuration of a stack.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The SAM template.
@@ -58,34 +62,36 @@ pub struct Options {
     pub functions: PathBuf,
     /// The gateway's port; S3, DynamoDB and SQS are on the three after it. 0 takes any four.
     pub port: u16,
-    /// Where everything is kept.
+    /// The data folder.
     pub data: PathBuf,
-    /// Names under which the stack is asked, beside those of the loopback interface: a tunnel's, a proxy's.
+    /// Host names under which the stack answers, in addition to those of the loopback interface: of
+    /// a tunnel or a proxy.
     pub host_names: Vec<HostName>,
-    /// Where the functions' variables come from if they are there, instead of from the template: the environment of
-    /// whoever starts the stack. A name that the template does not set is not for the functions.
+    /// The environment of the process that starts the stack. A variable that the template sets
+    /// takes its value from here if it is present; other variables are not passed to the functions.
     pub inherited: BTreeMap<String, String>,
-    /// Variables of all functions, instead of the template's.
+    /// Variables of all functions; they override the template.
     pub environment: BTreeMap<String, String>,
-    /// Timeouts of functions (by binary or logical id), instead of the template's.
+    /// Timeouts of functions (by binary or logical id); they override the template.
     pub timeouts: BTreeMap<String, Duration>,
-    /// Most processes of a function that has no reserved concurrency.
+    /// The maximum number of processes of a function that has no reserved concurrency.
     pub concurrency: usize,
-    /// Most events of queues that one function works on at the same time, whatever its queues' own limits add up to. Without,
-    /// two for each core and at least four, unless the machine has too little for so many ([`machine`]).
+    /// The maximum number of queue events that one function processes at the same time, whatever
+    /// the limits of its queues add up to. `None`: two for each core and at least four, or fewer if
+    /// the machine's memory or disk does not suffice ([`machine`]).
     pub event_concurrency: Option<usize>,
-    /// What is divided among the processes of the functions; without, what this machine has.
+    /// The machine to divide among the processes of the functions; `None`: this machine.
     pub machine: Option<Machine>,
-    /// How long a request may take; [`gateway::INTEGRATION_TIMEOUT`] as in AWS.
+    /// The timeout of a request; [`gateway::INTEGRATION_TIMEOUT`] in AWS.
     pub integration_timeout: Duration,
-    /// What the services take to answer the functions.
+    /// The latency of the services towards the functions.
     pub latency: Latency,
-    /// A `local-stack` binary, which ends function processes if this process is killed.
+    /// A `local-stack` binary, which ends the function processes if this process is killed.
     pub watchdog: Option<PathBuf>,
 }
 
 impl Options {
-    /// The defaults: any ports, and limits that suit this machine.
+    /// Returns the defaults: any free ports, and limits that suit this machine.
     pub fn new(
         template: impl Into<PathBuf>,
         functions: impl Into<PathBuf>,
@@ -110,7 +116,7 @@ impl Options {
     }
 }
 
-/// Where everything is. Written to [`ADDRESSES_FILE`] as it is.
+/// The addresses of a stack. Serialized to [`ADDRESSES_FILE`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Addresses {
     /// `http://127.0.0.1:<port>` of the HTTP API.
@@ -129,7 +135,7 @@ pub struct Addresses {
     pub queues: BTreeMap<String, String>,
     /// The data folder.
     pub data: PathBuf,
-    /// The stack's process.
+    /// The process id of the stack.
     pub pid: u32,
 }
 
@@ -141,7 +147,7 @@ impl Stack {
     /// Starts a stack; it serves until [`Running::stop`].
     ///
     /// # Errors
-    /// See [`StackError`]. Nothing is left running.
+    /// See [`StackError`]. No task or process is left running.
     pub async fn start(options: Options) -> Result<Running, StackError> {
         let lock = FolderLock::take(&options.data)?;
         let file = |path: &Path, source| StackError::File {
@@ -211,7 +217,7 @@ impl Stack {
         if released > 0 {
             tracing::info!(
                 messages = released,
-                "what an earlier run had in work is visible again"
+                "released messages that were in flight in an earlier run"
             );
         }
         let notifications = template.buckets.iter().flat_map(|bucket| {
@@ -401,7 +407,7 @@ impl Stack {
     }
 }
 
-/// A stack that serves.
+/// A running stack.
 #[derive(Debug)]
 pub struct Running {
     addresses: Addresses,
@@ -416,38 +422,39 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where everything is.
+    /// Returns the addresses.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// What the machine has, and what each function gets of it.
+    /// Returns the machine's resources and the share of each function.
     pub fn division(&self) -> &Division {
         &self.division
     }
 
-    /// The functions.
+    /// Returns the functions.
     pub fn functions(&self) -> &Functions {
         &self.functions
     }
 
-    /// The queues.
+    /// Returns the queues.
     pub fn queues(&self) -> &Queues {
         &self.queues
     }
 
-    /// What `/_local/` answers from.
+    /// Returns the state that `/_local/` serves.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Stops at once: nothing new is taken, function processes are killed, what is stored stays. Messages in work are seen
-    /// again by the next stack on the same folder.
+    /// Stops at once: accepts nothing new and kills the function processes. Stored data remains.
+    /// The next stack on the same folder delivers the messages in flight again.
     pub async fn stop(mut self) {
         let _ = std::fs::remove_file(&self.addresses_file);
         self.shutdown.cancel();
         self.functions.stop().await;
-        // What has begun may end; a client that never ends its request does not keep us.
+        // Requests in progress may end; a client that never ends its request does not delay the
+        // stop.
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_REQUESTS, ended).await.is_err() {
             self.tasks.shutdown().await;
@@ -466,7 +473,8 @@ impl Running {
     }
 }
 
-/// How many events of queues a function works on at the same time, and what its processes get of the machine.
+/// Returns how many queue events a function processes at the same time, and the shares of its
+/// processes.
 fn share_out(machine: Machine, template: &Template, options: &Options) -> (usize, Division) {
     let is_set = |variable: &str| {
         options.environment.contains_key(variable) || options.inherited.contains_key(variable)
@@ -518,7 +526,7 @@ fn share_out(machine: Machine, template: &Template, options: &Options) -> (usize
     )
 }
 
-/// How to run the template's functions, with what the options say otherwise.
+/// Returns how to run the template's functions, with the overrides of the options.
 fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, StackError> {
     for name in options.timeouts.keys() {
         if template.function(name).is_none() {
@@ -541,7 +549,8 @@ fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, St
             .any(|function| function.environment.contains_key(name))
         {
             tracing::warn!(
-                "no function of the template has the variable {name} that is overridden"
+                variable = %name,
+                "override has no effect: no function of the template has this variable"
             );
         }
     }
@@ -549,8 +558,8 @@ fn specs(template: &Template, options: &Options) -> Result<Vec<FunctionSpec>, St
         let mut environment = function.environment.clone();
         for (name, value) in &mut environment {
             if let Some(inherited) = options.inherited.get(name) {
-                // Not its value: there are credentials among them.
-                tracing::info!("{name} comes from the environment");
+                // The value is not logged: it may be a credential.
+                tracing::info!(variable = %name, "variable taken from the environment");
                 value.clone_from(inherited);
             }
         }

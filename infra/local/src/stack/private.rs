@@ -50,7 +50,7 @@ pub(super) fn tighten(folder: &Path) -> io::Result<()> {
     if has_others {
         tracing::warn!(
             folder = %folder.display(),
-            "other users can list the data folder, because it also contains files of others; the stack's own files are private"
+            "other users can list the data folder, because it also contains other files; the stack's own files are private"
         );
         return Ok(());
     }

@@ -1,7 +1,9 @@
-//! Parameters and conditions: replaced, before anything else is read, by what the parameters' defaults make of them.
+//! Parameters and conditions. Before anything else is parsed, they are replaced by their values for
+//! the parameters' defaults.
 //!
-//! Known are parameters of type `String` with a default, `Fn::Equals` and `Fn::Not` in conditions, `Ref` of a parameter,
-//! `Fn::If`, and `Ref` of `AWS::NoValue`; any other is an error that names it.
+//! Supported are parameters of type `String` with a default, `Fn::Equals` and `Fn::Not` in
+//! conditions, `Ref` of a parameter, `Fn::If`, and `Ref` of `AWS::NoValue`. Anything else is an
+//! error that names it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,7 @@ use super::TemplateError;
 use super::fields::Fields;
 use super::node::{Node, Value};
 
-/// What the parameters are, and which conditions hold.
+/// The values of the parameters and conditions.
 #[derive(Default)]
 struct Decided {
     parameters: BTreeMap<String, String>,
@@ -52,11 +54,11 @@ pub(super) fn decide(mut root: Node) -> Result<Node, TemplateError> {
 }
 
 impl Decided {
-    /// Tells whether a condition holds.
+    /// Returns whether a condition is true.
     fn holds(&self, condition: &Node, place: &str) -> Result<bool, TemplateError> {
         let fail = |message: &str| Err(TemplateError::new(condition.line, place, message));
         let Value::Map(entries) = &condition.value else {
-            return fail("a condition is an intrinsic");
+            return fail("a condition must be an intrinsic function");
         };
         match entries.as_slice() {
             [(name, argument)] => match (name.as_str(), &argument.value) {
@@ -68,13 +70,13 @@ impl Decided {
                 ("Fn::Not", Value::List(inner)) if inner.len() == 1 => {
                     Ok(!self.holds(&inner[0], place)?)
                 }
-                _ => fail("only Fn::Equals of two values and Fn::Not of one are known"),
+                _ => fail("a condition may use only Fn::Equals of two values and Fn::Not of one"),
             },
-            _ => fail("a condition is one intrinsic"),
+            _ => fail("a condition must be a single intrinsic function"),
         }
     }
 
-    /// Returns a node with every parameter and every choice replaced; `None` for no value.
+    /// Returns a node with all parameters and conditions replaced; `None` for `AWS::NoValue`.
     fn replace(&self, node: Node) -> Result<Option<Node>, TemplateError> {
         let line = node.line;
         let value = match node.value {
@@ -113,7 +115,7 @@ impl Decided {
             }
             ("Fn::If", Value::List(parts)) => {
                 let [condition, then, otherwise] = parts.as_slice() else {
-                    let message = "Fn::If wants a condition and two values";
+                    let message = "Fn::If needs a condition and two values";
                     return Err(TemplateError::new(line, "", message));
                 };
                 let holds = match &condition.value {
@@ -124,7 +126,7 @@ impl Decided {
                     Some(true) => self.replace(then.clone()),
                     Some(false) => self.replace(otherwise.clone()),
                     None => {
-                        let message = "Fn::If names no condition of this template";
+                        let message = "Fn::If does not refer to a condition of this template";
                         Err(TemplateError::new(condition.line, "", message))
                     }
                 }
@@ -179,7 +181,7 @@ Resources:
             (
                 "[HasName, !Ref Named",
                 "[HasNme, !Ref Named",
-                "names no condition",
+                "does not refer to a condition",
             ),
             ("!Not [", "!Or [", "only Fn::Equals"),
             ("Type: String", "Type: Number", "Number"),

@@ -1,4 +1,5 @@
-//! Reads a map whose keys are known: each key is taken once, and one that nobody takes is an error that names it.
+//! Reads a map with a fixed set of keys: each key is taken once, and a key that is not taken is an
+//! error that names it.
 
 use super::TemplateError;
 use super::node::{Node, Value};
@@ -12,7 +13,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The entries of `node`, which messages call `place`.
+    /// Returns the entries of `node`; error messages contain `place`.
     pub(super) fn of(node: Node, place: impl Into<String>) -> Result<Self, TemplateError> {
         let place = place.into();
         match node.value {
@@ -29,7 +30,7 @@ impl Fields {
             _ => Err(TemplateError::new(
                 node.line,
                 place,
-                format!("{} where a map belongs", node.kind()),
+                format!("expected a map, found {}", node.kind()),
             )),
         }
     }
@@ -42,19 +43,19 @@ impl Fields {
         self.line
     }
 
-    /// The entry `key`, if it is there.
+    /// Takes the entry `key`, if it exists.
     pub(super) fn take(&mut self, key: &str) -> Option<Node> {
         let index = self.entries.iter().position(|(name, _)| name == key)?;
         Some(self.entries.remove(index).1)
     }
 
-    /// The entry `key`.
+    /// Takes the entry `key`, which must exist.
     pub(super) fn require(&mut self, key: &str) -> Result<Node, TemplateError> {
         self.take(key)
             .ok_or_else(|| self.error(self.line, format!("{key} is missing")))
     }
 
-    /// The map under `key`, empty if it is absent.
+    /// Takes the map under `key`; empty if it does not exist.
     pub(super) fn map(&mut self, key: &str) -> Result<Self, TemplateError> {
         let node = self.take(key).unwrap_or(Node {
             line: self.line,
@@ -63,20 +64,20 @@ impl Fields {
         Self::of(node, self.path(key))
     }
 
-    /// The text under `key`.
+    /// Takes the string under `key`.
     pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, TemplateError> {
         self.take(key)
             .map(|node| self.as_text(key, node))
             .transpose()
     }
 
-    /// The text under `key`, which must be there.
+    /// Takes the string under `key`, which must exist.
     pub(super) fn required_text(&mut self, key: &str) -> Result<String, TemplateError> {
         let node = self.require(key)?;
         self.as_text(key, node)
     }
 
-    /// The text under `key`, which must be there and one of `allowed`.
+    /// Takes the string under `key`, which must be one of `allowed`.
     pub(super) fn choice(
         &mut self,
         key: &str,
@@ -91,7 +92,7 @@ impl Fields {
             return Err(self.error(
                 line,
                 format!(
-                    "{key} {text:?} is not known to the local stack, only {}",
+                    "{key} {text:?} is not supported by the local stack, only {}",
                     allowed.join(", ")
                 ),
             ));
@@ -99,7 +100,7 @@ impl Fields {
         Ok(Some(text))
     }
 
-    /// The whole number under `key`, which must lie in `range`.
+    /// Takes the integer under `key`, which must be in `range`.
     pub(super) fn number(
         &mut self,
         key: &str,
@@ -112,7 +113,7 @@ impl Fields {
             Value::Integer(number) if range.contains(&number) => Ok(Some(number.unsigned_abs())),
             Value::Integer(number) => {
                 let message = format!(
-                    "{key} is {number}, not from {} to {}",
+                    "{key} is {number}, but must be from {} to {}",
                     range.start(),
                     range.end()
                 );
@@ -120,12 +121,12 @@ impl Fields {
             }
             _ => Err(self.error(
                 node.line,
-                format!("{key} is {} where a whole number belongs", node.kind()),
+                format!("{key} must be an integer, but is {}", node.kind()),
             )),
         }
     }
 
-    /// The list under `key`, empty if it is absent.
+    /// Takes the list under `key`; empty if it does not exist.
     pub(super) fn list(&mut self, key: &str) -> Result<Vec<Node>, TemplateError> {
         match self.take(key) {
             None => Ok(Vec::new()),
@@ -135,22 +136,22 @@ impl Fields {
             }) => Ok(items),
             Some(node) => Err(self.error(
                 node.line,
-                format!("{key} is {} where a list belongs", node.kind()),
+                format!("{key} must be a list, but is {}", node.kind()),
             )),
         }
     }
 
-    /// The remaining entries.
+    /// Returns the entries that have not been taken.
     pub(super) fn rest(self) -> Vec<(String, Node)> {
         self.entries
     }
 
-    /// Fails if an entry has not been taken.
+    /// Returns an error if an entry has not been taken.
     pub(super) fn end(self) -> Result<(), TemplateError> {
         match self.entries.first() {
             None => Ok(()),
             Some((key, node)) => {
-                Err(self.error(node.line, format!("{key} is not known to the local stack")))
+                Err(self.error(node.line, format!("{key} is not supported by the local stack")))
             }
         }
     }
@@ -172,7 +173,7 @@ impl Fields {
             Value::Text(text) => Ok(text),
             _ => Err(self.error(
                 node.line,
-                format!("{key} is {} where a text belongs", node.kind()),
+                format!("{key} must be a string, but is {}", node.kind()),
             )),
         }
     }

@@ -9,7 +9,7 @@ use super::{
     Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError, queue_of_arn,
 };
 
-/// An event that a function declares, before it is known whether what it names is there.
+/// An event of a function, before the resources that it refers to are checked.
 pub(super) struct DeclaredEvent {
     place: String,
     name: String,
@@ -23,7 +23,7 @@ enum Source {
     Rate(Duration),
 }
 
-/// The function `id` and its events. `defaults` are the template's `Globals.Function`.
+/// Returns the function `id` and its events. `defaults` is the template's `Globals.Function`.
 pub(super) fn function(
     id: &str,
     binary: String,
@@ -75,7 +75,7 @@ pub(super) fn function(
                 return Err(TemplateError::new(
                     node.line,
                     place,
-                    format!("{name} is {}", node.kind()),
+                    format!("{name} must be a string, an integer or a boolean, but is {}", node.kind()),
                 ));
             }
         };
@@ -99,7 +99,7 @@ pub(super) fn function(
         return Err(TemplateError::new(
             line,
             id,
-            format!("Binary {binary:?} is not the name of a binary"),
+            format!("Binary {binary:?} is not a valid name of a binary"),
         ));
     }
     let function = Function {
@@ -118,7 +118,7 @@ pub(super) fn function(
     Ok((function, events))
 }
 
-/// The variables of a function that are shares of a machine, as its metadata declare them.
+/// Returns the variables of a function that its metadata declares as shares of the machine.
 pub(super) fn machine_shares(
     id: &str,
     declared: Fields,
@@ -139,7 +139,7 @@ pub(super) fn machine_shares(
         let at_least = fields.number("AtLeast", 1..=i64::MAX)?;
         let most = function.environment.get(&variable);
         let most = most.and_then(|text| text.parse().ok()).ok_or_else(|| {
-            let message = format!("{id} has no variable {variable} that is a number of bytes");
+            let message = format!("{id} has no variable {variable} with a number of bytes");
             fields.error(line, message)
         })?;
         fields.end()?;
@@ -154,7 +154,8 @@ pub(super) fn machine_shares(
     shares.collect()
 }
 
-/// SAM's rule for `Globals`: maps are merged, lists joined, anything else is replaced.
+/// Merges as SAM does for `Globals`: maps are merged, lists are concatenated, other values are
+/// replaced.
 fn merge(defaults: Node, own: Node) -> Node {
     let line = own.line;
     let value = match (defaults.value, own.value) {
@@ -209,7 +210,7 @@ fn event(place: String, name: String, node: Node) -> Result<DeclaredEvent, Templ
         other => {
             return Err(properties.error(
                 line,
-                format!("event type {other} is not known to the local stack"),
+                format!("event type {other} is not supported by the local stack"),
             ));
         }
     };
@@ -236,7 +237,7 @@ fn queue_source(properties: &mut Fields) -> Result<QueueSource, TemplateError> {
             _ => {
                 return Err(properties.error(
                     item.line,
-                    "FunctionResponseTypes knows ReportBatchItemFailures only",
+                    "FunctionResponseTypes supports ReportBatchItemFailures only",
                 ));
             }
         }
@@ -252,16 +253,17 @@ fn queue_source(properties: &mut Fields) -> Result<QueueSource, TemplateError> {
     })
 }
 
-/// The time between two runs of a `rate(…)` expression.
+/// Returns the interval of a `rate(…)` expression.
 ///
-/// EventBridge Scheduler user guide, "Schedule types": a value of 1 takes the singular unit, any other the plural.
+/// EventBridge Scheduler user guide, "Schedule types": a value of 1 requires the singular unit, any
+/// other value the plural.
 fn rate(expression: &str) -> Result<Duration, String> {
     let inner = expression
         .strip_prefix("rate(")
         .and_then(|rest| rest.strip_suffix(')'))
-        .ok_or_else(|| format!("ScheduleExpression {expression:?}: the local stack runs rate(…) only, not cron or at"))?;
+        .ok_or_else(|| format!("ScheduleExpression {expression:?}: the local stack supports rate(…) only, not cron or at"))?;
     let wrong =
-        || format!("ScheduleExpression {expression:?} is not like rate(1 hour) or rate(5 minutes)");
+        || format!("ScheduleExpression {expression:?} is not of a form like rate(1 hour) or rate(5 minutes)");
     let (number, unit) = inner.split_once(' ').ok_or_else(wrong)?;
     let number: u64 = number.parse().map_err(|_| wrong())?;
     let seconds = match (number, unit) {
@@ -291,7 +293,7 @@ pub(super) fn http_api(id: &str, properties: Node) -> Result<(), TemplateError> 
     fields.end()
 }
 
-/// Connects the events of `template.functions[index]` with what they name.
+/// Connects the events of `template.functions[index]` to the resources that they refer to.
 pub(super) fn wire(
     template: &mut Template,
     index: usize,
@@ -307,7 +309,7 @@ pub(super) fn wire(
         match event.source {
             Source::HttpApi => {
                 if let Some(other) = &template.http_api {
-                    return fail(format!("the route $default leads to {other} already"));
+                    return fail(format!("the route $default already belongs to {other}"));
                 }
                 template.http_api = Some(name.clone());
             }
@@ -319,7 +321,8 @@ pub(super) fn wire(
                 else {
                     return fail(format!("{} is not a queue of this template", source.queue));
                 };
-                // Lambda refuses such a mapping: the message would come back while it is worked on.
+                // Lambda refuses such a mapping: the message would become visible while it is being
+                // processed.
                 if queue.visibility_timeout < timeout {
                     return fail(format!(
                         "the visibility timeout of {} ({} s) is shorter than the function's timeout ({} s)",
@@ -362,7 +365,7 @@ mod tests {
             "rate(hour)",
             "rate(-1 day)",
         ] {
-            assert!(rate(wrong).unwrap_err().contains("is not like"), "{wrong}");
+            assert!(rate(wrong).unwrap_err().contains("is not of a form like"), "{wrong}");
         }
     }
 

@@ -1,6 +1,7 @@
-//! Replaces intrinsics by what they stand for on this machine.
+//! Replaces intrinsics by their values in the local stack.
 //!
-//! Known are `Ref`, `Fn::GetAtt` of an `Arn` or `QueueName`, and `Fn::Sub` of a text; any other is an error that names it.
+//! Supported are `Ref`, `Fn::GetAtt` of an `Arn` or `QueueName`, and `Fn::Sub` of a string.
+//! Anything else is an error that names it.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +9,21 @@ use super::TemplateError;
 use super::node::{Node, Value};
 use crate::identity;
 
-/// What the template calls the stack.
+/// The value of `AWS::StackName`.
 pub(super) const STACK_NAME: &str = "symdepot";
 
-/// What `Ref` and `Fn::GetAtt` of one resource give.
+/// The values of `Ref` and `Fn::GetAtt` for one resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
-    /// `None` where `Ref` would give something that only AWS has.
+    /// `None` if the value of `Ref` exists only in AWS.
     pub(super) reference: Option<String>,
     pub(super) attributes: BTreeMap<&'static str, String>,
 }
 
-/// The resources that a template declares, by logical id.
+/// The resources of a template, by logical id.
 pub(super) type Identities = BTreeMap<String, Identity>;
 
-/// `node` without intrinsics. `place` is what messages call it.
+/// Returns `node` with intrinsics replaced; error messages contain `place`.
 pub(super) fn resolve(
     node: &Node,
     identities: &Identities,
@@ -84,15 +85,15 @@ fn call(
                 },
             ] => attribute(resource, name, identities).map_err(fail),
             _ => Err(fail(
-                "Fn::GetAtt wants a resource and an attribute".to_owned(),
+                "Fn::GetAtt needs a resource and an attribute".to_owned(),
             )),
         },
         ("Ref" | "Fn::Sub", _) => Err(fail(format!(
-            "{name} of {}: only of a text",
+            "the argument of {name} must be a string, but is {}",
             argument.kind()
         ))),
         (other, _) => Err(fail(format!(
-            "{other} is not known to the local stack, only Ref, Fn::GetAtt and Fn::Sub"
+            "{other} is not supported by the local stack, only Ref, Fn::GetAtt and Fn::Sub"
         ))),
     }
 }
@@ -107,7 +108,7 @@ fn reference(target: &str, identities: &Identities) -> Result<String, String> {
     identity
         .reference
         .clone()
-        .ok_or_else(|| format!("Ref {target} has no meaning on the local stack"))
+        .ok_or_else(|| format!("Ref {target} has no value in the local stack"))
 }
 
 fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String, String> {
@@ -117,9 +118,9 @@ fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String
     identity.attributes.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = identity.attributes.keys().copied().collect();
         match known.as_slice() {
-            [] => format!("{target} has no attributes on the local stack, so no {name}"),
+            [] => format!("{target} has no attribute {name} in the local stack"),
             known => format!(
-                "attribute {name} of {target} is not known to the local stack, only {}",
+                "attribute {name} of {target} is not supported by the local stack, only {}",
                 known.join(", ")
             ),
         }
@@ -133,19 +134,19 @@ fn pseudo_parameter(name: &str) -> Result<String, String> {
         "Region" => identity::REGION,
         "Partition" => "aws",
         "URLSuffix" => "amazonaws.com",
-        other => return Err(format!("AWS::{other} is not known to the local stack")),
+        other => return Err(format!("AWS::{other} is not supported by the local stack")),
     }
     .to_owned())
 }
 
-/// `pattern` with each `${…}` replaced; `${!literal}` stays as `${literal}`.
+/// Returns `pattern` with each `${…}` replaced; `${!literal}` becomes `${literal}`.
 fn substitute(pattern: &str, identities: &Identities) -> Result<String, String> {
     let mut result = String::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once("${") {
         let (name, after) = after
             .split_once('}')
-            .ok_or_else(|| format!("Fn::Sub {pattern:?}: a brace is missing"))?;
+            .ok_or_else(|| format!("Fn::Sub {pattern:?}: a closing brace is missing"))?;
         result.push_str(before);
         match name.strip_prefix('!') {
             Some(literal) => {
@@ -195,7 +196,7 @@ mod tests {
         assert!(
             substitute("a ${AWS::Region", &identities())
                 .unwrap_err()
-                .contains("a brace is missing")
+                .contains("a closing brace is missing")
         );
     }
 }

@@ -1,18 +1,21 @@
-//! The SAM template, read into what the local stack has to start.
+//! The SAM template, parsed into the resources that the local stack starts.
 //!
-//! It understands a closed subset: the resource types, properties and intrinsics that `infra/template.yaml` uses. Anything else
-//! is an error that names the resource, the property and the line, because what is silently left out here would be found in AWS.
+//! The parser supports a closed subset: the resource types, properties and intrinsics that
+//! `infra/template.yaml` uses. Anything else is an error that names the resource, the property and
+//! the line, because an omission that is silent here would only be found in AWS.
 //!
-//! Some things are read, checked for references to resources that do not exist, and then have no effect here: IAM, bucket and queue
-//! policies and the API's authorizer (everybody on the loopback interface is allowed everything), the API's throttling, a bucket's
-//! lifecycle and access block (nothing expires), log groups, topics, alarms, a function's `RecursiveLoop` (no chain of messages is
-//! ended here), the order of `DependsOn`, and everything under `Outputs`.
+//! Some resources and properties are parsed, checked for references to missing resources, and then
+//! have no effect: IAM, bucket and queue policies and the API's authorizer (all clients on the
+//! loopback interface have all permissions), the API's throttling, a bucket's lifecycle and access
+//! block (objects do not expire), log groups, topics, alarms, a function's `RecursiveLoop` (loops
+//! of messages are not terminated), the order of `DependsOn`, and everything under `Outputs`.
 //!
-//! `MachineShares` in the `Metadata` of a function is for the local stack alone: CloudFormation and SAM pass it by.
-//! Parameters have their defaults: what else a deployment gives them is given here by the environment.
+//! `MachineShares` in the `Metadata` of a function is only for the local stack; CloudFormation and
+//! SAM ignore it. Parameters have their defaults. Values that a deployment would set as parameters
+//! are set as environment variables here.
 //!
-//! `ReservedConcurrentExecutions` is here only the most processes of a function. Nothing is set aside for it: other functions can
-//! take this machine's memory and time.
+//! `ReservedConcurrentExecutions` is only the maximum number of processes of a function. No
+//! resources are reserved for it: other functions can use all of the machine's memory and time.
 
 mod conditions;
 mod fields;
@@ -34,7 +37,7 @@ use resources::{Kind, declare, identify, without_effect};
 
 use crate::identity;
 
-/// What a template asks for.
+/// The resources of a template.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// The functions, in the template's order.
@@ -43,28 +46,28 @@ pub struct Template {
     pub buckets: Vec<Bucket>,
     /// The tables.
     pub tables: Vec<Table>,
-    /// The queues, dead-letter queues among them.
+    /// The queues, including dead-letter queues.
     pub queues: Vec<Queue>,
-    /// The local name of the function that answers the HTTP API, if the template has one.
+    /// The local name of the function of the HTTP API, if the template has one.
     pub http_api: Option<String>,
     /// The schedules.
     pub schedules: Vec<Schedule>,
 }
 
-/// A function: how to start its processes, and which queues feed it.
+/// A function: how to start its processes, and the queues that invoke it.
 #[derive(Clone, Debug)]
 pub struct Function {
     /// Its name in the template.
     pub logical_id: String,
     /// Its binary (`Metadata.BuildProperties.Binary`), which is also its name on the local stack.
     pub name: String,
-    /// Told to the function and reported; not enforced.
+    /// Passed to the function and reported, but not enforced.
     pub memory_mb: u64,
-    /// When an invocation is killed.
+    /// The timeout of an invocation.
     pub timeout: Duration,
-    /// Told nobody: the disk of this machine is the limit.
+    /// Without effect: the disk of this machine is the limit.
     pub ephemeral_mb: u64,
-    /// How many processes may work at the same time.
+    /// The maximum number of simultaneous processes, if it is set.
     pub reserved_concurrency: Option<usize>,
     /// `AWS_LAMBDA_LOG_FORMAT`: `JSON` or `Text`.
     pub log_format: String,
@@ -72,29 +75,30 @@ pub struct Function {
     pub log_group: String,
     /// The template's environment variables.
     pub environment: BTreeMap<String, String>,
-    /// The queues whose messages it gets.
+    /// The queues whose messages invoke it.
     pub queues: Vec<QueueSource>,
-    /// Its variables that say what one of its processes may take of the machine that all share.
+    /// Its variables whose values are shares of the machine.
     pub shares: Vec<MachineShare>,
 }
 
-/// A variable that says how much of a machine one process of a function may take (`Metadata.MachineShares`).
+/// A variable whose value is a share of the machine (`Metadata.MachineShares`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineShare {
     /// The variable's name.
     pub variable: String,
-    /// What it is a share of.
+    /// The resource.
     pub of: Resource,
-    /// What all processes of the function together get of that, in percent.
+    /// The percentage of the resource for all processes of the function together.
     pub percent: u64,
-    /// The bytes below which fewer events of queues are worked on at the same time, rather than less given to each.
+    /// The minimum share in bytes: the number of simultaneous queue events is reduced where a share
+    /// would be smaller.
     pub at_least: Option<u64>,
-    /// The most that one process gets, in bytes: the variable's own value in the template, which is what it is on a machine
-    /// of its own. 0: no limit.
+    /// The maximum share in bytes: the variable's own value in the template, which is meant for a
+    /// machine of its own. 0: no limit.
     pub most: u64,
 }
 
-/// What a machine has a limited amount of.
+/// A limited resource of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Memory.
@@ -103,16 +107,16 @@ pub enum Resource {
     Disk,
 }
 
-/// Messages of a queue invoke a function.
+/// A queue whose messages invoke a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueSource {
     /// The queue.
     pub queue: String,
-    /// Most messages of one event.
+    /// The maximum number of messages in one event.
     pub batch_size: usize,
-    /// Most events at the same time.
+    /// The maximum number of simultaneous events.
     pub maximum_concurrency: Option<usize>,
-    /// Whether the function's answer names the messages that failed.
+    /// Whether the function's response lists the messages that failed.
     pub reports_failures: bool,
 }
 
@@ -121,13 +125,13 @@ pub struct QueueSource {
 pub struct Bucket {
     /// Its name in the template.
     pub logical_id: String,
-    /// Its own name.
+    /// The bucket's name.
     pub name: String,
-    /// Which changes are told to which queue.
+    /// Which changes are sent to which queue.
     pub notifications: Vec<Notification>,
 }
 
-/// Changes of a bucket go to a queue.
+/// A notification of changes of a bucket to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// `s3:ObjectCreated:*`, `s3:ObjectRemoved:*`, or one kind of these.
@@ -150,13 +154,13 @@ pub struct Table {
 pub struct Queue {
     /// Its name, here and in the template.
     pub name: String,
-    /// How long a received message stays unseen.
+    /// The visibility timeout of a received message.
     pub visibility_timeout: Duration,
-    /// How long a sent message stays unseen.
+    /// The delay of a sent message.
     pub delay: Duration,
-    /// How long a message is kept.
+    /// The retention of a message.
     pub retention: Duration,
-    /// The dead-letter queue, and how often a message is received before it goes there.
+    /// The dead-letter queue, and how often a message is received before it is moved there.
     pub redrive: Option<(String, u32)>,
 }
 
@@ -171,14 +175,14 @@ pub struct Schedule {
     pub every: Duration,
 }
 
-/// What is wrong with a template, and where.
+/// An error in a template, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     /// The line, from 1.
     pub line: usize,
-    /// The resource and property; empty where there is none.
+    /// The resource and property; empty if there is none.
     pub place: String,
-    /// What is wrong.
+    /// The reason.
     pub message: String,
 }
 
@@ -207,17 +211,20 @@ impl Template {
     /// Reads the template at `path`.
     ///
     /// # Errors
-    /// The file cannot be read, or see [`Template::read`]; both name the file.
+    /// Returns an error if the file cannot be read, or the error of [`Template::read`]; both name
+    /// the file.
     pub fn load(path: &Path, sqs_endpoint: &str) -> Result<Self, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read the template {}: {error}", path.display()))?;
         Self::read(&text, sqs_endpoint).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Reads a template. A `Ref` of a queue becomes its URL under `sqs_endpoint` (`http://127.0.0.1:3024`).
+    /// Parses a template. A `Ref` of a queue becomes its URL under `sqs_endpoint`
+    /// (`http://127.0.0.1:3024`).
     ///
     /// # Errors
-    /// It is not YAML, refers to something that is not there, or asks for something that the local stack does not know.
+    /// Returns an error if the text is not YAML, refers to something that does not exist, or uses
+    /// something that the local stack does not support.
     pub fn read(text: &str, sqs_endpoint: &str) -> Result<Self, TemplateError> {
         let mut root = Fields::of(conditions::decide(Node::read(text)?)?, "")?;
         root.text("AWSTemplateFormatVersion")?;
@@ -261,7 +268,7 @@ impl Template {
             for dependency in &resource.depends_on {
                 if !identities.contains_key(dependency) {
                     let message =
-                        format!("DependsOn {dependency}, which is not a resource of this template");
+                        format!("DependsOn {dependency}: it is not a resource of this template");
                     return Err(TemplateError::new(resource.line, place, message));
                 }
             }
@@ -286,7 +293,7 @@ impl Template {
                         .find(|other| other.name == function.name)
                     {
                         let message = format!(
-                            "its binary {} is that of {} too",
+                            "its binary {} is also the binary of {}",
                             function.name, other.logical_id
                         );
                         return Err(TemplateError::new(resource.line, place, message));
@@ -302,7 +309,7 @@ impl Template {
                     };
                     if let Some(share) = function.shares.iter().find(claimed) {
                         let message =
-                            format!("{} is a share of another function, too", share.variable);
+                            format!("{} is already a share of another function", share.variable);
                         return Err(TemplateError::new(resource.line, place, message));
                     }
                     events.push((template.functions.len(), its_events));
@@ -317,7 +324,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The function that is called `name`, by its binary or its logical id.
+    /// Returns the function with this binary or logical id.
     pub fn function(&self, name: &str) -> Option<&Function> {
         self.functions
             .iter()
@@ -331,7 +338,7 @@ impl Template {
                 && !known(dead_letters)
             {
                 let message = format!(
-                    "RedrivePolicy names {dead_letters}, which is not a queue of this template"
+                    "RedrivePolicy refers to {dead_letters}, which is not a queue of this template"
                 );
                 return Err(TemplateError::new(0, &queue.name, message));
             }
@@ -343,7 +350,7 @@ impl Template {
                 .find(|notification| !known(&notification.queue))
             {
                 let message = format!(
-                    "NotificationConfiguration names {}, which is not a queue",
+                    "NotificationConfiguration refers to {}, which is not a queue of this template",
                     unknown.queue
                 );
                 return Err(TemplateError::new(0, &bucket.logical_id, message));
@@ -353,7 +360,7 @@ impl Template {
     }
 }
 
-/// The ARN of the function that is called `name` on the local stack.
+/// Returns the ARN of the function `name` in the local stack.
 pub fn function_arn(name: &str) -> String {
     format!(
         "arn:aws:lambda:{}:{}:function:{name}",
@@ -362,7 +369,7 @@ pub fn function_arn(name: &str) -> String {
     )
 }
 
-/// The ARN of the queue that is called `name`.
+/// Returns the ARN of the queue `name`.
 pub fn queue_arn(name: &str) -> String {
     format!(
         "arn:aws:sqs:{}:{}:{name}",
@@ -371,7 +378,7 @@ pub fn queue_arn(name: &str) -> String {
     )
 }
 
-/// The name in a queue's ARN.
+/// Returns the name in a queue's ARN.
 fn queue_of_arn(arn: &str) -> Option<String> {
     arn.strip_prefix(&queue_arn("")).map(str::to_owned)
 }

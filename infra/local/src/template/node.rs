@@ -1,7 +1,9 @@
-//! A YAML document as a tree whose nodes know their line, with the short forms of intrinsics written out.
+//! A YAML document as a tree whose nodes have line numbers, with short forms of intrinsics
+//! expanded.
 //!
-//! `!Ref X` becomes `{Ref: X}`, `!Sub s` becomes `{Fn::Sub: s}`, `!GetAtt A.B` becomes `{Fn::GetAtt: [A, B]}`: what follows
-//! sees one form only. Aliases are replaced by what they stand for.
+//! `!Ref X` becomes `{Ref: X}`, `!Sub s` becomes `{Fn::Sub: s}`, `!GetAtt A.B` becomes
+//! `{Fn::GetAtt: [A, B]}`, so that later stages handle one form only. Aliases are replaced by their
+//! anchors' values.
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 
@@ -14,7 +16,7 @@ pub(super) struct Node {
     pub(super) value: Value,
 }
 
-/// What a node holds.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,
@@ -27,7 +29,7 @@ pub(super) enum Value {
 }
 
 impl Node {
-    /// Reads the one document in `text`.
+    /// Parses the single document in `text`.
     pub(super) fn read(text: &str) -> Result<Self, TemplateError> {
         let documents = MarkedYaml::load_from_str(text).map_err(|error| {
             TemplateError::new(
@@ -41,12 +43,12 @@ impl Node {
             others => Err(TemplateError::new(
                 1,
                 "",
-                format!("holds {} YAML documents, not one", others.len()),
+                format!("expected one YAML document, found {}", others.len()),
             )),
         }
     }
 
-    /// The node as JSON.
+    /// Returns the node as JSON.
     pub(super) fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,
@@ -64,13 +66,13 @@ impl Node {
         }
     }
 
-    /// What kind of value it is, for messages.
+    /// Returns the kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
+            Value::Null => "null",
             Value::Bool(_) => "a boolean",
             Value::Integer(_) | Value::Float(_) => "a number",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Map(_) => "a map",
         }
@@ -104,7 +106,7 @@ fn from_yaml(yaml: &MarkedYaml<'_>) -> Result<Node, TemplateError> {
                     return Err(TemplateError::new(
                         key.span.start.line(),
                         "",
-                        "a key that is not a text",
+                        "a key is not a string",
                     ));
                 };
                 map.push((name.to_string(), from_yaml(node)?));
@@ -121,14 +123,14 @@ fn from_yaml(yaml: &MarkedYaml<'_>) -> Result<Node, TemplateError> {
             return Err(TemplateError::new(
                 line,
                 "",
-                "a value that YAML does not define",
+                "a value is not valid YAML",
             ));
         }
     };
     Ok(Node { line, value })
 }
 
-/// The long form of the short form `!name inner`.
+/// Expands the short form `!name inner`.
 fn written_out(name: &str, inner: Node, line: usize) -> Result<Node, TemplateError> {
     let (key, argument) = match (name, &inner.value) {
         ("Ref", Value::Text(_)) => ("Ref".to_owned(), inner),
@@ -141,7 +143,7 @@ fn written_out(name: &str, inner: Node, line: usize) -> Result<Node, TemplateErr
                     return Err(TemplateError::new(
                         line,
                         "",
-                        format!("!GetAtt {text}: an attribute is missing"),
+                        format!("!GetAtt {text}: the attribute is missing"),
                     ));
                 }
             };

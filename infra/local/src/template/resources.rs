@@ -1,4 +1,4 @@
-//! The resources that a template declares: their types, and what references to them give.
+//! The resources of a template: their types, and the values of references to them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::node::{Node, Value};
 use super::{TemplateError, function_arn, queue_arn, storage};
 use crate::identity;
 
-/// A resource whose properties have not been looked at.
+/// A resource whose properties are not parsed yet.
 pub(super) struct Declared {
     pub(super) id: String,
     pub(super) line: usize,
@@ -17,7 +17,7 @@ pub(super) struct Declared {
     pub(super) properties: Node,
 }
 
-/// The known resource types.
+/// The supported resource types.
 pub(super) enum Kind {
     Bucket,
     Table,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     WithoutEffect { known: &'static [&'static str] },
 }
 
-/// Resource types that have no effect here, with the properties that they may have.
+/// Resource types that have no effect here, with their allowed properties.
 const WITHOUT_EFFECT: [(&str, &[&str]); 5] = [
     ("AWS::SQS::QueuePolicy", &["Queues", "PolicyDocument"]),
     ("AWS::S3::BucketPolicy", &["Bucket", "PolicyDocument"]),
@@ -56,7 +56,7 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
     let mut fields = Fields::of(node, id.clone())?;
     let type_node = fields.require("Type")?;
     let Value::Text(type_name) = &type_node.value else {
-        return Err(fields.error(type_node.line, "Type is not a text"));
+        return Err(fields.error(type_node.line, "Type is not a string"));
     };
     let kind = match type_name.as_str() {
         "AWS::S3::Bucket" => Kind::Bucket,
@@ -76,7 +76,7 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
         other => match WITHOUT_EFFECT.iter().find(|(name, _)| *name == other) {
             Some((_, known)) => Kind::WithoutEffect { known },
             None => {
-                let message = format!("type {other} is not known to the local stack");
+                let message = format!("type {other} is not supported by the local stack");
                 return Err(fields.error(type_node.line, message));
             }
         },
@@ -90,10 +90,10 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
             .into_iter()
             .map(|item| match item.value {
                 Value::Text(text) => Ok(text),
-                _ => Err(fields.error(item.line, "DependsOn wants names of resources")),
+                _ => Err(fields.error(item.line, "DependsOn must list names of resources")),
             })
             .collect::<Result<_, _>>()?,
-        Some(_) => return Err(fields.error(line, "DependsOn wants names of resources")),
+        Some(_) => return Err(fields.error(line, "DependsOn must list names of resources")),
     };
     let properties = fields.take("Properties").unwrap_or(Node {
         line,
@@ -109,7 +109,8 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
     })
 }
 
-/// What references to a resource give. Only pseudo parameters may stand in a bucket's name.
+/// Returns the values of references to a resource. A bucket's name may contain only pseudo
+/// parameters.
 pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identity, TemplateError> {
     let id = &resource.id;
     let arn = |service: &str, name: &str| {
@@ -153,7 +154,7 @@ pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identi
     })
 }
 
-/// Checks the shape of a resource that has no effect here.
+/// Checks the properties of a resource that has no effect here.
 pub(super) fn without_effect(
     id: &str,
     properties: Node,

@@ -9,7 +9,7 @@ use super::{Bucket, Notification, Queue, Table, TemplateError, queue_of_arn};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// The name of the bucket `id`, from its properties before intrinsics are replaced.
+/// Returns the name of the bucket `id`, from its properties before intrinsics are resolved.
 pub(super) fn bucket_name(id: &str, properties: &Node) -> Result<String, TemplateError> {
     let mut fields = Fields::of(properties.clone(), id)?;
     let name = fields.require("BucketName")?;
@@ -19,7 +19,7 @@ pub(super) fn bucket_name(id: &str, properties: &Node) -> Result<String, Templat
         _ => Err(TemplateError::new(
             name.line,
             place,
-            format!("{} where a text belongs", name.kind()),
+            format!("expected a string, found {}", name.kind()),
         )),
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn bucket(
         if !(event.starts_with("s3:ObjectCreated:") || event.starts_with("s3:ObjectRemoved:")) {
             return Err(entry.error(
                 line,
-                format!("Event {event:?} is not known to the local stack"),
+                format!("Event {event:?} is not supported by the local stack"),
             ));
         }
         let arn = entry.required_text("Queue")?;

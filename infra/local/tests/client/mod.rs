@@ -31,7 +31,7 @@ pub(crate) async fn send(base: &str, request: Request<Bytes>) -> Response<Bytes>
     Response::from_parts(parts, body)
 }
 
-/// Sends a request without headers or body; returns status and JSON.
+/// Sends a request without headers or body; returns the status and the JSON body.
 pub(crate) async fn ask(base: &str, method: &str, path: &str) -> (u16, Value) {
     let response = send(
         base,

@@ -1,4 +1,4 @@
-//! Endpoints on ports of their own over a data folder of their own, and real clients for them.
+//! Endpoints with their own ports and data folders, and real clients for them.
 
 #![expect(dead_code, reason = "each test file uses the part that it needs")]
 
@@ -16,38 +16,38 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The bucket that notifies the queue [`LANE`].
+/// The bucket that sends events to the queue [`LANE`].
 pub(crate) const UPLOADS: &str = "uploads";
 
-/// A bucket that notifies nobody.
+/// A bucket that sends no events.
 pub(crate) const CACHES: &str = "caches";
 
-/// Where the events of [`UPLOADS`] go.
+/// The queue for the events of [`UPLOADS`].
 pub(crate) const LANE: &str = "lane";
 
-/// A clock that tests move.
+/// A clock that tests control.
 #[derive(Clone, Debug)]
 pub(crate) struct TestClock(Arc<AtomicI64>);
 
 impl TestClock {
-    /// Some day in 2026.
+    /// Starts on a fixed day in 2026.
     pub(crate) fn new() -> Self {
         Self(Arc::new(AtomicI64::new(1_780_000_000_000)))
     }
 
-    /// It as what the queues take.
+    /// Returns the clock in the form that the queues accept.
     pub(crate) fn clock(&self) -> Clock {
         let time = Arc::clone(&self.0);
         Clock::new(move || time.load(Ordering::SeqCst))
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(crate) fn pass(&self, seconds: i64) {
         self.0.fetch_add(seconds * 1000, Ordering::SeqCst);
     }
 }
 
-/// A served endpoint, closed when dropped.
+/// A running endpoint, closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// `http://127.0.0.1:<port>`.
@@ -57,7 +57,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves with `serve` on any port.
+    /// Serves with `serve` on a free port.
     pub(crate) async fn start<F>(serve: impl FnOnce(TcpListener, Shutdown) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -73,7 +73,7 @@ impl Endpoint {
         }
     }
 
-    /// Stops it as a stack would.
+    /// Stops the endpoint as a stack does.
     pub(crate) async fn stop(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
         (&mut self.task).await.unwrap();
@@ -81,13 +81,13 @@ impl Endpoint {
 }
 
 impl Drop for Endpoint {
-    /// As if the process were killed.
+    /// Aborts the endpoint, as if its process were killed.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Resolves when the endpoint is to stop.
+/// Resolves when the endpoint must stop.
 #[derive(Debug)]
 pub(crate) struct Shutdown(oneshot::Receiver<()>);
 
@@ -98,12 +98,12 @@ impl Shutdown {
     }
 }
 
-/// S3 over a data folder, with a queue that hears of [`UPLOADS`].
+/// S3 over a data folder, with a queue for the events of [`UPLOADS`].
 #[derive(Debug)]
 pub(crate) struct S3 {
     /// The endpoint.
     pub(crate) endpoint: Endpoint,
-    /// What it counts.
+    /// The counters of its calls.
     pub(crate) meter: Meter,
     /// Its queues.
     pub(crate) queues: Queues,
@@ -114,7 +114,7 @@ pub(crate) struct S3 {
 }
 
 impl S3 {
-    /// On an empty folder.
+    /// Starts on an empty folder.
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut s3 = Self::on(folder.path()).await;
@@ -122,7 +122,7 @@ impl S3 {
         s3
     }
 
-    /// On a folder that may have been used before.
+    /// Starts on a folder that may have been used before.
     pub(crate) async fn on(folder: &Path) -> Self {
         let database = Database::open(folder).unwrap();
         let queues = Queues::new(database.clone());
@@ -159,12 +159,12 @@ impl S3 {
         }
     }
 
-    /// A client of everybody.
+    /// Returns a client that signs with the public keys.
     pub(crate) fn client(&self) -> aws_sdk_s3::Client {
         s3_client(&self.endpoint.url, LOCAL)
     }
 
-    /// How many body files there are.
+    /// Returns the number of body files.
     pub(crate) fn files(&self) -> usize {
         let bodies = self.folder.join("s3").join("bodies");
         std::fs::read_dir(bodies)
@@ -173,7 +173,7 @@ impl S3 {
             .sum()
     }
 
-    /// The messages about [`UPLOADS`] since the last call, as parsed records.
+    /// Returns the records of the messages about [`UPLOADS`] since the last call.
     pub(crate) async fn events(&self) -> Vec<serde_json::Value> {
         let mut events = Vec::new();
         loop {
@@ -190,7 +190,7 @@ impl S3 {
     }
 }
 
-/// An S3 client that signs with `keys`.
+/// Returns an S3 client that signs with `keys`.
 pub(crate) fn s3_client(url: &str, keys: KeyPair) -> aws_sdk_s3::Client {
     aws_sdk_s3::Client::from_conf(
         aws_sdk_s3::Config::builder()
@@ -204,7 +204,7 @@ pub(crate) fn s3_client(url: &str, keys: KeyPair) -> aws_sdk_s3::Client {
     )
 }
 
-/// An SQS client of everybody.
+/// Returns an SQS client that signs with the public keys.
 pub(crate) fn sqs_client(url: &str) -> aws_sdk_sqs::Client {
     aws_sdk_sqs::Client::from_conf(
         aws_sdk_sqs::Config::builder()
@@ -217,7 +217,7 @@ pub(crate) fn sqs_client(url: &str) -> aws_sdk_sqs::Client {
     )
 }
 
-/// A DynamoDB client that signs with `keys`.
+/// Returns a DynamoDB client that signs with `keys`.
 pub(crate) fn dynamodb_client(url: &str, keys: KeyPair) -> aws_sdk_dynamodb::Client {
     aws_sdk_dynamodb::Client::from_conf(
         aws_sdk_dynamodb::Config::builder()

@@ -1,12 +1,15 @@
-//! A Lambda function for the tests of the local stack: it does what its event says, well or badly.
+//! A Lambda function for the tests of the local stack. Its event tells what it does, including
+//! failures.
 //!
-//! It speaks the runtime API over a plain socket, so that what the stack says on the wire is tested against its specification and
-//! not against a client that shares its mistakes.
+//! It uses the runtime API over a plain socket, so that the stack's responses are tested against
+//! the specification and not with a client that may share its mistakes.
 //!
-//! - `{"do": …}`: `echo`, `env`, `pid`, `error`, `exit`, `abort`, `hang`, `sleep`, `allocate`, `scratch`, `large`, `twice`;
-//! - a request (`rawPath`): the first segment is what to do, the answer is a response;
-//! - messages (`Records`): a body of `fail` is reported as failed, one of `crash` ends the process, one of `hold <address>` is
-//!   worked on until whoever listens there lets go, one of `fail later <seconds>` is hidden for that long and reported as failed;
+//! - `{"do": …}`: `echo`, `env`, `pid`, `error`, `exit`, `abort`, `hang`, `sleep`, `allocate`,
+//!   `scratch`, `large`, `twice`;
+//! - a request (`rawPath`): the first segment is the command, the result is a response;
+//! - messages (`Records`): a body of `fail` is reported as failed, `crash` ends the process,
+//!   `hold <address>` is processed until the listener at this address closes the connection, and
+//!   `fail later <seconds>` is hidden for this time and reported as failed;
 //! - `PROBE_INIT=exit|error|hang` makes it fail before its first request.
 
 use std::collections::BTreeMap;
@@ -94,10 +97,10 @@ fn obey(
             let path = event
                 .get("tell")
                 .and_then(Value::as_str)
-                .expect("no file to tell");
-            // Renamed into place, so that a reader sees all of it or nothing.
-            std::fs::write(format!("{path}.new"), pids.to_string()).expect("cannot tell");
-            std::fs::rename(format!("{path}.new"), path).expect("cannot tell");
+                .expect("no file for the process ids");
+            // Renamed to its final path, so that a reader sees the complete file or none.
+            std::fs::write(format!("{path}.new"), pids.to_string()).expect("cannot write the process ids");
+            std::fs::rename(format!("{path}.new"), path).expect("cannot rename the file");
             let _ = child.wait();
             Ok(Value::Null)
         }
@@ -119,7 +122,8 @@ fn obey(
         Some("large") => Ok(json!(
             "x".repeat(usize::try_from(number("bytes")).expect("too many bytes"))
         )),
-        // An event is open: another one must be refused, and so must an answer to one that is not open.
+        // An event is open: a request for another one must be refused, and so must a response to an
+        // unknown one.
         Some("twice") => {
             let (next, _) = api.call("GET", "/2018-06-01/runtime/invocation/next", "");
             let (unknown, _) = api.call(
@@ -129,7 +133,7 @@ fn obey(
             );
             Ok(json!({ "next": next[":status"], "unknown": unknown[":status"] }))
         }
-        other => panic!("told to do {other:?}"),
+        other => panic!("unknown command {other:?}"),
     }
 }
 
@@ -166,7 +170,7 @@ fn batch(records: &[Value]) -> Value {
     }
     for record in records {
         if let Some(address) = body(record).strip_prefix("hold ") {
-            let mut holder = TcpStream::connect(address).expect("nobody holds");
+            let mut holder = TcpStream::connect(address).expect("cannot reach the holder");
             let _ = holder.read(&mut [0]);
         }
     }
@@ -184,7 +188,7 @@ fn batch(records: &[Value]) -> Value {
     json!({ "batchItemFailures": failed })
 }
 
-/// Has SQS hide a message for so long from now on.
+/// Changes the visibility timeout of a message in SQS to this many seconds from now.
 fn hide(record: &Value, seconds: u64) {
     let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let request = json!({
@@ -207,7 +211,7 @@ fn hide(record: &Value, seconds: u64) {
     assert_eq!(answer[":status"], "200", "{body}");
 }
 
-/// One connection that is kept open, as real clients do: to the runtime API, or to a service.
+/// A kept-alive connection, as real clients use, to the runtime API or to a service.
 struct Api {
     address: String,
     stream: BufReader<TcpStream>,
@@ -215,7 +219,7 @@ struct Api {
 
 impl Api {
     fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).expect("cannot reach the runtime API");
+        let stream = TcpStream::connect(address).expect("cannot connect");
         let _ = stream.set_nodelay(true);
         Self {
             address: address.to_owned(),
@@ -227,12 +231,12 @@ impl Api {
         self.call("POST", path, body);
     }
 
-    /// Sends a request; returns the answer's headers (its status as `:status`) and body.
+    /// Sends a request and returns the response's headers (its status as `:status`) and body.
     fn call(&mut self, method: &str, path: &str, body: &str) -> (BTreeMap<String, String>, String) {
         self.call_with(method, path, "", body)
     }
 
-    /// As [`Api::call`], with more headers, of which each ends its line.
+    /// Same as [`Api::call`], with additional headers, each with its line ending.
     fn call_with(
         &mut self,
         method: &str,
@@ -250,13 +254,13 @@ impl Api {
         self.stream
             .get_mut()
             .write_all(&request)
-            .expect("the runtime API is gone");
+            .expect("the connection was closed");
         let mut headers = BTreeMap::new();
         let mut line = String::new();
         if self
             .stream
             .read_line(&mut line)
-            .expect("the runtime API is gone")
+            .expect("the connection was closed")
             == 0
         {
             exit(2);
@@ -269,7 +273,7 @@ impl Api {
             line.clear();
             self.stream
                 .read_line(&mut line)
-                .expect("the runtime API is gone");
+                .expect("the connection was closed");
             match line.trim_end().split_once(": ") {
                 Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
                 None => break,
@@ -282,7 +286,7 @@ impl Api {
         let mut body = vec![0; length];
         self.stream
             .read_exact(&mut body)
-            .expect("the runtime API is gone");
+            .expect("the connection was closed");
         (headers, String::from_utf8(body).expect("not UTF-8"))
     }
 }

@@ -1,15 +1,16 @@
-//! What the kernel says of other processes.
+//! The states of other processes, as the kernel reports them.
 
 use std::time::Duration;
 
-/// The state of a process as `/proc` has it: `R`, `S`, `T` and so on; `None` if it is gone or a zombie that nobody reaps.
+/// Returns the state of a process in `/proc`: `R`, `S`, `T` and so on; `None` if it has ended,
+/// reaped or not.
 pub(crate) fn state(pid: u64) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
     (!matches!(state, 'Z' | 'X')).then_some(state)
 }
 
-/// Waits until `condition` holds of something outside of this process, which cannot be awaited.
+/// Waits for a condition outside of this process, which cannot be awaited.
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(5));
     let seen = async {
@@ -19,5 +20,5 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     };
     tokio::time::timeout(Duration::from_secs(30), seen)
         .await
-        .unwrap_or_else(|_| panic!("never happened: {what}"));
+        .unwrap_or_else(|_| panic!("timed out waiting until {what}"));
 }

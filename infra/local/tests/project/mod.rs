@@ -1,8 +1,9 @@
-//! A project that the local stack can run: a small template, and the probe function under the names in it.
+//! A project that the local stack can run: a small template, and the probe function under the
+//! template's function names.
 
 use std::path::{Path, PathBuf};
 
-/// Writes template and functions into `folder`; returns their paths.
+/// Writes the template and the functions into `folder`; returns their paths.
 pub(crate) fn write_project(folder: &Path) -> (PathBuf, PathBuf) {
     let template = folder.join("template.yaml");
     std::fs::write(&template, include_str!("template.yaml")).unwrap();

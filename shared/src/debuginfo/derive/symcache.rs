@@ -6,6 +6,7 @@
 //! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
 //! functions: one thread reads, another converts and writes. A small file is done before that pays.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, Write};
@@ -16,6 +17,7 @@ use std::thread;
 use symbolic::common::{Arch, DebugId};
 use symbolic::debuginfo::{Function, Object, ObjectDebugSession, Symbol};
 use symbolic::symcache::SymCacheConverter;
+use symbolic::symcache::transform::{self, Transformer};
 
 use super::dwarf::{self, Program};
 use super::kind::{Beside, Derive, EncodedCache};
@@ -46,11 +48,11 @@ impl Derive for Sym {
 
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         match object {
-            Object::SourceBundle(_) | Object::PortablePdb(_) => Err(unsupported(format!(
+            _ if !can_have_functions(object) => Err(unsupported(format!(
                 "a SymCache is not derived from a file of type {}",
                 object.file_format()
             ))),
-            // Only this call undecorates the names of PE and PDB.
+            // Only this call strips the decoration from names of PE and PDB.
             Object::Pe(_) | Object::Pdb(_) => {
                 let mut converter = SymCacheConverter::new();
                 converter
@@ -78,15 +80,18 @@ impl Derive for Sym {
         }
         let mut raw = RawCache::default();
         let is_large = object.data().len() >= LARGE_FILE;
-        match object {
-            Object::Breakpad(_) if is_large && cores > 1 => {
-                write_side_by_side(object, &mut raw)?;
-            }
-            _ => Self::write(object, &mut raw)?,
+        match is_large && cores > 1 && can_have_functions(object) {
+            true => write_side_by_side(object, &mut raw)?,
+            false => Self::write(object, &mut raw)?,
         }
         let blob = slices::encode(raw.as_slice(), contents, Bounds::CURRENT)?;
         Ok(EncodedCache::whole(blob))
     }
+}
+
+/// Tells whether a SymCache can be derived from an object of its type.
+fn can_have_functions(object: &Object<'_>) -> bool {
+    !matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_))
 }
 
 fn bad_file(error: &(dyn Error + 'static)) -> Failure {
@@ -99,6 +104,24 @@ enum Batch<'f, 's> {
     Symbols(Vec<Symbol<'s>>),
     /// That was all.
     End,
+}
+
+/// What a converter must know of an object.
+#[derive(Clone, Copy)]
+struct About {
+    arch: Arch,
+    debug_id: DebugId,
+    is_windows: bool,
+}
+
+impl About {
+    fn of(object: &Object<'_>) -> Self {
+        Self {
+            arch: object.arch(),
+            debug_id: object.debug_id(),
+            is_windows: matches!(object, Object::Pe(_) | Object::Pdb(_)),
+        }
+    }
 }
 
 /// Opens a debug session; line programs of ELF files are mended.
@@ -116,7 +139,7 @@ fn convert<'f, E: Error + 'static>(
     object: &Object<'_>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
 ) -> Result<SymCacheConverter<'static>, Failure> {
-    let mut converter = converter_of((object.arch(), object.debug_id()));
+    let mut converter = converter_of(About::of(object));
     for function in functions {
         converter.process_symbolic_function(&function.map_err(|error| bad_file(&error))?);
     }
@@ -126,7 +149,7 @@ fn convert<'f, E: Error + 'static>(
     Ok(converter)
 }
 
-/// Writes the SymCache of a Breakpad file in two threads.
+/// Writes the SymCache of an object in two threads.
 fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
     let session = debug_session(object)?;
     convert_beside(object, WAITING_BATCHES, out, |batches| {
@@ -141,7 +164,7 @@ fn convert_beside<'f, 'd>(
     out: &mut (impl Write + Send),
     read: impl FnOnce(&SyncSender<Batch<'f, 'd>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let about = (object.arch(), object.debug_id());
+    let about = About::of(object);
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel(waiting);
         let converting = move || panics::caught(|| convert_batches(about, &receiver, out));
@@ -191,16 +214,67 @@ fn lines(function: &Function<'_>) -> usize {
     1 + function.lines.len() + function.inlinees.iter().map(lines).sum::<usize>()
 }
 
-fn converter_of((arch, debug_id): (Arch, DebugId)) -> SymCacheConverter<'static> {
+/// Returns a converter for functions and symbols of an object.
+fn converter_of(
+    About {
+        arch,
+        debug_id,
+        is_windows,
+    }: About,
+) -> SymCacheConverter<'static> {
     let mut converter = SymCacheConverter::new();
     converter.set_arch(arch);
     converter.set_debug_id(debug_id);
+    if is_windows {
+        converter.add_transformer(Undecorate);
+    }
     converter
+}
+
+/// Strips the decoration from names of C functions, as `process_object` does for PE and PDB.
+struct Undecorate;
+
+impl Transformer for Undecorate {
+    fn transform_function<'f>(
+        &'f mut self,
+        mut function: transform::Function<'f>,
+    ) -> transform::Function<'f> {
+        function.name = match function.name {
+            Cow::Borrowed(name) => Cow::Borrowed(undecorated(name)),
+            Cow::Owned(name) => Cow::Owned(undecorated(&name).to_owned()),
+        };
+        function
+    }
+}
+
+/// Returns the name of a C function without its decoration; other names as they are.
+///
+/// Source: Microsoft, "Decorated names", "Format of a C decorated name": `_name` (`__cdecl`),
+/// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where `bytes` is the
+/// decimal size of the parameters. Names of C++ begin with `?`, or are readable already.
+fn undecorated(name: &str) -> &str {
+    let without_size = |name: &str, separator: &str| {
+        let (name, size) = name.rsplit_once(separator)?;
+        size.parse::<u32>().is_ok().then_some(name.len())
+    };
+    if name.starts_with('?') || name.contains([':', '(', '<']) {
+        return name;
+    }
+    if let Some(length) = without_size(name, "@@") {
+        return &name[..length];
+    }
+    let Some(rest) = name.strip_prefix(['@', '_']) else {
+        return name;
+    };
+    match without_size(rest, "@") {
+        Some(length) => &rest[..length],
+        None => name.strip_prefix('_').unwrap_or(name),
+    }
 }
 
 /// Converts what arrives, and writes the cache once all of it has.
 fn convert_batches(
-    about: (Arch, DebugId),
+    about: About,
     batches: &Receiver<Batch<'_, '_>>,
     out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
@@ -281,13 +355,7 @@ mod tests {
             let dif = fixture(file);
             for object in Archive::parse(&dif).unwrap().objects() {
                 let object = object.unwrap();
-                if matches!(
-                    object,
-                    Object::Pe(_)
-                        | Object::Pdb(_)
-                        | Object::SourceBundle(_)
-                        | Object::PortablePdb(_)
-                ) {
+                if !can_have_functions(&object) {
                     continue;
                 }
                 let (mut expected, mut written) = (Vec::new(), Vec::new());
@@ -298,6 +366,26 @@ mod tests {
             }
         }
         assert!(compared > 10, "{compared}");
+    }
+
+    #[test]
+    fn names_of_c_functions_have_no_decoration() {
+        for (decorated, name) in [
+            ("_main", "main"),
+            ("__start", "_start"),
+            ("_WinMain@16", "WinMain"),
+            ("@fast@8", "fast"),
+            ("vector@@32", "vector"),
+            ("@fast", "@fast"),
+            ("_a@b", "a@b"),
+            ("plain", "plain"),
+            ("?f@@YAXXZ", "?f@@YAXXZ"),
+            ("_app::run", "_app::run"),
+            ("_f<int>@4", "_f<int>@4"),
+            ("", ""),
+        ] {
+            assert_eq!(undecorated(decorated), name);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a message of a lane says: events of the uploads bucket, or a build that is asked for.
+//! Parses the messages of the queues: events of the uploads bucket, and build requests.
 
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -6,16 +6,16 @@ use serde_json::Value;
 use symdepot::flows::uploads::{DifStat, ReconcileMessage, UploadChange, UploadEvent};
 use symdepot::ports::QueueMessage;
 
-/// What a message asks for.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Work {
-    /// Something was uploaded or removed.
+    /// A file was uploaded or removed.
     Upload(UploadEvent),
-    /// The event of a key may have been lost, or there is more to do for it.
+    /// The event of a key may have been lost, or its processing is not complete.
     Reconcile(ReconcileMessage),
-    /// A build is asked for.
+    /// A build request.
     Build(QueueMessage),
-    /// A newer build asks for something that this one cannot read.
+    /// A message of a newer build, which this one cannot read.
     Newer {
         /// The schema of the message.
         schema: u32,
@@ -29,7 +29,7 @@ pub(crate) enum Work {
 #[error("a message is neither an S3 event nor a message of a build queue")]
 pub(crate) struct Unreadable(#[from] serde_json::Error);
 
-/// What is read of an S3 event: what every sender of such events fills in, and nothing else.
+/// The fields of an S3 event that are read: those that every sender of such events fills in.
 ///
 /// Source of the format: Amazon S3 User Guide, "Event message structure".
 #[derive(Deserialize)]
@@ -61,7 +61,8 @@ struct S3Object {
     size: Option<u64>,
 }
 
-/// Reads the body of a message. An event that is about nothing (`s3:TestEvent`, another service's) asks for nothing.
+/// Parses the body of a message. An event without an upload (`s3:TestEvent`, or one of another
+/// service) yields nothing.
 pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     let value: Value = serde_json::from_str(body)?;
     if value.get("Records").is_some() {
@@ -88,7 +89,7 @@ pub(crate) fn read(body: &str) -> Result<Vec<Work>, Unreadable> {
     }])
 }
 
-/// Reads one record. Its version is not looked at: later ones only add fields.
+/// Parses one record. Its version is ignored, because later versions only add fields.
 fn upload(record: S3Record) -> Option<UploadEvent> {
     let name = &record.event_name;
     let name = name.strip_prefix("s3:").unwrap_or(name);
@@ -209,7 +210,8 @@ mod tests {
         };
         let of_tomorrow = json!(["symcache_of_tomorrow"]);
         for (schema, min_converter) in [(9, 1), (1, 1000)] {
-            // What this build can read it takes for a build: the flow tells what it is to wait for.
+            // A readable message is a build, even if its schema is newer: the flow decides whether
+            // to wait.
             let readable = json!({"schema": schema, "min_converter": min_converter});
             let read = read_with(readable).unwrap();
             assert!(matches!(read[..], [Work::Build(_)]), "{read:?}");

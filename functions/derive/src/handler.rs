@@ -1,4 +1,4 @@
-//! What `derive` does with the messages of its three lanes.
+//! Handles the messages of the three queues of `derive`.
 
 use aws_lambda_events::event::sqs::{BatchItemFailure, SqsBatchResponse, SqsEvent, SqsMessage};
 use symdepot::flows::build::Builder;
@@ -12,17 +12,17 @@ use crate::events::{self, Unreadable, Work};
 /// `ReceiveMessage`).
 const RECEIVE_COUNT: &str = "ApproximateReceiveCount";
 
-/// Why a message was not served.
+/// Why a message could not be processed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     /// A flow failed.
     #[error(transparent)]
     Flow(#[from] Error),
-    /// It cannot be read.
+    /// The message cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
-    /// Only a newer build can read it.
-    #[error("it waits for a build that knows schema {schema} and has converter {min_converter}")]
+    /// Only a newer build can read the message.
+    #[error("the message needs a build with schema {schema} and converter {min_converter}")]
     Newer {
         /// The schema of the message.
         schema: u32,
@@ -31,8 +31,7 @@ enum Failure {
     },
 }
 
-/// Does what each message asks for. Those that could not be served are retried; the others are
-/// deleted.
+/// Processes the messages of an event. Messages that fail are retried; the others are deleted.
 pub(crate) async fn handle(
     builder: &Builder,
     invocation: Invocation,
@@ -80,8 +79,8 @@ async fn serve(
     Ok(())
 }
 
-/// Has a message retried. If that fails, its queue does so all the same, when the visibility
-/// timeout is over.
+/// Schedules the retry of a message. If that fails, the message is retried after its visibility
+/// timeout.
 async fn retry_later(builder: &Builder, message: &SqsMessage) {
     let (Some(queue), Some(receipt)) = (&message.event_source_arn, &message.receipt_handle) else {
         return;
@@ -94,6 +93,9 @@ async fn retry_later(builder: &Builder, message: &SqsMessage) {
     let receives = receives.and_then(|count| count.parse().ok()).unwrap_or(1);
     if let Err(error) = builder.retry_later(&received, receives).await {
         let error = runtime::chain(&error);
-        tracing::warn!(error, "a message is retried after its visibility timeout");
+        tracing::warn!(
+            error,
+            "message will be retried after its visibility timeout"
+        );
     }
 }

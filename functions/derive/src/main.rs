@@ -1,6 +1,7 @@
-//! `derive`: an upload becomes derived caches.
+//! `derive`: builds derived caches from uploads and from the files of symbol servers.
 //!
-//! The same program parses DIFs, as a child process of its own: see [`symdepot::runtime::parser`]; and it starts the transcoders of others.
+//! The same program also runs as two kinds of child processes: the parser of DIFs, see
+//! [`symdepot::runtime::parser`], and the supervisor of third-party transcoders.
 
 mod events;
 mod handler;

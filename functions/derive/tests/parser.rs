@@ -1,6 +1,6 @@
-//! The parser process, as `derive` starts it: what comes of good files, and who survives bad ones.
+//! The parser process as `derive` starts it: results of good files, and isolation of bad ones.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ const LIMITS: ParserLimits = ParserLimits {
     needs_sandbox: true,
 };
 
-/// A deriver with scratch space of its own.
+/// A deriver with its own scratch space.
 struct Bench {
     _folder: tempfile::TempDir,
     scratch: ScratchSpace,
@@ -52,7 +52,8 @@ impl Bench {
         parser.derive(0, &both()).await.unwrap()
     }
 
-    /// Shows that nothing is left of what came before: a good file is derived, and the budget is whole again.
+    /// Asserts that earlier files have no effect: a good file is derived, and the whole budget is
+    /// free again.
     async fn still_works(&self) {
         for derived in self.derive(fixture("elf/crash.debug")).await {
             assert_eq!(
@@ -86,7 +87,7 @@ fn both() -> [DeriveJob; 2] {
     [job(Kind::CfiCache), job(Kind::SymCache)]
 }
 
-/// A Breakpad file on which the parser misbehaves when told.
+/// A Breakpad file that makes the parser misbehave in a given way.
 fn misbehaving(how: &str) -> Vec<u8> {
     format!("MODULE Linux x86_64 0123456789ABCDEF0123456789ABCDEF0 {how}\nFUNC 1000 10 0 f\n")
         .into_bytes()
@@ -261,7 +262,7 @@ async fn a_loop_ends_with_its_cpu_time_and_takes_nothing_else_along() {
     bench.still_works().await;
 }
 
-/// F2. A program in the parser's place tries what the sandbox is there to prevent.
+/// F2. A program in the parser's place tries what the sandbox must prevent.
 #[tokio::test]
 async fn what_the_parser_has_no_need_of_ends_it_and_is_named() {
     let bench = bench();
@@ -275,7 +276,8 @@ async fn what_the_parser_has_no_need_of_ends_it_and_is_named() {
         ("open", "the system call `openat`"),
         ("create", "the system call `openat`"),
         ("environ", "the system call `openat`"),
-        // The C library blocks all signals while it makes a process: the kernel ends it at once.
+        // The C library blocks all signals while it creates a process, so the kernel ends it
+        // immediately.
         ("fork", "a system call"),
     ] {
         let mut parser = bench.open(misbehaving(&format!("inspect:{how}"))).await;
@@ -291,7 +293,8 @@ async fn what_the_parser_has_no_need_of_ends_it_and_is_named() {
     bench.still_works().await;
 }
 
-/// F2. A setting of the kernel that the C library asks for is the one file that fails to open.
+/// F2. The kernel setting that the C library reads is the only file whose opening fails instead of
+/// ending the process.
 #[tokio::test]
 async fn what_the_c_library_asks_for_ends_nothing() {
     let bench = bench();
@@ -316,7 +319,7 @@ async fn a_job_that_kills_the_process_is_found_and_the_other_one_done() {
         (
             "cficache:noise",
             Cause::Malformed,
-            "the parser aborted (signal 6): line 99999 of what nobody wants to know",
+            "the parser aborted (signal 6): line 99999 of noise",
         ),
         (
             "cficache:memory",
@@ -379,7 +382,7 @@ async fn objects_of_an_archive_survive_the_death_of_a_process_over_another() {
     let inspection = parser.inspect().await.unwrap();
     assert_eq!(inspection.objects.len(), 3);
     let before = parser.derive(2, &both()).await.unwrap();
-    // Abandoned half-way: the process goes with the call.
+    // Abandoned half-way: the process ends with the call.
     let abandoned = parser.derive(0, &both()).now_or_never();
     assert!(abandoned.is_none());
     assert_eq!(parser.derive(2, &both()).await.unwrap(), before);
@@ -450,5 +453,6 @@ fn the_command_by_itself_says_what_it_is() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("parses the file that it is handed"));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("it parses a file that its parent opens"));
 }

@@ -1,11 +1,11 @@
-//! Transcoders, as `derive` runs them: what a good one makes, and who survives bad ones.
+//! Transcoders as `derive` runs them: results of good tools, and isolation of bad ones.
 //!
-//! The tools here are stand-ins: shell scripts that keep to what `symcachegen.exe` does, or plainly do not.
+//! The tools are stand-ins: shell scripts that behave like `symcachegen.exe`, or misbehave.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "these tests make tools, and look at what they leave"
+    reason = "these tests create tools and check what they leave"
 )]
 
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +35,7 @@ const LIMITS: ParserLimits = ParserLimits {
 /// The id of pe/x64/crash.pdb.
 const ID: &str = "c7d4c24f-1fb8-5408-4c4c-44205044422e-1";
 
-/// What a stand-in does that is a good one.
+/// The script of a stand-in that behaves well.
 const GOOD: &str = r#"
 folder="$_NT_SYMCACHE_PATH/$(basename "$2")/C7D4C24F1FB854084C4C44205044422E1"
 mkdir -p "$folder"
@@ -93,7 +93,7 @@ impl Bench {
         }
     }
 
-    /// Shows that nothing is left of what a tool did.
+    /// Asserts that a tool left nothing behind.
     fn is_clean(&self) {
         assert_eq!(self.scratch.budget().used(), 0);
         let left: Vec<_> = std::fs::read_dir(self.folder.path().join("scratch"))
@@ -122,7 +122,7 @@ async fn a_tool_is_told_what_it_expects_and_nothing_else_and_what_it_writes_is_t
         first,
         format!("made of {} bytes", fixture("pe/x64/crash.pdb").len())
     );
-    // Some of them the shell sets itself.
+    // The shell sets some of them itself.
     assert_eq!(
         environment.trim(),
         "HOME PATH PWD TMPDIR _NT_SYMBOL_PATH _NT_SYMCACHE_PATH"
@@ -142,7 +142,7 @@ async fn the_pdb_in_a_container_is_unpacked_for_it() {
     bench.is_clean();
 }
 
-/// Shows that a tool that does this is at fault, for a reason in which these words are, and leaves nothing behind.
+/// Asserts that a script fails with a reason that contains `expected`, and leaves nothing behind.
 async fn assert_fails(script: &str, expected: &str) {
     let bench = Bench::new(script, PATIENCE);
     let missing = bench
@@ -177,10 +177,10 @@ async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
     for (script, expected) in [
         (
             "echo 'no such thing' >&2; exit 3".to_owned(),
-            "ended with 3: no such thing",
+            "exited with code 3: no such thing",
         ),
         ("kill -SEGV $$".to_owned(), "killed by signal 11"),
-        ("exit 0".to_owned(), "wrote nothing"),
+        ("exit 0".to_owned(), "wrote no file"),
         (
             write(&format!("My App.pdb/{id}/Other.pdb-v3.1.0.symcache")),
             "instead of my app.pdb/",
@@ -207,7 +207,7 @@ async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
             ),
             "an empty file",
         ),
-        // A file, and files, without end.
+        // One endless file, and files without end.
         (
             "exec cat /dev/zero > \"$_NT_SYMCACHE_PATH/a\"".to_owned(),
             "a file of more than",
@@ -215,11 +215,11 @@ async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
         (
             "n=0; while :; do n=$((n+1)); head -c 9000000 /dev/zero > \"$TMPDIR/$n\"; done"
                 .to_owned(),
-            "wrote more than",
+            "more than its quota",
         ),
         (
             "ln -s /etc/passwd \"$_NT_SYMCACHE_PATH/My App.pdb-v3.1.0.symcache\"".to_owned(),
-            "wrote nothing",
+            "wrote no file",
         ),
     ] {
         assert_fails(&script, expected).await;
@@ -228,7 +228,7 @@ async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
 
 #[tokio::test]
 async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
-    // It says who it is, starts another one in the background, and waits for ever.
+    // It writes its process id, starts another process in the background, and waits for ever.
     let script = "sh -c 'echo $$ > \"$HOME/../../pid\"; exec sleep 1000' & wait";
     let bench = Bench::new(script, Duration::from_secs(1));
     let began = Instant::now();
@@ -238,7 +238,7 @@ async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
         .unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(20));
     assert!(
-        missing.detail.contains("did not end within 1 s"),
+        missing.detail.contains("did not finish within 1 s"),
         "{}",
         missing.detail
     );
@@ -247,7 +247,8 @@ async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
     bench.is_clean();
 }
 
-/// F20. Neither a session nor a group of its own takes a process away from what ends the tool.
+/// F20. Neither a new session nor a new process group removes a process from the reach of the
+/// supervisor.
 #[tokio::test]
 async fn what_a_tool_starts_elsewhere_ends_with_it() {
     let script = "setsid sh -c 'echo $$ > \"$HOME/../../pid\"; exec sleep 1000' &\nset -m; sleep 1000 & wait";
@@ -280,23 +281,23 @@ async fn a_tool_has_limits_of_memory_time_and_processes() {
     for (script, expected) in [
         (
             "for n in $(seq 100); do sleep 1000 & done; wait".to_owned(),
-            "processes, and may be 64",
+            "processes; the limit is 64",
         ),
         (
             format!("{hoards}\nfor n in $(seq 12); do hoard & done; wait"),
             "it uses more than 536870912 bytes of memory",
         ),
         (
-            // One request for more than it may have: refused before anybody could count it.
+            // One allocation above the limit fails before the supervisor could count it.
             "dd if=/dev/zero of=/dev/null bs=600M count=1".to_owned(),
-            "ended with 1",
+            "exited with code 1",
         ),
     ] {
         assert_fails(&script, expected).await;
     }
 }
 
-/// F20. The end of a function closes what the process over its tool reads.
+/// F20. The end of a function closes the pipe that the supervisor reads.
 #[tokio::test]
 async fn a_tool_ends_with_the_function_that_waits_for_it() {
     let limits = ToolLimits {
@@ -318,7 +319,7 @@ async fn a_tool_ends_with_the_function_that_waits_for_it() {
     let pid = said.next_line().await.unwrap().unwrap();
     drop(over.stdin.take());
     assert_eq!(over.wait().await.unwrap().signal(), Some(9));
-    // The tool held the pipe.
+    // The tool held the pipe open.
     assert_eq!(said.next_line().await.unwrap(), None);
     assert_ends(&pid);
 }
@@ -326,7 +327,7 @@ async fn a_tool_ends_with_the_function_that_waits_for_it() {
 /// Waits for the end of a process that is not a child of this one.
 fn assert_ends(pid: &str) {
     let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
-    // What ended long ago cannot be opened.
+    // A process that ended long ago cannot be opened.
     if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
         let mut ended = [PollFd::new(&process, PollFlags::IN)];
         let patience = Timespec::try_from(PATIENCE).unwrap();

@@ -1,20 +1,20 @@
-//! What `prune` does with an event of its schedule.
+//! Handles the scheduled events of `prune`.
 
 use serde_json::Value;
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Error, Invocation};
 use symdepot::runtime;
 
-/// Sweeps, and reports what became of it, also where calls failed: then the invocation fails at its end.
+/// Runs a pass and returns its report. If calls failed, the invocation fails at its end.
 ///
-/// An event that says `"dry_run": true` has told what a sweep would do, and why.
+/// An event with `"dry_run": true` reports what a pass would do, and why.
 pub(crate) async fn handle(
     pruner: &Pruner,
     invocation: Invocation,
     event: Value,
 ) -> Result<Report, Error> {
     let report = pruner.prune(&invocation, is_dry_run(&event)).await?;
-    // A dry run counts nothing twice.
+    // A dry run emits no metrics, so that nothing is counted twice.
     if let Some(rollout) = report.rollout.as_ref().filter(|_| !report.dry_run) {
         runtime::emit_rollout(rollout);
     }
@@ -25,7 +25,8 @@ pub(crate) async fn handle(
     }
 }
 
-/// A schedule's own input may say it at the top, or in its detail: as an object, or as the text of one.
+/// Returns whether an event requests a dry run: at its top level, or in its `detail`, which may be
+/// an object or its JSON text.
 fn is_dry_run(event: &Value) -> bool {
     let says_so = |value: &Value| value.get("dry_run").and_then(Value::as_bool) == Some(true);
     let detail = event.get("detail");

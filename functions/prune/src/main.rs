@@ -1,4 +1,4 @@
-//! `prune`: a schedule removes what is no longer used.
+//! `prune`: removes unused data on a schedule.
 
 mod handler;
 

@@ -1,4 +1,4 @@
-//! What `symbolicate` does with a request: one route each, and errors as JSON.
+//! Handles the requests of `symbolicate`: one function per route, and errors as JSON.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 type App = State<Arc<Symbolicator>>;
 type Now = Extension<Arc<Invocation>>;
 
-/// Returns what serves the routes.
+/// Returns the router of all routes.
 pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
     Router::new()
         .route("/symbolicate", post(symbolicate))
@@ -38,8 +38,10 @@ pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
         .with_state(symbolicator)
 }
 
-/// Answers one request, in a span with the invocation's id. What a text says, a header of a request among it, is taken for
-/// no other type by a browser.
+/// Serves one request, in a span with the invocation's id.
+///
+/// A response may repeat text of the request, for example a header: `nosniff` keeps browsers from
+/// interpreting it as another type.
 pub(crate) async fn handle(
     router: Router,
     invocation: Invocation,
@@ -117,7 +119,7 @@ fn pending(id: Uuid) -> Response {
     Json(api::Response::pending(id)).into_response()
 }
 
-/// Answers a request; `None` while it is pending.
+/// Returns the response to a request; `None` while it is pending.
 async fn answer(
     symbolicator: &Symbolicator,
     invocation: &Invocation,
@@ -186,7 +188,7 @@ async fn explain(
             None => Err(Failure::new(
                 StatusCode::NOT_FOUND,
                 format!(
-                    "no event of {} was seen yet: if it was uploaded a moment ago, ask again; else, is the key right, and does it begin with its scope (global/…)?",
+                    "no event of {} has arrived; if it was uploaded a moment ago, try again, otherwise check that the key is right and begins with its scope (global/…)",
                     keys.join(" or ")
                 ),
             )),
@@ -204,7 +206,7 @@ async fn explain(
     }
 }
 
-/// Leads to the SymCache of a module, for tools that read such files.
+/// Redirects to the SymCache of a module, for tools that read such files.
 async fn symcache(
     State(symbolicator): App,
     Extension(invocation): Now,
@@ -216,8 +218,7 @@ async fn symcache(
         scope,
     } = ExplainQuery::parse(&query.unwrap_or_default())?
     else {
-        let detail =
-            "ask for ?debug_id=…, with &scope=… if need be: the best of all sources is answered";
+        let detail = "use ?debug_id=…, optionally with &scope=…: the response is the best SymCache of all sources";
         return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
     };
     match symbolicator
@@ -230,18 +231,18 @@ async fn symcache(
             let states = states.map(|record| format!("{} in {}", record.state, record.place()));
             let states: Vec<_> = states.collect();
             let states = match states.is_empty() {
-                true => "no source is searched".to_owned(),
+                true => "no source is searched for this module".to_owned(),
                 false => states.join(", "),
             };
             let detail = format!(
-                "no SymCache of this module is ready ({states}): GET /explain with the same query tells why; POST /symbolicate has one built where there is a file of it"
+                "no SymCache of this module is ready ({states}); GET /explain with the same query shows why, and POST /symbolicate requests a build if a source has a file"
             );
             Err(Failure::new(StatusCode::NOT_FOUND, detail))
         }
         Plain::TooLarge(bytes) => Err(Failure::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!(
-                "its slices have {bytes} bytes, more than the {MAX_PLAIN_BYTES} that are joined"
+                "the slices of the SymCache have {bytes} bytes; the limit for joining them is {MAX_PLAIN_BYTES}"
             ),
         )),
     }
@@ -259,7 +260,7 @@ async fn wanted(State(symbolicator): App, RawQuery(query): RawQuery) -> Result<R
     Ok(Json(symbolicator.wanted(&query.scope, query.page).await?).into_response())
 }
 
-/// Answers paths that no router could tell apart: those of Microsoft's protocol for SymCaches.
+/// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish.
 async fn by_shape(
     State(symbolicator): App,
     Extension(invocation): Now,
@@ -293,10 +294,10 @@ async fn by_shape(
         debug_id = %asked.debug_id,
         version = %asked.version,
         answer = answer.name(),
-        "a SymCache of Microsoft's"
+        "Microsoft SymCache request served"
     );
     Ok(match answer {
-        // Of its length, the gateway says what the body has.
+        // Content-Length is not that of the file: the gateway sets it from the empty body.
         ms_symcache::SymCacheResponse::File { content_type, .. } if method == Method::HEAD => {
             [(header::CONTENT_TYPE, content_type)].into_response()
         }
@@ -324,18 +325,18 @@ fn no_such_route(uri: &Uri) -> Failure {
     let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /symcache?debug_id=…, GET /rollout, GET /wanted, GET /v3.1.0/{pdb}/{id}/{age}, GET /healthcheck";
     Failure::new(
         StatusCode::NOT_FOUND,
-        format!("there is no {}; there are {routes}", uri.path()),
+        format!("no such route: {}; the routes are {routes}", uri.path()),
     )
 }
 
 async fn no_such_method(method: Method, uri: Uri) -> Failure {
     Failure::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not answer {method}", uri.path()),
+        format!("{} does not support {method}", uri.path()),
     )
 }
 
-/// An answer that is an error: a status, and a JSON body that says what happened.
+/// An error response: a status, and a JSON body with the reason.
 #[derive(Debug)]
 struct Failure {
     status: StatusCode,
@@ -388,7 +389,7 @@ impl From<flows::Error> for Failure {
             causes: causes.map(ToString::to_string).collect(),
         };
         if status.is_server_error() {
-            tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "a request failed");
+            tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "request failed");
         }
         Self { status, body }
     }

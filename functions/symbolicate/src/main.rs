@@ -1,6 +1,6 @@
-//! `symbolicate`: a request becomes a response.
+//! `symbolicate`: serves requests over HTTP.
 //!
-//! The same program makes names readable that could harm it, as a child process of its own: see
+//! The same program also runs as a child process that demangles names which could crash it, see
 //! [`symdepot::runtime::demangler`].
 
 mod handler;

@@ -1,4 +1,4 @@
-//! The process that makes names readable, as `symbolicate` starts it.
+//! The demangler process, as `symbolicate` starts it.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use symdepot::ports::Demangler;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_symbolicate");
 
-/// Over each of these Swift's demangler aborts, or reads what is not there.
+/// Swift's demangler aborts on each of these, or reads invalid memory.
 const DEADLY: [&str; 5] = [
     "$eyyxDl",
     "$syyxDl",

@@ -482,7 +482,7 @@ mod tests {
         );
     }
 
-    /// The engine accepts every preflight and has no guard in front of it.
+    /// The engine accepts every preflight and has no guard in front of it (docs/security.md, F4).
     #[tokio::test]
     async fn the_engine_listens_where_no_page_looks_for_it() {
         let (first, _) = bind().await.unwrap();

@@ -93,8 +93,7 @@ impl Guard {
         let mut origins = headers.get_all(header::ORIGIN).iter().peekable();
         if origins.peek().is_none() {
             return if is_foreign_part(request.method(), headers) {
-                let message =
-                    "refused: the request is for a part of another site's web page (Sec-Fetch-Site)";
+                let message = "refused: the request is for a part of another site's web page (Sec-Fetch-Site)";
                 Err(Refusal::foreign(message))
             } else {
                 Ok(())

@@ -78,17 +78,15 @@ impl FromStr for Latency {
         let mut named = Vec::new();
         for part in text.split(',') {
             let part = part.trim();
-            let (service, milliseconds) = part
-                .split_once('=')
-                .ok_or_else(|| invalid(format!("{part:?} is not of the form SERVICE=MILLISECONDS")))?;
+            let (service, milliseconds) = part.split_once('=').ok_or_else(|| {
+                invalid(format!("{part:?} is not of the form SERVICE=MILLISECONDS"))
+            })?;
             let slot = match service {
                 "dynamodb" => &mut latency.dynamodb,
                 "s3" => &mut latency.s3,
                 "sqs" => &mut latency.sqs,
                 other => {
-                    return Err(invalid(format!(
-                        "{other:?} is not one of the services"
-                    )));
+                    return Err(invalid(format!("{other:?} is not one of the services")));
                 }
             };
             if named.contains(&service) {

@@ -251,7 +251,7 @@ fn timeout(text: &str) -> Result<(String, Duration), String> {
 mod tests {
     use super::*;
 
-    /// A plain level does not reach crates that log request bodies.
+    /// A plain level does not reach crates that log request bodies (docs/security.md, F21).
     #[test]
     fn a_level_is_not_for_crates_that_write_bodies() {
         for (log, expected) in [

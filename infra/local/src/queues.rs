@@ -132,7 +132,9 @@ pub enum QueueError {
     #[error("the message is not in flight with this receipt handle; receive it again")]
     NotInFlight,
     /// The message and its attributes are too long.
-    #[error("the message has {bytes} bytes with its attributes; the maximum is {MAX_MESSAGE_BYTES}")]
+    #[error(
+        "the message has {bytes} bytes with its attributes; the maximum is {MAX_MESSAGE_BYTES}"
+    )]
     TooLong {
         /// The size of body and attributes in bytes.
         bytes: usize,

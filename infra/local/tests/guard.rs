@@ -1,4 +1,5 @@
-//! The four ports, with requests as a browser would send them for a web page.
+//! The four ports, with requests as a browser would send them for a web page (docs/security.md, F4
+//! and F13).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 

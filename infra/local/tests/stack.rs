@@ -427,9 +427,9 @@ async fn a_port_in_use_is_named() {
     options.port = port;
     let error = Stack::start(options).await.unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with(&format!("cannot listen on port {port} of 127.0.0.1 for the gateway")),
+        error.to_string().starts_with(&format!(
+            "cannot listen on port {port} of 127.0.0.1 for the gateway"
+        )),
         "{error}"
     );
 }
@@ -658,7 +658,8 @@ async fn a_stack_that_is_told_to_stop_ends_its_processes_first() {
     }
 }
 
-/// A share of the machine is divided among the processes; a value that the user sets is unchanged.
+/// A share of the machine is divided among the processes; a value that the user sets is unchanged
+/// (docs/security.md, F16).
 #[tokio::test(flavor = "multi_thread")]
 async fn each_process_gets_its_share_of_the_machine() {
     let folder = tempfile::tempdir().unwrap();
@@ -700,7 +701,7 @@ async fn each_process_gets_its_share_of_the_machine() {
     running.stop().await;
 }
 
-/// Other users of the machine cannot read bodies, records and messages.
+/// Other users of the machine cannot read bodies, records and messages (docs/security.md, F13).
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_stored_is_for_its_owner_alone() {
     let folder = tempfile::tempdir().unwrap();

@@ -178,7 +178,10 @@ fn an_intrinsic_that_is_not_known_is_named() {
         "!Join [\"-\", [a, b]]",
     );
     assert_eq!(error.place, "Uploads.BucketName");
-    assert!(error.message.contains("Fn::Join is not supported"), "{error}");
+    assert!(
+        error.message.contains("Fn::Join is not supported"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -243,7 +246,9 @@ fn a_queue_that_hides_messages_for_less_than_the_functions_timeout_is_refused() 
 fn a_number_out_of_its_range_is_named_with_the_range() {
     let error = error("Timeout: 30\n", "Timeout: 1000\n");
     assert!(
-        error.message.contains("Timeout is 1000, but must be from 1 to 900"),
+        error
+            .message
+            .contains("Timeout is 1000, but must be from 1 to 900"),
         "{error}"
     );
 }
@@ -262,7 +267,9 @@ fn a_recursive_loop_is_allowed_or_terminated() {
 fn an_event_that_is_not_known_is_named() {
     let error = error("Type: ScheduleV2", "Type: Schedule");
     assert!(
-        error.message.contains("event type Schedule is not supported"),
+        error
+            .message
+            .contains("event type Schedule is not supported"),
         "{error}"
     );
 }
@@ -271,7 +278,9 @@ fn an_event_that_is_not_known_is_named() {
 fn a_route_other_than_the_default_is_refused() {
     let error = error("Path: $default", "Path: /symbolicate");
     assert!(
-        error.message.contains("Path \"/symbolicate\" is not supported"),
+        error
+            .message
+            .contains("Path \"/symbolicate\" is not supported"),
         "{error}"
     );
 }
@@ -279,7 +288,10 @@ fn a_route_other_than_the_default_is_refused() {
 #[test]
 fn a_section_that_is_not_known_is_named() {
     let error = error("Globals:", "Mappings: {}\nGlobals:");
-    assert!(error.message.contains("Mappings is not supported"), "{error}");
+    assert!(
+        error.message.contains("Mappings is not supported"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -330,7 +342,8 @@ fn what_is_not_yaml_is_refused_with_its_line() {
     assert!(error.line >= 2, "{error}");
 }
 
-/// The three functions see the same limits; each variable is the share of one of them.
+/// The three functions see the same limits; each variable is the share of one of them
+/// (docs/security.md, F16).
 #[test]
 fn the_projects_budgets_are_shares_of_the_machine_and_leave_some_of_it() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");

@@ -1,14 +1,14 @@
-//! Pauses between attempts, random so that those who failed together do not try again together.
+//! Pauses between attempts, with jitter so that clients that failed together do not retry together.
 
 use std::time::Duration;
 
 use rand::TryRng;
 use rand::rngs::SysRng;
 
-/// The first pause is at most this long, each further one at most twice the one before it.
+/// The first pause is at most this long; the limit doubles with each further failure.
 const FIRST: Duration = Duration::from_millis(25);
 
-/// No pause is longer.
+/// The limit of every pause.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Waits before the attempt that follows `failures` (one or more) failed ones.
@@ -24,7 +24,7 @@ fn ceiling(failures: u32) -> Duration {
 
 /// Returns a random number in `0.0..=1.0`.
 fn fraction() -> f64 {
-    // Without the system's random numbers there is still a pause.
+    // Without random numbers from the system, the pause is half of its limit.
     SysRng
         .try_next_u32()
         .map_or(0.5, |bits| f64::from(bits) / f64::from(u32::MAX))

@@ -1,8 +1,9 @@
-//! Ports that fail when told to, around ports that work.
+//! Wrappers around ports that inject faults.
 //!
-//! A call fails before it does anything, or after it did everything and its answer was lost, or it is done twice, as
-//! by a client that repeats what had landed, or it is done so late that every lease is over. Something else may also be done just before a call: the write of another
-//! holder, between a read and the write that rests on it.
+//! A call can fail before it has an effect, or after it, so that only the response is lost. It can
+//! run twice, like a client that retries a request that had succeeded, or run so late that every
+//! lease has expired. A test can also run other code just before a call: for example the write of
+//! another holder, between a read and the write that depends on it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +23,8 @@ use crate::ports::{
     RecordStore, Removed, Replaced, Segment,
 };
 
-/// What is to fail, and what was called. Calls are counted from one, over all ports that share these faults.
+/// The faults to inject, and the calls so far. Calls are counted from one, over all ports that
+/// share these faults.
 #[derive(Default)]
 pub struct Faults {
     state: Mutex<FaultState>,
@@ -78,17 +80,18 @@ pub enum Operation {
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
-    /// Nothing happened, for now.
+    /// Transient error, without effect.
     Before,
-    /// It happened, and the answer is lost.
+    /// It has its effect, and the response is lost.
     After,
-    /// Nothing happened: the store is overloaded.
+    /// Throttled, without effect.
     Throttled,
-    /// Nothing happened: permissions are lacking.
+    /// Permission denied, without effect.
     Denied,
-    /// It happened, the answer was lost, and the client did it once more: this is the second answer.
+    /// It has its effect, the response is lost, and the client retries: the result is that of the
+    /// retry.
     Repeated,
-    /// It happens, [`How::LATE`] after it was begun. The clock must be paused.
+    /// It runs [`How::LATE`] after it was called. The clock must be paused.
     Slow,
 }
 
@@ -113,7 +116,7 @@ impl Operation {
         Self::RetryLater,
     ];
 
-    /// Tells whether it changes anything; else it makes no difference whether it fails before or after.
+    /// Returns whether it changes anything. For a read, failing before and after is the same.
     pub fn writes(self) -> bool {
         matches!(
             self,
@@ -127,7 +130,7 @@ impl Operation {
         )
     }
 
-    /// Returns the ways in which it can fail that differ from one another.
+    /// Returns the ways to fail that differ for this operation.
     pub fn ways(self) -> &'static [How] {
         if self.writes() {
             &How::ALL
@@ -148,27 +151,27 @@ impl How {
         Self::Slow,
     ];
 
-    /// How long a slow call takes to begin: longer than a lease that nobody extends.
+    /// How long a slow call is delayed: longer than a lease that is not extended.
     pub const LATE: Duration = LEASE_LENGTH.saturating_add(Duration::from_secs(10));
 }
 
 impl Faults {
-    /// Returns no faults.
+    /// Returns an empty set of faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets the `nth` call of an operation fail; the first call is 1, and calls made already count.
+    /// Makes the `nth` call of an operation fail; the first call is 1, and earlier calls count.
     pub fn fail(&self, operation: Operation, nth: u64, how: How) {
         self.lock().faults.insert((operation, nth), how);
     }
 
-    /// Lets every call of an operation fail from now on.
+    /// Makes every call of an operation fail from now on.
     pub fn fail_always(&self, operation: Operation, how: How) {
         self.lock().always.insert(operation, how);
     }
 
-    /// Does something else just before the `nth` call of an operation.
+    /// Runs other code just before the `nth` call of an operation.
     pub fn interrupt<F>(
         &self,
         operation: Operation,
@@ -183,7 +186,7 @@ impl Faults {
             .insert((operation, nth), interruption);
     }
 
-    /// Lets everything succeed again. Counts stay.
+    /// Removes all faults. Counts stay.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.faults.clear();
@@ -191,7 +194,7 @@ impl Faults {
         state.always.clear();
     }
 
-    /// Returns how often an operation was called, those calls included that failed.
+    /// Returns the number of calls of an operation, including failed ones.
     pub fn calls(&self, operation: Operation) -> u64 {
         self.lock()
             .calls
@@ -200,7 +203,7 @@ impl Faults {
             .unwrap_or_default()
     }
 
-    /// Makes a call, or lets it fail.
+    /// Makes a call, or injects its fault.
     async fn call<T, E, F>(&self, operation: Operation, call: impl Fn() -> F + Send) -> Result<T, E>
     where
         T: Send,
@@ -225,7 +228,7 @@ impl Faults {
                 call().await?;
                 (
                     FaultKind::Transient,
-                    "the connection broke before the answer came",
+                    "the connection broke before the response arrived",
                 )
             }
             How::Repeated => {
@@ -237,9 +240,11 @@ impl Faults {
                 return call().await;
             }
         };
-        Err(Fault::new(kind, format!("{operation:?} on purpose"))
-            .caused_by(cause)
-            .into())
+        Err(
+            Fault::new(kind, format!("{operation:?}, an injected fault"))
+                .caused_by(cause)
+                .into(),
+        )
     }
 
     fn next(&self, operation: Operation) -> (Option<How>, Option<Interruption>) {
@@ -271,7 +276,7 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// A store of records that fails when told to.
+/// A record store with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyRecords {
     records: Arc<dyn RecordStore>,
@@ -329,7 +334,7 @@ impl RecordStore for FaultyRecords {
     }
 }
 
-/// A store of blobs that fails when told to.
+/// A blob store with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyBlobs {
     blobs: Arc<dyn BlobStore>,
@@ -385,7 +390,7 @@ impl BlobStore for FaultyBlobs {
     }
 }
 
-/// A source of DIFs that fails when told to.
+/// A source of DIFs with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyDifs {
     difs: Arc<dyn DifReader>,
@@ -421,7 +426,7 @@ impl DifReader for FaultyDifs {
     }
 }
 
-/// A listing of DIFs that fails when told to.
+/// A listing of DIFs with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyListing {
     difs: Arc<dyn DifListing>,
@@ -444,7 +449,7 @@ impl DifListing for FaultyListing {
     }
 }
 
-/// Lanes that fail when told to.
+/// Queues with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyQueues {
     queues: Arc<dyn Queues>,
@@ -452,7 +457,7 @@ pub struct FaultyQueues {
 }
 
 impl FaultyQueues {
-    /// Returns the lanes with these faults.
+    /// Returns the queues with these faults.
     pub fn new(queues: Arc<dyn Queues>, faults: Arc<Faults>) -> Self {
         Self { queues, faults }
     }

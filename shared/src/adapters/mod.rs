@@ -1,6 +1,6 @@
-//! The ports made real: by AWS, in memory, and broken on purpose.
+//! Implementations of the ports: on AWS, in memory, and with injected faults.
 //!
-//! An adapter knows its port and what is behind it; it knows no flow.
+//! An adapter knows its port and the service behind it, but no flow.
 
 #[cfg(feature = "aws")]
 pub mod aws;

@@ -1,7 +1,7 @@
-//! Scratch space: files without names, under a byte budget that the whole process shares.
+//! Scratch space: unnamed files under a byte budget that the whole process shares.
 //!
-//! The only code that touches the file system. A file has no name from the moment it can be found, so that it is gone
-//! with the last process that holds it, however that ends.
+//! This is the only code that touches the file system. A file has no name that outlives its
+//! creation, so it is gone with the last process that holds it, however that process ends.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,7 +18,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::domain::{Cause, Missing};
 use crate::ports::{Fault, FaultKind, ParseError, Scratch};
 
-/// How the names of files begin, where the file system knows no files without names, for the moment they have them.
+/// Prefix of the names of folders, and of files for the moment between creation and unlinking,
+/// where the file system does not support unnamed files.
 const PREFIX: &str = "symdepot-scratch-";
 
 /// A folder for scratch files, and a budget of bytes. Clones share both.
@@ -29,7 +30,7 @@ pub struct ScratchSpace {
 }
 
 impl ScratchSpace {
-    /// Returns the scratch space in a folder. What a killed process left there under a name of ours is removed.
+    /// Returns the scratch space in a folder, after removing what a killed process left there.
     pub fn new(folder: impl Into<PathBuf>, bytes: u64) -> Self {
         let space = Self {
             folder: Arc::new(folder.into()),
@@ -46,7 +47,7 @@ impl ScratchSpace {
         };
         let is_ours =
             |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(PREFIX);
-        // A folder that is in use is locked.
+        // A folder in use is locked.
         let remove = |entry: &std::fs::DirEntry| {
             std::fs::remove_file(entry.path()).is_ok()
                 || lock_folder(&entry.path())
@@ -60,23 +61,26 @@ impl ScratchSpace {
         &self.budget
     }
 
-    /// Returns an empty folder for a tool of others' making that writes where it likes: at most `bytes` bytes, if whoever runs it looks
-    /// after that. Gone with the value, or when a process begins after this one was killed.
+    /// Returns an empty folder of at most `bytes` bytes for a third-party tool. The caller must
+    /// enforce the limit.
+    ///
+    /// The folder is removed with the value, or by the next process if this one is killed.
     pub fn folder(&self, bytes: u64) -> Result<ScratchFolder, ParseError> {
         let reservation = self.budget.reserve(bytes)?;
         let made = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(&*self.folder);
-        let folder = made.map_err(|error| failed("create a folder in", &self.folder, error))?;
+        let folder = made.map_err(|error| failed("creating a folder in", &self.folder, error))?;
         let lock = lock_folder(folder.path());
         Ok(ScratchFolder {
-            lock: lock.map_err(|error| failed("lock a folder in", &self.folder, error))?,
+            lock: lock.map_err(|error| failed("locking a folder in", &self.folder, error))?,
             folder,
             _reservation: reservation,
         })
     }
 
-    /// Returns an empty file for at most `bytes` bytes of content; see [`Budget::reserve`] for its refusals.
+    /// Returns an empty file for at most `bytes` bytes of content; see [`Budget::reserve`] for its
+    /// errors.
     pub fn reserve(&self, bytes: u64) -> Result<ScratchFile, ParseError> {
         let reservation = self.budget.reserve(bytes)?;
         Ok(ScratchFile {
@@ -87,18 +91,19 @@ impl ScratchSpace {
         })
     }
 
-    /// Returns an empty file that nobody counts: whoever writes to it holds a [`Reservation`].
+    /// Returns an empty file that is not counted: the caller holds a [`Reservation`] for its
+    /// content.
     pub fn unnamed_file(&self) -> Result<File, Fault> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         rustix::fs::open(&*self.folder, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
             .or_else(|_| {
-                // Not every file system knows files without names.
+                // The file system may not support unnamed files.
                 let named = tempfile::Builder::new()
                     .prefix(PREFIX)
                     .tempfile_in(&*self.folder);
                 let (file, path) = named
-                    .map_err(|error| failed("create a file in", &self.folder, error))?
+                    .map_err(|error| failed("creating a file in", &self.folder, error))?
                     .into_parts();
                 drop(path);
                 Ok(file)
@@ -106,7 +111,7 @@ impl ScratchSpace {
     }
 }
 
-/// Takes a folder for this process, until the file is closed.
+/// Locks a folder for this process, until the file is closed.
 fn lock_folder(folder: &Path) -> io::Result<File> {
     let file = rustix::fs::open(folder, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
@@ -123,7 +128,7 @@ pub struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Returns where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -136,7 +141,7 @@ impl ScratchFolder {
         Ok(path)
     }
 
-    /// Copies a part of a file into a new one.
+    /// Copies a byte range of a file into a new file.
     pub fn copy(mut from: File, part: Range<u64>, to: &Path) -> io::Result<()> {
         #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
         let mut to = File::options().write(true).create_new(true).open(to)?;
@@ -148,13 +153,13 @@ impl ScratchFolder {
         }
     }
 
-    /// Returns the files in one of its folders, however deep, with their sizes in bytes; what cannot be looked at is passed over.
+    /// Returns all files below a folder with their sizes in bytes; unreadable entries are skipped.
     pub fn files(folder: &Path) -> Vec<(PathBuf, u64)> {
         let mut files = Vec::new();
         let mut folders = vec![folder.to_owned()];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                // What a link leads to is not in the folder.
+                // `metadata` does not follow links, so the target of a link does not count.
                 match entry.metadata() {
                     Ok(about) if about.is_dir() => folders.push(entry.path()),
                     Ok(about) if about.is_file() => files.push((entry.path(), about.len())),
@@ -165,7 +170,7 @@ impl ScratchFolder {
         files
     }
 
-    /// Reads a file in it, of a size in bytes that it was seen to have. No link is followed.
+    /// Reads a file whose size in bytes is known. Does not follow links.
     pub fn read(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
         let no_links = OFlags::NOFOLLOW.bits().cast_signed();
         #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
@@ -182,7 +187,8 @@ impl ScratchFolder {
     }
 }
 
-/// Opens what the parent process handed over under a number, for reading, or for reading and writing.
+/// Opens a file descriptor that the parent process passed on, for reading, or for reading and
+/// writing.
 pub fn inherited(descriptor: RawFd, write: bool) -> io::Result<File> {
     #[expect(clippy::disallowed_methods, reason = "this is adapters/scratch.rs")]
     File::options()
@@ -191,7 +197,7 @@ pub fn inherited(descriptor: RawFd, write: bool) -> io::Result<File> {
         .open(format!("/proc/self/fd/{descriptor}"))
 }
 
-/// A number of bytes that may be in use at a time. Clones share it.
+/// A limit of the bytes that are in use at a time. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget {
     bytes: u64,
@@ -199,7 +205,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Returns a budget of which nothing is used.
+    /// Returns an unused budget.
     pub fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -207,7 +213,7 @@ impl Budget {
         }
     }
 
-    /// Returns the bytes in all.
+    /// Returns the total bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -217,8 +223,10 @@ impl Budget {
         *self.lock()
     }
 
-    /// Reserves bytes. [`Cause::TooLarge`] where the budget as a whole does not allow it; a transient error where only
-    /// others stand in the way.
+    /// Reserves bytes.
+    ///
+    /// Fails with [`Cause::TooLarge`] if the whole budget is smaller, and with a transient error if
+    /// other reservations use too much of it.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, ParseError> {
         let limit = self.bytes;
         if bytes > limit {
@@ -240,7 +248,7 @@ impl Budget {
         })
     }
 
-    /// Reserves all that is left, which may be nothing.
+    /// Reserves all bytes that are left, possibly none.
     pub fn reserve_back_off(&self) -> Reservation {
         let mut used = self.lock();
         let bytes = self.bytes - *used;
@@ -252,12 +260,11 @@ impl Budget {
         }
     }
 
-    /// Returns the error that others use too much of the budget at the moment.
+    /// Returns the error for a budget that other reservations use up at the moment.
     pub fn contended(&self, bytes: u64) -> Fault {
         let (used, limit) = (self.used_now(), self.bytes);
-        let context = format!(
-            "reserving {bytes} bytes of scratch space, of whose {limit} bytes {used} are in use,"
-        );
+        let context =
+            format!("reserving {bytes} bytes of scratch space: {used} of {limit} bytes are in use");
         Fault::new(FaultKind::Transient, context)
     }
 
@@ -270,7 +277,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a [`Budget`]; given back when dropped.
+/// Bytes of a [`Budget`]; released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Budget,
@@ -283,7 +290,7 @@ impl Reservation {
         self.bytes
     }
 
-    /// Gives back all but `bytes`.
+    /// Releases all but `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
         self.bytes -= less;
@@ -299,7 +306,7 @@ impl Drop for Reservation {
 
 /// A scratch file for one DIF.
 ///
-/// What counts is the bytes that were written, wherever: a file with holes costs what is beside the holes.
+/// Only written bytes count, wherever they are: the holes of a sparse file cost nothing.
 #[derive(Debug)]
 pub struct ScratchFile {
     file: Arc<File>,
@@ -314,7 +321,7 @@ impl ScratchFile {
         &self.file
     }
 
-    /// Returns where what was written to it ends.
+    /// Returns the end of the last written range.
     pub fn written(&self) -> u64 {
         self.written.parts.last().map_or(0, |(_, end)| *end)
     }
@@ -335,7 +342,7 @@ impl Scratch for ScratchFile {
         written
             .map_err(io::Error::other)
             .flatten()
-            .map_err(|error| failed("write to a file in", &self.folder, error))
+            .map_err(|error| failed("writing to a file in", &self.folder, error))
     }
 }
 
@@ -343,35 +350,34 @@ fn failed(what: &str, folder: &Path, error: io::Error) -> Fault {
     let folder = folder.display();
     let (kind, context) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            let hint =
-                "which is full within the budget: give it more space, or set SCRATCH_BYTES lower,";
-            (FaultKind::Transient, format!("to {what} {folder}, {hint}"))
+            let hint = "the disk is full although the budget is not: enlarge the disk or lower SCRATCH_BYTES";
+            (FaultKind::Transient, format!("{what} {folder}: {hint}"))
         }
         io::ErrorKind::PermissionDenied
         | io::ErrorKind::ReadOnlyFilesystem
         | io::ErrorKind::NotFound => (
             FaultKind::Denied,
-            format!("to {what} {folder}, where TMPDIR points,"),
+            format!("{what} {folder}, the folder in TMPDIR"),
         ),
-        _ => (FaultKind::Transient, format!("to {what} {folder}")),
+        _ => (FaultKind::Transient, format!("{what} {folder}")),
     };
     Fault::new(kind, context).caused_by(error)
 }
 
-/// The parts of a file that were written, so that writing a part again costs nothing.
+/// The ranges of a file that were written, so that writing a range again costs nothing.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
-    /// Start and end, sorted, apart from each other.
+    /// Start and end, sorted and disjoint.
     parts: Vec<(u64, u64)>,
 }
 
 impl Extents {
-    /// Adds a part if the bytes of all parts stay within a limit.
+    /// Adds a range if the bytes of all ranges stay within a limit.
     pub(super) fn add(&mut self, offset: u64, length: u64, limit: u64) -> Result<(), Fault> {
         let bug = |context: String| Fault::new(FaultKind::Bug, context);
         let (mut start, Some(mut end)) = (offset, offset.checked_add(length)) else {
             return Err(bug(format!(
-                "writing {length} bytes at {offset} of a scratch file"
+                "writing {length} bytes at offset {offset} of a scratch file"
             )));
         };
         let apart = |&(other_start, other_end): &(u64, u64)| {

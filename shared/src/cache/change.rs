@@ -1,176 +1,185 @@
-//! What may happen to an entry: the one transition.
+//! Changes to an entry, and [`apply`], the one function that applies them.
 //!
-//! [`apply`] is the whole protocol. It is pure; stores only compare and swap what it returns.
+//! [`apply`] is the whole protocol. It is pure; stores only compare-and-swap what it returns.
+
+mod publish;
 
 use std::time::Duration;
 
+use self::publish::{
+    Published, finish, has_considered, note_probe, nothing_as_good, publish, settle_request,
+};
 use super::{
-    BuildRequest, Converter, Entry, LEASE_LENGTH, Lease, Placeholder, Policy, Probes, Queue, Ready,
+    BuildRequest, Converter, Entry, LEASE_LENGTH, Lease, Placeholder, Policy, Queue, Ready,
     Suspect, Token, current_version,
 };
-use crate::domain::{Candidate, Cause, DifRef, Missing, Quality, Timestamp};
+use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
 
-/// Something that may happen to an entry.
+/// A change to an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// Asks for a build. Whoever's ask is written sends the message, and nobody else.
+    /// Requests a build. Only the caller whose build request was stored sends the queue message.
     RequestBuild {
-        /// What tells this ask from every other.
+        /// The unique id of the build request.
         id: Token,
         /// The queue of its message.
         queue: Queue,
     },
-    /// Takes the right to build, and counts the attempt before the work begins.
+    /// Takes the lease. The attempt is counted before the work begins.
     TakeLease {
         /// The request id of the builder.
         holder: String,
-        /// What tells this lease from every other.
+        /// The unique token of the lease.
         token: Token,
-        /// When the builder itself must end.
+        /// The deadline of the builder's invocation.
         deadline: Timestamp,
     },
-    /// Holds on to the lease while the work goes on.
+    /// Extends the lease of a builder that is still working.
     Extend {
         /// The lease's token.
         token: Token,
-        /// When the builder itself must end.
+        /// The deadline of the builder's invocation.
         deadline: Timestamp,
     },
-    /// Publishes what was built: the commit point of a build.
+    /// Publishes a derived cache: the commit point of a build.
     Publish {
         /// The lease's token.
         token: Token,
-        /// What was built, loaded by its builder.
+        /// The derived cache, which the builder has loaded.
         ready: Box<Ready>,
-        /// What the build looked at. A DIF that it does not name is gone.
+        /// The DIFs that the build evaluated. A DIF that is not among them no longer exists.
         seen: Seen,
     },
-    /// Notes why there was nothing to publish.
+    /// Records why the build has nothing to publish.
     Fail {
         /// The lease's token.
         token: Token,
-        /// Why.
+        /// The reason.
         missing: Missing,
-        /// What the build looked at.
+        /// The DIFs that the build evaluated.
         seen: Seen,
     },
-    /// Gives the lease back undone: the work could not be begun, or a fault of ours ended it.
+    /// Releases the lease without a result: the build could not start, or an internal error ended
+    /// it. The attempt does not count.
     Release {
         /// The lease's token.
         token: Token,
     },
-    /// Gives the lease back to another build that is about to take it: the ask stands, and nothing rests.
+    /// Releases the lease to another build that takes it at once. The build request stays pending,
+    /// and there is no back-off.
     HandOver {
         /// The lease's token.
         token: Token,
     },
-    /// Gives the lease up, because what it was for was killed: the attempt counts, as that of a holder who vanished.
+    /// Releases the lease after the parser was killed. The attempt counts, as if the holder had
+    /// crashed.
     Abandon {
         /// The lease's token.
         token: Token,
     },
-    /// Notes that it was used.
+    /// Records that the entry was used.
     Touch,
-    /// A DIF arrived that may serve it.
+    /// Invalidates the entry: a DIF arrived that may serve it.
     Invalidate {
         /// The DIF.
         dif: DifRef,
-        /// What tells this mark from every other.
+        /// The unique id of the dirty mark.
         mark: Token,
     },
-    /// A DIF was removed or overwritten: nothing made from it may be served.
+    /// Revokes a DIF that was removed or overwritten: no state made from it may be served.
     Revoke {
-        /// The DIF that is no more.
+        /// The DIF that was removed or overwritten.
         dif: DifRef,
-        /// What tells this mark from every other.
+        /// The unique id of the dirty mark.
         mark: Token,
     },
-    /// A reader could not read the blob.
+    /// Records that a reader could not read the blob.
     Suspect {
         /// The blob's path.
         blob: String,
-        /// The ask that comes with it.
+        /// The id of the build request that this change adds.
         id: Token,
     },
-    /// A builder found the blob gone, or with other bytes than were published.
+    /// Removes a state whose blob a builder found missing or corrupt.
     ConfirmLoss {
         /// The blob's path.
         blob: String,
-        /// The ask that comes with it.
+        /// The id of the build request that this change adds.
         id: Token,
     },
-    /// A builder found the blob as it was published, although a reader could not read it: the blob is built again, at
-    /// most once within [`Policy::CONFIRM_LOSS_INTERVAL`].
+    /// Records that a builder found the blob intact although a reader could not read it. The blob
+    /// is rebuilt, at most once within [`Policy::CONFIRM_LOSS_INTERVAL`].
     Dispute {
         /// The blob's path.
         blob: String,
-        /// What tells this change from every other.
+        /// The unique id of this change.
         id: Token,
     },
-    /// Removes a dead lease.
+    /// Removes an expired lease.
     ClearLease,
-    /// Forgets the state that was kept for an older build.
+    /// Removes the state that was kept for an older build.
     DropOlder,
-    /// Removes the entry: it was not used for too long.
+    /// Retires the entry, which has been unused for too long.
     Retire,
 }
 
-/// What a build looked at.
+/// The DIFs that a build evaluated, and the results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
-    /// Every DIF it ranked.
+    /// Every DIF that the build ranked.
     pub considered: Vec<DifRef>,
-    /// Every candidate it tried, and what became of it; the first [`Seen::MAX_CANDIDATES`] are kept.
+    /// Every candidate that the build tried, with its result. The entry keeps the first
+    /// [`Seen::MAX_CANDIDATES`].
     pub candidates: Vec<Candidate>,
-    /// How long its source wants to be left alone, where that is not for the rules of the cause to say.
+    /// The `Retry-After` of the source. It replaces the retry delay of the cause.
     pub retry_after: Option<Duration>,
-    /// Why nothing better came of it than what is published: the failure of a better DIF, or of a newer version.
+    /// Why nothing better was published: the failure of a better DIF or of a newer version.
     pub better_failed: Option<Missing>,
 }
 
 impl Seen {
-    /// Candidates that an entry keeps.
+    /// The number of candidates that an entry keeps.
     pub const MAX_CANDIDATES: usize = 32;
 }
 
-/// What an entry becomes.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly every change keeps the entry"
 )]
 pub enum Applied {
-    /// This.
+    /// The new entry.
     Changed(Entry),
-    /// Nothing: the record is to be removed if its revision is unchanged.
+    /// The caller removes the record if its revision is unchanged.
     Retired,
 }
 
-/// Why a change does not apply to what is stored. An outcome, not an error.
+/// Why a change does not apply to the stored entry. A refusal is an outcome, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// An ask stands already.
+    /// A build request is already pending.
     Requested,
-    /// Somebody else holds the lease.
+    /// Another builder holds the lease.
     Leased,
-    /// The entry rests until a time.
+    /// The entry backs off until this time.
     BackingOff {
-        /// That time.
+        /// The end of the back-off.
         until: Timestamp,
     },
-    /// The lease ran out, or was taken away.
+    /// The lease expired or was revoked.
     LeaseLost,
-    /// It was done not long ago.
+    /// The same change was made too recently.
     TooSoon,
-    /// The last build knew of this DIF.
+    /// The last build already considered this DIF.
     Considered,
-    /// There is nothing that it applies to.
+    /// The entry has nothing that the change applies to.
     Nothing,
-    /// It is in use.
+    /// The entry or its older state is in use.
     InUse,
 }
 
-/// Applies a change to an entry: what it becomes, or why the change does not apply.
+/// Applies a change to an entry. Returns the result, or why the change does not apply.
 pub fn apply(
     entry: &Entry,
     change: &Change,
@@ -272,7 +281,7 @@ pub fn apply(
             }
         }
         Change::DropOlder => {
-            // After a rollback this build reads the older state, and nothing else.
+            // After a rollback, the older state is the only one that this build can read.
             let is_read = |ready: &Ready| ready.version > current_version(entry.kind);
             if next.older.is_some() && next.ready.as_ref().is_some_and(is_read) {
                 return Err(Refused::InUse);
@@ -298,10 +307,11 @@ pub fn apply(
 }
 
 impl Change {
-    /// Tells whether what is stored already shows this change's effect: asked after every ambiguous write.
+    /// Returns whether the stored entry already shows this change's effect. The caller checks this
+    /// after every ambiguous write.
     ///
-    /// The answer to a write may be lost, and a client may repeat a write that landed: then the stored entry, not
-    /// the answer, tells whether it happened.
+    /// The response to a write may be lost, and a client may repeat a write that succeeded. Then
+    /// only the stored entry tells whether the change was made.
     pub fn has_effect(&self, entry: &Entry) -> bool {
         let leased_by = |token: &Token| {
             entry
@@ -321,7 +331,7 @@ impl Change {
         };
         match self {
             Change::RequestBuild { id, .. } => requested_by(id),
-            // The lease was given, or denied for good because of too many attempts.
+            // The lease was taken, or the attempt limit was reached and a placeholder was stored.
             Change::TakeLease { token, .. } => leased_by(token) || failed_by(token),
             Change::Extend { token, deadline } => {
                 leased_by(token)
@@ -356,7 +366,7 @@ impl Change {
     }
 }
 
-/// Returns when an entry has been unused for too long.
+/// Returns when an entry has been unused for long enough to be retired.
 pub(super) fn retires_at(entry: &Entry, policy: &Policy) -> Timestamp {
     match (states(entry).next(), &entry.missing) {
         (None, Some(placeholder)) => entry
@@ -408,7 +418,7 @@ fn take_lease(
         let crashed = Missing::new(
             Cause::Crashed,
             format!(
-                "{} attempts to derive it ended without a word",
+                "gave up after {} attempts: the builder or its parser was killed each time",
                 next.attempts
             ),
         );
@@ -428,7 +438,8 @@ fn take_lease(
     Ok(())
 }
 
-/// A lease ends with its holder at the latest, but always after it began: a deadline may lie behind us.
+/// Returns when a lease ends: at the holder's deadline at the latest, but always after `now`. The
+/// deadline may be in the past because clocks differ.
 fn lease_end(deadline: Timestamp, now: Timestamp) -> Timestamp {
     deadline
         .min(now.plus(LEASE_LENGTH))
@@ -446,111 +457,12 @@ fn own_lease<'a>(
         .ok_or(Refused::LeaseLost)
 }
 
-/// What became of a state that was to be published.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Published {
-    /// It is stored, or a newer converter's work of the same rank stands.
-    Settled,
-    /// It is worse than the state that stands, whose DIF still exists.
-    Worse,
-}
-
-fn publish(next: &mut Entry, built: &Ready, seen: &Seen, now: Timestamp) -> Published {
-    if next.ready.is_none() {
-        // What a removal left of a lower version is what there is: what was built is weighed against it.
-        next.ready = next.older.take();
-    }
-    let Some(present) = &next.ready else {
-        next.ready = Some(built.clone());
-        next.last_used_at = now;
-        return Published::Settled;
-    };
-    let worse = built.rank > present.rank;
-    let better_is_gone = !present
-        .made_from
-        .iter()
-        .all(|dif| seen.considered.contains(dif));
-    if built.version < present.version {
-        // An older build in a canary or after a rollback: it serves its own kind, and replaces nothing newer.
-        next.older = Some(built.clone());
-    } else if worse && (built.version == present.version || !better_is_gone) {
-        return Published::Worse;
-    } else if built.version > present.version {
-        next.older = next.ready.replace(built.clone());
-    } else if !is_older_work(built, present) {
-        next.ready = Some(built.clone());
-    }
-    Published::Settled
-}
-
-/// Returns why a state stays that a build could not match.
-fn nothing_as_good() -> Missing {
-    Missing::malformed("what can be made of the files that can be used is worse than what is ready")
-}
-
-/// Tells whether the last build knew of a DIF, and would do the same with it again.
-///
-/// A failure is no answer if the DIF was absent then, or if it is another converter's.
-fn has_considered(entry: &Entry, dif: &DifRef) -> bool {
-    let would_fail_again = |placeholder: &Placeholder| {
-        placeholder.missing.cause.belongs_to_the_converter()
-            && placeholder.converter == Converter::CURRENT
-    };
-    let is_answered = entry.ready.is_some() || entry.missing.as_ref().is_some_and(would_fail_again);
-    is_answered && entry.considered.contains(dif)
-}
-
-/// Notes when to look for something better again: seldomer each time that nothing was found.
-fn note_probe(before: &Entry, next: &mut Entry, now: Timestamp) {
-    let announces = next.module.source.is_uploads();
-    let may_improve = |ready: &&Ready| ready.quality == Quality::Fallback && !announces;
-    next.probes = next.ready.as_ref().filter(may_improve).map(|ready| {
-        let is_the_same = |former: &Ready| former.made_from == ready.made_from;
-        let in_vain = before.ready.as_ref().is_some_and(is_the_same);
-        let former = before.probes.filter(|_| in_vain);
-        Probes {
-            at: now,
-            fruitless: former.map_or(0, |former| former.fruitless + 1),
-        }
-    });
-}
-
-/// Tells whether an older converter made what is no better than what a newer one made: in a canary, or after a
-/// rollback.
-fn is_older_work(built: &Ready, present: &Ready) -> bool {
-    built.converter < present.converter && built.rank == present.rank
-}
-
-/// What ends with every build, whatever came of it.
-fn finish(next: &mut Entry, seen: &Seen) {
-    next.lease = None;
-    next.attempts = 0;
-    next.releases = 0;
-    next.not_before = None;
-    next.considered.clone_from(&seen.considered);
-    next.candidates = seen
-        .candidates
-        .iter()
-        .take(Seen::MAX_CANDIDATES)
-        .cloned()
-        .collect();
-    // A builder judges the suspect of its entry before it builds.
-    next.suspect = None;
-}
-
-/// The ask is answered, unless something arrived that this build cannot have seen.
-fn settle_request(next: &mut Entry, lease: &Lease) {
-    if next.dirty == lease.dirty {
-        next.build_request = None;
-    }
-}
-
 fn release(next: &mut Entry, now: Timestamp) {
     next.attempts = next.attempts.saturating_sub(1);
     back_off(next, now);
 }
 
-/// The lease ends undone, and the entry rests, longer each time.
+/// Removes the lease, and sets a back-off that grows with each release.
 fn back_off(next: &mut Entry, now: Timestamp) {
     next.lease = None;
     next.releases += 1;
@@ -558,18 +470,21 @@ fn back_off(next: &mut Entry, now: Timestamp) {
 }
 
 fn mark_dirty(next: &mut Entry, mark: &Token, now: Timestamp) {
-    // A mark whose answer was lost is written again, perhaps over another one: its build has seen the first alone.
+    // If the response to a mark was lost, the mark is written again, perhaps over another one. The
+    // lease may carry this mark, but its build has not seen the other one: clear the lease's mark,
+    // so that it differs from the entry's.
     let is_of_this_mark = |lease: &&mut Lease| lease.dirty.as_ref() == Some(mark);
     if let Some(lease) = next.lease.as_mut().filter(is_of_this_mark) {
         lease.dirty = None;
     }
     next.dirty = Some(mark.clone());
     next.missing = None;
-    // Whoever is at work now may still vanish over it.
+    // The current holder may still crash: keep its attempt counted.
     next.attempts = u32::from(next.lease.is_some());
     next.releases = 0;
     next.not_before = None;
-    // The mark serves as the ask's id. A standing ask stays: its message is on its way, and somebody may wait for it.
+    // The mark is also the id of the build request. A pending build request is kept, because its
+    // message has been sent and a reader may be waiting for it.
     let _ = request_build(next, mark, Queue::Uploads, now);
 }
 
@@ -593,7 +508,8 @@ fn dispute(next: &mut Entry, blob: &str, id: &Token, now: Timestamp) -> Result<(
     begin_replacing(next, now)
 }
 
-/// A blob that readers cannot read is replaced at most once within a time, whatever they say of the new one.
+/// Limits how often a blob is replaced because readers could not read it, regardless of what they
+/// report about the new blob.
 fn begin_replacing(next: &mut Entry, now: Timestamp) -> Result<(), Refused> {
     let is_too_soon = |at| now.since(at) < Policy::CONFIRM_LOSS_INTERVAL;
     if next.lost_at.is_some_and(is_too_soon) {
@@ -616,7 +532,7 @@ fn placeholder(
         _ => 0,
     };
     let wait = retry_after.unwrap_or_else(|| match missing.cause {
-        // Doubling from a minute up to the time of any other miss.
+        // Doubles from one minute up to the delay for other misses.
         Cause::DownloadFailed | Cause::Timeout => (policy.retry_after(missing.cause)
             * (1 << repeats.min(10)))
         .min(policy.retry_misses_after),

@@ -1,41 +1,45 @@
-//! What a reader does with an entry.
+//! The reader's decision about an entry: use it, wait, or request a build.
 
 use super::{Converter, Entry, Kind, Placeholder, Queue, Ready, current_version};
 use crate::domain::{Cause, FormatVersion, Timestamp};
 
-/// What a reader does with an entry. Anything ready beats any placeholder.
+/// A reader's decision about an entry. A ready state takes precedence over a placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// Use it.
+    /// Use this state.
     Use(&'a Ready),
-    /// Use it, and ask the refresh lane to look for something better.
+    /// Use this state, and send a build request to the refresh queue: a better DIF may exist by
+    /// now.
     UseAndUpgrade(&'a Ready),
-    /// Use it, and ask the refresh lane for the current version.
+    /// Use this state, and send a build request for the current version to the refresh queue.
     UseOlder(&'a Ready),
-    /// Go without.
+    /// Respond without a cache, for this reason.
     Missing(&'a Placeholder),
-    /// Somebody is at work: read again, until this time at the latest.
+    /// A build is in progress or requested: read the entry again, at the latest at this time.
     Wait {
-        /// When that somebody is taken for lost.
+        /// When the build is assumed to be lost.
         until: Timestamp,
     },
-    /// Ask the eager lane.
+    /// Send a build request to the eager queue.
     Build,
 }
 
-/// What a reader can read and make.
+/// What this build of the code can read and derive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The converter of this build.
     pub converter: Converter,
-    /// The limits that a DIF may exceed, in bytes: a placeholder about another one is out of date.
+    /// The configured size limits of DIFs, in bytes. A `TooLarge` placeholder with another limit is
+    /// outdated.
     pub limits: Vec<u64>,
-    /// The versions of Microsoft's SymCaches that can be made here, one a major version.
+    /// The versions of Microsoft's SymCaches that the transcoder makes, at most one per major
+    /// version.
     pub transcoded: Vec<FormatVersion>,
 }
 
 impl Capabilities {
-    /// Returns the version of a kind that a build would make of the right DIF; `None` where it can only be uploaded.
+    /// Returns the version that a build makes of this kind; `None` if the kind can only be
+    /// uploaded.
     pub fn made_version(&self, kind: Kind) -> Option<u32> {
         match kind {
             Kind::MsSymCache(major) => {
@@ -50,13 +54,14 @@ impl Capabilities {
     }
 }
 
-/// Decides what a reader does with an entry; `None` where there is no record.
+/// Returns a reader's decision about an entry. `entry` is `None` if there is no record.
 pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestamp) -> Decision<'a> {
     let Some(entry) = entry else {
         return Decision::Build;
     };
     if let Some(ready) = readable(entry) {
-        // What could not be renewed is not tried again before its time: its DIF may be gone from the source for good.
+        // After a failed rebuild, do not request another one before the placeholder expires: the
+        // source may have removed the DIF for good.
         let placeholder = entry.missing.as_ref();
         let rests = placeholder.is_some_and(|placeholder| stands(placeholder, reader, now));
         return if rests {
@@ -82,7 +87,9 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     if let Some(lease) = entry.live_lease(now) {
         return Decision::Wait { until: lease.until };
     }
-    // This build is behind: the newer one is about to replace it, or goes itself. Meanwhile they must not build in turn.
+    // A newer build has published a version that this build cannot read. During a deployment,
+    // either this build is about to be replaced or the newer one is rolled back. Wait for a short
+    // time, so that the two builds do not rebuild the entry in turn.
     let is_newer = |ready: &&Ready| ready.version > current_version(entry.kind);
     if let Some(newer) = entry.ready.as_ref().filter(is_newer) {
         let until = newer.derived_at.plus(super::Policy::WAIT_BEHIND);
@@ -105,7 +112,7 @@ pub fn decide<'a>(entry: Option<&'a Entry>, reader: &Capabilities, now: Timestam
     }
 }
 
-/// Tells whether somebody should look for something better.
+/// Returns whether it is time to probe the source for a better DIF.
 fn is_probe_due(entry: &Entry, now: Timestamp) -> bool {
     entry
         .probes
@@ -122,11 +129,12 @@ fn readable(entry: &Entry) -> Option<&Ready> {
         .find(|ready| ready.version <= current)
 }
 
-/// Tells whether a placeholder still says what would happen now.
+/// Returns whether a placeholder is still valid for this reader.
 fn stands(placeholder: &Placeholder, reader: &Capabilities, now: Timestamp) -> bool {
     let cause = placeholder.missing.cause;
     if cause.belongs_to_the_converter() && placeholder.converter < reader.converter {
-        // A newer converter tries again, once. An older one waits as the newer one does, and tries after a rollback.
+        // A newer converter retries at once; its own placeholder then makes it wait. An older
+        // converter, for example after a rollback, honors the placeholder until `retry_at`.
         return false;
     }
     match cause {
@@ -180,7 +188,7 @@ mod tests {
         )
     }
 
-    /// Every state in which an entry can be, the decisive field first.
+    /// Returns every state that an entry can have; each name begins with the decisive field.
     fn states() -> Vec<(&'static str, Option<Entry>)> {
         let current = current_version(Kind::SymCache);
         let mine = Converter::CURRENT.0;

@@ -1,4 +1,5 @@
-//! Keys: readable text, hashed. The text is stored beside what it leads to.
+//! Keys of items and paths of blobs. A partition key is the hash of a readable text, which is
+//! stored in the item.
 
 use std::fmt;
 
@@ -11,39 +12,44 @@ use crate::domain::{
     CodeId, DebugId, FileType, Location, ModuleId, ObjectId, ObjectType, Scope, SourceKey,
 };
 
-/// What the entries of one module in one source, for one scope, have in common: they share a partition.
+/// The most PDBs of a scope whose SymCaches are remembered as wanted.
+pub(super) const MAX_WANTED: u64 = 4096;
+
+/// The key that all entries of one module in one source and scope have in common. They share a
+/// partition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ModuleKey {
-    /// Who may see it.
+    /// The scope of the requests that may see the entries.
     pub scope: Scope,
-    /// Where its DIFs are.
+    /// The source of the DIFs.
     pub source: SourceKey,
-    /// The text that decides what can be found: for uploads, the id it is filed under; for a symbol server, [`Sought`].
+    /// The text that determines which DIFs can be found. For uploads, the id that the DIFs are
+    /// filed under; for a symbol server, a serialized [`Sought`].
     #[serde(rename = "module")]
     pub id: String,
 }
 
-/// What is sought of a symbol server. Because the locations decide what can be found, a request that lacks the name of a
-/// file never answers for one that has it.
+/// A query to a symbol server. The locations are part of the key because they determine what can be
+/// found: the result for a request without a file name is never used for a request with one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sought {
-    /// What kind of module it is.
+    /// The type of the module.
     pub object_type: ObjectType,
-    /// Identity of the debug file.
+    /// The debug id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug_id: Option<DebugId>,
-    /// Identity of the code file.
+    /// The code id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_id: Option<CodeId>,
-    /// Where its DIFs may be, in the order in which they are tried.
+    /// The possible locations of its DIFs, in the order in which they are tried.
     pub locations: Vec<(FileType, Location)>,
-    /// Whether it is sought to be transcoded, and for nothing else.
+    /// Whether the DIF is only fetched to be transcoded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_transcode: bool,
 }
 
 impl Sought {
-    /// Returns what is sought for a module at these locations.
+    /// Returns the query for a module at these locations.
     pub fn new(module: &ObjectId, locations: Vec<(FileType, Location)>) -> Self {
         Self {
             object_type: module.object_type,
@@ -54,7 +60,7 @@ impl Sought {
         }
     }
 
-    /// Returns the PDB that is sought to be transcoded.
+    /// Returns the query for a PDB to transcode.
     pub fn to_transcode(pdb: &ObjectId, locations: Vec<(FileType, Location)>) -> Self {
         let is_pdb = |(file_type, _): &(FileType, Location)| *file_type == FileType::Pdb;
         Self {
@@ -63,7 +69,7 @@ impl Sought {
         }
     }
 
-    /// Tells whether a cache of this kind may come of it.
+    /// Returns whether a cache of this kind can be made from the result.
     pub fn may_yield(&self, kind: Kind) -> bool {
         let is_dotnet = self.object_type == ObjectType::PeDotnet;
         let mut types = self.locations.iter().map(|(file_type, _)| *file_type);
@@ -92,17 +98,18 @@ impl ModuleKey {
         }
     }
 
-    /// Returns what is sought of a symbol server; `None` for a module in the uploads.
+    /// Returns the query to a symbol server; `None` for a module in the uploads.
     pub fn sought(&self) -> Option<Sought> {
         serde_json::from_str(&self.id).ok()
     }
 
-    /// Tells whether it is what a file and its companion have in common, and no module of a crash.
+    /// Returns whether the key is of a companion, where files and their companions meet, and not of
+    /// a module.
     pub fn is_of_companions(&self) -> bool {
         self.id.starts_with(ModuleId::COMPANION_PREFIX)
     }
 
-    /// Returns the readable text, one field a line.
+    /// Returns the readable text of the key, with one field per line.
     pub fn text(&self) -> String {
         format!(
             "scope: {}\nsource: {}\nmodule: {}\n",
@@ -110,7 +117,7 @@ impl ModuleKey {
         )
     }
 
-    /// Returns the partition that this module's items share.
+    /// Returns the partition of this module's items.
     pub fn partition(&self) -> String {
         hash(&self.text())
     }
@@ -123,7 +130,7 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of the alias that leads from this id of an object to its other one.
+    /// Returns the key of the alias from this id of an object to the module that it is filed under.
     pub fn alias(&self) -> ItemKey {
         ItemKey {
             partition: self.partition(),
@@ -131,7 +138,7 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of the item that stands for one uploaded DIF of this module.
+    /// Returns the key of the item of one uploaded DIF of this module.
     pub fn dif(&self, location: &Location) -> ItemKey {
         ItemKey {
             partition: self.partition(),
@@ -139,7 +146,7 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of the item that says that this module has files among the uploads.
+    /// Returns the key of the item that says that this module has uploaded files.
     pub fn presence(&self) -> ItemKey {
         ItemKey {
             partition: self.partition(),
@@ -147,8 +154,8 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of the list of the uploads that this module has no room for. Only those who
-    /// remove or add files read it: it has a partition of its own.
+    /// Returns the key of the list of uploads that exceed this module's limit of files. The list
+    /// has a partition of its own, because only builders that add or remove files read it.
     pub fn overflow(&self) -> ItemKey {
         ItemKey {
             partition: hash(&format!("overflow of\n{}", self.text())),
@@ -156,7 +163,7 @@ impl ModuleKey {
         }
     }
 
-    /// Returns the key of our copy of a DIF of this module, which a symbol server had.
+    /// Returns the key of our copy of a DIF that was found in a symbol server.
     pub fn copy(&self, location: &Location) -> ItemKey {
         ItemKey {
             partition: self.partition(),
@@ -170,15 +177,15 @@ impl ModuleKey {
 pub struct ItemKey {
     /// SHA-256 of a readable text, in hex.
     pub partition: String,
-    /// What the item is within its partition.
+    /// The sort key, unique within the partition.
     pub sort: String,
 }
 
 impl ItemKey {
-    /// How the sort keys of DIF items begin.
+    /// The prefix of the sort keys of DIF items.
     pub const DIF_PREFIX: &'static str = "dif#";
 
-    /// Returns the key of the item that tells what became of an upload.
+    /// Returns the key of the item of an upload.
     pub fn upload(location: &Location) -> Self {
         Self {
             partition: hash(&format!("upload: {location}\n")),
@@ -186,8 +193,8 @@ impl ItemKey {
         }
     }
 
-    /// Returns the key of some of the objects of an upload, beside the item that tells what became
-    /// of it.
+    /// Returns the key of a chunk of the objects of an upload. It shares the partition of the
+    /// upload.
     pub fn objects(location: &Location, token: &Token, number: u32) -> Self {
         Self {
             sort: format!("objects#{token}#{number:05}"),
@@ -195,17 +202,16 @@ impl ItemKey {
         }
     }
 
-    /// Returns the partition of what the clients of a scope want and nothing here can make.
+    /// Returns the partition of the wanted items of a scope.
     pub fn wanted_partition(scope: &Scope) -> String {
         hash(&format!("wanted: {scope}\n"))
     }
 
-    /// Returns the key of a PDB whose SymCache is wanted. A scope has [`Wanted::MAX_ITEMS`] of these keys, so clients
-    /// cannot lengthen the list without end: each is of many PDBs, of which one is stored.
-    ///
-    /// [`Wanted::MAX_ITEMS`]: super::Wanted::MAX_ITEMS
+    /// Returns the key of a PDB whose SymCache is wanted. Each scope has only [`Wanted::MAX_ITEMS`]
+    /// keys, so that clients cannot grow the list without limit. Several PDBs share a key; one of
+    /// them is stored.
     pub fn wanted(scope: &Scope, pdb: DebugId) -> Self {
-        let slot = xxh3_64(pdb.to_string().as_bytes()) % super::Wanted::MAX_ITEMS;
+        let slot = xxh3_64(pdb.to_string().as_bytes()) % MAX_WANTED;
         Self {
             partition: Self::wanted_partition(scope),
             sort: format!("wanted#{slot:04}"),
@@ -220,7 +226,7 @@ impl ItemKey {
         }
     }
 
-    /// Returns the key of an item of the sweep's own.
+    /// Returns the key of an item that the pruner keeps.
     pub fn sweep(item: SweepItem) -> Self {
         Self {
             partition: hash("sweep\n"),
@@ -228,7 +234,7 @@ impl ItemKey {
         }
     }
 
-    /// Returns the key of the last change to the uploads of a scope.
+    /// Returns the key of the generation of a scope's uploads.
     pub fn generation(scope: &Scope) -> Self {
         Self {
             partition: hash(&format!("generation: {scope}\n")),
@@ -244,7 +250,7 @@ impl ItemKey {
         }
     }
 
-    /// Returns the key of what is known of a source's health.
+    /// Returns the key of a source's health.
     pub fn health(source: &SourceKey) -> Self {
         Self {
             partition: hash(&format!("health: {source}\n")),
@@ -252,7 +258,7 @@ impl ItemKey {
         }
     }
 
-    /// Returns the key of the count of losses.
+    /// Returns the key of the counter of lost blobs.
     pub fn losses() -> Self {
         Self {
             partition: hash("losses\n"),
@@ -260,7 +266,7 @@ impl ItemKey {
         }
     }
 
-    /// Returns the path of a part of the copy that this is the key of.
+    /// Returns the path of a chunk of the copy with this key.
     pub fn chunk(&self, token: &Token, number: u64) -> String {
         format!(
             "copies/v1/{}/{}/{token}/{number:05}",
@@ -268,9 +274,10 @@ impl ItemKey {
         )
     }
 
-    /// Returns the path of the blob that the build with this token makes for this entry.
+    /// Returns the path of the blob that the build with this token creates for the entry with this
+    /// key.
     ///
-    /// Only that build ever writes it; the entry's key can be read off it.
+    /// Only that build writes to the path. [`ItemKey::of_blob`] parses the entry's key from it.
     pub fn blob(&self, kind: Kind, version: u32, token: &Token) -> String {
         format!(
             "derived/{kind}/v{version}/{}/{}/{token}",
@@ -278,15 +285,16 @@ impl ItemKey {
         )
     }
 
-    /// Returns the path of a plain copy of a blob of this entry, for tools that read no slices; a new one each period.
+    /// Returns the path of a plain copy of an entry's blob, for tools that cannot read slices. Each
+    /// period has a new one.
     ///
-    /// No record ever names it: the sweep removes it.
+    /// No record names it; the pruner removes it.
     pub fn plain_blob(&self, blob: &str, period: u64) -> String {
         let token = blob.rsplit('/').next().unwrap_or_default();
         format!("plain/{}/{}/{token}.{period}", self.partition, self.sort)
     }
 
-    /// Returns the key of the entry that a blob was made for, or of the copy that it is a part of.
+    /// Returns the key of the entry that a blob was made for, or of the copy that it is a chunk of.
     pub fn of_blob(path: &str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
         let (partition, sort) = match segments[..] {
@@ -302,18 +310,18 @@ impl ItemKey {
     }
 }
 
-/// What the sweep keeps from one run to the next, an item each.
+/// The items that the pruner keeps between runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepItem {
-    /// Where it is.
+    /// The progress of the pass.
     Cursor,
-    /// What the pass that is under way found behind so far: the items of this list have numbers.
+    /// A numbered part of the list of outdated entries that the current pass has found so far.
     Gathering(usize),
-    /// What the last whole pass found behind: the items of this list have numbers.
+    /// A numbered part of the list of outdated entries that the last complete pass found.
     Manifest(usize),
-    /// What this pass asked the refresh lane for: the items of this list have numbers.
+    /// A numbered part of the list of entries whose rebuild this pass has requested.
     Requested(usize),
-    /// What the last whole pass counted.
+    /// The counts of the last complete pass.
     Rollout,
 }
 
@@ -326,7 +334,7 @@ impl fmt::Display for SweepItem {
             SweepItem::Manifest(number) => ("manifest", number),
             SweepItem::Requested(number) => ("asked", number),
         };
-        // Builds before these lists had numbers read and write the first item alone.
+        // Builds that predate the numbers read and write only the first item.
         match number {
             0 => f.write_str(list),
             number => write!(f, "{list}#{number:02}"),

@@ -1,55 +1,70 @@
-//! What an entry is and what may happen to it: records, leases, placeholders, and the one transition between them.
+//! Cache entries: their records, leases and placeholders, and the one function that changes them.
 //!
-//! S3 holds immutable blobs; one record for each thing that can be cached says what it is. Bytes are never trusted
-//! without a record; a record is changed only by [`apply`], and stored only by compare-and-swap on its revision.
+//! S3 holds immutable blobs. One record per cached item describes the blob that belongs to it. A
+//! reader never trusts bytes without a record. A record changes only through [`apply`], and is
+//! stored only by compare-and-swap on its revision.
 //!
-//! The sequences, and the commit point of each:
+//! There are three sequences, each with one commit point:
 //!
-//! 1. **Look up**: read the record; [`decide()`] says whether to use, wait or ask; read the blob that it names.
-//! 2. **Build**: take the lease; fetch, derive, load what was derived; create the blob; *publish*. The conditional write
-//!    of the publish is the commit point: before it, the blob is an orphan that no reader can find.
-//! 3. **Retire**: remove the record if its revision is unchanged (the commit point), then its blobs.
+//! 1. **Look up**: read the record. [`decide()`] says whether the reader uses the blob, waits, or
+//!    requests a build. Then read the blob that the record names.
+//! 2. **Build**: take the lease, fetch the DIF, derive the cache, load the derived cache, create
+//!    the blob, and *publish*. The conditional write of the publish is the commit point. Before it,
+//!    the blob is an orphan that no reader can find.
+//! 3. **Retire**: remove the record if its revision is unchanged, then remove its blobs. Removing
+//!    the record is the commit point.
 //!
-//! After any failed or ambiguous write: read what is stored and ask whether the *effect* is there
-//! ([`Change::has_effect`]); else apply again to what is stored; stop when [`apply`] refuses.
+//! After a failed or ambiguous write, the caller reads the stored entry and checks whether it shows
+//! the *effect* of the change ([`Change::has_effect`]). If it does not, the caller applies the
+//! change again to the stored entry, until [`apply`] refuses the change.
 
 mod change;
 mod copy;
 mod decide;
 mod derived;
+mod dif;
 mod health;
 mod invariants;
 mod item;
 mod key;
 mod kind;
 mod losses;
+mod presence;
+mod queue;
 mod record;
+mod request;
 mod retention;
 mod sweep;
+mod sweep_cursor;
 mod token;
+mod upload;
 mod version;
 
 pub use change::{Applied, Change, Refused, Seen, apply};
 pub use copy::DifCopy;
 pub use decide::{Capabilities, Decision, decide};
 pub use derived::{DeriveJob, Derived, Transcoding};
+pub use dif::Dif;
 pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
 pub use invariants::violations;
-pub use item::{
-    Alias, Dif, Generation, Item, NoRoom, ObjectChunk, ObjectSet, Overflow, PendingRequest,
-    Presence, RequestBody, Rollout, SCHEMA, SegmentProgress, SourceDefinition, Stored, SweepCursor,
-    SweepLists, Upload, UploadProgress, UploadState, UploadedObject, Wanted,
-};
+pub use item::{Alias, Item, SCHEMA, Stored};
 pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
 pub use kind::Kind;
 pub use losses::Losses;
+pub use presence::{Generation, Presence};
+pub use queue::Queue;
 pub use record::{
-    BlobRef, BuildRequest, Entry, IndexRef, Lease, Placeholder, Probes, Queue, Ready, Suspect,
+    BlobRef, BuildRequest, Entry, IndexRef, Lease, Placeholder, Probes, Ready, Suspect,
 };
+pub use request::{PendingRequest, RequestBody, SourceDefinition, Wanted};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
 pub use sweep::{
     Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Standing, Tally,
     entry_bytes, standing, wants_refresh,
 };
+pub use sweep_cursor::{Rollout, SegmentProgress, SweepCursor, SweepLists};
 pub use token::{Revision, Token};
+pub use upload::{
+    NoRoom, ObjectChunk, ObjectSet, Overflow, Upload, UploadProgress, UploadState, UploadedObject,
+};
 pub use version::{Converter, current_version};

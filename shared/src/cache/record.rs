@@ -1,16 +1,17 @@
-//! Entry records: what is cached under one key, and who is at work on it.
+//! Entry records: the state that is cached under one key, and the lease of the builder.
 //!
-//! The fields can be read everywhere and written only by [`super::apply`].
+//! All code can read the fields; only [`super::apply`] writes them.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Converter, Kind, ModuleKey, Policy, Token};
+use crate::cache::queue::Queue;
 use crate::domain::{Candidate, DifRef, Features, FileType, Missing, Quality, Rank, Timestamp};
 
-/// What is cached for one kind of one module: bytes, a reason why there are none, and who is at work on it.
+/// The cache entry of one kind of one module: its ready states, its placeholder and its lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
-    /// Whose it is.
+    /// The module of the entry.
     pub(in crate::cache) module: ModuleKey,
     pub(in crate::cache) kind: Kind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,133 +48,123 @@ pub struct Entry {
 /// A derived cache that its builder has loaded, and the blob that holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ready {
-    /// The generation of the kind's format.
+    /// The version of the kind's format.
     pub version: u32,
-    /// Where the blob is, and how to know it.
+    /// The path, size and checksum of the blob.
     pub blob: BlobRef,
-    /// Whether something better may turn up.
+    /// Whether a better DIF may be found later.
     pub quality: Quality,
     /// How well the DIF serves this kind.
     pub rank: Rank,
-    /// What the object offers that it was made from.
+    /// The features of the object that it was made from.
     pub features: Features,
     /// The architecture of that object, as `symbolic` names it.
     pub arch: String,
-    /// The type of that DIF.
+    /// The file type of that DIF.
     pub file_type: FileType,
-    /// The DIFs it was made from, the main one first.
+    /// The DIFs that it was made from, the main one first.
     pub made_from: Vec<DifRef>,
-    /// What is not in it although the DIF has it, or says that another file does: for a human.
+    /// What the cache lacks although the DIF has it or refers to another file for it. Shown to
+    /// people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
     /// When it was published.
     pub derived_at: Timestamp,
-    /// What made it.
+    /// The converter that derived it.
     pub converter: Converter,
 }
 
-/// A blob, and how to know that what was read is what was written.
+/// A reference to a blob, with what a reader needs to verify its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BlobRef {
-    /// Its path in the caches bucket.
+    /// The path in the caches bucket.
     pub path: String,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// xxh3-64 of the whole blob.
     pub checksum: u64,
-    /// Where its index is, if it has one that can be read alone.
+    /// Where the index is, if the blob has one that can be read alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<IndexRef>,
 }
 
-/// Where in a blob its index is.
+/// The position of the index in a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IndexRef {
-    /// The offset of its first byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub length: u64,
 }
 
-/// Why there is nothing, or nothing newer, and when to try again.
+/// A negative cache entry: why there is no state or no newer one, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Placeholder {
-    /// Why.
+    /// The reason.
     #[serde(flatten)]
     pub missing: Missing,
-    /// From when on another attempt may be made.
+    /// When a build may be requested again.
     pub retry_at: Timestamp,
-    /// What failed.
+    /// The converter that failed.
     pub converter: Converter,
-    /// How often in a row it failed for this cause before.
+    /// The number of earlier consecutive failures with the same cause.
     #[serde(default)]
     pub repeats: u32,
-    /// The token of the build that left it; none on those of builds before this field.
+    /// The token of the build that wrote it. Absent on placeholders that were written before this
+    /// field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
 }
 
-/// The right to build, until a time.
+/// The right to build an entry until a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
-    /// The request id of who builds.
+    /// The request id of the builder.
     pub holder: String,
-    /// What tells this lease from every other.
+    /// The unique token of the lease.
     pub token: Token,
-    /// When it ends unless it is extended.
+    /// When the lease expires unless it is extended.
     pub until: Timestamp,
-    /// The entry's dirty mark when the lease was taken.
+    /// The entry's dirty mark at the time when the lease was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty: Option<Token>,
 }
 
-/// A build was asked for.
+/// A request to build an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BuildRequest {
-    /// What tells this ask from every other.
+    /// The unique id of the build request.
     pub id: Token,
-    /// The queue its message waits in.
+    /// The queue of its message.
     #[serde(rename = "lane")]
     pub queue: Queue,
-    /// When it was asked.
+    /// When the build was requested.
     pub at: Timestamp,
 }
 
-/// A queue of builds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Queue {
-    /// Somebody waits.
-    Eager,
-    /// Something was uploaded or removed.
-    Uploads,
-    /// Nobody waits.
-    Refresh,
-}
-
-/// When something better than what is ready was looked for, where nobody would tell.
+/// The probes for a better DIF in a source that does not announce new files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Probes {
-    /// When it was looked for last.
+    /// When the last probe was made.
     pub at: Timestamp,
-    /// How often in a row nothing better was found.
+    /// The number of consecutive probes that found nothing better.
     pub fruitless: u32,
 }
 
 /// A blob that a reader could not read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Suspect {
-    /// Its path.
+    /// The path of the blob.
     pub blob: String,
-    /// When it was met.
+    /// When the reader reported it.
     pub at: Timestamp,
-    /// The change by which a builder said that the blob is as it was published.
+    /// The [`Dispute`](super::Change::Dispute) of a builder that found the blob intact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disputed: Option<Token>,
 }
 
 impl Entry {
-    /// Returns the entry of which nothing is known yet.
+    /// Returns an empty entry.
     pub fn new(module: ModuleKey, kind: Kind, now: Timestamp) -> Self {
         Self {
             module,
@@ -196,47 +187,47 @@ impl Entry {
         }
     }
 
-    /// Returns whose it is.
+    /// Returns the module.
     pub fn module(&self) -> &ModuleKey {
         &self.module
     }
 
-    /// Returns its kind.
+    /// Returns the kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the newest state that was published.
+    /// Returns the newest published state.
     pub fn ready(&self) -> Option<&Ready> {
         self.ready.as_ref()
     }
 
-    /// Returns the ready state of a lower version, kept for a build that reads only that.
+    /// Returns the ready state of a lower version, which is kept for older builds.
     pub fn older(&self) -> Option<&Ready> {
         self.older.as_ref()
     }
 
-    /// Returns why there is nothing, or nothing newer.
+    /// Returns why there is no state or no newer one.
     pub fn missing(&self) -> Option<&Placeholder> {
         self.missing.as_ref()
     }
 
-    /// Returns the lease, live or dead.
+    /// Returns the lease, live or expired.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
 
-    /// Returns the lease that holds at `now`.
+    /// Returns the lease if it has not expired.
     pub fn live_lease(&self, now: Timestamp) -> Option<&Lease> {
         self.lease.as_ref().filter(|lease| now < lease.until)
     }
 
-    /// Returns what was asked for, and not answered yet.
+    /// Returns the pending build request.
     pub fn build_request(&self) -> Option<&BuildRequest> {
         self.build_request.as_ref()
     }
 
-    /// Returns what was asked for and not answered yet, if its message is not taken for lost.
+    /// Returns the pending build request, unless its message is assumed to be lost.
     pub fn live_request(&self, now: Timestamp) -> Option<&BuildRequest> {
         let stands = |build_request: &&BuildRequest| {
             now.since(build_request.at) < Policy::request_lifetime(build_request.queue)
@@ -244,7 +235,7 @@ impl Entry {
         self.build_request.as_ref().filter(stands)
     }
 
-    /// Returns the mark of the last upload or removal that concerns it.
+    /// Returns the mark of the last upload or removal that concerns the entry.
     pub fn dirty(&self) -> Option<&Token> {
         self.dirty.as_ref()
     }
@@ -254,12 +245,12 @@ impl Entry {
         &self.considered
     }
 
-    /// Returns how many holders took the lease without coming back.
+    /// Returns how many holders took the lease without returning a result.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// Returns the time before which no lease is given.
+    /// Returns the end of the back-off, before which no lease is given.
     pub fn not_before(&self) -> Option<Timestamp> {
         self.not_before
     }
@@ -269,17 +260,17 @@ impl Entry {
         self.suspect.as_ref()
     }
 
-    /// Returns when it was last read, give or take an hour.
+    /// Returns when the entry was last used, with an accuracy of an hour.
     pub fn last_used_at(&self) -> Timestamp {
         self.last_used_at
     }
 
-    /// Returns when something better was looked for; `None` where nobody need look.
+    /// Returns the probes for a better DIF; `None` if no probes are needed.
     pub fn probes(&self) -> Option<Probes> {
         self.probes
     }
 
-    /// Returns the DIFs that were tried, and what became of them.
+    /// Returns the candidates of the last build, with their results.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }

@@ -31,7 +31,7 @@ use std::thread::{self, JoinHandle};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::pipe::{PipeWriter, pipe};
-use crate::cache::{Converter, Kind, Ready};
+use crate::cache::{Converter, Kind, Ready, current_version};
 use crate::debuginfo::limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 use crate::domain::{Arch, DebugId, Features, FileType};
 
@@ -509,6 +509,20 @@ fn features_of(code: u8) -> Features {
         has_symbols: code & 4 != 0,
         has_sources: code & 8 != 0,
         srcsrv_vcs: None,
+    }
+}
+
+/// Returns what a blob says that is made of no DIF.
+pub(in crate::debuginfo) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Contents {
+    Contents {
+        kind,
+        version: current_version(kind),
+        converter: Converter::CURRENT,
+        arch,
+        debug_id,
+        rank: 0,
+        file_type: FileType::Breakpad,
+        features: Features::default(),
     }
 }
 

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use url::Url;
 use wildmatch::WildMatch;
 
 use super::{FileType, Location, ObjectId, SourceLayout};
+use crate::domain::source::SourceKey;
 
 /// A symbol server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -434,6 +436,41 @@ impl fmt::Debug for HttpSource {
             .field("is_public", &self.is_public)
             .field("is_private", &self.is_private)
             .finish_non_exhaustive()
+    }
+}
+
+impl SourceKey {
+    /// Returns the key of a symbol server that is configured.
+    pub fn configured(source: &HttpSource) -> Self {
+        let HttpSource {
+            id,
+            url,
+            layout,
+            filters,
+            is_public,
+            is_private,
+            // Credentials decide nothing about what is there, and belong in no key.
+            headers: _,
+            query: _,
+        } = source;
+        let url = url.as_str();
+        // A fifth value only where it is set: the keys of other sources stay as they are.
+        let text = match is_private {
+            false => serde_json::to_string(&(url, layout, filters, is_public)),
+            true => serde_json::to_string(&(url, layout, filters, is_public, is_private)),
+        };
+        let text = text.unwrap_or_default();
+        let fingerprint = format!("{:x}", Sha256::digest(text));
+        Self(format!(
+            "{id}#{}",
+            fingerprint.get(..16).unwrap_or_default()
+        ))
+    }
+
+    /// Returns the key of a symbol server that a request defines; `hash` is a keyed hash of its whole definition, so that
+    /// nobody who lacks the credentials in it has its key.
+    pub fn defined(source: &HttpSource, hash: &str) -> Self {
+        Self(format!("{}##{hash}", source.id))
     }
 }
 

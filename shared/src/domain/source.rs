@@ -4,54 +4,18 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-
-use super::HttpSource;
 
 /// Names a source in keys and messages: `uploads`; for a configured symbol server its id, `#`, and a fingerprint of what
 /// decides what is found there, so that a mended configuration forgets its misses; for one that a request defines `##` and a
 /// keyed hash of all of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SourceKey(String);
+pub struct SourceKey(pub(super) String);
 
 impl SourceKey {
     /// Returns the key of the bucket that users upload to.
     pub fn uploads() -> Self {
         Self("uploads".to_owned())
-    }
-
-    /// Returns the key of a symbol server that is configured.
-    pub fn configured(source: &HttpSource) -> Self {
-        let HttpSource {
-            id,
-            url,
-            layout,
-            filters,
-            is_public,
-            is_private,
-            // Credentials decide nothing about what is there, and belong in no key.
-            headers: _,
-            query: _,
-        } = source;
-        let url = url.as_str();
-        // A fifth value only where it is set: the keys of other sources stay as they are.
-        let text = match is_private {
-            false => serde_json::to_string(&(url, layout, filters, is_public)),
-            true => serde_json::to_string(&(url, layout, filters, is_public, is_private)),
-        };
-        let text = text.unwrap_or_default();
-        let fingerprint = format!("{:x}", Sha256::digest(text));
-        Self(format!(
-            "{id}#{}",
-            fingerprint.get(..16).unwrap_or_default()
-        ))
-    }
-
-    /// Returns the key of a symbol server that a request defines; `hash` is a keyed hash of its whole definition, so that
-    /// nobody who lacks the credentials in it has its key.
-    pub fn defined(source: &HttpSource, hash: &str) -> Self {
-        Self(format!("{}##{hash}", source.id))
     }
 
     /// Tells whether a request defines it.

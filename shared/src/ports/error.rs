@@ -1,9 +1,9 @@
-//! How a store fails, by what the caller does next.
+//! The error type of the ports, classified by what the caller does next.
 
 use std::error::Error;
 use std::fmt;
 
-/// A store did not do what it was asked.
+/// A failed operation on a store, a source or a child process.
 #[derive(Debug)]
 pub struct Fault {
     kind: FaultKind,
@@ -14,20 +14,20 @@ pub struct Fault {
 /// What the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Try again, later: throttled, timed out, cut off.
+    /// Retry later: the operation was throttled, timed out or was interrupted.
     Transient,
-    /// Have the permissions mended.
+    /// Not permitted: the operator fixes the permissions.
     Denied,
-    /// Have what is stored removed and made again.
+    /// The stored data is corrupt: it is removed and built again.
     Corrupt,
-    /// Store less in one item: the store takes none that is as large.
+    /// The item exceeds the size limit of the store: less is stored in it.
     TooLarge,
-    /// Have us mend it.
+    /// A bug in symdepot or in its deployment.
     Bug,
 }
 
 impl Fault {
-    /// Returns an error of a kind; `context` names the operation and what it was done to.
+    /// Returns an error of a kind; `context` names the operation and its subject.
     pub fn new(kind: FaultKind, context: impl Into<String>) -> Self {
         Self {
             kind,
@@ -36,7 +36,7 @@ impl Fault {
         }
     }
 
-    /// Adds what caused it.
+    /// Adds the cause.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -52,13 +52,13 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            FaultKind::Transient => "failed for now",
-            FaultKind::Denied => "was denied",
-            FaultKind::Corrupt => "met corrupt data",
-            FaultKind::TooLarge => "was refused as too large",
-            FaultKind::Bug => "failed",
+            FaultKind::Transient => "temporary failure",
+            FaultKind::Denied => "access denied",
+            FaultKind::Corrupt => "corrupt data",
+            FaultKind::TooLarge => "item too large",
+            FaultKind::Bug => "internal error",
         };
-        write!(f, "{} {kind}", self.context)
+        write!(f, "{kind}: {}", self.context)
     }
 }
 

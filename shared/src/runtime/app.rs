@@ -1,4 +1,4 @@
-//! What a function is made of: its settings and its clients, built once, when the sandbox starts.
+//! The settings and clients of a function, built once when the sandbox starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub struct App {
 }
 
 impl App {
-    /// Reads the settings, begins to log, and builds the clients. Connects to nothing, except to read
-    /// the secrets that settings of this use name.
+    /// Reads the settings, starts logging and builds the clients. The only network requests are
+    /// those for the secrets that settings of this use name.
     pub async fn from_env(sources: SourceUse) -> Result<Self, ConfigError> {
         let sdk_config = AwsClients::sdk_config().await;
         let secrets = AwsSecrets::new(sdk_config.clone(), since_epoch);
@@ -40,28 +40,32 @@ impl App {
         })
     }
 
-    /// Tells in the log which sandbox files are parsed in.
+    /// Checks whether files can be parsed in a sandbox, and logs the result.
     ///
     /// # Errors
     ///
-    /// There is none here, and the settings want one.
+    /// No sandbox is available, and the settings require one.
     pub fn check_sandbox(&self) -> std::io::Result<()> {
         match sandbox::probe()? {
-            Ok(sandbox) => tracing::debug!("files are parsed in a sandbox: {sandbox}"),
+            Ok(sandbox) => tracing::debug!(%sandbox, "parser sandbox available"),
             Err(error) => {
                 let error = super::chain(&error);
                 if self.config.parser_needs_sandbox {
                     return Err(std::io::Error::other(format!(
-                        "files cannot be parsed in a sandbox here: {error}; run derive where seccomp works, or set PARSER_NEEDS_SANDBOX=0 to parse without one"
+                        "the parser sandbox is not available: {error}; run derive where seccomp works, or set PARSER_NEEDS_SANDBOX=0 to parse without a sandbox"
                     )));
                 }
-                tracing::error!(error, "files are parsed without a sandbox");
+                tracing::error!(
+                    error,
+                    "parser sandbox unavailable, files are parsed without it"
+                );
             }
         }
         Ok(())
     }
 
-    /// Returns what answers requests. `executable` is this very program: it makes names readable, too.
+    /// Returns the flow that serves requests. `executable` is this program, which also runs as the
+    /// demangler.
     pub fn symbolicator(&self, executable: std::path::PathBuf) -> Symbolicator {
         let settings = &self.config.settings;
         Symbolicator {
@@ -77,7 +81,8 @@ impl App {
         }
     }
 
-    /// Returns what builds derived caches. `executable` is this very program: it parses, too.
+    /// Returns the flow that builds derived caches. `executable` is this program, which also runs
+    /// as the parser.
     pub fn builder(&self, executable: std::path::PathBuf) -> Builder {
         let settings = &self.config.settings;
         let scratch = ScratchSpace::new(self.config.scratch_folder.clone(), settings.scratch_bytes);
@@ -103,7 +108,7 @@ impl App {
         }
     }
 
-    /// Returns what removes what is no longer used.
+    /// Returns the flow that removes unused data.
     pub fn pruner(&self) -> Pruner {
         Pruner {
             records: Arc::new(self.records()),

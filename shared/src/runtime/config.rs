@@ -1,6 +1,7 @@
-//! The settings of the functions: read as found, then checked together.
+//! The settings of the functions: read as text, then checked together.
 //!
-//! The only code that reads the environment. `infra/template.yaml` sets every variable; a test compares the two.
+//! This is the only code that reads the environment. `infra/template.yaml` sets every variable; a
+//! test compares the two.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,26 +18,27 @@ use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
 use crate::ports::{SecretName, Secrets};
 
-/// The bodies of pending requests expire a day after they were written: a lifecycle rule of the bucket, in the template.
+/// The bodies of pending requests expire a day after they were written, by a lifecycle rule of the
+/// bucket in the template.
 const MAX_REQUEST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Where a variable is set that is not.
+/// Where a variable is to be set, for error texts.
 const TEMPLATE: &str = "infra/template.yaml, Environment";
 
-/// What a variable says where there is nothing.
+/// The value of a variable that means an empty list.
 const NONE: &str = "none";
 
-/// Where the local stack, and nothing else, has a function keep its records: on this machine.
+/// The endpoint of the records, which only the local stack sets to an address of this machine.
 const RECORDS_ENDPOINT: &str = "AWS_ENDPOINT_URL_DYNAMODB";
 
-/// What a function does with symbol servers, and so what it may know of them.
+/// What a function needs symbol servers for, and therefore how much it may know about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceUse {
-    /// Nothing: it reads no setting about them, and no secret.
+    /// Nothing: it reads neither settings about them nor secrets.
     Nothing,
-    /// It names them, and where files may be. It forgets what is sent to them.
+    /// Locations of files: it keeps ids and addresses, and drops credentials.
     Locations,
-    /// It asks them.
+    /// Contents: it sends requests to them.
     Contents,
 }
 
@@ -44,7 +46,7 @@ pub enum SourceUse {
 #[derive(Clone, Default)]
 pub struct RawEnv(BTreeMap<String, String>);
 
-/// Values are not shown: there are secrets among them.
+/// Values are not shown, because some are secrets.
 impl fmt::Debug for RawEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
@@ -52,7 +54,7 @@ impl fmt::Debug for RawEnv {
 }
 
 impl RawEnv {
-    /// Reads the environment of this process; what is not Unicode is passed over.
+    /// Reads the environment of this process; variables that are not Unicode are ignored.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
@@ -67,12 +69,13 @@ impl RawEnv {
         )
     }
 
-    /// Returns the variables with the values of the secrets that they name, for a function with this
-    /// use of sources. A secret that it does not need is not read.
+    /// Replaces the names of secrets in variables by their values, for a function with this use of
+    /// sources. Secrets that the function does not need are not read.
     ///
     /// # Errors
     ///
-    /// A name is none, or its secret cannot be read: the variable, the name, and why.
+    /// A name is invalid, or its secret cannot be read. The error contains the variable, the name
+    /// and the reason.
     pub async fn with_secrets(
         mut self,
         sources: SourceUse,
@@ -106,7 +109,10 @@ impl RawEnv {
             match secrets.read(&secret).await {
                 Ok(read) => *value = read,
                 Err(error) => {
-                    let problem = format!("names {}, which cannot be read: {error}", secret.arn);
+                    let problem = format!(
+                        "names the secret {}, which cannot be read: {error}",
+                        secret.arn
+                    );
                     problems.push((*name, problem));
                 }
             }
@@ -117,8 +123,8 @@ impl RawEnv {
         }
     }
 
-    /// Tells whether this is a function of the local stack: its records are on this machine, where
-    /// no function in AWS has them.
+    /// Returns whether this function runs on the local stack, where the records are on the same
+    /// machine.
     fn is_of_the_local_stack(&self) -> bool {
         let endpoint = self.0.get(RECORDS_ENDPOINT);
         let endpoint = endpoint.and_then(|url| Url::parse(url).ok());
@@ -151,31 +157,31 @@ pub struct Config {
     pub caches_bucket: String,
     /// The bucket that users upload to.
     pub uploads_bucket: String,
-    /// The queue of builds that somebody waits for.
+    /// The URL of the eager queue: builds that a request waits for.
     pub eager_queue: String,
-    /// The queue of events of the uploads bucket.
+    /// The URL of the uploads queue: events of the uploads bucket.
     pub uploads_queue: String,
-    /// The queue of builds that nobody waits for.
+    /// The URL of the refresh queue: builds that no request waits for.
     pub refresh_queue: String,
-    /// What is logged, as `tracing-subscriber` filters say it.
+    /// The log filter, in the syntax of `tracing-subscriber`.
     pub log: String,
     /// CPU time that the parser of a DIF may use.
     pub parser_cpu: Duration,
-    /// Whether files are parsed only where there is a sandbox for it.
+    /// Whether to refuse to parse where the sandbox is not available.
     pub parser_needs_sandbox: bool,
-    /// Where scratch files go.
+    /// The folder of scratch files.
     pub scratch_folder: PathBuf,
-    /// Whether symbol servers may be in private networks, or on this machine.
+    /// Whether symbol servers may be in private networks or on this machine.
     pub allow_private_sources: bool,
-    /// The tools that make Microsoft's SymCaches of PDBs.
+    /// The tools that make Microsoft's SymCaches from PDBs.
     pub transcoders: Vec<Transcoder>,
-    /// Time that such a tool may take over one PDB.
+    /// Time that such a tool may take for one PDB.
     pub transcoder_time: Duration,
     /// The settings of the flows.
     pub settings: Settings,
 }
 
-/// What is wrong with the environment: every problem, not only the first.
+/// The problems of the environment: all of them, not only the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(Vec<(&'static str, String)>);
 
@@ -237,7 +243,7 @@ impl Config {
             log: env.text("LOG"),
             parser_cpu: env.seconds("PARSER_CPU_SECONDS"),
             parser_needs_sandbox: env.flag("PARSER_NEEDS_SANDBOX"),
-            // Set by Lambda's rules, not by the template: the only folder that can be written to.
+            // Set by Lambda's rules, not by the template: the only writable folder.
             scratch_folder: env
                 .env
                 .0
@@ -282,7 +288,7 @@ impl Config {
     }
 }
 
-/// Reads variables, and collects what is wrong with them.
+/// Reads variables and collects their problems.
 struct Environment<'a> {
     env: &'a RawEnv,
     problems: Vec<(&'static str, String)>,
@@ -324,14 +330,14 @@ impl Environment<'_> {
         }
     }
 
-    /// Whether sources may be in private networks, all of them: a matter of the local stack, where
-    /// tests serve files.
+    /// Whether all sources may be in private networks. Allowed only on the local stack, where tests
+    /// serve files.
     fn private_sources(&mut self) -> bool {
         let name = "ALLOW_PRIVATE_SOURCES";
         let allows = self.flag("ALLOW_PRIVATE_SOURCES");
         if allows && !self.env.is_of_the_local_stack() {
-            let problem = "is 1, which is for the local stack alone: give the sources in SOURCES that are in private \
-                           networks \"is_private\": true";
+            let problem = "is 1, which is allowed on the local stack only: set \"is_private\": true on the sources in \
+                           SOURCES that are in private networks";
             self.problems.push((name, problem.to_owned()));
             return false;
         }
@@ -342,7 +348,7 @@ impl Environment<'_> {
         match SourceSecret::new(text) {
             Ok(secret) if is_wanted => Some(secret),
             Err(problem) if is_wanted => {
-                let problem = format!("{problem}, which ALLOW_REQUEST_SOURCES=1 wants");
+                let problem = format!("{problem}; ALLOW_REQUEST_SOURCES=1 requires a secret");
                 self.problems.push(("REQUEST_SOURCES_SECRET", problem));
                 None
             }
@@ -350,11 +356,11 @@ impl Environment<'_> {
         }
     }
 
-    /// Checks the ages at which something is removed that clients or builders may still use.
+    /// Checks the ages of removal, so that nothing is removed while clients or builders use it.
     fn check_ages(&mut self, request_lifetime: Duration, orphan_min_age: Duration) {
         if request_lifetime > MAX_REQUEST_LIFETIME {
             let problem = format!(
-                "is {} s: the body of a request is removed after a day, so set at most {}",
+                "is {} s, but the body of a request is removed after a day: set at most {}",
                 request_lifetime.as_secs(),
                 MAX_REQUEST_LIFETIME.as_secs()
             );
@@ -362,8 +368,8 @@ impl Environment<'_> {
         }
         if !orphan_min_age.is_zero() && orphan_min_age < UNNAMED_MIN_AGE {
             let problem = format!(
-                "is {} s: plain SymCaches and parts of copies are in use for longer without a record that names them, so \
-                 set at least {}, or 0 to have derived caches alone removed at once",
+                "is {} s, but plain SymCaches and chunks of copies are in use for longer without a record that names \
+                 them: set at least {}, or 0 to remove only derived caches at once",
                 orphan_min_age.as_secs(),
                 UNNAMED_MIN_AGE.as_secs()
             );
@@ -371,12 +377,12 @@ impl Environment<'_> {
         }
     }
 
-    /// Returns the tools at these paths, of which each makes one of the versions.
+    /// Returns the tools at these paths, each with the version that it makes.
     fn transcoders(&mut self, paths: Vec<String>, versions: Vec<String>) -> Vec<Transcoder> {
         let version = "TRANSCODER_VERSION";
         if paths.len() != versions.len() {
             let (paths, versions) = (paths.len(), versions.len());
-            let problem = format!("has {versions} versions for the {paths} of TRANSCODER_PATH");
+            let problem = format!("has {versions} versions for {paths} paths in TRANSCODER_PATH");
             self.problems.push((version, problem));
         }
         let mut tools: Vec<Transcoder> = Vec::new();
@@ -405,7 +411,7 @@ impl Environment<'_> {
         tools
     }
 
-    /// Reads texts with commas between them; `none` is none.
+    /// Reads a list of texts separated by commas; `none` is the empty list.
     fn list(&mut self, name: &'static str) -> Vec<String> {
         let text = self.text(name);
         let texts = text.split(',').map(str::trim);
@@ -413,7 +419,7 @@ impl Environment<'_> {
         texts.map(str::to_owned).collect()
     }
 
-    /// Reads the list of sources, and the one that is given by its address alone.
+    /// Parses the list of sources, and adds the one that is configured by its address only.
     fn sources(&mut self, name: &'static str, address: &str) -> Vec<HttpSource> {
         let text = self.text(name);
         let mut json = serde_json::Deserializer::from_str(&text);
@@ -458,7 +464,7 @@ impl Environment<'_> {
     }
 }
 
-/// Returns what is wrong with a setting without the texts in it: one in the wrong place may be a secret.
+/// Returns a problem without the quoted text in it, which may be a secret in the wrong place.
 fn without_texts(problem: &str) -> String {
     let quoted = "string \"";
     match (problem.find(quoted), problem.rfind('"')) {
@@ -559,7 +565,11 @@ mod tests {
                 "{problems:?}"
             );
         };
-        bad("/a", "none", "has 0 versions for the 1 of TRANSCODER_PATH");
+        bad(
+            "/a",
+            "none",
+            "has 0 versions for 1 paths in TRANSCODER_PATH",
+        );
         bad("/a,/b", "3.1.0,3.2.0", "two versions of major version 3");
         bad("/a", "3.1", "is not a version");
         bad("/a", "2.9.0", "below 3.0.0");
@@ -600,7 +610,7 @@ mod tests {
         assert!(problem("[]").contains(r#""yes" is neither 0 nor 1"#));
     }
 
-    /// Secrets of a test, by their ARNs; the others may not be read.
+    /// The secrets of a test, by ARN. Any other secret must not be read.
     #[derive(Debug)]
     struct Kept(BTreeMap<&'static str, &'static str>);
 
@@ -640,7 +650,7 @@ mod tests {
         assert_eq!(read(SourceUse::Locations).await, values);
         let names = (SOURCES_ARN.to_owned(), SECRET_ARN.to_owned());
         assert_eq!(read(SourceUse::Nothing).await, names);
-        // Nobody may define sources: there is nothing to seal.
+        // Sources cannot be defined, so there is nothing to encrypt.
         let mut env = named();
         env.0
             .insert("ALLOW_REQUEST_SOURCES".to_owned(), "0".to_owned());

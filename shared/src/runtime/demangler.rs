@@ -1,8 +1,8 @@
-//! The process that makes names readable which could end it.
+//! The child process that demangles names which could crash it.
 //!
-//! It sets its limits, enters the sandbox, and answers a line for each line until its input ends: see
-//! [`adapters::demangler`](crate::adapters::demangler). It has no credentials, no files and no sockets; what a name does
-//! to it ends it alone.
+//! It sets its limits, enters the sandbox, and writes one line for each line that it reads until
+//! its input ends: see [`adapters::demangler`](crate::adapters::demangler). It has no credentials,
+//! files or sockets; a hostile name ends this process only.
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{COMMAND} is how this program calls itself: {error}");
+            eprintln!("{COMMAND} is an internal command of this program: {error}");
             ExitCode::FAILURE
         }
     }
@@ -42,7 +42,7 @@ fn serve() -> io::Result<()> {
     ] {
         lower(resource, limit)?;
     }
-    // Where there is no sandbox there are no readable names of this kind.
+    // Without a sandbox these names are not demangled.
     sandbox::enter().map_err(|error| io::Error::other(chain(&error)))?;
     let mut out = io::stdout();
     for line in io::stdin().lock().lines() {
@@ -53,7 +53,7 @@ fn serve() -> io::Result<()> {
         };
         let mut answer = serde_json::to_vec(&name.demangle())?;
         answer.push(b'\n');
-        // One by one: what is answered stays answered.
+        // Flushed one by one, so that a crash does not lose finished names.
         out.write_all(&answer)?;
         out.flush()?;
     }

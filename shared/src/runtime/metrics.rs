@@ -1,4 +1,5 @@
-//! Metrics: lines of the log in CloudWatch's embedded metric format, which become metrics without a call.
+//! Metrics as log lines in CloudWatch's embedded metric format, which CloudWatch extracts without
+//! an API call.
 //!
 //! Source of the format: Amazon CloudWatch User Guide, "Specification: Embedded metric format".
 
@@ -12,16 +13,16 @@ use crate::flows::rollout::{KindRollout, RolloutReport};
 /// The namespace of all metrics.
 const NAMESPACE: &str = "symdepot";
 
-/// Writes how far the current converter is rolled out, a line for each kind.
+/// Writes the rollout of the current converter, one line per kind.
 pub fn emit_rollout(report: &RolloutReport) {
     let mut out = std::io::stdout().lock();
     for line in lines(report) {
-        // A log that cannot be written to has nowhere to say so.
+        // A failure cannot be logged, because this is the log.
         let _ = writeln!(out, "{line}");
     }
 }
 
-/// Writes that a blob seems lost, and was not taken for it: an alarm listens.
+/// Counts a blob that may be lost but was not treated as lost. An alarm watches this metric.
 pub fn emit_doubtful_loss(now: Timestamp) {
     let _ = writeln!(std::io::stdout().lock(), "{}", doubtful_loss(now));
 }

@@ -1,4 +1,4 @@
-//! How a function starts and reports: its settings, its clients, its log, its invocations.
+//! The runtime of the functions: settings, clients, log, invocations, and child processes.
 
 mod app;
 mod config;

@@ -1,7 +1,8 @@
-//! The parser process: what runs where a DIF can do no harm.
+//! The parser process, which isolates the parsing of untrusted DIFs.
 //!
-//! It sets its own limits first; then it reads commands and writes answers, see [`wire`], until its input ends. Of
-//! what a DIF does to it, a panic is caught here; everything else ends the process, which its parent takes for an answer.
+//! It first sets its own limits; then it reads commands and writes replies, see [`wire`], until its
+//! input ends. Panics are caught here; everything else that a DIF causes ends the process, and its
+//! parent interprets how it ended.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -25,17 +26,18 @@ use crate::cache::{DeriveJob, Derived};
 use crate::debuginfo::{self, DifBytes, Failure, Layout, Room, RoomLimit, STACK_BYTES};
 use crate::domain::{Cause, Missing, Written};
 
-/// Address space beside what the parser allocates: the program, its stacks, and what allocators reserve unused.
+/// Address space in addition to the parser's allocations: the program, its stacks, and the unused
+/// reserves of allocators.
 const SPARE_ADDRESS_SPACE: u64 = 1 << 30;
 
-/// Serves one parent. `arguments` are those behind [`COMMAND`].
+/// Serves one parent. `arguments` are those after [`COMMAND`].
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let limits = arguments
         .next()
         .and_then(|json| serde_json::from_str(json.to_str()?).ok());
     let Some(limits) = limits else {
         eprintln!(
-            "{COMMAND} is how this program calls itself: it parses the file that it is handed"
+            "{COMMAND} is an internal command of this program: it parses a file that its parent opens"
         );
         return ExitCode::FAILURE;
     };
@@ -62,7 +64,7 @@ fn serve(limits: ChildLimits) -> io::Result<()> {
         out: Mutex::new(io::stdout()),
         cores: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
     };
-    // Everything is open that is needed; nothing of the file was read yet.
+    // All necessary files are open, and nothing of the DIF has been read yet.
     if let Err(error) = sandbox::enter()
         && limits.needs_sandbox
     {
@@ -76,23 +78,24 @@ fn serve(limits: ChildLimits) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets what the parser may use. Also, it does not outlive its parent.
+/// Limits the parser's resources, and makes it die with its parent.
 fn limit(limits: ChildLimits, dif_bytes: u64) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // What is allocated; the DIF and what is unpacked are mapped for reading, and do not count.
+    // Limits allocations only: the DIF and its unpacked members are mapped for reading and do not
+    // count.
     lower(Resource::Data, limits.memory_bytes)?;
-    // Whatever else may be mapped, on systems where that is all that counts.
+    // Limits all mappings, for systems on which only this limit works.
     let mapped = dif_bytes
         .saturating_add(limits.scratch_bytes)
         .saturating_add(SPARE_ADDRESS_SPACE);
     lower(Resource::As, limits.memory_bytes.saturating_add(mapped))?;
-    // Less, once it is known what there is room for.
+    // Lowered again when the room for unpacked members is known.
     lower(Resource::Fsize, limits.scratch_bytes)?;
     lower(Resource::Core, 0)?;
     lower(Resource::Nofile, 64)
 }
 
-/// Lowers a limit for good.
+/// Lowers a limit permanently.
 pub(super) fn lower(resource: Resource, value: u64) -> io::Result<()> {
     let maximum = getrlimit(resource)
         .maximum
@@ -106,11 +109,11 @@ pub(super) fn lower(resource: Resource, value: u64) -> io::Result<()> {
     )?)
 }
 
-/// Gives the command that begins now so many seconds of CPU time.
+/// Limits the CPU time of the command that begins now, in seconds.
 fn limit_cpu_time(seconds: u64) -> io::Result<()> {
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
     let maximum = getrlimit(Resource::Cpu).maximum;
-    // The kernel counts whole seconds.
+    // One second is added because the kernel counts whole seconds.
     let limit = used.saturating_add(seconds).saturating_add(1);
     let current = maximum.map_or(limit, |maximum| maximum.min(limit));
     Ok(setrlimit(
@@ -177,7 +180,7 @@ impl Session {
                 ..Layout::default()
             },
         };
-        // Of a file that did not fit, only the beginning counts from now on.
+        // Of a member that did not fit, the part beyond the counted bytes is dropped.
         self.room.0.set_len(layout.unpacked_bytes)?;
         self.unpacked = ByteView::map_file_ref(&self.room.0)?;
         let bytes = DifBytes {
@@ -195,7 +198,7 @@ impl Session {
         self.answer(&answer, &[])
     }
 
-    /// Derives side by side: the kinds of one object have nothing in common but its bytes.
+    /// Derives in parallel: the kinds of one object share only its bytes.
     fn derive(&self, object: usize, jobs: &[DeriveJob]) -> io::Result<()> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = jobs
@@ -249,7 +252,9 @@ impl Session {
                 );
             }
             Ok(derived) => {
-                Missing::malformed(format!("its cache has {} bytes", derived.blob.len()))
+                let bytes = derived.blob.len();
+                let detail = format!("its cache has {bytes} bytes; the limit is {MAX_BLOB_BYTES}");
+                Missing::malformed(detail)
             }
             Err(Failure::Missing(missing)) => missing,
             Err(Failure::OutOfMemory) => {
@@ -280,7 +285,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-/// The file for what is unpacked.
+/// The file for unpacked members.
 struct UnpackedFile(File);
 
 impl Room for UnpackedFile {
@@ -289,10 +294,10 @@ impl Room for UnpackedFile {
     }
 }
 
-/// What a parser does that meets the worst of files: for tests of those who must survive it.
+/// Simulates what hostile files can make a parser do, for tests of the parent.
 ///
-/// A Breakpad file whose module is called `inspect:loop` makes the parser loop when it is inspected; with
-/// `symcache:abort` it aborts when a SymCache is derived, and so on.
+/// A Breakpad file whose module is named `inspect:loop` makes the parser loop when it is inspected;
+/// with `symcache:abort` it aborts when a SymCache is derived, and so on.
 #[cfg(feature = "testing")]
 mod misbehaviour {
     use crate::cache::Kind;
@@ -304,7 +309,7 @@ mod misbehaviour {
         }
     }
 
-    /// Returns the reason if it was a panic.
+    /// Returns the panic message, if the misbehaviour was a panic.
     pub(super) fn on_derive(dif: &[u8], kind: Kind) -> Option<String> {
         let what = told(dif, &kind.to_string()).or_else(|| told(dif, "derive"))?;
         debuginfo::caught(|| misbehave(&what)).err()
@@ -341,7 +346,7 @@ mod misbehaviour {
             "exit" => std::process::exit(3),
             "noise" => {
                 for line in 0..100_000 {
-                    eprintln!("line {line} of what nobody wants to know");
+                    eprintln!("line {line} of noise");
                 }
                 std::process::abort();
             }

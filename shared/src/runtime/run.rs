@@ -1,4 +1,4 @@
-//! One invocation after the other: what every function does alike, so that nobody has to compare.
+//! Runs invocations one after the other: the code that all functions share.
 
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use tracing::Instrument;
 
 use crate::flows::{Error, Invocation};
 
-/// Serves events until the sandbox ends: each in a span with its request id, each with a summary line.
+/// Serves events until the sandbox ends, each in a span with its request id.
 pub async fn run<Event, Answer, Handler, Handling>(
     handler: Handler,
 ) -> Result<(), lambda_runtime::Error>
@@ -30,7 +30,7 @@ where
             let invocation = invocation?;
             let answer = handler(invocation, event.payload).await;
             match &answer {
-                Ok(_) => tracing::debug!("done"),
+                Ok(_) => tracing::debug!("invocation completed"),
                 Err(error) => tracing::error!(error = error.name(), "{}", chain(error)),
             }
             answer.map_err(|error| diagnostic(&error))
@@ -40,7 +40,7 @@ where
     .await
 }
 
-/// Returns the time since 1970: the one place that reads the wall clock.
+/// Returns the time since 1970. This is the only place that reads the wall clock.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the one place that reads the clock"
@@ -51,12 +51,12 @@ pub(super) fn since_epoch() -> Duration {
         .unwrap_or_default()
 }
 
-/// Begins an invocation: the one place that draws chance.
+/// Begins an invocation. This is the only place that draws random numbers from the system.
 ///
 /// # Errors
 ///
-/// The operating system gives no randomness. Tokens that could be guessed, and nonces that repeat,
-/// would do more harm than an event that is delivered again.
+/// The operating system provides no random numbers. Predictable tokens and repeated nonces would be
+/// worse than an event that is delivered again.
 pub fn invocation(context: &Context) -> Result<Invocation, Diagnostic> {
     let now = since_epoch();
     let time_left = Duration::from_millis(context.deadline).saturating_sub(now);
@@ -74,7 +74,7 @@ fn seed(source: &mut impl TryRng) -> Result<[u8; 32], Diagnostic> {
     match source.try_fill_bytes(&mut seed) {
         Ok(()) => Ok(seed),
         Err(error) => {
-            let problem = format!("the operating system gives no randomness: {error}");
+            let problem = format!("the operating system provides no randomness: {error}");
             tracing::error!(error = "Randomness", "{problem}");
             Err(Diagnostic {
                 error_type: "Randomness".to_owned(),
@@ -84,7 +84,7 @@ fn seed(source: &mut impl TryRng) -> Result<[u8; 32], Diagnostic> {
     }
 }
 
-/// Returns what Lambda reports of an error: a stable word, and what happened.
+/// Returns the form of an error that Lambda reports: a stable name, and the message.
 pub fn diagnostic(error: &Error) -> Diagnostic {
     Diagnostic {
         error_type: error.name().to_owned(),
@@ -92,7 +92,7 @@ pub fn diagnostic(error: &Error) -> Diagnostic {
     }
 }
 
-/// Returns an error with everything that caused it, in one line.
+/// Returns an error with all its causes, on one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -113,7 +113,7 @@ mod tests {
         assert!(line.ends_with(": AccessDenied: not your table"), "{line}");
     }
 
-    /// What gives no randomness.
+    /// A source without random numbers.
     struct Empty;
 
     impl TryRng for Empty {

@@ -1,14 +1,14 @@
-//! The log: one JSON object a line, on standard output, where Lambda collects it.
+//! The log: one JSON object per line on standard output, where Lambda collects it.
 
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// The crates that a level alone is meant for. The others write bodies of requests and credentials below `info`: the Lambda
-/// runtime, hyper, the AWS SDK.
+/// The crates that a bare level applies to. The others (the Lambda runtime, hyper, the AWS SDK) log
+/// bodies of requests and credentials below `info`.
 const OURS: [&str; 4] = ["symdepot", "symbolicate", "derive", "prune"];
 
-/// Begins to log what `filter` lets through; a filter that cannot be read lets through `info` and says so.
+/// Starts logging with `filter`. An invalid filter is replaced by `info`, with a warning.
 pub(super) fn init(filter: &str) {
     let parsed = targets(filter);
     let problem = parsed.as_ref().err().map(ToString::to_string);
@@ -19,16 +19,20 @@ pub(super) fn init(filter: &str) {
         .with_current_span(true)
         .with_span_list(false);
     let subscriber = tracing_subscriber::registry().with(json).with(targets);
-    // Whoever runs functions inside a process of their own may have set a subscriber already.
+    // A process that runs functions in itself may have set a subscriber already.
     if tracing::subscriber::set_global_default(subscriber).is_ok()
         && let Some(problem) = problem
     {
-        tracing::warn!(problem, filter, "LOG is not a filter");
+        tracing::warn!(
+            problem,
+            filter,
+            "LOG is not a valid filter, logging at info"
+        );
     }
 }
 
-/// Reads a filter. A level in it is that of our own crates; of the others it lets through `info` at most, unless one is named,
-/// as in `info,hyper=trace`.
+/// Parses a filter. A bare level applies to our own crates; other crates log at `info` at most,
+/// unless the filter names them, as in `info,hyper=trace`.
 fn targets(filter: &str) -> Result<Targets, ParseError> {
     let parsed = filter.parse::<Targets>()?;
     let level = parsed.default_level().unwrap_or(LevelFilter::OFF);

@@ -1,8 +1,9 @@
-//! The process over a transcoder: it starts the tool under limits, in a process group that nothing
-//! leaves, and ends the group when it uses too much or when the function that waits for it is gone.
+//! The supervisor process of a transcoder.
 //!
-//! It tells how the tool ended as shells do: by its own code, or by 128 and the number of the signal
-//! that killed it.
+//! It starts the tool under limits, in a process group that no process can leave. It kills the
+//! group when the group uses too much, or when the function that waits for it is gone. It reports
+//! the end of the tool as shells do: its exit code, or 128 plus the number of the signal that
+//! killed it.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -19,23 +20,24 @@ use super::{chain, sandbox};
 pub use crate::adapters::parser::transcoder::COMMAND;
 use crate::adapters::parser::transcoder::{SIGNALLED, ToolLimits};
 
-/// Processes that a tool may be at a time, its helpers included.
+/// The most processes of a tool at a time, including its helpers.
 const MAX_PROCESSES: usize = 64;
 
-/// The time between two looks at what the group uses.
+/// Interval at which the group's resource usage is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs a tool. `arguments` are those behind [`COMMAND`]: the limits as JSON, the tool, and its arguments.
+/// Runs a tool. `arguments` are those after [`COMMAND`]: the limits as JSON, the tool, and its
+/// arguments.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let limits = arguments
         .next()
         .and_then(|json| serde_json::from_str(json.to_str()?).ok());
     let (Some(limits), Some(tool)) = (limits, arguments.next()) else {
-        eprintln!("{COMMAND} is how this program calls itself: it starts the tool that it is told");
+        eprintln!("{COMMAND} is an internal command of this program: it starts a transcoder");
         return ExitCode::FAILURE;
     };
     if let Err(error) = limit(limits) {
-        eprintln!("cannot set its limits: {error}");
+        eprintln!("cannot set the limits of the transcoder: {error}");
         return ExitCode::FAILURE;
     }
     match run(&tool, arguments, limits) {
@@ -47,7 +49,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Sets limits that hold for each process, and are inherited.
+/// Sets the limits that apply to each process and are inherited.
 fn limit(limits: ToolLimits) -> io::Result<()> {
     lower(Resource::Data, limits.memory_bytes)?;
     lower(Resource::Cpu, limits.cpu_seconds)?;
@@ -81,34 +83,35 @@ fn run(
     child.wait()
 }
 
-/// Waits until the parent closes the other end of standard input, as its own end does, too.
+/// Waits until the parent closes its end of standard input, which also happens when the parent
+/// ends.
 fn end_with_parent() {
     let mut nothing = [0];
-    // An error means as much.
+    // A read error means the same as the end of the input.
     while let Ok(1) = io::stdin().read(&mut nothing) {}
     end();
 }
 
-/// Ends the group, this process included.
+/// Kills the group, including this process.
 fn end() {
-    // It fails where the group is empty, and this process is in it.
+    // It cannot fail: the group contains this process.
     let _ = kill_current_process_group(Signal::KILL);
 }
 
-/// Looks at what the processes of the group use together; returns what is too much.
+/// Checks what the processes of the group use together; returns the limit that is exceeded.
 fn look(limits: ToolLimits) -> Result<(), String> {
     let group = getpgrp().as_raw_nonzero().get();
-    // Where there is no /proc, the limits of each process remain.
+    // Without /proc, only the limits of each process apply.
     let members = all_processes().into_iter().flatten().filter_map(|process| {
         let about = process.ok()?.stat().ok()?;
         (about.pgrp == group).then_some(about)
     });
     let pages: Vec<u64> = members.map(|about| about.rss).collect();
-    // This process is none of the tool's.
+    // This process does not count.
     let processes = pages.len().saturating_sub(1);
     if processes > MAX_PROCESSES {
         return Err(format!(
-            "it is {processes} processes, and may be {MAX_PROCESSES}"
+            "it runs {processes} processes; the limit is {MAX_PROCESSES}"
         ));
     }
     let bytes = pages

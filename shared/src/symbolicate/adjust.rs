@@ -1,11 +1,14 @@
-//! Which instruction an address means.
+//! Determines which instruction the address of a frame refers to.
 //!
-//! The topmost frame of a stack knows where it is. Its callers know where they will return to, which is the instruction
-//! *after* the call: often another line, sometimes another function. So the instruction before is looked up for them.
+//! The topmost frame of a stack contains its own instruction address. The frames of its callers
+//! contain return addresses, which point to the instruction *after* the call: often another line,
+//! sometimes another function. For callers, the instruction before the address is therefore looked
+//! up.
 //!
-//! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program counter that is not the
-//! address that the client took for the topmost frame; that address then came from unwinding, and is a return address.
-//! The rule, and the alignment of instructions, are [`InstructionInfo`]'s.
+//! Folklore: after a signal for a bad instruction or a bad access, some kernels leave a program
+//! counter that differs from the address that the client recorded for the topmost frame. That
+//! address then came from unwinding and is a return address. The rule and the alignment of
+//! instructions come from [`InstructionInfo`].
 
 use std::collections::BTreeMap;
 
@@ -14,34 +17,36 @@ use symbolic::common::InstructionInfo;
 use crate::api::symbolicator::{Frame, Hex};
 use crate::domain::Arch;
 
-/// No architecture steps back further than this for the instruction before (two words, on MIPS).
+/// An upper bound of the distance to the previous instruction on every architecture (two words on
+/// MIPS).
 const LARGEST_STEP: u64 = 16;
 
-/// Which instruction is looked up.
+/// The instruction to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Adjustment {
-    /// The one before the address.
+    /// The instruction before the address.
     Previous,
-    /// The one at the address.
+    /// The instruction at the address.
     Aligned,
-    /// Whichever the heuristic takes the address for.
+    /// Decided by the heuristic.
     Auto,
 }
 
-/// What there is to know of a frame, beside its address.
+/// The properties of a frame that the decision depends on, in addition to its address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation<'a> {
     pub(super) adjustment: Adjustment,
-    /// Whether it is the topmost of its stack.
+    /// Whether the frame is the topmost one of its stack.
     pub(super) is_topmost: bool,
     pub(super) signal: Option<u32>,
     pub(super) registers: &'a BTreeMap<String, Hex>,
 }
 
 impl Adjustment {
-    /// Returns what holds for the frames of a stack that do not say.
+    /// Returns the adjustment of the frames of a stack that do not specify one.
     pub(super) fn default_of(frames: &[Frame]) -> Self {
-        // A client that says it for one frame knows what it does, and left the others as return addresses.
+        // A client that sets it for one frame does so deliberately, and left the others as return
+        // addresses.
         match frames
             .iter()
             .any(|frame| frame.adjust_instruction_addr.is_some())
@@ -51,7 +56,7 @@ impl Adjustment {
         }
     }
 
-    /// Returns what holds for a frame.
+    /// Returns the adjustment of a frame.
     pub(super) fn of(frame: &Frame, default: Self) -> Self {
         match frame.adjust_instruction_addr {
             Some(true) => Adjustment::Previous,
@@ -61,7 +66,8 @@ impl Adjustment {
     }
 }
 
-/// Returns the address of the instruction to look up; `None` where there is none before the address.
+/// Returns the address of the instruction to look up; `None` if there is no instruction before the
+/// address.
 pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Option<u64> {
     let mut info = InstructionInfo::new(with_its_step(arch), address);
     let previous = match situation.adjustment {
@@ -86,8 +92,10 @@ pub(super) fn adjust(address: u64, arch: Arch, situation: &Situation<'_>) -> Opt
     }
 }
 
-/// Returns the architecture whose instructions are as long. `InstructionInfo` takes those of PowerPC for eight bytes in 64 bits, which have
-/// four there, too (Power ISA, book I, section 1.6), and those of WebAssembly for four, which have one and more (core specification,
+/// Returns an architecture for which `InstructionInfo` uses the right length of instructions.
+///
+/// It assumes eight bytes on 64-bit PowerPC, where instructions have four as well (Power ISA, book
+/// I, section 1.6), and four bytes in WebAssembly, where they have one or more (core specification,
 /// section 5.4).
 fn with_its_step(arch: Arch) -> Arch {
     match arch {

@@ -1,26 +1,28 @@
-//! What each module's answer lacks, and what to do about it: where nothing else says why there is no more.
+//! Writes advice into the details of modules: what their results lack, and what to do about it. A
+//! detail that already gives a reason stays.
 
 use super::{ModuleOutcome, Plan};
 use crate::api::advice::Advice;
 use crate::api::symbolicator::{AddrMode, Completed, Request};
 use crate::domain::Cause;
 
-/// The most bytes of advice in an answer: modules beyond them are answered without.
+/// The most bytes of advice in a response. Modules beyond this limit get none.
 const MAX_ADVICE_BYTES: usize = 256 << 10;
 
-/// Where a module of a plan was searched, and what is known of its files beside the one that was used.
+/// The places where a module of a plan was searched, and what is known about files that were not
+/// used.
 #[derive(Clone, Debug, Default)]
 pub struct Searched {
     /// The places, as texts.
     pub places: Vec<String>,
-    /// A file that cannot be read: where it is, and what is wrong with it.
+    /// A file that cannot be read: its location, and the reason.
     pub damaged: Option<(String, String)>,
 }
 
-/// Says in the details of modules what they lack, and what to do about it.
+/// Writes into the details of modules what they lack, and what to do about it.
 ///
-/// `plan` and `outcomes` are those that the answer was made with; `searched` returns what is known of
-/// one of [`Plan::wanted`], and is asked only where that is said.
+/// `plan` and `outcomes` are those that the response was made with. `searched` returns what is
+/// known about a cache of [`Plan::wanted`]; it is called only if advice needs it.
 pub fn advise(
     completed: &mut Completed,
     request: &Request,
@@ -64,7 +66,7 @@ pub fn advise(
 }
 
 impl Searched {
-    /// Returns that a file is damaged, which says more than what the others lack.
+    /// Returns the advice about a damaged file, which is more specific, or else `lack`.
     fn damaged_or(self, lack: Advice) -> Advice {
         match self.damaged {
             Some((location, fault)) => Advice::Damaged { location, fault },
@@ -73,7 +75,7 @@ impl Searched {
     }
 }
 
-/// Tells whether frames with absolute addresses lie in a module.
+/// Returns whether frames with absolute addresses lie in a module.
 fn has_absolute_frames(request: &Request, plan: &Plan, module: usize) -> bool {
     let frame = |(stacktrace, frame): &(usize, usize)| {
         let stacktrace = request.stacktraces.get(*stacktrace)?;

@@ -1,11 +1,12 @@
-//! How functions are called.
+//! Demangles the names of functions.
 //!
-//! Names are hostile input. The demanglers of C++, Rust and Objective-C are Rust: they bound their recursion, their
-//! panics are caught here, and the length of names is limited. Swift's is C++ with assertions that end the process, and
-//! back references let a hundred bytes stand for gigabytes of text, in Swift and in Microsoft's scheme. So such names are
-//! *isolated*: this module asks for them ([`KnownNames::take_isolated`]), a process without rights makes them readable
-//! one by one ([`IsolatedName::demangle`]), and the request is symbolicated once more with what it answered
-//! ([`KnownNames::add`]).
+//! Names are untrusted input. The demanglers of C++, Rust and Objective-C are written in Rust:
+//! their recursion is bounded, their panics are caught here, and the length of names is limited.
+//! Swift's demangler is written in C++, with assertions that end the process. Back references let a
+//! hundred bytes expand to gigabytes of text, in Swift and in Microsoft's scheme. Such names are
+//! therefore *isolated*: this module collects them ([`KnownNames::take_isolated`]), a process
+//! without privileges demangles them one by one ([`IsolatedName::demangle`]), and the request is
+//! symbolicated once more with the results ([`KnownNames::add`]).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,39 +18,44 @@ use quick_cache::{Equivalent, Weighter};
 use symbolic::common::{Name, NameMangling};
 use symbolic::demangle::Demangle;
 
-use super::cpp_constraints::{Keep, without_constraints};
-use super::frame::{escaped_bytes, shown};
+use super::cpp_constraints::without_constraints;
+use super::text::shown;
 use crate::api::symbolicator::Frame;
 use crate::domain::{IsolatedName, Language, READABLE};
+use crate::symbolicate::cpp_constraints::Keep;
+use crate::symbolicate::text::escaped_bytes;
 
-/// The longest name that is demangled, in bytes; a longer one stays as it is. What Swift and C++ make of longer names would be
-/// longer than `symbolic` returns; Microsoft's compiler hashes longer names.
+/// The longest name that is demangled, in bytes; a longer one stays as it is. Longer names of Swift
+/// and C++ would demangle to more than `symbolic` returns; Microsoft's compiler hashes longer
+/// names.
 const LONGEST_NAME: usize = 4096;
 
-/// The longest name that is demangled, in bytes, where it is known to be Rust's: those of closures in futures grow.
+/// The longest name that is demangled if it is known to be Rust's, in bytes: names of closures in
+/// futures are long.
 const LONGEST_RUST_NAME: usize = 64 * 1024;
 
-/// The longest demangled name that is shown, in bytes.
+/// The longest demangled name in a response, in bytes.
 const LONGEST_DEMANGLED: usize = 16 * 1024;
 
-/// The most back references in a name that is not isolated. Each may double the name. Names that come with a request and
-/// have more stay as they are.
+/// The most back references in a name that is not isolated. Each may double the name. Names in a
+/// request with more of them stay as they are.
 const MOST_BACK_REFERENCES: usize = 20;
 
-/// The most names of a request that are isolated; further ones stay as they are.
+/// The most isolated names of a request; further ones stay as they are.
 const MOST_ISOLATED: usize = 2000;
 
-/// Names that are known before a request is symbolicated, and those that turn out to be needed.
+/// The names that are known before a request is symbolicated, and those that it turns out to need.
 #[derive(Debug, Default)]
 pub struct KnownNames<'m> {
     memory: Option<&'m NameMemory>,
-    /// The readable forms of isolated names; `None` for one that is wanted, or that is not asked for.
+    /// The readable forms of isolated names: the outer `None` for a name that is unknown, the inner
+    /// one for a name without a readable form.
     isolated: HashMap<IsolatedName, Option<Option<Arc<str>>>>,
     wanted: Vec<IsolatedName>,
 }
 
 impl<'m> KnownNames<'m> {
-    /// Returns what an instance remembers; names in DIFs will be remembered, too.
+    /// Returns the names that an instance has cached; further names in DIFs are added to the cache.
     pub fn remembered(memory: &'m NameMemory) -> Self {
         Self {
             memory: Some(memory),
@@ -57,12 +63,12 @@ impl<'m> KnownNames<'m> {
         }
     }
 
-    /// Returns the names that were needed and have to be isolated, each once.
+    /// Takes the isolated names that are needed, without duplicates.
     pub fn take_isolated(&mut self) -> Vec<IsolatedName> {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Adds the readable form of an isolated name; `None` where there is none.
+    /// Adds the readable form of an isolated name; `None` if it has none.
     pub fn add(&mut self, name: IsolatedName, readable: Option<String>) {
         let readable = readable.filter(|readable| readable.len() <= LONGEST_DEMANGLED);
         self.isolated.insert(name, Some(readable.map(Arc::from)));
@@ -89,7 +95,7 @@ impl<'m> KnownNames<'m> {
         name
     }
 
-    /// Returns the readable form of a name that came with a request.
+    /// Returns the readable form of a name in a request.
     fn of_request(&mut self, symbol: &str, language: Language) -> Option<Arc<str>> {
         match needs_isolation(symbol, language) {
             true => self.isolated(symbol, language).flatten(),
@@ -97,7 +103,8 @@ impl<'m> KnownNames<'m> {
         }
     }
 
-    /// Returns what is known of an isolated name, or notes that it is wanted.
+    /// Returns the readable form of an isolated name if it is known; otherwise notes that it is
+    /// needed.
     fn isolated(&mut self, symbol: &str, language: Language) -> Option<Option<Arc<str>>> {
         if symbol.len() > longest(language) {
             return Some(None);
@@ -119,7 +126,7 @@ impl<'m> KnownNames<'m> {
     }
 }
 
-/// The names of a request's functions, each demangled once and in memory once.
+/// The names of a request's functions, each demangled once and stored once.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     of_difs: foldhash::HashMap<(&'a str, Language), FunctionName>,
@@ -127,14 +134,14 @@ pub(super) struct Names<'a> {
     known: KnownNames<'a>,
 }
 
-/// How a function in a DIF is called, as it is shown.
+/// The name of a function in a DIF, as it is shown.
 #[derive(Clone, Debug)]
 pub(super) struct FunctionName {
-    /// As the linker knows it.
+    /// The mangled name.
     pub(super) symbol: Arc<str>,
-    /// For humans: the symbol demangled, or as it is.
+    /// The readable name: the demangled symbol, or the symbol itself.
     pub(super) function: Arc<str>,
-    /// How many bytes of JSON both have in an answer.
+    /// The bytes of both as JSON in a response.
     pub(super) answer_bytes: usize,
 }
 
@@ -150,7 +157,7 @@ impl FunctionName {
 }
 
 impl<'a> Names<'a> {
-    /// Returns no names yet beside those that are known.
+    /// Returns a set without names other than the known ones.
     pub(super) fn new(known: KnownNames<'a>) -> Self {
         Self {
             of_difs: foldhash::HashMap::default(),
@@ -159,7 +166,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Returns what is known now.
+    /// Returns the names that are known now.
     pub(super) fn into_known(self) -> KnownNames<'a> {
         self.known
     }
@@ -172,7 +179,8 @@ impl<'a> Names<'a> {
             .or_insert_with(|| known.of_dif(symbol, language))
     }
 
-    /// Completes the names of a frame that could not be looked up, where it has one name, and that is mangled.
+    /// Completes the name of a frame that could not be looked up, if the frame has a single name,
+    /// and that name is mangled.
     pub(super) fn complete(&mut self, sent: &'a Frame, frame: &mut Frame) {
         let ((Some(symbol), None) | (None, Some(symbol))) = (&sent.symbol, &sent.function) else {
             return;
@@ -192,19 +200,19 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What a warm instance remembers of names that it demangled, up to a number of bytes.
+/// The cache of demangled names of a warm instance, with a limit in bytes.
 ///
-/// It changes no answer: what a symbol stands for never changes. Only names in DIFs are remembered, so that callers cannot
-/// crowd them out with names of their own.
+/// It does not affect responses, because the readable form of a symbol never changes. Only names in
+/// DIFs are cached, so that callers cannot evict them with names of their own.
 #[derive(Debug)]
 pub struct NameMemory {
     names: Cache<Symbol, FunctionName, NameBytes>,
 }
 
 impl NameMemory {
-    /// Returns an empty memory that keeps about as many bytes.
+    /// Returns an empty cache of about this size.
     pub fn new(max_bytes: u64) -> Self {
-        // A name and its symbol have some three hundred bytes.
+        // A name with its symbol has some three hundred bytes.
         let names = usize::try_from(max_bytes / 300).unwrap_or(usize::MAX);
         Self {
             names: Cache::with_weighter(names, max_bytes, NameBytes),
@@ -226,7 +234,7 @@ struct Symbol {
     language: Language,
 }
 
-/// A [`Symbol`] that is not ours; it hashes as one.
+/// A borrowed [`Symbol`] with the same hash.
 #[derive(Hash)]
 struct SymbolRef<'a> {
     symbol: &'a str,
@@ -251,7 +259,8 @@ impl Weighter<Symbol, FunctionName> for NameBytes {
     }
 }
 
-/// Demangles a symbol that need not be isolated; `None` if it is not mangled in any way that is known, or too much so.
+/// Demangles a symbol that needs no isolation; `None` if it is not mangled in a known way, or is
+/// too long.
 fn demangle(symbol: &str, language: Language) -> Option<Arc<str>> {
     if symbol.len() > longest(language) {
         return None;
@@ -260,7 +269,7 @@ fn demangle(symbol: &str, language: Language) -> Option<Arc<str>> {
         demangle_as_it_is(symbol, language).or_else(|| demangle_newer_cpp(symbol, language))
     })
     .unwrap_or_else(|_| {
-        tracing::warn!(symbol, "a demangler panicked");
+        tracing::warn!(symbol, "demangler panicked");
         None
     })?;
     (demangled.len() <= LONGEST_DEMANGLED).then(|| demangled.into())
@@ -270,7 +279,7 @@ fn demangle_as_it_is(symbol: &str, language: Language) -> Option<String> {
     Name::new(symbol, NameMangling::Unknown, language).demangle(READABLE)
 }
 
-/// Demangles a symbol of C++ that the demangler does not know all of, without that.
+/// Demangles a C++ symbol without the parts that the demangler does not know.
 fn demangle_newer_cpp(symbol: &str, language: Language) -> Option<String> {
     let name = Name::new(symbol, NameMangling::Unknown, language);
     if !matches!(name.detect_language(), Language::Cpp | Language::ObjCpp) {
@@ -282,7 +291,7 @@ fn demangle_newer_cpp(symbol: &str, language: Language) -> Option<String> {
         .find_map(|known| demangle_as_it_is(&known, Language::Cpp))
 }
 
-/// Tells whether demangling a symbol may do more than panic.
+/// Returns whether demangling a symbol could end the process or use too much memory.
 fn needs_isolation(symbol: &str, language: Language) -> bool {
     let name = Name::new(symbol, NameMangling::Unknown, language);
     name.detect_language() == Language::Swift || back_references(symbol) > MOST_BACK_REFERENCES
@@ -296,7 +305,8 @@ fn longest(language: Language) -> usize {
     }
 }
 
-/// Returns how many back references a symbol may have, or more, in the schemes that do not bound what these expand to.
+/// Returns an upper bound of the back references in a symbol, for the schemes that do not limit
+/// their expansion.
 fn back_references(symbol: &str) -> usize {
     match symbol.trim_start_matches(['_', '@']) {
         // Microsoft's are single digits.
@@ -314,8 +324,8 @@ fn back_references(symbol: &str) -> usize {
     }
 }
 
-/// Counts the substitutions in a Swift symbol: after an `A`, letters of which the last is a capital, each after the number
-/// of times that it stands for.
+/// Counts the substitutions in a Swift symbol: letters after an `A`, the last of which is a
+/// capital, each optionally preceded by a repetition count.
 fn swift_substitutions(symbol: &[u8]) -> usize {
     let mut count = 0_usize;
     let mut in_substitution = false;
@@ -337,7 +347,8 @@ fn swift_substitutions(symbol: &[u8]) -> usize {
                 if in_substitution {
                     count = count.saturating_add(number);
                 } else if byte != b'0' {
-                    // An identifier of this length; a leading zero says that it has substitutions of its own.
+                    // An identifier of this length. A leading zero means that it contains
+                    // substitutions.
                     rest = rest.get(number..).unwrap_or_default();
                 }
             }
@@ -358,7 +369,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a readable name, of a process of its own where it must be.
+    /// Returns a readable name, with isolation if necessary.
     fn name(symbol: &str, language: Language) -> String {
         let mut known = KnownNames::default();
         for _ in 0..2 {
@@ -410,8 +421,8 @@ mod tests {
         check(Language::C, "main", "main");
     }
 
-    /// Returns the functions in a readable name: without what they return, parameters, arguments and constraints, each of which
-    /// compilers and demanglers show in their own way.
+    /// Returns the path of the function in a readable name, without return type, parameters,
+    /// arguments and constraints, which compilers and demanglers format differently.
     fn path(readable: &str) -> String {
         let mut readable = readable
             .replace("operator< <", "operator<<")
@@ -438,7 +449,7 @@ mod tests {
         parts.collect::<Vec<_>>().join("::")
     }
 
-    /// All that the demangler did not read in a program in C++20 of 1,321 functions.
+    /// All names that the demangler did not read in a C++20 program of 1,321 functions.
     #[test]
     fn names_of_cpp_20_are_readable_and_mean_what_another_demangler_says() {
         let lines = include_str!("../../../tests/fixtures/names/cxx20.txt").lines();
@@ -467,7 +478,8 @@ mod tests {
             }
         }
         assert_eq!(count, 196);
-        // Ours, the one that clang 17 gave, what the oracle says. Friends were functions of the namespace before.
+        // Our name, the name by clang 17, and the oracle's. Before, friends were functions of the
+        // namespace.
         insta::assert_snapshot!(others.join("\n"), @r"
         shop::Shelf::put | shop::Shelf::put | not read
         shop::Shelf::peek | shop::peek | shop::Shelf::peek
@@ -517,7 +529,7 @@ mod tests {
         );
     }
 
-    /// F1. What Swift's demangler makes of these ends the process.
+    /// F1. Swift's demangler ends the process on these.
     #[test]
     fn names_of_swift_are_isolated_and_stay_as_they_are_until_they_are_known() {
         for symbol in [
@@ -541,7 +553,7 @@ mod tests {
                 let mut known = names.into_known();
                 let isolated = known.take_isolated();
                 assert_eq!(isolated.len(), 1, "{isolated:?}");
-                // The process died over it: the name stays, and is not asked for again.
+                // The process died on it: the name stays as it is and is not isolated again.
                 known.add(isolated[0].clone(), None);
                 let mut names = Names::new(known);
                 assert_eq!(&*names.of(symbol, language).function, symbol);
@@ -589,7 +601,7 @@ mod tests {
         check(None, None, (None, None));
     }
 
-    /// Symbols that nest as deep as their length allows, each in its own way.
+    /// Symbols that nest as deeply as their length allows, each in its own way.
     fn nested(length: usize) -> Vec<String> {
         let around = |start: &str, open: &str, core: &str, close: &str, end: &str| {
             let fixed = start.len() + core.len() + end.len();
@@ -633,7 +645,7 @@ mod tests {
 
     #[test]
     fn no_nesting_overflows_a_stack_of_two_megabytes() {
-        // A quarter of the main thread's. An overflow ends the process, and so this test.
+        // A quarter of the main thread's stack. An overflow ends the process, and so this test.
         let demangle_all = || {
             for length in [64, 256, LONGEST_NAME] {
                 for symbol in nested(length) {
@@ -679,7 +691,7 @@ mod tests {
 
     #[test]
     fn a_sent_name_that_doubles_with_each_reference_is_not_demangled() {
-        // Each type is a function of the one before, twice.
+        // Each type is a function that takes the previous type twice.
         let microsoft = |times: usize| {
             let references: String = (0..times)
                 .map(|index| format!("P6AX{index}{index}@Z"))
@@ -688,7 +700,7 @@ mod tests {
         };
         assert_eq!(back_references(&microsoft(3)), 1 + 3 * 3);
         assert!(back_references(&microsoft(9)) > MOST_BACK_REFERENCES);
-        // A substitution may be repeated by a number, and several may share their `A`.
+        // A substitution may have a repetition count, and several may share their `A`.
         let check = |symbol: &str, want| assert_eq!(back_references(symbol), want, "{symbol}");
         check("$s1a1fyyAD1bVyADySiSiGAEGF", 3);
         check("_$s1a1fyyAbcDF", 3);

@@ -1,10 +1,9 @@
-//! What frames the lookup of a frame makes.
+//! Looks up frames in caches.
 //!
-//! A frame that lies in inlined functions becomes several: the innermost comes first, the function that really was
-//! called comes last, and alone says where it begins. A frame that cannot be looked up stays as it was.
+//! A frame in inlined functions becomes several frames. The innermost function comes first; the
+//! function that was really called comes last, and is the only one with the address of its start. A
+//! frame that cannot be looked up stays as it was sent.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -12,26 +11,22 @@ use symbolic::common::split_path;
 use symbolic::ppdb::PortablePdbCache;
 use symbolic::symcache::SourceLocation;
 
-use super::adjust::{Adjustment, Situation, adjust};
 use super::demangle::{KnownNames, Names};
-use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome, stacktrace};
-use crate::api::symbolicator::{
-    AddrMode, CompletedFrame, Frame, FrameStatus, Hex, Module, Request,
-};
+use super::{LookupCache, ModuleOutcome, Plan, Stats, outcome};
+use crate::api::symbolicator::{CompletedFrame, Frame, FrameStatus, Module, Request};
 use crate::debuginfo::SymCaches;
-use crate::domain::{Arch, Language};
+use crate::domain::Language;
+use crate::symbolicate::address::{Address, Position, situation};
+use crate::symbolicate::text::{escaped_bytes, shown};
 
-/// The most frames that one frame becomes. Compilers inline some dozen functions deep; a chain that is longer goes in
-/// a circle.
+/// The most frames that one frame becomes. Compilers inline some dozen functions deep; a longer
+/// chain is a cycle.
 const LONGEST_CHAIN: usize = 256;
 
-/// The longest name or path that is shown whole, in bytes.
-const LONGEST_SHOWN: usize = 16 * 1024;
-
-/// The least that a frame has in an answer beside its texts, in bytes of JSON.
+/// The fewest bytes of JSON of a frame in a response, without its texts.
 const FIXED_BYTES: usize = 60;
 
-/// Looks up the frames of a request, in the caches that were found for it.
+/// Looks up the frames of a request in the caches that were found for it.
 #[derive(Debug)]
 pub(super) struct FrameLookup<'a> {
     request: &'a Request,
@@ -40,15 +35,6 @@ pub(super) struct FrameLookup<'a> {
     names: Names<'a>,
     paths: Paths,
     pub(super) stats: Stats,
-}
-
-/// Where a frame is in its stack trace.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Position<'a> {
-    /// Its place, counted from the callee.
-    pub(super) index: usize,
-    pub(super) default_adjustment: Adjustment,
-    pub(super) registers: &'a BTreeMap<String, Hex>,
 }
 
 impl<'a> FrameLookup<'a> {
@@ -76,7 +62,7 @@ impl<'a> FrameLookup<'a> {
         (self.stats, self.names.into_known())
     }
 
-    /// Looks up a frame, and adds what it becomes to `frames`: one at least.
+    /// Looks up a frame, and adds the resulting frames, at least one, to `frames`.
     pub(super) fn complete(
         &mut self,
         frame: &'a Frame,
@@ -120,7 +106,7 @@ impl<'a> FrameLookup<'a> {
         self.stats.inlined += (frames.len() - before).saturating_sub(1);
     }
 
-    /// Adds a frame that will have so many bytes in the answer.
+    /// Adds a frame that will have this many bytes in the response.
     fn add(&mut self, frame: CompletedFrame, bytes: usize, frames: &mut Vec<CompletedFrame>) {
         self.stats.answer_bytes += bytes;
         frames.push(frame);
@@ -211,8 +197,8 @@ impl<'a> FrameLookup<'a> {
         Ok(())
     }
 
-    /// Returns the frame of one function: what is known of it, and of what was sent what still holds. Beside it, how many bytes of JSON
-    /// its texts have.
+    /// Returns the frame of one function, and the bytes of JSON of its texts. Fields that the cache
+    /// does not determine are those that were sent.
     fn at(&mut self, location: &SourceLocation<'a, '_>, frame: &Frame) -> (Frame, usize) {
         let function = location.function();
         let path = location
@@ -223,7 +209,7 @@ impl<'a> FrameLookup<'a> {
             Some(path) => self.paths.shared(&path),
             None => FileName::new(frame.filename.clone(), frame.abs_path.clone()),
         };
-        // What the debug information does not name: a name that was sent is that of another function.
+        // If the debug information has no name, a name that was sent belongs to another function.
         let is_named = !function.name().is_empty();
         let name = is_named.then(|| self.names.of(function.name(), function.language()));
         let bytes = file.answer_bytes + name.map_or(0, |name| name.answer_bytes);
@@ -244,12 +230,12 @@ impl<'a> FrameLookup<'a> {
     }
 }
 
-/// How a source file is called, as it is shown.
+/// The name of a source file, as it is shown.
 #[derive(Clone, Debug)]
 struct FileName {
     filename: Option<Arc<str>>,
     abs_path: Option<Arc<str>>,
-    /// How many bytes of JSON both have in an answer.
+    /// The bytes of both as JSON in a response.
     answer_bytes: usize,
 }
 
@@ -264,7 +250,7 @@ impl FileName {
     }
 }
 
-/// The names of a request's files by their paths, each in memory once.
+/// The names of a request's files by their paths, each stored once.
 #[derive(Debug, Default)]
 struct Paths(HashMap<Arc<str>, FileName>);
 
@@ -282,17 +268,7 @@ impl Paths {
     }
 }
 
-/// Returns a name or a path as it is shown: what is too long is cut, and says so.
-pub(super) fn shown(text: &str) -> Cow<'_, str> {
-    if text.len() <= LONGEST_SHOWN {
-        return text.into();
-    }
-    let cut = text.floor_char_boundary(LONGEST_SHOWN);
-    let (kept, bytes) = (text.get(..cut).unwrap_or_default(), text.len());
-    format!("{kept}… (cut: {bytes} bytes)").into()
-}
-
-/// Returns how many bytes of JSON a frame has in an answer, or fewer.
+/// Returns the bytes of JSON of a frame in a response, or a lower bound of them.
 fn bytes_in_answer(frame: &Frame) -> usize {
     let texts = [
         &frame.package,
@@ -305,118 +281,14 @@ fn bytes_in_answer(frame: &Frame) -> usize {
     FIXED_BYTES + texts.map(|text| escaped_bytes(text)).sum::<usize>()
 }
 
-/// Returns how many bytes a text has as a string of JSON, without its quotes.
-pub(super) fn escaped_bytes(text: &str) -> usize {
-    let is_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
-    // Nearly no text has any. Without branches, many bytes are looked at at once.
-    if !text.bytes().fold(false, |any, byte| any | is_escaped(byte)) {
-        return text.len();
-    }
-    let further = text.bytes().map(|byte| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
-        0..0x20 => "u0000".len(),
-        _ => 0,
-    });
-    text.len() + further.sum::<usize>()
-}
-
-/// Returns the addresses that frames of a module are looked up at, counted from its start.
-pub(super) fn addresses(
-    request: &Request,
-    module: usize,
-    frames: &[(usize, usize)],
-    arch: Arch,
-) -> Vec<u64> {
-    let order = request.options.frame_order;
-    let mut addresses = Vec::with_capacity(frames.len());
-    let mut last: Option<(usize, Position<'_>)> = None;
-    for (number, at) in frames {
-        let Some(stacktrace) = request.stacktraces.get(*number) else {
-            continue;
-        };
-        let of_it = match last {
-            Some((known, position)) if known == *number => position,
-            _ => Position::first_of(stacktrace),
-        };
-        last = Some((*number, of_it));
-        let position = Position {
-            index: stacktrace::counted(order, stacktrace.frames.len(), *at),
-            ..of_it
-        };
-        let found = stacktrace.frames.get(*at).zip(request.modules.get(module));
-        let address = found.and_then(|(frame, of_module)| {
-            let situation = situation(request, frame, &position);
-            Address::of(frame, module, of_module, arch, &situation)
-        });
-        addresses.extend(address.map(|address| address.relative));
-    }
-    addresses
-}
-
-fn situation<'a>(request: &Request, frame: &Frame, position: &Position<'a>) -> Situation<'a> {
-    Situation {
-        adjustment: Adjustment::of(frame, position.default_adjustment),
-        is_topmost: position.index == 0,
-        signal: request.signal,
-        registers: position.registers,
-    }
-}
-
-/// An address in a module.
-#[derive(Clone, Copy, Debug)]
-struct Address {
-    /// Counted from the start of the module.
-    relative: u64,
-    /// Where the module starts, as far as addresses that are shown are concerned.
-    base: u64,
-    /// How addresses are shown.
-    mode: AddrMode,
-}
-
-impl Address {
-    /// Returns the address of the instruction that a frame means; `None` where there is no such address in the module.
-    fn of(
-        frame: &Frame,
-        index: usize,
-        module: &Module,
-        arch: Arch,
-        situation: &Situation<'_>,
-    ) -> Option<Self> {
-        let base = module.image_addr.0;
-        let given = frame.instruction_addr.0;
-        if base == 0 {
-            // A module without a place is addressed from its start, by clients that know where instructions are.
-            return matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(Self {
-                relative: given,
-                base,
-                mode: AddrMode::Rel(index),
-            });
-        }
-        let absolute = match frame.addr_mode {
-            AddrMode::Abs => given,
-            AddrMode::Rel(_) => base.checked_add(given)?,
-        };
-        let relative = adjust(absolute, arch, situation)?.checked_sub(base)?;
-        Some(Self {
-            relative,
-            base,
-            mode: AddrMode::Abs,
-        })
-    }
-
-    /// Returns an address of the module as it is shown.
-    fn shown(&self, relative: u64) -> Option<Hex> {
-        self.base.checked_add(relative).map(Hex)
-    }
-}
-
-/// Returns where the function of a location begins; `None` for one that covers the address only in part of a cache.
+/// Returns the start of the function of a location; `None` if the cache has only part of the
+/// function.
 fn entry_point(location: &SourceLocation<'_, '_>) -> Option<u64> {
     let entry = location.function().entry_pc();
     (entry != u32::MAX).then_some(u64::from(entry))
 }
 
-/// Returns the frame of a .NET method: what was sent, with the line.
+/// Returns the frame of a .NET method: the frame that was sent, with the line.
 fn in_method(frame: &Frame, module: &Module, cache: &PortablePdbCache<'_>) -> Option<Frame> {
     let row = u32::try_from(frame.function_id?.0).ok()?;
     let offset = u32::try_from(frame.instruction_addr.0).ok()?;

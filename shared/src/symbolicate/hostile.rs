@@ -1,5 +1,5 @@
-//! What fuzzing calls: each takes any bytes for what a caller sends, and panics where that would do harm. `tests/fuzz` has
-//! the targets.
+//! Entry points for fuzzing. Each takes arbitrary bytes as the input of a caller, and panics if
+//! they could do harm. The fuzz targets are in `tests/fuzz`.
 
 use std::hint::black_box;
 
@@ -9,11 +9,11 @@ use super::{KnownNames, plan, symbolicate_with};
 use crate::api::symbolicator::parse_request;
 use crate::domain::{HttpSource, ObjectId, ObjectType};
 
-/// Languages of names, as requests have them; the first byte of an input chooses one.
+/// Languages of names in requests; the first byte of an input selects one.
 const LANGUAGES: [&str; 8] = ["", "c", "cpp", "rust", "swift", "objc", "objcpp", "csharp"];
 
-/// Takes bytes for a language and a name that comes with a request. Names that have to be isolated are not demangled here:
-/// they may end this process.
+/// Takes bytes as a language and a name in a request. Names that need isolation are not demangled
+/// here, because they may end this process.
 pub fn name(bytes: &[u8]) {
     let Some((language, name)) = bytes.split_first() else {
         return;
@@ -26,7 +26,7 @@ pub fn name(bytes: &[u8]) {
     request(sent.to_string().as_bytes());
 }
 
-/// Takes bytes for the body of a request, and symbolicates it without caches.
+/// Takes bytes as the body of a request, and symbolicates it without caches.
 pub fn request(bytes: &[u8]) {
     let Ok(request) = parse_request(bytes) else {
         return;
@@ -42,7 +42,7 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
-/// Takes bytes for the definition of a symbol server, and asks where that has a module.
+/// Takes bytes as the definition of a symbol server, and computes the locations of modules.
 pub fn source(bytes: &[u8]) {
     let Ok(source) = serde_json::from_slice::<HttpSource>(bytes) else {
         return;

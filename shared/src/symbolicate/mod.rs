@@ -1,12 +1,16 @@
-//! From a request and its caches to a response, without asking anybody anything.
+//! Symbolicates requests: pure functions from a request and its caches to a response.
 //!
-//! Two pure steps, and between them whatever it takes to get the caches: [`plan()`] says which modules a request's frames
-//! lie in; [`symbolicate`] looks the frames up in the caches that were found.
+//! There are two steps, and the caller fetches the caches between them: [`plan()`] returns the
+//! modules that a request's frames lie in; [`symbolicate`] looks the frames up in the caches that
+//! were found.
 //!
-//! The rules, each where it is kept: which module covers an address (`modules`), which instruction an address
-//! means (`adjust`), what frames a lookup makes (`frame`), which of them are shown, in which order
-//! (`stacktrace`), how functions are called (`demangle`), what becomes of modules (`outcome`), what they lack (`advise`).
+//! Each rule has its own module: which module covers an address (`modules`), the addresses of
+//! frames (`address`), which instruction an address refers to (`adjust`), the frames that a lookup
+//! yields (`frame`), which frames are shown, and in which order (`stacktrace`), names of functions
+//! (`demangle`), lengths of texts (`text`), the status of modules (`outcome`), and advice about
+//! what they lack (`advise`).
 
+mod address;
 mod adjust;
 mod advise;
 mod cpp_constraints;
@@ -19,6 +23,7 @@ mod outcome;
 mod plan;
 mod stacktrace;
 mod stats;
+mod text;
 
 pub use advise::{Searched, advise};
 pub use demangle::{KnownNames, NameMemory};
@@ -28,10 +33,10 @@ pub use stats::{FrameCounts, ModuleCounts, ReadCounts, Stats};
 
 use crate::api::symbolicator::{Completed, Request};
 
-/// Symbolicates a request with what was found for the modules that its plan wants.
+/// Symbolicates a request with the outcomes for the modules of its plan.
 ///
-/// `plan` is the plan of this very request, and `outcomes` are those of [`Plan::wanted`], in their order. A module whose
-/// outcome is not there is treated as one that could not be had for a fault of ours.
+/// `plan` must be the plan of this request, and `outcomes` those of [`Plan::wanted`], in the same
+/// order. A module without an outcome is treated like [`ModuleOutcome::Failed`].
 pub fn symbolicate(
     request: &Request,
     plan: &Plan,
@@ -41,10 +46,11 @@ pub fn symbolicate(
     (completed, stats)
 }
 
-/// Symbolicates as [`symbolicate`] does, with names that are known, and remembers those of functions for the requests to
-/// come: demangling the names of thirty frames takes longer than all else that a warm request takes.
+/// Symbolicates like [`symbolicate`], with names that are already known, and adds demangled names
+/// to the cache in `names`: demangling the names of thirty frames takes longer than the rest of a
+/// warm request.
 ///
-/// Names that have to be isolated stay as they are; [`KnownNames::take_isolated`] returns them.
+/// Names that need isolation stay as they are; [`KnownNames::take_isolated`] returns them.
 pub fn symbolicate_with<'a>(
     request: &'a Request,
     plan: &'a Plan,

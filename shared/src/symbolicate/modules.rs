@@ -1,14 +1,14 @@
 //! The address space of a process: which module covers an address.
 //!
-//! A module reaches to the end that its size says, that byte included; without a size, to the next module; the last
-//! one, to the end of memory.
+//! A module extends to its start plus its size, inclusive. A module without a size extends to the
+//! next module, and the last one to the end of memory.
 
 use crate::api::symbolicator::{AddrMode, Frame, Module};
 
-/// The modules of a request, by where they are mapped.
+/// The modules of a request, by address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddressSpace {
-    /// By address; modules at the same address in the order of the request.
+    /// By address; modules at the same address are in the order of the request.
     sorted: Vec<ModuleRange>,
     /// By the module's index in the request.
     sizes: Vec<Option<u64>>,
@@ -63,7 +63,7 @@ impl AddressSpace {
         }
     }
 
-    /// Returns the size of a module, as it was sent or as the next module bounds it.
+    /// Returns the size of a module, as it was sent or as the next module limits it.
     pub(super) fn size_of(&self, module: usize) -> Option<u64> {
         self.sizes.get(module).copied().flatten()
     }

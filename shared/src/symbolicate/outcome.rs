@@ -1,4 +1,4 @@
-//! What was found for the modules of a request, and how that is told.
+//! The outcomes for the modules of a request, and how they appear in the response.
 
 use symbolic::ppdb::PortablePdbCache;
 
@@ -10,32 +10,32 @@ use crate::api::symbolicator::{
 use crate::debuginfo::SymCaches;
 use crate::domain::{self, Arch, Cause, Features, Location, Missing, SourceKey};
 
-/// What came of getting a cache that a plan wants.
+/// The outcome of getting a cache of a plan.
 #[derive(Clone, Debug)]
 pub enum ModuleOutcome<'a> {
-    /// It is here.
+    /// The cache was found.
     Found {
         /// The cache.
         cache: LookupCache<'a>,
-        /// What the object offers that it was made from.
+        /// The features of the object that it was made from.
         features: Features,
         /// The architecture of that object.
         arch: &'a str,
-        /// What is not in it although the DIF has it, or says that another file does.
+        /// What the cache lacks although the DIF contains it or refers to another file for it.
         lacks: Option<&'a str>,
-        /// The DIFs considered for it.
+        /// The DIFs that were considered.
         considered: Considered<'a>,
     },
-    /// There is none.
+    /// There is no cache.
     Missing {
-        /// Why.
+        /// The reason.
         missing: Missing,
-        /// The DIFs considered for it.
+        /// The DIFs that were considered.
         considered: Considered<'a>,
     },
-    /// Whether there is one could not be found out, for a fault of ours.
+    /// The service failed to find out whether there is a cache.
     Failed {
-        /// What went wrong, for a human.
+        /// What went wrong, as a text for people.
         detail: String,
     },
 }
@@ -43,19 +43,19 @@ pub enum ModuleOutcome<'a> {
 /// A cache that frames are looked up in.
 #[derive(Clone, Debug)]
 pub enum LookupCache<'a> {
-    /// Of a native module.
+    /// The cache of a native module.
     Sym(SymCaches<'a>),
-    /// Of a .NET module.
+    /// The cache of a .NET module.
     Ppdb(PortablePdbCache<'a>),
 }
 
-/// The DIFs considered for a module.
+/// The DIFs that were considered for a module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Considered<'a> {
-    /// Each of them, in any order.
+    /// The candidates, in any order.
     pub candidates: &'a [domain::Candidate],
-    /// The one that the cache was made from, or was to be made from. Where nobody knows, the only one that could be fetched
-    /// counts as it.
+    /// The one that the cache was made from, or was to be made from. If that is unknown and exactly
+    /// one candidate could be fetched, that one is used.
     pub used: Option<(&'a SourceKey, &'a Location)>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn complete_modules(
     request.modules.iter().enumerate().map(complete).collect()
 }
 
-/// Tells what came of a module that frames lie in.
+/// Writes the outcome for a module that frames lie in.
 fn describe(
     module: &mut CompletedModule,
     outcome: Option<&ModuleOutcome<'_>>,
@@ -142,7 +142,8 @@ fn describe(
 }
 
 impl Considered<'_> {
-    /// Returns the candidates as they are shown, each once, by source and location; `missing` says why there is no cache.
+    /// Returns the candidates as they are shown, sorted by source and location, without duplicates;
+    /// `missing` is the reason why there is no cache.
     fn describe(&self, missing: Option<&Missing>) -> Vec<CandidateReport> {
         let mut candidates: Vec<CandidateReport> =
             self.candidates.iter().map(CandidateReport::from).collect();
@@ -198,7 +199,8 @@ pub(super) fn frame_status(cause: Cause) -> FrameStatus {
     }
 }
 
-/// Returns what a candidate says of the cache that could not be made from it; nothing where it was not even tried.
+/// Returns the derivation status of a candidate whose cache could not be made; `None` if deriving
+/// was not attempted.
 fn derivation(missing: &Missing) -> Option<Derivation> {
     match missing.cause {
         Cause::PermissionDenied | Cause::DownloadFailed | Cause::Timeout => None,

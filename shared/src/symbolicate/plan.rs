@@ -1,37 +1,38 @@
-//! What a request needs: the modules that its frames lie in.
+//! The plan of a request: the modules that its frames lie in.
 
 use std::collections::HashMap;
 
-use super::frame;
+use super::address;
 use super::modules::AddressSpace;
 use crate::api::symbolicator::{Request, Stacktrace};
 use crate::cache::Kind;
 use crate::domain::{Arch, ObjectId, ObjectType};
 
-/// What a request needs to be symbolicated.
+/// The caches that a request needs, and the frames of each module.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     pub(super) space: AddressSpace,
     wanted: Vec<PlannedCache>,
-    /// By the module's index in the request: its place in `wanted`.
+    /// The index in `wanted`, by the module's index in the request.
     by_module: Vec<Option<usize>>,
-    /// By the module's index in the request: the frames that lie in it, as indices of their stack trace and within it.
+    /// The frames that lie in a module, by the module's index in the request: indices of the stack
+    /// trace and of the frame in it.
     frames: Vec<Vec<(usize, usize)>>,
 }
 
 /// A cache that frames are looked up in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCache {
-    /// What it is looked up by.
+    /// The ids that it is looked up by.
     pub object_id: ObjectId,
-    /// What kind of cache it is.
+    /// The kind of cache.
     pub kind: Kind,
-    /// The modules that it serves, by their indices in the request, in order. There are several where one file is mapped
-    /// more than once.
+    /// The modules that it serves, as ascending indices in the request. There are several if one
+    /// file is mapped more than once.
     pub modules: Vec<usize>,
 }
 
-/// Returns what a request needs.
+/// Returns the plan of a request.
 ///
 /// ```
 /// use symdepot::api::symbolicator::parse_request;
@@ -89,19 +90,19 @@ pub fn plan(request: &Request) -> Plan {
 }
 
 impl Plan {
-    /// Returns the caches that are needed, in the order of the first modules they serve.
+    /// Returns the caches that are needed, in the order of the first modules that they serve.
     pub fn wanted(&self) -> &[PlannedCache] {
         &self.wanted
     }
 
-    /// Returns the addresses that are looked up in a wanted cache, by its place, of an object of this architecture: so much of it is
-    /// needed, and no more.
+    /// Returns the addresses to look up in a cache of the plan that was made from an object of this
+    /// architecture. Only the parts of the cache that cover them are needed.
     pub fn addresses(&self, request: &Request, place: usize, arch: Arch) -> Vec<u64> {
         let modules = self.wanted.get(place).map(|wanted| &*wanted.modules);
         let mut addresses = Vec::new();
         for module in modules.unwrap_or_default() {
             let frames = self.frames.get(*module);
-            addresses.extend(frame::addresses(
+            addresses.extend(address::addresses(
                 request,
                 *module,
                 frames.map_or(&[], Vec::as_slice),
@@ -111,12 +112,13 @@ impl Plan {
         addresses
     }
 
-    /// Returns the frames that lie in a module, as indices of their stack trace and within it.
+    /// Returns the frames that lie in a module: indices of the stack trace and of the frame in it.
     pub(super) fn frames_of(&self, module: usize) -> &[(usize, usize)] {
         self.frames.get(module).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the place in [`Plan::wanted`] of the cache for a module; `None` for one that no frame lies in.
+    /// Returns the index in [`Plan::wanted`] of the cache for a module; `None` if no frame lies in
+    /// the module.
     pub(super) fn place_of(&self, module: usize) -> Option<usize> {
         self.by_module.get(module).copied().flatten()
     }

@@ -1,14 +1,15 @@
-//! Which frames of a stack are shown, and in which order.
+//! Decides which frames of a stack are shown, and in which order.
 
-use super::adjust::Adjustment;
-use super::frame::{FrameLookup, Position};
+use super::frame::FrameLookup;
 use crate::api::symbolicator::{
-    CompletedFrame, CompletedStacktrace, Frame, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
+    CompletedFrame, CompletedStacktrace, FrameOrder, FrameStatus, FrameTrust, Stacktrace,
 };
+use crate::symbolicate::address::positions;
 
 /// Looks up the frames of a stack trace.
 ///
-/// Frames are worked on from the callee to the caller, whichever way they came: that is how they are counted.
+/// Frames are processed from the callee to the caller, in whichever order they were sent, because
+/// positions are counted from the callee.
 pub(super) fn complete<'a>(
     stacktrace: &'a Stacktrace,
     lookup: &mut FrameLookup<'a>,
@@ -49,39 +50,7 @@ pub(super) fn complete<'a>(
     }
 }
 
-/// Returns the frames of a stack trace, from the callee to the caller, and where each is.
-fn positions(
-    stacktrace: &Stacktrace,
-    order: FrameOrder,
-) -> impl Iterator<Item = (&Frame, Position<'_>)> {
-    let count = stacktrace.frames.len();
-    let first = Position::first_of(stacktrace);
-    (0..count).map(move |index| {
-        let frame = &stacktrace.frames[counted(order, count, index)];
-        (frame, Position { index, ..first })
-    })
-}
-
-/// Returns the place of a frame, counted from the callee, by its index in a stack trace of so many frames; or the other way round.
-pub(super) fn counted(order: FrameOrder, count: usize, index: usize) -> usize {
-    match order {
-        FrameOrder::CallerFirst => count.saturating_sub(index + 1),
-        FrameOrder::CalleeFirst => index,
-    }
-}
-
-impl<'a> Position<'a> {
-    /// Returns the position of the callee.
-    pub(super) fn first_of(stacktrace: &'a Stacktrace) -> Self {
-        Self {
-            index: 0,
-            default_adjustment: Adjustment::default_of(&stacktrace.frames),
-            registers: &stacktrace.registers,
-        }
-    }
-}
-
-/// Tells whether a frame was found by searching the stack, and nothing says that it is code.
+/// Returns whether a frame was found by scanning the stack and nothing confirms that it is code.
 fn is_a_guess(frame: &CompletedFrame) -> bool {
     frame.frame.trust == FrameTrust::Scan
         && matches!(
@@ -90,7 +59,8 @@ fn is_a_guess(frame: &CompletedFrame) -> bool {
         )
 }
 
-/// Tells whether the outermost frame is nowhere, and called by `_start`, which nobody calls: the walker did not stop.
+/// Returns whether the outermost frame is in no module and follows `_start`, which has no caller:
+/// the walker went too far.
 fn ends_before_the_process_began(frames: &[CompletedFrame]) -> bool {
     match frames {
         [.., start, beyond] => {

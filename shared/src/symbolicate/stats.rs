@@ -1,44 +1,45 @@
-//! What a symbolication did, in numbers.
+//! Statistics of a symbolication.
 
 use crate::api::limits;
 use crate::api::symbolicator::{FrameStatus, ModuleStatus};
 
-/// What a symbolication did, in numbers.
+/// Statistics of a symbolication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Stack traces of the request.
     pub stacktraces: usize,
-    /// Frames of the request, by what came of them.
+    /// Frames of the request, by status.
     pub frames: FrameCounts,
-    /// Frames of the response that are not of the request: callers into which others are inlined.
+    /// Frames of the response that are not in the request: functions that others are inlined into.
     pub inlined: usize,
-    /// Frames that lack outer callers because there were too many.
+    /// Frames without some outer callers, because there were too many.
     pub truncated: usize,
     /// Frames that the response leaves out.
     pub dropped: usize,
-    /// Modules of the request, by what came of them.
+    /// Modules of the request, by status.
     pub modules: ModuleCounts,
-    /// What was read of the caches.
+    /// Reads of caches.
     pub reads: ReadCounts,
-    /// Bytes that the frames have in the answer, or fewer.
+    /// Bytes of the frames in the response, or a lower bound of them.
     pub answer_bytes: usize,
 }
 
 impl Stats {
-    /// Tells whether the answer is larger than one may be. Then it lacks frames, and must not be given.
+    /// Returns whether the response is larger than allowed. It then lacks frames and must not be
+    /// sent.
     pub fn is_too_large(&self) -> bool {
         self.answer_bytes > limits::ANSWER_BYTES
     }
 }
 
-/// What was read of the caches for a request; whoever reads them counts.
+/// Reads of caches for a request, counted by the reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Reads of blobs: of whole ones, of indexes, of slices.
+    /// Reads of blobs: whole blobs, indexes and slices.
     pub reads: u64,
     /// Bytes that were read.
     pub bytes: u64,
-    /// Slices and whole caches that were opened already.
+    /// Slices and whole caches that were in memory already.
     pub remembered: u64,
 }
 
@@ -57,7 +58,7 @@ macro_rules! counts {
                 }
             }
 
-            /// Returns how many there are of all together.
+            /// Returns the total number.
             pub fn total(&self) -> usize {
                 0 $(+ self.$field)*
             }
@@ -66,7 +67,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// How many frames have each status.
+    /// The number of frames of each status.
     FrameCounts of FrameStatus {
         /// A function covers the address.
         symbolicated: Symbolicated,
@@ -82,23 +83,23 @@ counts! {
 }
 
 counts! {
-    /// How many modules have each status.
+    /// The number of modules of each status.
     ModuleCounts of ModuleStatus {
-        /// The cache is here.
+        /// The cache was found.
         found: Found,
         /// No frame lies in the module.
         unused: Unused,
         /// No source has it.
         missing: Missing,
-        /// It cannot be read.
+        /// Its file cannot be read.
         malformed: Malformed,
-        /// A source failed, or refused to hand it out.
+        /// A source failed or refused access.
         fetching_failed: FetchingFailed,
         /// A source took too long.
         timeout: Timeout,
-        /// It is of a kind that does not serve.
+        /// Its format is not supported.
         unsupported: Unsupported,
-        /// Something else.
+        /// Any other failure.
         other: Other,
     }
 }

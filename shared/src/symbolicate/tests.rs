@@ -1,4 +1,4 @@
-//! What becomes of whole requests, over caches made of a few lines.
+//! Tests of whole requests, over small caches.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn sym_cache(breakpad: &str) -> Vec<u8> {
     cache
 }
 
-/// Symbolicates a request of which every wanted module has this outcome.
+/// Symbolicates a request with the same outcome for every module of its plan.
 fn answer(request: Value, outcome: &ModuleOutcome<'_>) -> (Value, Stats) {
     let request = parse_request(request.to_string().as_bytes()).unwrap();
     let plan = plan(&request);
@@ -58,7 +58,7 @@ fn answer(request: Value, outcome: &ModuleOutcome<'_>) -> (Value, Stats) {
     )
 }
 
-/// Symbolicates a request of which every wanted module is the little one.
+/// Symbolicates a request in which every module of the plan is the demo module.
 fn demo(request: Value) -> (Value, Stats) {
     let cache = sym_cache(BREAKPAD);
     let features = Features {
@@ -78,7 +78,7 @@ fn demo(request: Value) -> (Value, Stats) {
     )
 }
 
-/// Symbolicates frames in the little module, which is mapped at 0x10000.
+/// Symbolicates frames in the demo module, which is mapped at 0x10000.
 fn demo_frames(frames: Value, options: Value) -> Vec<Value> {
     let module = json!({"type": "elf", "image_addr": "0x10000", "image_size": 0x8000, "code_file": "/bin/demo"});
     let (answer, stats) =
@@ -107,7 +107,7 @@ fn fields(frames: &[Value], names: &[&str]) -> Vec<String> {
     frames.iter().map(line).collect()
 }
 
-/// F5. A name of 16 KiB in ten thousand frames is 16 KiB of memory.
+/// F5. A name of 16 KiB in ten thousand frames takes 16 KiB of memory.
 #[test]
 fn names_and_paths_that_frames_have_in_common_are_in_memory_once() {
     let frame = json!({"instruction_addr": "0x12025"});
@@ -303,8 +303,8 @@ fn addresses_that_make_no_sense_are_missing_symbols() {
         )
     };
     check(json!({"instruction_addr": "0x10000", "adjust_instruction_addr": true})); // before the module
-    check(json!({"instruction_addr": "0xffffffffffffffff", "addr_mode": "rel:0"})); // behind all memory
-    check(json!({"instruction_addr": "0x100000000", "addr_mode": "rel:0"})); // behind all SymCaches
+    check(json!({"instruction_addr": "0xffffffffffffffff", "addr_mode": "rel:0"})); // beyond all memory
+    check(json!({"instruction_addr": "0x100000000", "addr_mode": "rel:0"})); // beyond all SymCaches
 }
 
 #[test]
@@ -628,11 +628,11 @@ fn a_chain_of_inlined_functions_that_has_no_end_is_cut() {
     let frames = completed.stacktraces[0].frames.len();
     assert!(
         stats.is_too_large() && frames < 1200 * 100,
-        "{frames} frames were made for an answer that is refused"
+        "{frames} frames were made for a response that is refused"
     );
 }
 
-/// F5. What is counted is never more than what the answer has, and not much less.
+/// F5. The count never exceeds the size of the response, and is not much smaller.
 #[test]
 fn bytes_of_an_answer_are_counted_as_they_are_escaped() {
     let function = "a\"b\\c\u{1}d\ne".repeat(200);
@@ -650,11 +650,12 @@ fn bytes_of_an_answer_are_counted_as_they_are_escaped() {
     assert!(
         stats.answer_bytes <= written && written <= stats.answer_bytes + 2 * 200,
         "{} bytes were counted of {written}",
-        stats.answer_bytes
+        "{} of {written} bytes were counted",
     );
 }
 
-/// The bytes of a PPDB cache, as `symbolic` lays them out: method 2 begins in line 10, and goes on in line 11.
+/// The bytes of a PPDB cache in the layout of `symbolic`: method 2 begins in line 10 and continues
+/// in line 11.
 fn ppdb_cache() -> Vec<u8> {
     const CSHARP: u32 = 9;
     let path = b"/src/Program.cs";
@@ -734,7 +735,7 @@ fn a_dotnet_frame_is_found_by_method_and_offset() {
     "#);
 }
 
-/// Any address: mostly such as lie in the little module, or at the ends of memory.
+/// Any address: mostly in the demo module or at the ends of memory.
 fn any_address() -> impl Strategy<Value = u64> {
     prop_oneof![
         0..0x40_u64,

@@ -1,9 +1,11 @@
-//! From the stack of a minidump to its frames, over CFI caches in slices.
+//! Unwinds the stack of a minidump into frames, using CFI caches in slices.
 //!
-//! The walker of `minidump-unwind` knows a frame only when it has unwound the one before: asked for one at a time, slices would be
-//! as many reads in turn as there are frames. But a return address is a word on the stack. So before a walk, the slices of all words
-//! that point into a module are read at once, as far as [`MAX_PREFETCHED`] goes; what a walk needs beside, it reads on its way,
-//! [`MAX_LATER`] times at most. Beyond that, and where there is no unwind information, it goes by frame pointers and by scanning.
+//! The walker of `minidump-unwind` finds a frame only after it has unwound the previous one. If
+//! each frame requested its slice, there would be as many sequential reads as frames. However,
+//! every return address is a word on the stack. Before a walk, the slices of all words that point
+//! into a module are therefore read in parallel, up to [`MAX_PREFETCHED`] addresses. What else a
+//! walk needs is read on demand, at most [`MAX_LATER`] times. Beyond that, and without unwind
+//! information, the walker falls back to frame pointers and scanning.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -21,34 +23,35 @@ use minidump_unwind::{
 
 use crate::debuginfo::CfiRecords;
 
-/// Frames of a stack that are told.
+/// The most frames of a stack in the result.
 pub const MAX_FRAMES: usize = 256;
 
-/// Addresses on a stack whose slices are read before it is walked: those nearest to its top.
+/// The most addresses of a stack whose slices are prefetched: those nearest to its top.
 pub const MAX_PREFETCHED: usize = 512;
 
-/// How often a walk may ask for what was not read before it.
+/// How often a walk may read what was not prefetched.
 pub const MAX_LATER: usize = 256;
 
-/// Modules that are asked for at a time.
+/// Modules whose slices are prefetched concurrently.
 const MODULES_IN_FLIGHT: usize = 8;
 
-/// Where a walk learns how to unwind. Modules are named by their places in the list of the minidump; addresses are relative to them.
+/// A source of unwind information for a walk. Modules are identified by their index in the
+/// minidump's list; addresses are relative to them.
 #[async_trait]
 pub trait UnwindInfo: Send + Sync {
-    /// Returns the unwind information of a module so far as it is needed for these addresses; `None` where the module has none, or
-    /// it cannot be had.
+    /// Returns the unwind information of a module, at least for these addresses; `None` if the
+    /// module has none, or if it is not available.
     async fn cfi(&self, module: usize, addresses: &[u64]) -> Option<ModuleCfi>;
 
-    /// Tells whether there is a function at an address; `None` where nobody knows.
+    /// Returns whether an address is in a function; `None` if that is unknown.
     async fn is_in_function(&self, module: usize, address: u64) -> Option<bool>;
 }
 
-/// Unwind information of a module, or some of it: by the addresses that each part answers for.
+/// Unwind information of a module, or parts of it, each with the address range that it covers.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleCfi(pub Vec<(Range<u64>, CfiRecords)>);
 
-/// Walks a stack. Never fails: where nothing is known, the frames end.
+/// Walks a stack. Never fails: without information, the frames end.
 pub async fn walk(
     info: &dyn UnwindInfo,
     modules: &MinidumpModuleList,
@@ -69,7 +72,7 @@ pub async fn walk(
     stack
 }
 
-/// Returns the words of a stack from its top on.
+/// Returns the words of a stack, from its top.
 fn words(
     memory: UnifiedMemory<'_, '_>,
     top: u64,
@@ -89,29 +92,29 @@ fn words(
     })
 }
 
-/// What one walk knows.
+/// The state of one walk.
 struct StackWalk<'a> {
     info: &'a dyn UnwindInfo,
     modules: &'a MinidumpModuleList,
-    /// The places of the modules in the list, by where they begin.
+    /// The indices of the modules, by their base addresses.
     numbers: HashMap<u64, usize>,
     known: Mutex<KnownCfi>,
 }
 
 #[derive(Default)]
 struct KnownCfi {
-    /// By module; `None` of one that has none.
+    /// By module; `None` if it has no unwind information.
     modules: HashMap<usize, Option<CfiRanges>>,
-    /// How often was asked for more.
+    /// The number of reads on demand.
     asked: usize,
 }
 
-/// By the first address of each: where it ends, and what is in it.
+/// The end and the records of each range, by its first address.
 type CfiRanges = BTreeMap<u64, (u64, CfiRecords)>;
 
-/// What is known of an address.
+/// The result of looking up an address.
 enum CfiLookup {
-    /// What answers for it; `None` where nothing of the module does.
+    /// The records of its range; `None` if no range of the module covers it.
     Known(Option<CfiRecords>),
     /// The module has no unwind information.
     NoneAtAll,
@@ -130,10 +133,10 @@ impl<'a> StackWalk<'a> {
         }
     }
 
-    /// Returns what of these is an address in a module, so far as it is prefetched.
+    /// Returns the words that are addresses in a module, up to the limit of prefetching.
     fn pointed_at(&self, words: impl Iterator<Item = u64>) -> HashMap<usize, BTreeSet<u64>> {
         let mut addresses: HashMap<usize, BTreeSet<u64>> = HashMap::new();
-        // A return address is behind its call, which is what is looked up.
+        // A return address follows its call, and the call is looked up.
         let calls = words.filter_map(|word| word.checked_sub(1));
         let mut count = 0;
         for call in calls {
@@ -180,7 +183,7 @@ impl<'a> StackWalk<'a> {
         );
     }
 
-    /// Returns what is known of an address; `None` where that is to be asked.
+    /// Returns what is cached for an address; `None` if it must be read.
     fn lookup(&self, module: usize, address: u64) -> Option<CfiLookup> {
         match self.known().modules.get(&module)? {
             None => Some(CfiLookup::NoneAtAll),
@@ -191,7 +194,7 @@ impl<'a> StackWalk<'a> {
         }
     }
 
-    /// Returns what answers for an address; asks for it if need be.
+    /// Returns the unwind information of an address, and reads it if necessary.
     async fn answer(
         &self,
         module: &(dyn Module + Sync),
@@ -222,8 +225,8 @@ impl<'a> StackWalk<'a> {
 
 #[async_trait]
 impl SymbolProvider for StackWalk<'_> {
-    /// Tells the walker what it makes of a word that may be a return address. An error means that nothing speaks against it: no
-    /// names are told while a stack is walked.
+    /// Decides whether a word may be a return address: `Ok` without a name rejects it, and an error
+    /// accepts it. Names are not resolved during a walk.
     async fn fill_symbol(
         &self,
         module: &(dyn Module + Sync),

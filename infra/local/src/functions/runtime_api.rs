@@ -278,7 +278,7 @@ mod tests {
         answer.lines().next().unwrap_or_default().to_owned()
     }
 
-    /// An event contains a client's complete request.
+    /// An event contains a client's complete request (docs/security.md, F13).
     #[tokio::test]
     async fn no_web_page_gets_an_event() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -304,7 +304,7 @@ mod tests {
         let function = format!("host: 127.0.0.1:{port}\r\n");
         let give = async {
             let Some(Asked::Next(next)) = asked.recv().await else {
-                panic!("the function did not ask for an event");
+                panic!("the function did not request an event");
             };
             let event = Event {
                 request_id: "id".to_owned(),

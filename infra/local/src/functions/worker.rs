@@ -195,9 +195,7 @@ impl Worker {
             Ok(Ok(())) => true,
             Ok(Err(_)) => false,
             Err(_) => {
-                tracing::warn!(
-                    "function process did not request the next event by its deadline"
-                );
+                tracing::warn!("function process did not request the next event by its deadline");
                 false
             }
         }

@@ -35,8 +35,8 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
     let parsed: FunctionResponse = match serde_json::from_slice(answer) {
         Ok(parsed) => parsed,
         Err(_) => {
-            let value: Value =
-                serde_json::from_slice(answer).map_err(|error| format!("it is not JSON: {error}"))?;
+            let value: Value = serde_json::from_slice(answer)
+                .map_err(|error| format!("it is not JSON: {error}"))?;
             if value.get("statusCode").is_some() {
                 return Err("its fields do not have the types of payload format 2.0".to_owned());
             }
@@ -87,8 +87,8 @@ pub(super) fn response(answer: &Bytes) -> Result<Answer, String> {
         headers.append(name, value);
     }
     for cookie in parsed.cookies.unwrap_or_default() {
-        let value =
-            HeaderValue::from_str(&cookie).map_err(|_| format!("{cookie:?} is not a valid cookie"))?;
+        let value = HeaderValue::from_str(&cookie)
+            .map_err(|_| format!("{cookie:?} is not a valid cookie"))?;
         headers.append(SET_COOKIE, value);
     }
     headers

@@ -275,9 +275,13 @@ pub(crate) fn of_parts(
         let Some(value) = checksums.values.get(&algorithm) else {
             return Ok(None);
         };
-        let value = STANDARD
-            .decode(value)
-            .map_err(|error| s3_error!(error, InternalError, "a stored checksum is not valid base64"))?;
+        let value = STANDARD.decode(value).map_err(|error| {
+            s3_error!(
+                error,
+                InternalError,
+                "a stored checksum is not valid base64"
+            )
+        })?;
         values.push((*size, value));
     }
     let text = if composite {

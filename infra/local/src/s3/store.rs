@@ -47,7 +47,9 @@ pub enum StoreError {
         source: QueueError,
     },
     /// The name is not valid in S3.
-    #[error("{0:?} is not a valid bucket name; expected 3 to 63 lower-case letters, digits, hyphens and dots")]
+    #[error(
+        "{0:?} is not a valid bucket name; expected 3 to 63 lower-case letters, digits, hyphens and dots"
+    )]
     BucketName(String),
     /// The database failed.
     #[error(transparent)]

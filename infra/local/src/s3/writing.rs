@@ -92,7 +92,9 @@ pub(crate) async fn copy(
         };
         ETagCondition::parse_http_header(value.as_bytes())
             .map(Some)
-            .map_err(|error| s3_error!(error, InvalidArgument, "the value of {name} is not an ETag"))
+            .map_err(|error| {
+                s3_error!(error, InvalidArgument, "the value of {name} is not an ETag")
+            })
     };
     let conditions = WriteConditions {
         if_match: condition(http::header::IF_MATCH)?,
@@ -245,7 +247,11 @@ pub(crate) async fn delete_many(
     let input = request.input;
     let keys = input.delete.objects;
     if keys.is_empty() || keys.len() > MAX_DELETES {
-        return Err(s3_error!(MalformedXML, "a batch delete must have 1 to {MAX_DELETES} keys").into());
+        return Err(s3_error!(
+            MalformedXML,
+            "a batch delete must have 1 to {MAX_DELETES} keys"
+        )
+        .into());
     }
     let quiet = input.delete.quiet.unwrap_or(false);
     let bucket = input.bucket;
@@ -363,7 +369,11 @@ pub(crate) fn source(source: &CopySource) -> Result<(String, String), Failure> {
             require_current(version_id.as_deref())?;
             Ok((bucket.to_string(), key.to_string()))
         }
-        _ => Err(s3_error!(NotImplemented, "the source of a copy must be a bucket and a key").into()),
+        _ => Err(s3_error!(
+            NotImplemented,
+            "the source of a copy must be a bucket and a key"
+        )
+        .into()),
     }
 }
 

@@ -269,7 +269,8 @@ mod tests {
         }
     }
 
-    /// Four processes with 9 GiB each would need 36 GiB of a machine that has 24.
+    /// Four processes with 9 GiB each would need 36 GiB of a machine that has 24 (docs/security.md,
+    /// F16).
     #[test]
     fn a_share_is_divided_among_the_processes_and_bounded_by_the_template() {
         use Resource::{Disk, Memory};

@@ -113,7 +113,7 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Permissions that an earlier build left open are removed.
+    /// Permissions that an earlier build left open are removed (docs/security.md, F13).
     #[test]
     fn what_an_earlier_build_left_open_is_closed() {
         let folder = tempfile::tempdir().unwrap();

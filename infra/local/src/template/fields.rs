@@ -150,9 +150,10 @@ impl Fields {
     pub(super) fn end(self) -> Result<(), TemplateError> {
         match self.entries.first() {
             None => Ok(()),
-            Some((key, node)) => {
-                Err(self.error(node.line, format!("{key} is not supported by the local stack")))
-            }
+            Some((key, node)) => Err(self.error(
+                node.line,
+                format!("{key} is not supported by the local stack"),
+            )),
         }
     }
 

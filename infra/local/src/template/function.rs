@@ -75,7 +75,10 @@ pub(super) fn function(
                 return Err(TemplateError::new(
                     node.line,
                     place,
-                    format!("{name} must be a string, an integer or a boolean, but is {}", node.kind()),
+                    format!(
+                        "{name} must be a string, an integer or a boolean, but is {}",
+                        node.kind()
+                    ),
                 ));
             }
         };
@@ -262,8 +265,11 @@ fn rate(expression: &str) -> Result<Duration, String> {
         .strip_prefix("rate(")
         .and_then(|rest| rest.strip_suffix(')'))
         .ok_or_else(|| format!("ScheduleExpression {expression:?}: the local stack supports rate(…) only, not cron or at"))?;
-    let wrong =
-        || format!("ScheduleExpression {expression:?} is not of a form like rate(1 hour) or rate(5 minutes)");
+    let wrong = || {
+        format!(
+            "ScheduleExpression {expression:?} is not of a form like rate(1 hour) or rate(5 minutes)"
+        )
+    };
     let (number, unit) = inner.split_once(' ').ok_or_else(wrong)?;
     let number: u64 = number.parse().map_err(|_| wrong())?;
     let seconds = match (number, unit) {
@@ -365,7 +371,10 @@ mod tests {
             "rate(hour)",
             "rate(-1 day)",
         ] {
-            assert!(rate(wrong).unwrap_err().contains("is not of a form like"), "{wrong}");
+            assert!(
+                rate(wrong).unwrap_err().contains("is not of a form like"),
+                "{wrong}"
+            );
         }
     }
 

@@ -120,11 +120,7 @@ fn from_yaml(yaml: &MarkedYaml<'_>) -> Result<Node, TemplateError> {
             return written_out(&tag.suffix, inner, line);
         }
         YamlData::Representation(..) | YamlData::Alias(_) | YamlData::BadValue => {
-            return Err(TemplateError::new(
-                line,
-                "",
-                "a value is not valid YAML",
-            ));
+            return Err(TemplateError::new(line, "", "a value is not valid YAML"));
         }
     };
     Ok(Node { line, value })

@@ -99,7 +99,8 @@ fn obey(
                 .and_then(Value::as_str)
                 .expect("no file for the process ids");
             // Renamed to its final path, so that a reader sees the complete file or none.
-            std::fs::write(format!("{path}.new"), pids.to_string()).expect("cannot write the process ids");
+            std::fs::write(format!("{path}.new"), pids.to_string())
+                .expect("cannot write the process ids");
             std::fs::rename(format!("{path}.new"), path).expect("cannot rename the file");
             let _ = child.wait();
             Ok(Value::Null)

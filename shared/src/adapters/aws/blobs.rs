@@ -1,4 +1,4 @@
-//! Blobs in a bucket, created with `If-None-Match: *` so that none is ever written twice.
+//! Blobs in a bucket. They are created with `If-None-Match: *`, so that no blob is written twice.
 
 use std::ops::Range;
 use std::str::Utf8Error;
@@ -23,7 +23,7 @@ use crate::adapters::backoff::pause;
 use crate::domain::Timestamp;
 use crate::ports::{BlobPage, BlobStore, BlobSummary, Created, Fault, FaultKind, NotDeleted};
 
-/// A larger blob is sent in parts, so that a failure costs a part and not the whole.
+/// A larger blob is sent in parts, so that a failure repeats one part and not the whole blob.
 const WHOLE_MAX_BYTES: usize = 64 << 20;
 
 /// The size of a part, unless there would be more than [`MAX_PARTS`].
@@ -32,13 +32,13 @@ const PART_BYTES: usize = 16 << 20;
 /// The most parts of one upload (S3 user guide, "Amazon S3 multipart upload limits").
 const MAX_PARTS: usize = 10_000;
 
-/// Parts on their way at a time.
+/// Concurrent parts.
 const PARTS_IN_PARALLEL: usize = 4;
 
-/// How often a conflict between conditional writes is met before the caller is told.
+/// Attempts before a conflict between conditional writes is returned to the caller.
 const CONFLICT_ATTEMPTS: u32 = 4;
 
-/// An answer begins after the body was sent: 64 MiB take a while over a slow line.
+/// S3 responds only after the whole body was sent, and 64 MiB take a while on a slow connection.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most keys of one listing (S3 API reference, `ListObjectsV2`, `max-keys`).
@@ -95,7 +95,7 @@ impl S3Blobs {
         let Some(upload) = begun.upload_id else {
             let context = self.context("CreateMultipartUpload", path);
             return Err(Fault::new(FaultKind::Bug, context)
-                .caused_by("the answer has no upload id")
+                .caused_by("the response has no upload id")
                 .into());
         };
         let created = match self.send_parts(path, &upload, body).await {
@@ -181,7 +181,8 @@ impl S3Blobs {
             .await;
         match sent {
             Ok(_) => Ok(Created::New),
-            // The SDK repeated what had landed, and the upload is no more.
+            // The SDK retried a request that had succeeded, so the multipart upload no longer
+            // exists.
             Err(error) if error.code() == Some("NoSuchUpload") && self.exists(path).await? => {
                 Ok(Created::AlreadyThere)
             }
@@ -189,7 +190,8 @@ impl S3Blobs {
         }
     }
 
-    /// Gives back the room of the parts. Should this fail, the bucket's lifecycle rule does it later.
+    /// Deletes the parts that were sent. If this fails, the bucket's lifecycle rule deletes them
+    /// later.
     async fn abort(&self, path: &str, upload: &str) {
         let _ = self
             .client
@@ -221,7 +223,8 @@ impl S3Blobs {
 impl BlobStore for S3Blobs {
     async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {
         let is_empty = range.as_ref().is_some_and(Range::is_empty);
-        // A header cannot name an empty range: one byte tells as well whether there is a blob.
+        // A header cannot express an empty range. Reading one byte also shows whether the blob
+        // exists.
         let range = range.map(|range| {
             if is_empty {
                 range.start..range.start.saturating_add(1)
@@ -236,7 +239,7 @@ impl BlobStore for S3Blobs {
             Got::Absent => Ok(None),
             unexpected @ (Got::Changed | Got::Archived) => {
                 let cause = format!(
-                    "the blob answers as {unexpected:?}; do not archive blobs by a lifecycle rule"
+                    "S3 reports the blob as {unexpected:?}; remove lifecycle rules that archive blobs"
                 );
                 Err(Fault::new(FaultKind::Denied, self.context("GetObject", path)).caused_by(cause))
             }
@@ -279,7 +282,7 @@ impl BlobStore for S3Blobs {
         let identifiers: Result<Vec<_>, _> = identifiers.collect();
         let delete = Delete::builder()
             .set_objects(Some(identifiers.map_err(bug)?))
-            // The answer names only the blobs that were not removed.
+            // The response then names only the blobs that were not removed.
             .quiet(true)
             .build()
             .map_err(bug)?;
@@ -315,7 +318,7 @@ impl BlobStore for S3Blobs {
             .prefix(prefix)
             .set_start_after(after.map(str::to_owned))
             .max_keys(LIST_MAX_KEYS)
-            // A key may hold characters that XML cannot.
+            // A key may contain characters that XML does not allow.
             .encoding_type(EncodingType::Url)
             .send()
             .await
@@ -373,7 +376,8 @@ impl BlobStore for S3Blobs {
 
 /// How an attempt to create a blob failed.
 enum Attempt {
-    /// Another conditional write was under way: S3 asks to try again, a multipart upload from its beginning.
+    /// Another conditional write was in progress. S3 requires a retry, of a multipart upload from
+    /// its beginning.
     Conflict(Fault),
     Failed(Fault),
 }
@@ -395,7 +399,7 @@ where
     }
 }
 
-/// Decodes a key as `encoding-type=url` has it, where a space may be a plus sign.
+/// Decodes a key with `encoding-type=url`, where a plus sign means a space.
 fn decode(key: &str) -> Result<String, Utf8Error> {
     Ok(percent_decode_str(&key.replace('+', " "))
         .decode_utf8()?

@@ -1,8 +1,8 @@
 //! The clients of the three services, built once at start.
 //!
-//! They share one HTTP client, so one pool of connections. Region, credentials and endpoints come from the
-//! environment that Lambda (or the local stack) sets, read by the SDK itself; nothing is asked of the network to build
-//! them.
+//! They share one HTTP client, and therefore one connection pool. The SDK reads region, credentials
+//! and endpoints from the environment that Lambda (or the local stack) sets; building the clients
+//! needs no network request.
 
 use std::time::Duration;
 
@@ -20,17 +20,18 @@ use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_types::service_config::ServiceConfigKey;
 
-/// A connection that is not there by then is tried anew: in one region it takes a millisecond.
+/// A connection takes a millisecond within one region. One that is not established after this time
+/// is retried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The first byte of an answer comes within milliseconds. What takes this long is a connection that died while the
-/// sandbox was frozen.
+/// Responses begin within milliseconds. One that takes this long is on a connection that died while
+/// the sandbox was frozen.
 const READ_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The same for S3, whose answers take longer. Uploads have their own.
+/// The same for S3, which responds more slowly. Uploads have their own timeout.
 const S3_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the SDK sends a request before it gives up.
+/// Attempts of the SDK per request.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// The clients of the three services.
@@ -40,15 +41,16 @@ pub struct AwsClients {
     pub s3: aws_sdk_s3::Client,
     /// For records.
     pub dynamodb: aws_sdk_dynamodb::Client,
-    /// For lanes.
+    /// For queues.
     pub sqs: aws_sdk_sqs::Client,
 }
 
 impl AwsClients {
-    /// Returns the configuration of the SDK from the variables that Lambda sets: region, credentials, and endpoints where
-    /// there are any.
+    /// Returns the SDK configuration from the variables that Lambda sets: region, credentials, and
+    /// endpoints if there are any.
     ///
-    /// Credentials are those of the environment or of the container; the instance metadata service is never asked.
+    /// Credentials are those of the environment or of the container; the instance metadata service
+    /// is never used.
     pub async fn sdk_config() -> SdkConfig {
         let http_client = http_client();
         let container = ProviderConfig::without_region().with_http_client(http_client.clone());
@@ -70,7 +72,8 @@ impl AwsClients {
             .await
     }
 
-    /// Builds the clients from a configuration of the SDK; timeouts and retries are ours, whatever it says.
+    /// Builds the clients from an SDK configuration. Timeouts and retries are set here and replace
+    /// those of the configuration.
     pub fn from_sdk_config(config: &SdkConfig) -> Self {
         let http_client = config.http_client().unwrap_or_else(http_client);
         let retries = RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS);
@@ -78,7 +81,8 @@ impl AwsClients {
             .http_client(http_client.clone())
             .timeout_config(timeouts(S3_READ_TIMEOUT))
             .retry_config(retries.clone())
-            // In AWS the bucket is part of the host name; at an address of one machine it cannot be.
+            // On AWS the bucket is part of the host name. A custom endpoint has one host name for
+            // all buckets.
             .force_path_style(has_s3_endpoint(config))
             .build();
         let dynamodb = aws_sdk_dynamodb::config::Builder::from(config)
@@ -112,7 +116,7 @@ fn timeouts(read: Duration) -> TimeoutConfig {
         .build()
 }
 
-/// Tells whether S3 is somewhere else than in AWS: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` is set.
+/// Returns whether S3 has a custom endpoint: `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` is set.
 fn has_s3_endpoint(config: &SdkConfig) -> bool {
     let key = ServiceConfigKey::builder()
         .service_id("S3")

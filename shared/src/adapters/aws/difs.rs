@@ -1,4 +1,4 @@
-//! DIFs in the uploads bucket, each range read only while the bytes are those with the etag asked for.
+//! DIFs in the uploads bucket. A range is read only if the file still has the requested etag.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::ports::{
     ListedDif,
 };
 
-/// The DIFs in a bucket of ours. A location is a key.
+/// The DIFs in the uploads bucket. A location is a key.
 #[derive(Clone, Debug)]
 pub struct S3Difs {
     client: Client,
@@ -35,12 +35,13 @@ impl S3Difs {
         format!("S3 {operation} of {location} in {}", self.bucket)
     }
 
-    /// Judges that a key is not there, once it is known that the bucket is: `HeadObject` does not tell them apart.
+    /// Returns the error for an absent key, after checking that the bucket exists: `HeadObject`
+    /// does not distinguish the two.
     async fn absent(&self, location: &Location) -> DifError {
         match self.client.head_bucket().bucket(&self.bucket).send().await {
             Ok(_) => DifError::Missing(gone(location)),
             Err(error) if status(&error) == Some(404) => {
-                let cause = format!("there is no bucket {}", self.bucket);
+                let cause = format!("the bucket {} does not exist", self.bucket);
                 Fault::new(FaultKind::Bug, self.context("HeadObject", location))
                     .caused_by(cause)
                     .into()
@@ -74,7 +75,7 @@ impl DifReader for S3Difs {
             }),
             _ => {
                 let error = Fault::new(FaultKind::Bug, self.context("HeadObject", location));
-                Err(error.caused_by("the answer lacks etag or length").into())
+                Err(error.caused_by("the response lacks etag or length").into())
             }
         }
     }
@@ -106,11 +107,11 @@ impl DifReader for S3Difs {
             }
             Got::Changed => Err(DifError::Changed),
             Got::Absent => Err(DifError::Missing(gone(location))),
-            // The one refusal that is certain to be about this file and not about our permissions.
+            // The only refusal that certainly concerns this file and not our permissions.
             Got::Archived => Err(DifError::Missing(Missing::new(
                 Cause::PermissionDenied,
                 format!(
-                    "{location} is in an archive; restore it to a storage class that can be read at once"
+                    "{location} is archived; restore it to a storage class with immediate access"
                 ),
             ))),
         }

@@ -1,4 +1,4 @@
-//! What an error of the SDK asks of the caller: the one place that decides it.
+//! Classifies errors of the SDK by what the caller does next. This is the only place that does.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use aws_sdk_s3::operation::RequestId;
 
 use crate::ports::{Fault, FaultKind};
 
-/// Turns an error of the SDK into one of the ports. `context` is `<service> <operation> of <what>`.
+/// Converts an error of the SDK into a fault. `context` is `<service> <operation> of <what>`.
 pub(super) fn store_error<E>(context: impl Into<String>, error: &SdkError<E>) -> Fault
 where
     E: Error + ProvideErrorMetadata + 'static,
@@ -15,7 +15,7 @@ where
     Fault::new(kind(error), context).caused_by(describe(error))
 }
 
-/// Turns the refusal of one item of a batch, whose answer has no status of its own, into an error of the ports.
+/// Converts the refusal of one item of a batch into a fault. Such an item has no status of its own.
 pub(super) fn refused_error(
     context: impl Into<String>,
     code: Option<&str>,
@@ -23,11 +23,11 @@ pub(super) fn refused_error(
 ) -> Fault {
     let message = message.unwrap_or("no message");
     let cause = format!("{}: {message}", code.unwrap_or("no code"));
-    // `200` says nothing of the item: its code alone decides.
+    // The status 200 is that of the batch: the item's code alone decides.
     Fault::new(kind_of_answer(code, 200), context).caused_by(cause)
 }
 
-/// Returns the HTTP status of the answer, if there was one.
+/// Returns the HTTP status of the response, if there was one.
 pub(super) fn status<E>(error: &SdkError<E>) -> Option<u16> {
     error
         .raw_response()
@@ -41,7 +41,7 @@ fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> Fault
             kind_of_answer(refused.err().code(), refused.raw().status().as_u16())
         }
         SdkError::TimeoutError(_) | SdkError::ResponseError(_) => FaultKind::Transient,
-        // Credentials are looked for while a request is dispatched.
+        // Credentials are resolved while a request is dispatched.
         SdkError::DispatchFailure(_) if chain(error).contains("redentials") => FaultKind::Denied,
         SdkError::DispatchFailure(failure) if failure.is_user() => FaultKind::Bug,
         SdkError::DispatchFailure(_) => FaultKind::Transient,
@@ -49,14 +49,14 @@ fn kind<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> Fault
     }
 }
 
-/// Tells whether DynamoDB refuses an item because of its size. Of its code alone that cannot be
-/// told (DynamoDB API reference, `PutItem`: "Item size has exceeded the maximum allowed size").
+/// Returns whether DynamoDB rejects an item because of its size. Its code alone does not say so
+/// (DynamoDB API reference, `PutItem`: "Item size has exceeded the maximum allowed size").
 fn is_too_large(error: &impl ProvideErrorMetadata) -> bool {
     let says = |message: &str| message.to_ascii_lowercase().contains("size has exceeded");
     error.code() == Some("ValidationException") && error.message().is_some_and(says)
 }
 
-/// Judges an answer that is an error, by its code where that says more than the status.
+/// Classifies an error response, by its code where the code is more specific than the status.
 fn kind_of_answer(code: Option<&str>, status: u16) -> FaultKind {
     match (code.unwrap_or_default(), status) {
         (
@@ -69,11 +69,11 @@ fn kind_of_answer(code: Option<&str>, status: u16) -> FaultKind {
             | "InternalServerError"
             | "InternalError"
             | "ServiceUnavailable"
-            // Two conditional writes met.
+            // Concurrent conditional writes.
             | "ConditionalRequestConflict"
             | "OperationAborted"
             | "ReplicatedWriteConflictException"
-            // The bytes were damaged on the way.
+            // The bytes were damaged in transit.
             | "BadDigest"
             | "XAmzContentChecksumMismatch"
             | "XAmzContentSHA256Mismatch"
@@ -99,7 +99,8 @@ fn kind_of_answer(code: Option<&str>, status: u16) -> FaultKind {
     }
 }
 
-/// Says what happened on one line: the service's code, message and request id, or else the chain of causes.
+/// Describes an error on one line: the service's code, message and request id, or else the chain of
+/// causes.
 fn describe<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> String {
     let SdkError::ServiceError(refused) = error else {
         return chain(error);
@@ -109,7 +110,7 @@ fn describe<E: Error + ProvideErrorMetadata + 'static>(error: &SdkError<E>) -> S
             "{code}: {}",
             refused.err().message().unwrap_or("no message")
         ),
-        // An answer that is neither what was asked for nor an error: the cause tells what was wrong with it.
+        // A response that could not be parsed: its causes say why.
         None => chain(refused.err()),
     };
     let request = error.request_id().unwrap_or("unknown");

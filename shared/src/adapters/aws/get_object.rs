@@ -1,4 +1,4 @@
-//! Reading bytes from S3, with the outcomes that are no errors told apart.
+//! Reads bytes from S3 and separates expected outcomes from errors.
 
 use std::ops::Range;
 
@@ -11,29 +11,29 @@ use super::error::{status, store_error};
 use crate::adapters::backoff::pause;
 use crate::ports::{Fault, FaultKind};
 
-/// How often an answer may be cut short before its reader is told. The SDK repeats requests only until their answers
-/// begin.
+/// Attempts to read a body before the caller receives the error. The SDK retries requests only
+/// until their responses begin.
 const BODY_ATTEMPTS: u32 = 3;
 
-/// No more than this is reserved before it has come, whatever length an answer announces.
+/// The most bytes to reserve before they have arrived, whatever length a response announces.
 const MAX_RESERVED: usize = 64 << 20;
 
-/// What became of a read.
+/// The outcome of a read.
 #[derive(Debug)]
 pub(super) enum Got {
-    /// The bytes; fewer than asked for where the range ends beyond them.
+    /// The bytes; fewer than requested where the range ends beyond them.
     Bytes(Bytes),
-    /// There is nothing under the key.
+    /// The key does not exist.
     Absent,
-    /// Other bytes are there than those with the etag asked for.
+    /// The bytes have another etag than the requested one.
     Changed,
     /// The range begins beyond the bytes.
     BeyondEnd,
-    /// The bytes are in a storage class that they cannot be read from.
+    /// The storage class does not permit reads.
     Archived,
 }
 
-/// Reads what is under a key, or a range of it that is not empty, if its etag is `etag`.
+/// Reads the bytes of a key, or a non-empty range of them, if their etag is `etag`.
 pub(super) async fn get_object(
     client: &Client,
     bucket: &str,
@@ -77,19 +77,20 @@ pub(super) async fn get_object(
     }
 }
 
-/// Returns an etag as headers carry it.
+/// Returns an etag as it is written in headers.
 fn quoted(etag: &str) -> String {
     format!("\"{etag}\"")
 }
 
-/// Returns an etag as events carry it.
+/// Returns an etag as it is written in events.
 pub(super) fn unquoted(etag: &str) -> String {
     etag.trim_matches('"').to_owned()
 }
 
-/// Returns a range that is not empty as the `Range` header of RFC 9110, section 14.2: its last byte is included.
+/// Returns a non-empty range as the `Range` header of RFC 9110, section 14.2, which includes the
+/// last byte.
 fn header(range: &Range<u64>) -> String {
-    // Lengths are signed in S3's own model, and some servers refuse larger numbers.
+    // Lengths are signed in S3's own model, and some servers reject larger numbers.
     let capped = |offset: u64| offset.min(i64::MAX as u64);
     format!(
         "bytes={}-{}",

@@ -1,12 +1,13 @@
-//! The ports on AWS: records in DynamoDB, blobs and uploads in S3, lanes in SQS, secrets in Secrets
-//! Manager and SSM.
+//! Implementations of the ports on AWS: records in DynamoDB, blobs and uploads in S3, queues in
+//! SQS, secrets in Secrets Manager and SSM.
 //!
-//! - A lost race is read off the answer to the conditional write; it costs no second call.
-//! - Requests are repeated by the SDK alone. What it cannot repeat is repeated here: answers cut short, keys that a
-//!   batch left out, and conflicts between conditional writes.
-//! - Only an answer that says "there is no such key" makes something absent. A bucket or table that is not there is a
-//!   fault, and so is a 403: without `s3:ListBucket` S3 hides what is absent behind it.
-//! - Etags are handled without their quotes, as S3's events carry them.
+//! - A lost race is detected from the response to the conditional write, without a second call.
+//! - The SDK retries requests. The adapters retry only what the SDK cannot: truncated responses,
+//!   keys that a batch left out, and conflicts between conditional writes.
+//! - A key is absent only if the response says that the key does not exist. A missing bucket or
+//!   table is a fault. So is a 403, which S3 sends for absent keys to callers without
+//!   `s3:ListBucket`.
+//! - Etags are handled without quotes, as they are in S3's events.
 
 mod blobs;
 mod clients;

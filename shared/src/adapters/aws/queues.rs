@@ -1,7 +1,7 @@
-//! Lanes as SQS standard queues.
+//! The queues as SQS standard queues.
 //!
-//! Messages of one scope and source form a group: SQS then lets the groups take turns where one of them has a backlog
-//! (SQS developer guide, "Amazon SQS fair queues").
+//! Messages of one scope and source form a message group. If one group has a backlog, SQS serves
+//! the groups in turn (SQS developer guide, "Amazon SQS fair queues").
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ const MAX_DELAY_SECONDS: u64 = 900;
 /// The most messages of one call (SQS API reference, `SendMessageBatch`).
 const BATCH_MESSAGES: usize = 10;
 
-/// The most bytes of one call, far enough below the quota for the names of groups: 256 KiB until August 2025, 1 MiB since
-/// (SQS developer guide, "Message quotas").
+/// The most bytes of one call. The quota was 256 KiB until August 2025 and is 1 MiB since (SQS
+/// developer guide, "Message quotas"); the difference leaves space for the group names.
 const BATCH_BYTES: usize = 240 * 1024;
 
-/// Calls on their way at a time.
+/// Concurrent calls.
 const BATCHES_IN_PARALLEL: usize = 8;
 
-/// The lanes as queues of SQS.
+/// The queues in SQS.
 #[derive(Clone, Debug)]
 pub struct SqsQueues {
     client: Client,
@@ -40,16 +40,16 @@ pub struct SqsQueues {
 /// The URLs of the queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueUrls {
-    /// Of the eager lane.
+    /// The eager queue.
     pub eager: String,
-    /// Of the lane that uploads are announced in.
+    /// The uploads queue.
     pub uploads: String,
-    /// Of the refresh lane.
+    /// The refresh queue.
     pub refresh: String,
 }
 
 impl SqsQueues {
-    /// Returns the lanes behind these URLs.
+    /// Returns the queues with these URLs.
     pub fn new(client: Client, urls: QueueUrls) -> Self {
         Self { client, urls }
     }
@@ -65,7 +65,7 @@ impl SqsQueues {
         let mut sent =
             stream::iter(sends.collect::<Vec<_>>()).buffer_unordered(BATCHES_IN_PARALLEL);
         let mut failed = None;
-        // Each batch is tried, whatever became of the others.
+        // A failed batch does not stop the others.
         while let Some(result) = sent.next().await {
             failed = failed.or(result.err());
         }
@@ -105,7 +105,7 @@ impl SqsQueues {
                     false => FaultKind::Transient,
                 };
                 let (count, code) = (answer.failed.len(), &failed.code);
-                let cause = format!("{count} messages were refused, the first with {code}");
+                let cause = format!("SQS rejected {count} messages, the first with {code}");
                 Err(Fault::new(kind, context()).caused_by(cause))
             }
         }
@@ -144,7 +144,7 @@ impl Queues for SqsQueues {
     async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault> {
         let context = || format!("SQS ChangeMessageVisibility in {}", received.queue);
         let url = self.urls.of_queue(received.queue_name()).ok_or_else(|| {
-            let cause = "no build queue has this name: are EAGER_QUEUE_URL, UPLOADS_QUEUE_URL and REFRESH_QUEUE_URL right?";
+            let cause = "no build queue has this name; check EAGER_QUEUE_URL, UPLOADS_QUEUE_URL and REFRESH_QUEUE_URL";
             Fault::new(FaultKind::Bug, context()).caused_by(cause)
         })?;
         self.client
@@ -160,8 +160,8 @@ impl Queues for SqsQueues {
 }
 
 impl QueueUrls {
-    /// Returns the URL of the queue with a name: that is the last segment of its URL (SQS developer
-    /// guide, "Queue and message identifiers").
+    /// Returns the URL of the queue with a name, which is the last segment of the URL (SQS
+    /// developer guide, "Queue and message identifiers").
     fn of_queue(&self, name: &str) -> Option<&str> {
         let Self {
             eager,
@@ -174,7 +174,7 @@ impl QueueUrls {
     }
 }
 
-/// A message as it is sent.
+/// A serialized message.
 struct MessageBody {
     text: String,
     group: String,
@@ -182,14 +182,15 @@ struct MessageBody {
 
 impl MessageBody {
     fn new(message: &impl Serialize, group: String) -> Result<Self, Fault> {
-        let json = serde_json::to_string(message)
-            .map_err(|error| Fault::new(FaultKind::Bug, "writing a message").caused_by(error))?;
+        let json = serde_json::to_string(message).map_err(|error| {
+            Fault::new(FaultKind::Bug, "serializing a message").caused_by(error)
+        })?;
         let text = ascii(&json);
         Ok(Self { text, group })
     }
 }
 
-/// Divides messages into batches that SQS takes, in their order.
+/// Divides messages, in order, into batches within the limits of SQS.
 fn batches(bodies: Vec<MessageBody>) -> Vec<Vec<MessageBody>> {
     let mut batches: Vec<Vec<MessageBody>> = Vec::new();
     let mut bytes = 0;
@@ -209,7 +210,7 @@ fn batches(bodies: Vec<MessageBody>) -> Vec<Vec<MessageBody>> {
     batches
 }
 
-/// Returns whole seconds, never fewer than asked for unless more than SQS allows.
+/// Returns whole seconds, rounded up and capped at the limit of SQS.
 fn delay_seconds(delay: Duration) -> i32 {
     let seconds = delay
         .as_secs()
@@ -217,14 +218,15 @@ fn delay_seconds(delay: Duration) -> i32 {
     i32::try_from(seconds.min(MAX_DELAY_SECONDS)).unwrap_or_default()
 }
 
-/// Names the group of the messages of a scope and source, in characters that SQS allows.
+/// Returns the group of the messages of a scope and source, in characters that SQS allows.
 fn group(scope: &str, source: &SourceKey) -> String {
     let hash = Sha256::digest(format!("scope: {scope}\nsource: {source}\n"));
     format!("{hash:x}")[..32].to_owned()
 }
 
-/// Escapes what is not ASCII in a JSON text, where it can only be within strings: SQS refuses some characters
-/// (SQS API reference, `SendMessage`, `MessageBody`), and a key in a bucket may hold any.
+/// Escapes non-ASCII characters in a JSON text, where they occur only in strings. SQS rejects some
+/// characters (SQS API reference, `SendMessage`, `MessageBody`), and a key in a bucket may contain
+/// any.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {
@@ -283,7 +285,8 @@ mod tests {
         assert_eq!(sizes(&[]), [0; 0]);
         assert_eq!(sizes(&[100; 21]), [10, 10, 1]);
         assert_eq!(sizes(&[BATCH_BYTES / 2; 5]), [2, 2, 1]);
-        // One that is too large for any batch is refused by the queue, and takes no other with it.
+        // SQS rejects a message that is too large for any batch; no other message is rejected with
+        // it.
         assert_eq!(sizes(&[1, BATCH_BYTES + 1, 1]), [1, 1, 1]);
     }
 

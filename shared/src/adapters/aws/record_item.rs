@@ -1,13 +1,13 @@
-//! The form of a record in DynamoDB: what is stored today must be readable for ever.
+//! The format of items in DynamoDB. Items stored today must stay readable for ever.
 //!
-//! | Attribute | Type | What |
+//! | Attribute | Type | Content |
 //! |---|---|---|
 //! | `partition`, `sort` | S | the primary key |
 //! | `revision` | S | what the next write must name |
-//! | `schema` | N | [`SCHEMA`]; a larger one belongs to a newer build, and the rest is not looked at |
-//! | `type` | S | which item it is |
-//! | `expires_at` | N | on items that DynamoDB may forget: whole seconds since the epoch, as its time to live wants it |
-//! | all others | | the item's own fields, as their names say |
+//! | `schema` | N | [`SCHEMA`]; an item with a larger one belongs to a newer build and is not parsed |
+//! | `type` | S | the kind of item |
+//! | `expires_at` | N | on items with a time to live: when DynamoDB may delete them, in whole seconds since the epoch |
+//! | all others | | the item's own fields, under their own names |
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use serde_dynamo::aws_sdk_dynamodb_1::{from_attribute_value, from_item, to_item}
 use crate::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
 use crate::ports::{Fault, FaultKind};
 
-/// The attributes of a record.
+/// The attributes of an item.
 pub(super) type Attributes = HashMap<String, AttributeValue>;
 
 pub(super) const PARTITION: &str = "partition";
@@ -26,7 +26,7 @@ pub(super) const REVISION: &str = "revision";
 pub(super) const SCHEMA_NUMBER: &str = "schema";
 const EXPIRES_AT: &str = "expires_at";
 
-/// Attributes that are ours: no field of an item may have such a name.
+/// Attributes of the store; no field of an item may have one of these names.
 const RESERVED: [&str; 4] = [PARTITION, SORT, REVISION, SCHEMA_NUMBER];
 
 /// Returns an item's attributes.
@@ -34,7 +34,7 @@ pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, Fault>
     let bug = |cause: String| Fault::new(FaultKind::Bug, context("writing", key)).caused_by(cause);
     if let Item::Newer { schema } = stored.item {
         return Err(bug(format!(
-            "it has schema {schema}, which only a newer build may write"
+            "the item has schema {schema}, which only a newer build may write"
         )));
     }
     let mut attributes: Attributes =
@@ -44,7 +44,7 @@ pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, Fault>
         .find(|name| attributes.contains_key(*name))
     {
         return Err(bug(format!(
-            "its field {name} has the name of one of the store's own attributes; rename it"
+            "the item's field {name} has the name of a reserved attribute; rename the field"
         )));
     }
     attributes.insert(
@@ -66,13 +66,13 @@ pub(super) fn write(key: &ItemKey, stored: &Stored) -> Result<Attributes, Fault>
         .map(|at| AttributeValue::N(at.as_secs().to_string()));
     if attributes.get(EXPIRES_AT) != expires_at.as_ref() {
         return Err(bug(format!(
-            "its field {EXPIRES_AT} is not when the store may forget it; rename it"
+            "the item's field {EXPIRES_AT} is not its time of expiry; rename the field"
         )));
     }
     Ok(attributes)
 }
 
-/// Returns the key that a record is stored under.
+/// Returns the key of an item.
 pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, Fault> {
     let text = |name: &str| {
         attributes
@@ -86,20 +86,20 @@ pub(super) fn key(attributes: &Attributes) -> Result<ItemKey, Fault> {
     key.ok_or_else(|| {
         Fault::new(
             FaultKind::Corrupt,
-            "DynamoDB item without a key that is text",
+            "reading a DynamoDB item whose key is not a string",
         )
     })
 }
 
-/// Returns what a record holds.
+/// Returns the key and the content of an item.
 ///
-/// One of a newer schema, and one that cannot be parsed, is [`Item::Newer`]: it is neither trusted, written nor removed,
-/// and does no harm to the records that are loaded with it.
+/// An item of a newer schema, or one that cannot be parsed, is [`Item::Newer`]. It is not used,
+/// written or removed, and does not affect other items of the same load.
 pub(super) fn read(attributes: Attributes) -> Result<(ItemKey, Stored), Fault> {
     let key = key(&attributes)?;
     let stored = parse(attributes).unwrap_or_else(|cause| {
         let record = context("reading", &key);
-        tracing::error!(record, cause, "a record cannot be read and is left alone");
+        tracing::error!(record, cause, "unreadable record ignored");
         Stored {
             revision: Revision::from_random(0),
             item: Item::Newer { schema: SCHEMA },
@@ -109,12 +109,16 @@ pub(super) fn read(attributes: Attributes) -> Result<(ItemKey, Stored), Fault> {
 }
 
 fn parse(mut attributes: Attributes) -> Result<Stored, String> {
-    let schema = attributes.remove(SCHEMA_NUMBER).ok_or("it has no schema")?;
+    let schema = attributes
+        .remove(SCHEMA_NUMBER)
+        .ok_or("the item has no schema")?;
     let schema: u32 =
-        from_attribute_value(schema).map_err(|error| format!("its schema: {error}"))?;
-    let revision = attributes.remove(REVISION).ok_or("it has no revision")?;
+        from_attribute_value(schema).map_err(|error| format!("the item's schema: {error}"))?;
+    let revision = attributes
+        .remove(REVISION)
+        .ok_or("the item has no revision")?;
     let revision: Revision =
-        from_attribute_value(revision).map_err(|error| format!("its revision: {error}"))?;
+        from_attribute_value(revision).map_err(|error| format!("the item's revision: {error}"))?;
     if schema > SCHEMA {
         let item = Item::Newer { schema };
         return Ok(Stored { revision, item });
@@ -136,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads DynamoDB's own JSON, as `aws dynamodb get-item` prints it.
+    /// Parses DynamoDB's own JSON, as `aws dynamodb get-item` prints it.
     fn attribute(value: &Value) -> AttributeValue {
         let (name, value) = value.as_object().unwrap().iter().next().unwrap();
         match name.as_str() {
@@ -203,7 +207,7 @@ mod tests {
         );
     }
 
-    /// Tells whether all of `old` is in `new`, which may have further fields.
+    /// Returns whether all of `old` is in `new`, which may have further fields.
     fn contains(new: &AttributeValue, old: &AttributeValue) -> bool {
         match (new, old) {
             (AttributeValue::M(new), AttributeValue::M(old)) => old

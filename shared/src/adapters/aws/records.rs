@@ -1,6 +1,7 @@
-//! Records in a table of DynamoDB, each write conditional on the revision that it replaces.
+//! Records in a DynamoDB table. Each write is conditional on the revision that it replaces.
 //!
-//! The condition names the schema too: what a newer build wrote is left alone even by a caller that knows its revision.
+//! The condition also compares the schema, so that an item of a newer build is never overwritten,
+//! even by a caller that knows its revision.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,13 +25,14 @@ use crate::ports::{
 /// The most keys of one request (DynamoDB API reference, `BatchGetItem`).
 const BATCH_KEYS: usize = 100;
 
-/// Batches on their way at a time.
+/// Concurrent batches.
 const BATCHES_IN_PARALLEL: usize = 8;
 
-/// Items of a page at most: about the megabyte that DynamoDB reads at a time at most, as entries are.
+/// The most items of a page. Entries are of a size at which these are about the megabyte that
+/// DynamoDB reads per request.
 const PAGE_ITEMS: i32 = 1000;
 
-/// So many answers without a single item, and the table is taken to be throttled.
+/// The table counts as throttled after this many responses in a row without an item.
 const FRUITLESS_ROUNDS: u32 = 6;
 
 const IS_ABSENT: &str = "attribute_not_exists(#partition)";
@@ -38,7 +40,7 @@ const IS_EXPECTED: &str = "#revision = :expected AND #schema <= :schema";
 const IS_EXPECTED_OR_ABSENT: &str =
     "attribute_not_exists(#partition) OR (#revision = :expected AND #schema <= :schema)";
 
-/// Records in a table of DynamoDB.
+/// Records in a DynamoDB table.
 #[derive(Clone, Debug)]
 pub struct DynamoRecords {
     client: Client,
@@ -46,7 +48,8 @@ pub struct DynamoRecords {
 }
 
 impl DynamoRecords {
-    /// Returns the records in this table, whose primary key is `partition` and `sort`, both text.
+    /// Returns the records in this table, whose primary key is `partition` and `sort`, both
+    /// strings.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self {
             client,
@@ -61,7 +64,7 @@ impl DynamoRecords {
         )
     }
 
-    /// Loads up to [`BATCH_KEYS`] different keys.
+    /// Loads up to [`BATCH_KEYS`] distinct keys.
     async fn load_batch(
         &self,
         keys: Vec<ItemKey>,
@@ -110,12 +113,13 @@ impl DynamoRecords {
             }
             if fruitless == FRUITLESS_ROUNDS {
                 let cause = format!(
-                    "{} keys were left out {fruitless} times: the table is throttled",
+                    "{} keys were not processed in {fruitless} attempts: the table is throttled",
                     wanted.len()
                 );
                 return Err(Fault::new(FaultKind::Transient, context()).caused_by(cause));
             }
-            // Keys are left out by throttling, and where the answer would exceed 16 MB: then there is progress.
+            // DynamoDB leaves keys out when it throttles, and when the response would exceed 16 MB.
+            // In the second case there is progress, so there is no pause.
             if fruitless > 0 {
                 pause(fruitless).await;
             }
@@ -246,7 +250,7 @@ impl RecordStore for DynamoRecords {
             None => {
                 let error = Fault::new(FaultKind::Bug, context());
                 Err(error
-                    .caused_by("the condition failed and the answer does not say what is stored"))
+                    .caused_by("the condition failed, but the response does not contain the item"))
             }
         }
     }
@@ -266,11 +270,12 @@ impl RecordStore for DynamoRecords {
             .send()
             .await
             .map_err(|error| store_error(format!("DynamoDB Scan of {}", self.table), &error))?;
-        // One item that cannot be read must not keep a walk from all the others: it is passed over, and told.
+        // An item that cannot be read must not end the traversal of all the others: it is skipped
+        // and logged.
         let readable = |item| match record_item::read(item) {
             Ok(read) => Some(read),
             Err(error) => {
-                tracing::error!(%error, "passed over an item");
+                tracing::error!(%error, "unreadable item skipped");
                 None
             }
         };

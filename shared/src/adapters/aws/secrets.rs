@@ -1,8 +1,8 @@
-//! Secrets in Secrets Manager and in SSM, by one signed request each.
+//! Reads secrets from Secrets Manager and SSM, with one signed request per secret.
 //!
-//! Without the SDKs of these services: decision 0011 says why. Sources: AWS Secrets Manager API
-//! Reference, "GetSecretValue"; AWS Systems Manager API Reference, "GetParameter"; both speak AWS's
-//! JSON 1.1 protocol, as Smithy's specification "AWS JSON 1.1 protocol" describes it.
+//! The SDKs of these services are not used; decision 0011 gives the reasons. Sources: AWS Secrets
+//! Manager API Reference, "GetSecretValue"; AWS Systems Manager API Reference, "GetParameter"; both
+//! speak AWS's JSON 1.1 protocol, as Smithy's specification "AWS JSON 1.1 protocol" describes it.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,16 +18,16 @@ use serde_json::{Value, json};
 use crate::adapters::backoff::pause;
 use crate::ports::{SecretError, SecretName, SecretService, Secrets};
 
-/// A connection that is not there by then is tried again.
+/// A connection that is not established after this time is retried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An answer that is not there by then is asked for again.
+/// A request without a complete response after this time is retried.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often a secret is asked for before the function gives up.
+/// Attempts per secret before the function fails to start.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// The longest answer that is read, in bytes: a secret has 64 KiB at most.
+/// The longest response, in bytes. A secret has 64 KiB at most.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// The content type of the protocol.
@@ -39,14 +39,14 @@ pub struct AwsSecrets {
     since_epoch: fn() -> Duration,
 }
 
-/// Why one attempt failed, and whether another one may go better.
+/// Why an attempt failed, and whether a retry may succeed.
 struct Failed {
     why: String,
     is_passing: bool,
 }
 
 impl AwsSecrets {
-    /// Returns what reads with the credentials of a configuration, and signs with the time since 1970.
+    /// Returns a reader that uses the credentials of `config` and signs with the time since 1970.
     pub fn new(config: SdkConfig, since_epoch: fn() -> Duration) -> Self {
         Self {
             config,
@@ -92,17 +92,20 @@ impl AwsSecrets {
         let mut answer = request
             .send()
             .await
-            .map_err(|error| passing(format!("{service} cannot be asked: {}", chain(&error))))?;
+            .map_err(|error| passing(format!("{service} cannot be reached: {}", chain(&error))))?;
         let status = answer.status();
         let mut bytes = Vec::new();
-        while let Some(chunk) = answer
-            .chunk()
-            .await
-            .map_err(|error| passing(format!("{service} broke off: {}", chain(&error))))?
-        {
+        while let Some(chunk) = answer.chunk().await.map_err(|error| {
+            passing(format!(
+                "the response of {service} was interrupted: {}",
+                chain(&error)
+            ))
+        })? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_ANSWER_BYTES {
-                return Err(lasting(format!("{service} answered too much")));
+                return Err(lasting(format!(
+                    "the response of {service} exceeds {MAX_ANSWER_BYTES} bytes"
+                )));
             }
         }
         let json: Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -111,7 +114,7 @@ impl AwsSecrets {
             let error = error.rsplit('#').next().unwrap_or_default();
             let said = json["message"].as_str().or(json["Message"].as_str());
             let is_passing = status.is_server_error() || error.contains("Throttling");
-            let why = format!("{service} answered {status} {error}");
+            let why = format!("{service} responded with {status} {error}");
             let why = said.map_or(why.clone(), |said| format!("{why}: {said}"));
             return Err(Failed { why, is_passing });
         }
@@ -120,11 +123,15 @@ impl AwsSecrets {
             SecretService::Ssm => &json["Parameter"]["Value"],
         };
         let value = value.as_str().map(str::to_owned);
-        value.ok_or_else(|| lasting(format!("{service} answered without a text")))
+        value.ok_or_else(|| {
+            lasting(format!(
+                "the response of {service} contains no string value"
+            ))
+        })
     }
 
-    /// Returns where to ask: at the address that the environment sets for the service, else at the
-    /// service's own in the region of the ARN.
+    /// Returns the URL of the service: the one that the environment sets, or else that of the ARN's
+    /// region.
     fn endpoint(&self, name: &SecretName) -> Result<String, String> {
         let (id, host) = match name.service {
             SecretService::SecretsManager => ("Secrets Manager", "secretsmanager"),
@@ -146,7 +153,7 @@ impl AwsSecrets {
         let suffix = match name.partition.as_str() {
             "aws" | "aws-us-gov" => "amazonaws.com",
             "aws-cn" => "amazonaws.com.cn",
-            other => return Err(format!("the partition {other} is not known")),
+            other => return Err(format!("the AWS partition {other} is unknown")),
         };
         Ok(format!("https://{host}.{}.{suffix}/", name.region))
     }
@@ -190,7 +197,7 @@ impl AwsSecrets {
 #[async_trait]
 impl Secrets for AwsSecrets {
     async fn read(&self, name: &SecretName) -> Result<String, SecretError> {
-        // A process has one provider; an earlier call set the same one.
+        // A process has one provider. An error means that an earlier call installed the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -219,7 +226,7 @@ impl fmt::Debug for AwsSecrets {
     }
 }
 
-/// Returns an error with everything that caused it, in one line.
+/// Returns an error with all its causes, on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

@@ -1,8 +1,9 @@
-//! The [`Demangler`] that hands names to a process of its own.
+//! The [`Demangler`] that demangles names in a child process.
 //!
-//! The process is the same program called with another first argument ([`COMMAND`]). It reads a name as a line of JSON,
-//! `["swift","$s…"]`, and answers with a line of JSON, `"…"` or `null`, for each in its turn. Where it ends over a name,
-//! that name stays mangled, and another process goes on with the next one.
+//! The process is the same program called with another first argument ([`COMMAND`]). It reads each
+//! name as a line of JSON, `["swift","$s…"]`, and replies with a line of JSON, `"…"` or `null`, in
+//! the same order. If the process ends while it demangles a name, that name stays mangled, and
+//! another process continues with the next one.
 //!
 //! [`Demangler`]: crate::ports::Demangler
 
@@ -17,5 +18,6 @@ pub use process::ProcessDemangler;
 /// The argument that makes the program a demangler.
 pub const COMMAND: &str = "demangle-names";
 
-/// The longest line of an answer, in bytes: longer names are not shown, and JSON doubles some letters.
+/// The longest reply line, in bytes. Longer names are not shown; JSON escapes double some
+/// characters.
 const MAX_LINE_BYTES: u64 = 64 << 10;

@@ -1,4 +1,5 @@
-//! Names in, readable names out, over the pipes of a child process.
+//! The demangler's parent process: writes names to a child process and reads readable names from
+//! it.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,20 +16,21 @@ use super::{COMMAND, MAX_LINE_BYTES};
 use crate::domain::IsolatedName;
 use crate::ports::Demangler;
 
-/// Time for all names of a request.
+/// Time limit for all names of a request.
 const MAX_TIME: Duration = Duration::from_secs(2);
 
-/// Processes that may end over the names of a request. What is left then stays mangled.
+/// Number of processes that may end on the names of a request. Names that are left then stay
+/// mangled.
 const MAX_DEATHS: usize = 16;
 
-/// Hands names to processes of its own.
+/// Demangles names in child processes.
 #[derive(Clone, Debug)]
 pub struct ProcessDemangler {
     executable: Arc<PathBuf>,
 }
 
 impl ProcessDemangler {
-    /// Returns the demangler that starts `executable` with [`COMMAND`] as its only argument.
+    /// Returns a demangler that starts `executable` with [`COMMAND`] as its only argument.
     pub fn new(executable: impl Into<PathBuf>) -> Self {
         Self {
             executable: Arc::new(executable.into()),
@@ -46,7 +48,7 @@ impl ProcessDemangler {
             .spawn()
     }
 
-    /// Asks one process for names until it ends; adds its answers to `readable`.
+    /// Sends names to one process until it ends; adds its replies to `readable`.
     async fn ask(
         &self,
         names: &[IsolatedName],
@@ -78,7 +80,8 @@ impl ProcessDemangler {
             Ok::<(), io::Error>(())
         };
         let (asked, listened) = tokio::join!(build_request, listen);
-        // Whoever dies over a name does not read the others: what it answered says more.
+        // A process that dies on a name does not read the rest, so the error of reading its replies
+        // is the more specific one.
         listened.and(asked)
     }
 }
@@ -98,11 +101,11 @@ impl Demangler for ProcessDemangler {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     let name = names.get(readable.len()).map(|name| name.symbol.as_str());
-                    tracing::warn!(name, %error, answered = readable.len() - before, "a demangler ended over a name");
+                    tracing::warn!(name, %error, answered = readable.len() - before, "demangler process ended on a name");
                     readable.push(None);
                 }
                 Err(_) => {
-                    tracing::warn!(left = left.len(), "names were not made readable in time");
+                    tracing::warn!(left = left.len(), "demangling timed out");
                     break;
                 }
             }

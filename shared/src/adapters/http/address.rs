@@ -1,11 +1,11 @@
-//! Which networks addresses belong to, and which of them a connection may lead to.
+//! Classifies IP addresses by network, and decides which networks a connection may reach.
 //!
-//! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890 and its updates). What is not known
-//! to be global is not.
+//! Sources: the IANA registries of special-purpose addresses for IPv4 and IPv6 (RFC 6890 and its
+//! updates). An address that is not known to be global counts as not global.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Private networks of IPv4: address and number of leading bits.
+/// The private networks of IPv4: address and number of leading bits.
 const PRIVATE: [(Ipv4Addr, u32); 4] = [
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
@@ -28,37 +28,37 @@ const SPECIAL: [(Ipv4Addr, u32); 11] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// What kind of network an address belongs to.
+/// The kind of network that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Network {
     /// The global internet.
     Public,
-    /// A network of its owner: RFC 1918, RFC 6598, and unique local addresses (RFC 4193).
+    /// A private network: RFC 1918, RFC 6598, and unique local addresses (RFC 4193).
     Private,
-    /// This machine, its link, and what hands out credentials to it.
+    /// This machine, its link, and its metadata service.
     Local,
-    /// Nothing that a server can be in.
+    /// A network without servers, such as multicast or documentation.
     Special,
 }
 
-/// Where a connection may lead to.
+/// The networks that a connection may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// To the global internet.
+    /// The global internet.
     Public,
-    /// To private networks, too.
+    /// Also private networks.
     Private,
-    /// To this machine and its link, too.
+    /// Also this machine and its link.
     Local,
-    /// To any address.
+    /// Any address.
     Everything,
 }
 
 impl Reach {
-    /// All of them, in order.
+    /// All values, in order.
     pub(super) const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Local, Self::Everything];
 
-    /// Tells whether a connection may lead to an address.
+    /// Returns whether a connection may reach an address.
     pub(super) fn allows(self, ip: IpAddr) -> bool {
         match (network(ip), self) {
             (_, Self::Everything) | (Network::Public, _) => true,
@@ -69,7 +69,7 @@ impl Reach {
     }
 }
 
-/// Tells whether an address is one of this machine or its link.
+/// Returns whether an address belongs to this machine or its link.
 pub(super) fn is_local(ip: IpAddr) -> bool {
     network(ip) == Network::Local
 }
@@ -81,7 +81,7 @@ fn network(ip: IpAddr) -> Network {
             let is_in = |(network, length): &(Ipv4Addr, u32)| {
                 (bits ^ u32::from(*network)) >> (32 - length) == 0
             };
-            // 0.0.0.0 leads to this machine.
+            // 0.0.0.0 is routed to this machine.
             if ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() {
                 Network::Local
             } else if PRIVATE.iter().any(is_in) {
@@ -101,7 +101,7 @@ fn network(ip: IpAddr) -> Network {
 
 fn network_v6(ip: Ipv6Addr) -> Network {
     let [first, second, ..] = ip.segments();
-    // EC2 has its metadata service in a unique local network: fd00:ec2::/32 (Amazon EC2 User
+    // The metadata service of EC2 is in a unique local network: fd00:ec2::/32 (Amazon EC2 User
     // Guide, "Access instance metadata").
     let is_metadata = (first, second) == (0xfd00, 0x0ec2);
     if ip.is_loopback() || ip.is_unspecified() || ip.is_unicast_link_local() || is_metadata {
@@ -115,7 +115,8 @@ fn network_v6(ip: Ipv6Addr) -> Network {
     }
 }
 
-/// Of IPv6, only 2000::/3 is given out; in it, some networks lead into IPv4 or nowhere.
+/// Returns whether an address is global. Of IPv6, only 2000::/3 is allocated, and some of its
+/// networks map to IPv4 or are not routed.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let [first, second, ..] = ip.segments();
     let is_given_out = first & 0xe000 == 0x2000;

@@ -1,20 +1,23 @@
 //! Symbol servers over HTTP.
 //!
-//! - A server is answered for by what it says: 404 is absent, 401 and 403 are refused, everything else is its failure, for
-//!   now. What stands between us and it (no address, no connection, a certificate) is its failure, too.
-//! - Redirects are followed here, not by the client: each step is checked, and credentials go to nobody but the server they
-//!   are for. None leads from https to http.
-//! - A connection leads to the global internet. Only a configured source with `is_private` may be in
-//!   a private network, at its own origin; redirects and pointers that leave the origin may not lead
-//!   there. Addresses are checked when a connection is made, so that no name can be made to lead
-//!   elsewhere, see `address`.
-//! - Sources that requests define share no connection, neither with configured ones nor with each
-//!   other: each question of theirs has one of its own.
-//! - Only what concerns a server as a whole counts against it ([`Concerns`]): that its own address
-//!   cannot be reached, or its own wish to be left alone.
-//! - Details name hosts and paths. Queries, headers and bodies may hold secrets.
+//! - The status of a response decides: 401 and 403 are refusals; 404 and the other client errors,
+//!   except 408 and 429, mean that the file is absent; everything else is a temporary failure of
+//!   the server. Failures on the way to the server (name resolution, connection, certificate) are
+//!   temporary failures as well.
+//! - Redirects are followed here, not by the HTTP client. Each step is checked, and credentials are
+//!   sent only to the server that they belong to. Redirects from https to http are refused.
+//! - Connections lead to the global internet. Only a configured source with `is_private` may be in
+//!   a private network, at its own origin; redirects and pointers that leave the origin may not
+//!   lead there. Addresses are checked when a connection is made, so that no name can resolve to
+//!   another network afterwards, see `address`.
+//! - Sources that requests define share no connections, neither with configured sources nor with
+//!   each other: each of their requests opens its own connection.
+//! - Only failures of a server as a whole count against it ([`Concerns`]): its own address cannot
+//!   be reached, or the server itself asks for a back-off.
+//! - Details name hosts and paths. Queries, headers and bodies may contain secrets and are left
+//!   out.
 //!
-//! Nothing here knows what is in the files, or how large they may be.
+//! This module knows neither the content of the files nor their size limits.
 
 mod address;
 mod status;
@@ -35,24 +38,25 @@ use reqwest::header::{
 use reqwest::{Response, Url, redirect};
 
 use self::address::Reach;
+use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
 use crate::adapters::backoff::pause;
 use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey};
 use crate::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
 
-/// A connection that is not there by then is given up.
+/// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server that says nothing for this long is given up.
+/// Time limit for a server that sends nothing.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Steps that an answer may lead on.
+/// The most redirects to follow.
 const MAX_REDIRECTS: usize = 5;
 
-/// How often a question is put to a server that fails.
+/// Attempts per request to a server that fails.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// How we introduce ourselves.
+/// The value of the `User-Agent` header.
 const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
 
 /// Fetches DIFs from symbol servers.
@@ -63,13 +67,13 @@ pub struct HttpServers {
     tiers: Tiers,
 }
 
-/// The HTTP clients: one for each reach, twice. Each is built when it is needed first: it takes time
-/// to read the root certificates, and a machine may have none.
+/// The HTTP clients: two for each reach. Each is built on first use, because reading the root
+/// certificates takes time, and a machine may have none.
 #[derive(Debug, Default)]
 struct HttpClients {
-    /// For configured sources: connections are used again.
+    /// For configured sources: connections are reused.
     kept: [OnceLock<reqwest::Client>; Reach::ALL.len()],
-    /// For sources that requests define: no connection is used twice.
+    /// For sources that requests define: no connection is reused.
     single: [OnceLock<reqwest::Client>; Reach::ALL.len()],
 }
 
@@ -80,7 +84,7 @@ impl HttpClients {
         if let Some(client) = client.get() {
             return Ok(client);
         }
-        // A process has one provider; an earlier call set the same one.
+        // A process has one provider. An error means that an earlier call installed the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -92,13 +96,13 @@ impl HttpClients {
             builder = builder.pool_max_idle_per_host(0);
         }
         let built = builder.build().map_err(|error| {
-            Refusal::forever(format!("no symbol server can be asked from here: {error}"))
+            Refusal::forever(format!("the HTTP client cannot be created: {error}"))
         })?;
         Ok(client.get_or_init(|| built))
     }
 }
 
-/// The source that is asked.
+/// The source of a request.
 #[derive(Clone, Copy)]
 struct ServerQuery<'a> {
     key: &'a SourceKey,
@@ -106,12 +110,12 @@ struct ServerQuery<'a> {
 }
 
 impl ServerQuery<'_> {
-    /// Tells whether an address is at the source's own origin.
+    /// Returns whether an address has the source's own origin.
     fn owns(self, url: &Url) -> bool {
         url.origin() == self.source.url.origin()
     }
 
-    /// Returns where a connection to this address may lead.
+    /// Returns the networks that a connection to this address may reach.
     fn reach(self, url: &Url) -> Reach {
         let is_private = self.source.is_private && !self.key.is_defined();
         if !is_private || !self.owns(url) {
@@ -132,7 +136,7 @@ impl ServerQuery<'_> {
 }
 
 impl HttpServers {
-    /// Returns what connects to nothing yet; `allow_private` lets every source, redirect and pointer
+    /// Returns servers without connections. `allow_private` lets every source, redirect and pointer
     /// lead to any address: for the local stack, where tests serve files on loopback.
     pub fn new(allow_private: bool) -> Self {
         Self {
@@ -142,7 +146,8 @@ impl HttpServers {
         }
     }
 
-    /// Has what is remembered of servers end by the wall clock, too, which returns the time since 1970.
+    /// Makes cached knowledge about servers expire by the wall clock as well; `wall_clock` returns
+    /// the time since 1970.
     #[must_use]
     pub fn with_wall_clock(self, wall_clock: fn() -> Duration) -> Self {
         Self {
@@ -151,16 +156,19 @@ impl HttpServers {
         }
     }
 
-    /// Puts a question once, in the way of the source.
+    /// Requests a file once, by the protocol of the source.
     async fn find(&self, asked: ServerQuery<'_>, location: &Location) -> Result<Response, Refusal> {
         let source = asked.source;
-        // A location comes with a message, and who may send one is not who configures sources.
+        // Locations come from messages, whose senders are trusted less than the configuration of
+        // sources.
         let mut url = Url::parse(location.as_str())
             .ok()
             .filter(|url| source.is_above(url))
             .ok_or_else(|| {
                 let id = &source.id;
-                Refusal::forever(format!("a location of {id} is not below its address"))
+                Refusal::forever(format!(
+                    "the location is not below the address of source {id}"
+                ))
             })?;
         if !symsrv::is_asked_so(source) {
             return self.ask(asked, &url).await;
@@ -193,12 +201,12 @@ impl HttpServers {
         }
     }
 
-    /// Puts a question once, and follows where the answer leads. What the source is sent as its headers and its query,
-    /// nobody else is.
+    /// Sends a request once and follows redirects. The headers and the query of the source are sent
+    /// to the source only.
     async fn ask(&self, asked: ServerQuery<'_>, begin: &Url) -> Result<Response, Refusal> {
         let source = asked.source;
         let mut url = begin.clone();
-        // Where an answer leads, the server says the query, too.
+        // In a redirect, the server chooses the query.
         let mut sent = match source.is_above(begin) {
             true => source.with_query(begin),
             false => begin.clone(),
@@ -227,7 +235,10 @@ impl HttpServers {
                 Some(Ok(next)) if matches!(next.scheme(), "http" | "https") => next,
                 _ => {
                     let status = response.status();
-                    let detail = format!("{} answered {status} without an address", place(&url));
+                    let detail = format!(
+                        "{} answered {status} without a valid Location header",
+                        place(&url)
+                    );
                     return Err(Refusal::now(Cause::DownloadFailed, detail));
                 }
             };
@@ -236,13 +247,13 @@ impl HttpServers {
             url = next;
         }
         Err(Refusal::forever(format!(
-            "{} leads on more than {MAX_REDIRECTS} times",
+            "{} redirects more than {MAX_REDIRECTS} times",
             place(begin)
         )))
     }
 }
 
-/// Returns the headers of a question; those of the source only where the source itself is asked.
+/// Returns the headers of a request; those of the source are included only if `is_own`.
 fn headers(source: &HttpSource, is_own: bool) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
@@ -256,12 +267,12 @@ fn headers(source: &HttpSource, is_own: bool) -> HeaderMap {
             }
         }
     }
-    // What is compressed on the way is longer than it says it is.
+    // Compression in transit would hide the size of the file.
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers
 }
 
-/// Refuses addresses that need no name; the others are checked when they are looked up.
+/// Refuses IP addresses outside of the reach. Host names are checked when they are resolved.
 fn check(url: &Url, reach: Reach) -> Result<(), Refusal> {
     let ip: IpAddr = match url.host() {
         Some(url::Host::Ipv4(ip)) => ip.into(),
@@ -274,11 +285,11 @@ fn check(url: &Url, reach: Reach) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses to go on in clear where a connection was private.
+/// Refuses to continue over http after https.
 fn stays_secure(from: &Url, to: &Url) -> Result<(), Refusal> {
     match (from.scheme(), to.scheme()) {
         ("https", "http") => Err(Refusal::forever(format!(
-            "{} leads from https to http, at {}",
+            "{} redirects from https to http, at {}",
             place(from),
             place(to)
         ))),
@@ -286,7 +297,7 @@ fn stays_secure(from: &Url, to: &Url) -> Result<(), Refusal> {
     }
 }
 
-/// Returns what details say of an address: its host and its path.
+/// Returns the form of an address for details: its host and its path.
 fn place(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}"));
@@ -324,44 +335,7 @@ impl SymbolServers for HttpServers {
     }
 }
 
-/// Why a question got no file.
-#[derive(Debug)]
-struct Refusal {
-    missing: Missing,
-    retry: Retry,
-    concerns: Concerns,
-}
-
-/// Whether to put the question again.
-#[derive(Debug)]
-enum Retry {
-    /// At once.
-    Soon,
-    /// Not now: the server says when.
-    After(Duration),
-    /// The answer would be the same.
-    Never,
-}
-
-impl Refusal {
-    fn now(cause: Cause, detail: String) -> Self {
-        Self {
-            missing: Missing::new(cause, detail),
-            retry: Retry::Soon,
-            concerns: Concerns::Location,
-        }
-    }
-
-    fn forever(detail: String) -> Self {
-        Self {
-            missing: Missing::new(Cause::DownloadFailed, detail),
-            retry: Retry::Never,
-            concerns: Concerns::Location,
-        }
-    }
-}
-
-/// What stood between us and the server. `is_own` tells whether the source itself was asked.
+/// Returns the refusal for a failed request. `is_own` says whether the source itself was requested.
 fn failed(url: &Url, is_own: bool, error: &reqwest::Error) -> Refusal {
     let host = url.host_str().unwrap_or_default();
     let mut causes = String::new();
@@ -373,20 +347,20 @@ fn failed(url: &Url, is_own: bool, error: &reqwest::Error) -> Refusal {
         causes = format!("{causes}: {error}");
         cause = error.source();
     }
-    // No address, no connection, no agreement on encryption, or none of these in time.
+    // Name resolution, connection or TLS failed or timed out.
     let concerns = match is_own && error.is_connect() {
         true => Concerns::Server,
         false => Concerns::Location,
     };
     if error.is_timeout() {
-        // It had its time: two more attempts would take as long.
+        // No retry: each attempt would take as long.
         return Refusal {
-            missing: Missing::new(Cause::Timeout, format!("{host} did not answer in time")),
+            missing: Missing::new(Cause::Timeout, format!("{host} did not respond in time")),
             retry: Retry::Never,
             concerns,
         };
     }
-    let detail = format!("{host} cannot be asked{causes}");
+    let detail = format!("{host} cannot be reached{causes}");
     Refusal {
         concerns,
         ..Refusal::now(Cause::DownloadFailed, detail)
@@ -396,8 +370,8 @@ fn failed(url: &Url, is_own: bool, error: &reqwest::Error) -> Refusal {
 fn private(url: &Url) -> Refusal {
     let host = url.host_str().unwrap_or_default();
     let detail = format!(
-        "{host} is in a private network, where only a source that the operator lists in SOURCES with \
-         \"is_private\": true may be, at its own address"
+        "{host} is in a private network; only a source that the operator lists in SOURCES with \
+         \"is_private\": true may be there, at its own address"
     );
     Refusal {
         missing: Missing::new(Cause::PermissionDenied, detail),
@@ -406,7 +380,7 @@ fn private(url: &Url) -> Refusal {
     }
 }
 
-/// Reads an answer that is to be short.
+/// Reads a response that is at most `limit` bytes long.
 async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusal> {
     let url = answer.url().clone();
     let mut text = Vec::new();
@@ -417,7 +391,7 @@ async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusa
     {
         text.extend_from_slice(&bytes);
         if text.len() > limit {
-            let detail = format!("{} has more than {limit} bytes", place(&url));
+            let detail = format!("{} is longer than {limit} bytes", place(&url));
             return Err(Refusal {
                 missing: Missing::malformed(detail),
                 retry: Retry::Never,
@@ -428,7 +402,7 @@ async fn short_text(mut answer: Response, limit: usize) -> Result<String, Refusa
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Turns a good answer into a download.
+/// Converts a successful response into a download.
 fn download(response: Response, location: &Location) -> IncomingDif {
     let header = |name| {
         let value: Option<&HeaderValue> = response.headers().get(name);
@@ -436,7 +410,7 @@ fn download(response: Response, location: &Location) -> IncomingDif {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
-    // The client knows no length of an answer that is encoded in spite of our wish.
+    // The client reports no length if the server encodes the response against our request.
     let size = response.content_length();
     let etag = match header(ETAG) {
         Some(etag) => etag,
@@ -450,8 +424,8 @@ fn download(response: Response, location: &Location) -> IncomingDif {
     let body = response.bytes_stream().map(move |bytes| {
         bytes.map_err(|error| {
             let (cause, what) = match error.is_timeout() {
-                true => (Cause::Timeout, "stopped in the middle of"),
-                false => (Cause::DownloadFailed, "broke off in the middle of"),
+                true => (Cause::Timeout, "stopped sending"),
+                false => (Cause::DownloadFailed, "closed the connection while sending"),
             };
             ServerFailure {
                 missing: Missing::new(cause, format!("the server {what} {location}")),
@@ -467,19 +441,19 @@ fn download(response: Response, location: &Location) -> IncomingDif {
     }
 }
 
-/// Looks up names, and passes over the addresses that may not be connected to.
+/// Resolves names, and drops the addresses that may not be connected to.
 #[derive(Debug)]
 struct CheckedNames {
     reach: Reach,
 }
 
-/// A name leads only to addresses that may not be connected to.
+/// All addresses of a name are outside of the reach.
 #[derive(Debug)]
 struct OnlyPrivate;
 
 impl fmt::Display for OnlyPrivate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it has only addresses in private networks")
+        f.write_str("all of its addresses are in private networks")
     }
 }
 
@@ -521,7 +495,7 @@ mod tests {
             refused.missing,
             Missing::new(
                 Cause::DownloadFailed,
-                "x.test/a leads from https to http, at y.test/b"
+                "x.test/a redirects from https to http, at y.test/b"
             )
         );
         for (from, to) in [(&secure, &secure), (&clear, &secure), (&clear, &clear)] {

@@ -1,19 +1,20 @@
-//! What the status of an answer says about a file.
+//! Interprets the status of a response.
 
 use std::time::Duration;
 
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Response, StatusCode, Url};
 
-use super::{Refusal, Retry};
 use crate::domain::{Cause, Missing};
 use crate::ports::Concerns;
 
-/// The longest that a server can make us stay away.
+/// The longest back-off that a server can request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// Returns a good answer, and otherwise what to make of it. `is_own` tells whether the source itself
-/// answers: only its own wish to be left alone counts for all.
+/// Returns a successful response, or the refusal that the status stands for.
+///
+/// `is_own` says whether the source itself responded: only its own request for a back-off concerns
+/// the whole server.
 pub(super) fn judge(response: Response, url: &Url, is_own: bool) -> Result<Response, Refusal> {
     let status = response.status();
     if status == StatusCode::OK {
@@ -27,7 +28,7 @@ pub(super) fn judge(response: Response, url: &Url, is_own: bool) -> Result<Respo
     Err(refusal(status, retry_after, url, is_own))
 }
 
-/// A date is not read: whoever is asked too much says a number of seconds.
+/// Parses `Retry-After` in seconds. A date is ignored: servers that throttle send seconds.
 fn seconds(value: &str) -> Option<Duration> {
     let seconds = value.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
@@ -59,6 +60,43 @@ fn refusal(status: StatusCode, retry_after: Option<Duration>, url: &Url, is_own:
             true => Concerns::Server,
             false => Concerns::Location,
         },
+    }
+}
+
+/// Why a request did not return a file.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) missing: Missing,
+    pub(super) retry: Retry,
+    pub(super) concerns: Concerns,
+}
+
+/// Whether to retry.
+#[derive(Debug)]
+pub(super) enum Retry {
+    /// After a short pause.
+    Soon,
+    /// Not now: the server says when.
+    After(Duration),
+    /// Never: the result would be the same.
+    Never,
+}
+
+impl Refusal {
+    pub(super) fn now(cause: Cause, detail: String) -> Self {
+        Self {
+            missing: Missing::new(cause, detail),
+            retry: Retry::Soon,
+            concerns: Concerns::Location,
+        }
+    }
+
+    pub(super) fn forever(detail: String) -> Self {
+        Self {
+            missing: Missing::new(Cause::DownloadFailed, detail),
+            retry: Retry::Never,
+            concerns: Concerns::Location,
+        }
     }
 }
 

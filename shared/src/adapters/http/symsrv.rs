@@ -1,11 +1,14 @@
-//! What Microsoft's clients ask a symbol server beside the file itself: whether it has two tiers of folders, and where a file is that it
-//! does not have itself.
+//! What Microsoft's clients request from a symbol server in addition to the file: whether the
+//! server has two tiers of folders, and a pointer to a file that is stored elsewhere.
 //!
-//! - A server with an `index2.txt` in its root has each folder in another one, which is called after its first two letters.
-//! - `file.ptr` stands where the file would: `PATH:` and an address, or `MSG:` and why there is none. An old one is the path alone.
-//!   Only addresses of the web can be followed from here: of a path on somebody's network we say what it is.
+//! - A server with an `index2.txt` in its root keeps each folder in a parent folder that is named
+//!   by its first two letters.
+//! - `file.ptr` is stored in place of the file. It contains `PATH:` and an address, or `MSG:` and
+//!   the reason why there is no file. An old pointer is the path alone. Only http and https
+//!   addresses can be followed; a path on a private network is reported.
 //!
-//! Sources: Microsoft's documentation of symbol servers, "Using SymSrv" and "SymStore"; what its clients ask, as their logs show it.
+//! Sources: Microsoft's documentation of symbol servers, "Using SymSrv" and "SymStore"; the
+//! requests in the logs of its clients.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,25 +20,25 @@ use tokio::time::Instant;
 
 use crate::domain::{Cause, Formulae, HttpSource, Location, SourceKey, two_tiers};
 
-/// How long it is believed whether a server has two tiers.
+/// How long the number of tiers of a server is cached.
 const BELIEVED: Duration = Duration::from_secs(3600);
 
-/// The longest pointer that is read, in bytes: far beyond the longest path.
+/// The longest pointer to read, in bytes, which is much longer than the longest path.
 pub(super) const MAX_POINTER_BYTES: usize = 16 << 10;
 
-/// The most sources of which that is known at a time.
+/// The most sources in the cache.
 const MOST_KNOWN: usize = 256;
 
-/// Which sources have two tiers of folders, as far as they were asked. What one source said, the
-/// definition of another with the same address does not know.
+/// A cache of which sources have two tiers of folders. An entry of one source is never used for
+/// another source with the same address.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
     known: Mutex<HashMap<SourceKey, Arc<KnownTiers>>>,
-    /// The wall clock, where there is one: the monotonic one may stand still while the sandbox is frozen.
+    /// The wall clock, if there is one: the monotonic clock may stop while the sandbox is frozen.
     wall_clock: Option<fn() -> Duration>,
 }
 
-/// What a source said, once it did, and when it was to be asked.
+/// Whether a source has two tiers, once that is known, and when the entry was created.
 #[derive(Debug)]
 struct KnownTiers {
     has_two: OnceCell<bool>,
@@ -44,7 +47,7 @@ struct KnownTiers {
 }
 
 impl Tiers {
-    /// Returns what knows nothing yet, and forgets by this clock, too.
+    /// Returns an empty cache whose entries expire by this clock as well.
     pub(super) fn by_wall_clock(wall_clock: fn() -> Duration) -> Self {
         Self {
             wall_clock: Some(wall_clock),
@@ -52,8 +55,8 @@ impl Tiers {
         }
     }
 
-    /// Tells whether a source has two tiers; asks it by `probe` where that is not known. One asks, and
-    /// the others that want to know it of the same source wait.
+    /// Returns whether a source has two tiers. If that is not cached, one caller runs `probe`, and
+    /// concurrent callers for the same source wait for it.
     pub(super) async fn has_two<E>(
         &self,
         key: &SourceKey,
@@ -63,7 +66,7 @@ impl Tiers {
         known.has_two.get_or_try_init(|| probe).await.copied()
     }
 
-    /// Returns what is known of a source and not too old to be believed.
+    /// Returns the cache entry of a source, and replaces one that has expired.
     fn known(&self, key: &SourceKey) -> Arc<KnownTiers> {
         let since_epoch = self.wall_clock.map_or(Duration::ZERO, |clock| clock());
         let age = |known: &KnownTiers| {
@@ -92,17 +95,17 @@ impl Tiers {
     }
 }
 
-/// Tells whether a server is asked as Microsoft's clients do.
+/// Returns whether a server uses the protocol of Microsoft's clients.
 pub(super) fn is_asked_so(source: &HttpSource) -> bool {
     source.layout.formulae == Formulae::Symsrv
 }
 
-/// Returns where a server would have the sign that it has two tiers.
+/// Returns the address of the file that marks a server with two tiers.
 pub(super) fn index2(source: &HttpSource) -> Url {
     below(source, "index2.txt")
 }
 
-/// Returns where a file is in two tiers that would be at this address in one.
+/// Returns the two-tier address of a file, given its one-tier address.
 pub(super) fn in_two_tiers(source: &HttpSource, url: &Url) -> Url {
     let base = below(source, "");
     match url.path().strip_prefix(base.path()).and_then(two_tiers) {
@@ -111,7 +114,7 @@ pub(super) fn in_two_tiers(source: &HttpSource, url: &Url) -> Url {
     }
 }
 
-/// Returns the address of a path, encoded, below that of a source.
+/// Returns the address of an encoded path below the address of a source.
 fn below(source: &HttpSource, path: &str) -> Url {
     let mut url = source.url.clone();
     let base = url.path().trim_end_matches('/').to_owned();
@@ -119,13 +122,16 @@ fn below(source: &HttpSource, path: &str) -> Url {
     url
 }
 
-/// Tells whether there is a pointer at a location, not a file.
+/// Returns whether a location is that of a pointer, not of a file.
 pub(super) fn is_pointer(location: &Location) -> bool {
     location.as_str().ends_with("/file.ptr")
 }
 
-/// Reads where a pointer leads; else why there is no file, and whether that is said of the file or of the pointer.
-/// The reason has no letter of the pointer: it is shown to callers that may not read the server.
+/// Returns the address that a pointer contains; otherwise the cause and the reason why there is no
+/// file.
+///
+/// The reason does not quote the pointer, because it is shown to callers that may not read the
+/// server.
 pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
     let text = text.trim_start_matches('\u{feff}').trim();
     let host = url.host_str().unwrap_or_default();
@@ -137,7 +143,7 @@ pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
     if begins("MSG:").is_some() {
         return Err((
             Cause::NotFound,
-            format!("{host} has no such file, and a message in its place (file.ptr)"),
+            format!("{host} has a message instead of the file (file.ptr)"),
         ));
     }
     let path = begins("PATH:").unwrap_or(text);
@@ -145,11 +151,11 @@ pub(super) fn lead(text: &str, url: &Url) -> Result<Url, (Cause, String)> {
         Ok(to) if matches!(to.scheme(), "http" | "https") && to.host().is_some() => Ok(to),
         _ if path.is_empty() || path.contains(char::is_control) => Err((
             Cause::Malformed,
-            format!("the file.ptr of {host} says nothing that can be read"),
+            format!("the file.ptr of {host} cannot be parsed"),
         )),
         _ => Err((
             Cause::NotFound,
-            format!("the file.ptr of {host} leads to a path that cannot be read from here"),
+            format!("the file.ptr of {host} contains a path that is not an http or https address"),
         )),
     }
 }
@@ -213,26 +219,26 @@ mod tests {
             (
                 "MSG: removed by policy",
                 Cause::NotFound,
-                "a message in its place",
+                "a message instead of the file",
             ),
             (
                 "PATH:\\\\server\\share\\a.pdb",
                 Cause::NotFound,
-                "cannot be read from here",
+                "not an http or https address",
             ),
             (
                 "C:\\symbols\\a.pdb",
                 Cause::NotFound,
-                "cannot be read from here",
+                "not an http or https address",
             ),
             (
                 "PATH:file:///etc/passwd",
                 Cause::NotFound,
-                "cannot be read from here",
+                "not an http or https address",
             ),
-            ("", Cause::Malformed, "nothing"),
-            ("PATH:", Cause::Malformed, "nothing"),
-            ("a\nb", Cause::Malformed, "nothing"),
+            ("", Cause::Malformed, "cannot be parsed"),
+            ("PATH:", Cause::Malformed, "cannot be parsed"),
+            ("a\nb", Cause::Malformed, "cannot be parsed"),
         ] {
             let (found, detail) = lead(text, &here).unwrap_err();
             assert_eq!(found, cause, "{text:?}");

@@ -19,7 +19,7 @@ use crate::ports::{
 /// The most blobs of one listing.
 const PAGE_BLOBS: usize = 1000;
 
-/// Blobs in memory. It prints as its whole state.
+/// Blobs in memory. `Display` prints the whole state.
 #[derive(Debug, Default)]
 pub struct MemoryBlobs {
     state: Mutex<BlobState>,
@@ -39,17 +39,17 @@ struct Blob {
 }
 
 impl MemoryBlobs {
-    /// Returns an empty store, in which it is the epoch.
+    /// Returns an empty store whose clock is at the epoch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the time at which further blobs are written.
+    /// Sets the modification time of blobs that are written from now on.
     pub fn set_now(&self, now: Timestamp) {
         self.lock().now = now;
     }
 
-    /// Puts bytes there, whatever was there before: what no flow does, and a broken disk may.
+    /// Writes a blob even if it exists: no flow does this, but a broken disk may.
     pub fn overwrite(&self, path: &str, body: impl Into<Bytes>) {
         let mut state = self.lock();
         let blob = Blob {
@@ -59,17 +59,17 @@ impl MemoryBlobs {
         state.blobs.insert(path.to_owned(), blob);
     }
 
-    /// Returns the paths of all blobs, in byte order; counts as no call.
+    /// Returns the paths of all blobs, in byte order; not counted as a call.
     pub fn paths(&self) -> Vec<String> {
         self.lock().blobs.keys().cloned().collect()
     }
 
-    /// Returns a blob; counts as no call.
+    /// Returns a blob; not counted as a call.
     pub fn peek(&self, path: &str) -> Option<Bytes> {
         self.lock().blobs.get(path).map(|blob| blob.body.clone())
     }
 
-    /// Removes a blob by hand; counts as no call.
+    /// Removes a blob; not counted as a call.
     pub fn lose(&self, path: &str) {
         self.lock().blobs.remove(path);
     }
@@ -172,7 +172,7 @@ impl BlobStore for MemoryBlobs {
     }
 }
 
-/// Cuts a range to what there is.
+/// Returns the bytes of a range, as far as they exist.
 fn slice(body: &Bytes, range: &Range<u64>) -> Bytes {
     let clamp = |offset: u64| {
         usize::try_from(offset)
@@ -183,7 +183,7 @@ fn slice(body: &Bytes, range: &Range<u64>) -> Bytes {
     body.slice(start..end.max(start))
 }
 
-/// Returns a name for bytes.
+/// Returns the etag of bytes.
 pub(super) fn etag(body: &[u8]) -> String {
     format!("{:x}", Sha256::digest(body))[..32].to_owned()
 }

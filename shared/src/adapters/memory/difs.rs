@@ -15,10 +15,10 @@ use crate::ports::{
     DifError, DifListing, DifPage, DifReader, DifStat, Fault, FaultKind, ListedDif,
 };
 
-/// DIFs on a page of a listing, as S3 has it.
+/// DIFs per page of a listing, as in S3.
 const PAGE_DIFS: usize = 1000;
 
-/// DIFs of one source, in memory. It prints as its whole state.
+/// DIFs of one source, in memory. `Display` prints the whole state.
 #[derive(Debug, Default)]
 pub struct MemoryDifs {
     state: Mutex<DifState>,
@@ -38,17 +38,17 @@ struct StoredDif {
 }
 
 impl MemoryDifs {
-    /// Returns an empty source, in which it is the epoch.
+    /// Returns an empty source whose clock is at the epoch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the time at which further DIFs are put there.
+    /// Sets the modification time of DIFs that are put from now on.
     pub fn set_now(&self, now: Timestamp) {
         self.lock().now = now;
     }
 
-    /// Puts a DIF there, whatever was there before; returns the etag of its bytes.
+    /// Puts a DIF, and replaces an existing one; returns the etag of its bytes.
     pub fn put(&self, location: &Location, body: impl Into<Bytes>) -> String {
         let body = body.into();
         let etag = etag(&body);
@@ -60,7 +60,7 @@ impl MemoryDifs {
         etag
     }
 
-    /// Takes a DIF away.
+    /// Removes a DIF.
     pub fn remove(&self, location: &Location) {
         self.lock().difs.remove(location);
     }

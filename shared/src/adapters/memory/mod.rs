@@ -1,7 +1,8 @@
-//! The ports in memory, as honest as their counterparts in AWS: the same contract suite runs on both.
+//! In-memory implementations of the ports. The contract suite that runs on AWS runs on them as
+//! well.
 //!
-//! They print their whole state as readable text, so that a snapshot of a store *is* the assertion. Revisions are not
-//! printed: they are random wherever flows draw them.
+//! They print their whole state as readable text, so that a snapshot of a store *is* the assertion.
+//! Revisions are not printed, because flows draw them at random.
 
 mod blobs;
 mod calls;

@@ -1,4 +1,4 @@
-//! Lanes as lists.
+//! Queues as lists.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use super::Calls;
 use crate::domain::Location;
 use crate::ports::{Fault, QueueMessage, Queues, Received, ReconcileMessage};
 
-/// Messages of one call.
+/// Messages per call.
 const BATCH_MESSAGES: usize = 10;
 
-/// Lanes as lists. They print as what waits in them.
+/// Queues as lists. `Display` prints the messages that wait.
 #[derive(Debug, Default)]
 pub struct MemoryQueues {
     state: Mutex<QueueState>,
@@ -27,57 +27,57 @@ struct QueueState {
     calls: Calls,
 }
 
-/// A message that asks to reconcile a key, and waits.
+/// A waiting message that requests the reconciliation of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentReconcile {
     /// The message.
     pub message: ReconcileMessage,
-    /// How long it is not to be seen.
+    /// How long the message is invisible.
     pub delay: Duration,
 }
 
-/// A message that waits.
+/// A waiting message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
     /// The message.
     pub message: QueueMessage,
-    /// How long it is not to be seen.
+    /// How long the message is invisible.
     pub delay: Duration,
 }
 
 impl MemoryQueues {
-    /// Returns empty lanes.
+    /// Returns empty queues.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns what waits, in the order in which it was sent.
+    /// Returns the waiting messages, in the order in which they were sent.
     pub fn sent(&self) -> Vec<SentMessage> {
         self.lock().sent.clone()
     }
 
-    /// Takes everything that waits, in the order in which it was sent.
+    /// Takes the waiting messages, in the order in which they were sent.
     pub fn drain(&self) -> Vec<SentMessage> {
         std::mem::take(&mut self.lock().sent)
     }
 
-    /// Takes every key that was requested to be reconciled, in the order in which it was.
+    /// Takes the keys to reconcile, in the order in which they were sent.
     pub fn drain_reconciled(&self) -> Vec<Location> {
         let messages = self.drain_reconcile_messages().into_iter();
         messages.map(|sent| sent.message.reconcile).collect()
     }
 
-    /// Takes every message that asks to reconcile a key, in the order in which it was sent.
+    /// Takes the messages that request reconciliation, in the order in which they were sent.
     pub fn drain_reconcile_messages(&self) -> Vec<SentReconcile> {
         std::mem::take(&mut self.lock().reconciled)
     }
 
-    /// Takes every message that is to be seen again later, in the order in which that was requested for.
+    /// Takes the messages that are to be retried later, in the order of these requests.
     pub fn drain_retried(&self) -> Vec<(Received, Duration)> {
         std::mem::take(&mut self.lock().retried)
     }
 
-    /// Returns what waits as readable text.
+    /// Returns the waiting messages as readable text.
     pub fn state(&self) -> String {
         self.to_string()
     }
@@ -96,7 +96,7 @@ impl MemoryQueues {
 impl Queues for MemoryQueues {
     async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault> {
         let mut state = self.lock();
-        // As queues count: so many messages in a call.
+        // Counted as SQS does: one call per batch.
         for batch in messages.chunks(BATCH_MESSAGES) {
             state.calls.count("send");
             let sent = batch.iter().cloned();

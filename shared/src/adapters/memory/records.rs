@@ -15,13 +15,13 @@ use crate::ports::{
     Consistency, Cursor, Fault, FaultKind, Page, RecordStore, Removed, Replaced, Segment,
 };
 
-/// Items on a page: few, so that tests turn pages.
+/// Items per page: few, so that tests need several pages.
 const PAGE_ITEMS: usize = 100;
 
-/// The largest item, as DynamoDB has it; here measured by its JSON.
+/// The largest item, as in DynamoDB; here measured as JSON.
 const MAX_ITEM_BYTES: usize = 400 * 1024;
 
-/// Records in memory. It prints as its whole state.
+/// Records in memory. `Display` prints the whole state.
 #[derive(Debug, Default)]
 pub struct MemoryRecords {
     state: Mutex<RecordState>,
@@ -40,7 +40,7 @@ impl MemoryRecords {
         Self::default()
     }
 
-    /// Puts an item of a newer build there, whatever was there before.
+    /// Puts an item of a newer build, and replaces an existing one.
     pub fn put_newer(&self, key: &ItemKey, revision: Revision) {
         let item = Item::Newer { schema: SCHEMA + 1 };
         self.lock()
@@ -48,12 +48,12 @@ impl MemoryRecords {
             .insert(key.clone(), Stored { revision, item });
     }
 
-    /// Returns what is stored under a key; counts as no call.
+    /// Returns the item of a key; not counted as a call.
     pub fn peek(&self, key: &ItemKey) -> Option<Stored> {
         self.lock().items.get(key).cloned()
     }
 
-    /// Returns everything that is stored, in the order of the keys; counts as no call.
+    /// Returns all items, in the order of their keys; not counted as a call.
     pub fn items(&self) -> Vec<(ItemKey, Stored)> {
         self.lock()
             .items
@@ -175,7 +175,7 @@ impl RecordStore for MemoryRecords {
     }
 }
 
-/// Returns the size that an item is billed for, roughly: that of its JSON.
+/// Returns the approximate billed size of an item: that of its JSON.
 fn json_bytes(item: &Item) -> usize {
     serde_json::to_vec(item).map_or(0, |json| json.len())
 }
@@ -193,9 +193,12 @@ fn check(key: &ItemKey, item: &Item) -> Result<(), Fault> {
         Ok(json) if json.len() <= MAX_ITEM_BYTES => Ok(()),
         Ok(json) => refuse(
             FaultKind::TooLarge,
-            format!("it has {} bytes, {MAX_ITEM_BYTES} are allowed", json.len()),
+            format!(
+                "the item has {} bytes; the limit is {MAX_ITEM_BYTES}",
+                json.len()
+            ),
         ),
-        // What a newer build wrote cannot be written again.
+        // An item of a newer build cannot be serialized.
         Err(error) => refuse(FaultKind::Bug, error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! Symbol servers, in memory.
+//! Symbol servers in memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use super::blobs::etag;
 use crate::domain::{HttpSource, Location, Missing, SourceKey};
 use crate::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
 
-/// Pieces that a file comes in.
+/// Bytes per chunk of a response body.
 const PIECE_BYTES: usize = 4096;
 
-/// Symbol servers, in memory: what is nowhere is not found.
+/// Symbol servers in memory. A location without a file is not found.
 #[derive(Debug, Default)]
 pub struct MemoryServers {
     state: Mutex<ServerState>,
@@ -29,34 +29,34 @@ struct ServerState {
 }
 
 impl MemoryServers {
-    /// Returns servers that have nothing.
+    /// Returns servers without files.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts a file there, whatever was there before.
+    /// Puts a file, and replaces an existing one.
     pub fn put(&self, location: &Location, body: impl Into<Bytes>) {
         self.lock()
             .answers
             .insert(location.clone(), Ok(body.into()));
     }
 
-    /// Has a location fail from now on.
+    /// Makes a location fail from now on.
     pub fn fail(&self, location: &Location, failure: ServerFailure) {
         self.lock().answers.insert(location.clone(), Err(failure));
     }
 
-    /// Has a file arrive slowly from now on: after this pause each of its pieces of 4 KiB.
+    /// Makes a file arrive slowly from now on: with this pause before each chunk of 4 KiB.
     pub fn slow_down(&self, location: &Location, pause: Duration) {
         self.lock().pauses.insert(location.clone(), pause);
     }
 
-    /// Takes away whatever is there.
+    /// Removes a file or failure.
     pub fn remove(&self, location: &Location) {
         self.lock().answers.remove(location);
     }
 
-    /// Returns the locations that were asked for since the last call, in order.
+    /// Returns the locations that were requested since the last call, in order.
     pub fn take_asked(&self) -> Vec<Location> {
         std::mem::take(&mut self.lock().asked)
     }

@@ -1,10 +1,10 @@
-//! JSON as lines that a person can review: `path.to.field: value`.
+//! Formats JSON as lines that a person can review: `path.to.field: value`.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Writes one line a leaf, each after `indent`. Empty lists and objects are leaves.
+/// Writes one line per leaf, each after `indent`. Empty lists and objects are leaves.
 pub(super) fn write_lines(f: &mut fmt::Formatter<'_>, indent: &str, value: &Value) -> fmt::Result {
     write_at(f, indent, &mut String::new(), value)
 }

@@ -1,4 +1,4 @@
-//! One child process, as its parent sees it.
+//! A child process of the parser, seen from its parent.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -13,12 +13,15 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::wire::{self, ChildLimits, Command, Reply};
 
-/// What is kept of what a process says last.
+/// Bytes kept from the end of a process's standard error.
 const LAST_WORDS_BYTES: usize = 4096;
 
-/// Its whole environment. What one thread reads, another frees: threads that shared an arena would wait for each other over it.
-/// Deriving a large file took two fifths longer with one to three arenas than with more, which is one a thread. What was large
-/// goes back to the system when it is freed: with glibc's defaults, that file took a sixth more memory.
+/// The complete environment of the child.
+///
+/// One thread frees what another allocates, so threads that share an arena contend for it. Deriving
+/// a large file took two fifths longer with one to three arenas than with more, which is one per
+/// thread. The thresholds return large allocations to the system when they are freed; with glibc's
+/// defaults, that file took a sixth more memory.
 const ALLOCATOR_SETTINGS: [(&str, &str); 3] = [
     ("MALLOC_ARENA_MAX", "8"),
     ("MALLOC_TRIM_THRESHOLD_", "8388608"),
@@ -42,17 +45,18 @@ pub(super) struct Death {
     pub(super) last_words: String,
 }
 
-/// Why there is no answer.
+/// Why there is no reply.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
     /// The process ended.
     Died(Death),
-    /// It cannot be talked to.
+    /// Communication with it failed.
     Broken(io::Error),
 }
 
 impl ParserProcess {
-    /// Starts a process that parses a file. It inherits both files, three pipes, and nothing else.
+    /// Starts a process that parses a file. It inherits both files and three pipes, and nothing
+    /// else.
     pub(super) fn start(
         executable: &Path,
         limits: ChildLimits,
@@ -109,7 +113,7 @@ impl ParserProcess {
         }
     }
 
-    /// Waits for an answer.
+    /// Waits for a reply.
     pub(super) async fn answer(&mut self) -> Result<(Reply, Bytes), NoAnswer> {
         let answer = tokio::select! {
             answer = wire::read_answer(&mut self.answers) => answer,
@@ -121,19 +125,20 @@ impl ParserProcess {
         }
     }
 
-    /// Ends the process after its pipes broke, and finds out how it ended.
+    /// Ends the process after its pipes broke, and returns how it ended.
     async fn end(&mut self, error: io::Error) -> NoAnswer {
         if error.kind() == io::ErrorKind::InvalidData {
             return NoAnswer::Broken(error);
         }
-        // What is ending already ends as it would have; only what is stuck is killed by this.
+        // A process that is already exiting keeps its own exit status; the kill affects only one
+        // that is stuck.
         let killed = self.child.start_kill();
         let status = match killed.and(self.child.wait().await) {
             Ok(status) => status,
             Err(error) => return NoAnswer::Broken(error),
         };
         let mut rest = Vec::new();
-        // The pipe ends with the process; what cannot be read is not missed.
+        // The pipe ends with the process. Read errors are ignored: the text is only a diagnostic.
         let _ = (&mut self.errors)
             .take(LAST_WORDS_BYTES as u64 * 16)
             .read_to_end(&mut rest)
@@ -144,7 +149,8 @@ impl ParserProcess {
     }
 }
 
-/// Reads what a process says, so that it never waits for somebody to listen. Does not end.
+/// Reads a process's standard error, so that the process never blocks on a full pipe. Never
+/// returns.
 async fn drain(errors: &mut ChildStderr, last_words: &mut Vec<u8>) -> Infallible {
     let mut buffer = [0; 1024];
     loop {

@@ -1,16 +1,16 @@
-//! How a parser process ended, and what that says of the DIF.
+//! Explains how a parser process ended: a property of the DIF, or a fault of the service.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use syscalls::Sysno;
 
-use super::process::ParserLimits;
+use super::limits::ParserLimits;
 use super::wire::REFUSED_CALL;
 use crate::domain::{Cause, Missing};
 use crate::ports::{Fault, FaultKind, ParseError};
 
-/// The numbers of signals that Linux has the same on every machine of ours: `man 7 signal`.
+/// Signal numbers. They are the same on every Linux architecture that we support: `man 7 signal`.
 mod signal {
     pub(super) const HUP: i32 = 1;
     pub(super) const INT: i32 = 2;
@@ -22,7 +22,7 @@ mod signal {
     pub(super) const SYS: i32 = 31;
 }
 
-/// Says what a death means: a reason in the DIF, worth remembering, or a fault of ours.
+/// Classifies a death: a reason in the DIF, which is stored, or a fault of the service.
 ///
 /// `last_words` is the end of what the process wrote to standard error.
 pub(super) fn explain(
@@ -39,11 +39,12 @@ pub(super) fn explain(
     };
     let missing = match status.signal() {
         None => {
-            let context = format!("the parser process ended by itself ({status}{words}), which");
+            let context =
+                format!("the parser process exited without being told to ({status}{words})");
             return Fault::new(FaultKind::Bug, context).into();
         }
         Some(signal @ (signal::HUP | signal::INT | signal::TERM)) => {
-            let context = format!("the parser process was told to end (signal {signal}), which");
+            let context = format!("the parser process received signal {signal}");
             return Fault::new(FaultKind::Transient, context).into();
         }
         Some(signal::XCPU) => Missing::malformed(format!(
@@ -54,7 +55,7 @@ pub(super) fn explain(
             Cause::TooLarge {
                 limit: scratch_bytes,
             },
-            format!("unpacked it does not fit into the {scratch_bytes} bytes of scratch space"),
+            format!("unpacked, it does not fit into {scratch_bytes} bytes of scratch space"),
         ),
         Some(signal::ABRT) if last_words.contains("memory allocation of") => {
             out_of_memory(limits.memory_bytes)
@@ -70,10 +71,10 @@ pub(super) fn explain(
             let detail = format!("the parser made {call}, which its sandbox refuses");
             Missing::new(Cause::Crashed, detail)
         }
-        // Nobody but the kernel kills without asking, when memory is short.
+        // Only the kernel sends this signal, when memory is exhausted.
         Some(signal @ signal::KILL) => {
             let detail = format!(
-                "the parser was killed (signal {signal}), probably for want of memory{words}"
+                "the parser was killed (signal {signal}), probably because memory ran out{words}"
             );
             Missing::new(Cause::Crashed, detail)
         }
@@ -82,7 +83,7 @@ pub(super) fn explain(
     ParseError::Missing(missing)
 }
 
-/// Returns the name of the system call that ended a process, as its last words tell it.
+/// Returns the name of the refused system call that ended a process, read from its last words.
 fn refused_call(last_words: &str) -> String {
     let number = last_words
         .lines()
@@ -95,7 +96,7 @@ fn refused_call(last_words: &str) -> String {
     }
 }
 
-/// Returns that a DIF needs more memory than the parser may use.
+/// Returns the reason for a DIF that needs more memory than the parser may use.
 pub(super) fn out_of_memory(limit: u64) -> Missing {
     Missing::new(
         Cause::TooLarge { limit },

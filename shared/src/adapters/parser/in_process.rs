@@ -1,4 +1,4 @@
-//! A [`Deriver`] without processes and files, for tests of flows: the same parsing, without the limits.
+//! A [`Deriver`] for tests of flows: parses in memory in this process, without resource limits.
 
 use std::any::Any;
 
@@ -51,7 +51,7 @@ impl Deriver for InProcessDeriver {
         let dif = dif.downcast::<MemoryScratch>().map_err(|_| {
             Fault::new(
                 FaultKind::Bug,
-                "opening a DIF in scratch space of somebody else",
+                "opening a DIF in the scratch space of another deriver",
             )
         })?;
         Ok(Box::new(InProcessParser {
@@ -178,7 +178,10 @@ impl Parser for InProcessParser {
         _: usize,
         transcoding: &Transcoding,
     ) -> Result<Result<Bytes, Missing>, ParseError> {
-        let detail = format!("no transcoder of version {} is here", transcoding.version);
+        let detail = format!(
+            "no transcoder of version {} is configured",
+            transcoding.version
+        );
         Ok(Err(Missing::new(Cause::Unsupported, detail)))
     }
 }

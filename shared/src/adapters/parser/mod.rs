@@ -1,23 +1,27 @@
-//! Parsing DIFs in a process that may die without harm.
+//! Parses DIFs in a child process that may die without harm.
 //!
-//! A session with the child process, which is the same program called with another first argument:
+//! The child process is the same program called with another first argument. A session with it:
 //!
-//! 1. It is handed the DIF's file and an empty file for what is unpacked, sets its own limits, and waits for commands.
-//! 2. *Inspect*: it unpacks, and answers what is in the DIF and where (see [`wire`]).
-//! 3. *Derive*: it answers one blob, or the reason why not, for each job, as each is ready.
+//! 1. The child inherits the DIF's file and an empty file for unpacked members, sets its own
+//!    limits, and waits for commands.
+//! 2. *Inspect*: it unpacks, and replies what the DIF contains and where (see [`wire`]).
+//! 3. *Derive*: it replies with one blob, or the reason for its absence, for each job as soon as
+//!    that job is complete.
 //!
-//! If it dies, what it had not answered yet is tried again in a new process, one job at a time: the job that kills a
-//! process by itself is remembered as a [`Missing`](crate::domain::Missing) that says how. Dropping a session kills its
-//! process; wall-clock time is the caller's business.
+//! If the child dies, the jobs without a reply are retried in a new process, one at a time. A job
+//! that kills a process when it runs alone is stored as a [`Missing`](crate::domain::Missing) with
+//! the cause. Dropping a session kills its process; the caller limits the wall-clock time.
 
 mod child;
 mod death;
 #[cfg(any(test, feature = "testing"))]
 mod in_process;
+mod limits;
 mod process;
 pub mod transcoder;
 pub mod wire;
 
 #[cfg(any(test, feature = "testing"))]
 pub use in_process::InProcessDeriver;
-pub use process::{ParserLimits, ProcessDeriver};
+pub use limits::ParserLimits;
+pub use process::ProcessDeriver;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::child::{NoAnswer, ParserProcess};
 use super::death::explain;
+use super::limits::ParserLimits;
 use super::transcoder::Transcoders;
 use super::wire::{ChildLimits, Command, Reply};
 use crate::adapters::scratch::{Reservation, ScratchFile, ScratchSpace};
@@ -19,18 +20,7 @@ use crate::debuginfo::{Layout, MemberPlace};
 use crate::domain::{Inspection, Missing, Written};
 use crate::ports::{Deriver, Fault, FaultKind, ParseError, Parser, Scratch};
 
-/// What the parser of a DIF may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParserLimits {
-    /// Memory that it may allocate, in bytes. The DIF and what is unpacked from it are mapped, and do not count.
-    pub memory_bytes: u64,
-    /// CPU time that it may use for one command, in seconds.
-    pub cpu_seconds: u64,
-    /// Whether files are parsed only where there is a sandbox for it.
-    pub needs_sandbox: bool,
-}
-
-/// Parses each DIF in a process of its own.
+/// Parses each DIF in its own process.
 #[derive(Clone, Debug)]
 pub struct ProcessDeriver {
     executable: Arc<PathBuf>,
@@ -40,7 +30,8 @@ pub struct ProcessDeriver {
 }
 
 impl ProcessDeriver {
-    /// Returns the deriver that starts `executable` with [`super::wire::COMMAND`] as its first argument.
+    /// Returns a deriver that starts `executable` with [`super::wire::COMMAND`] as its first
+    /// argument.
     pub fn new(
         executable: impl Into<PathBuf>,
         limits: ParserLimits,
@@ -54,7 +45,7 @@ impl ProcessDeriver {
         }
     }
 
-    /// Has PDBs transcoded by these tools.
+    /// Sets the tools that transcode PDBs.
     pub fn with_transcoders(self, transcoders: Transcoders) -> Self {
         Self {
             transcoders,
@@ -78,7 +69,7 @@ impl Deriver for ProcessDeriver {
         let dif = dif.downcast::<ScratchFile>().map_err(|_| {
             Fault::new(
                 FaultKind::Bug,
-                "opening a DIF in scratch space of somebody else",
+                "opening a DIF in the scratch space of another deriver",
             )
         })?;
         let unpacked = self.scratch.unnamed_file()?;
@@ -102,12 +93,12 @@ struct ProcessParser {
     dif: ScratchFile,
     written: Written,
     unpacked: File,
-    /// What is reserved for `unpacked`.
+    /// The reservation for `unpacked`.
     room: Option<Reservation>,
-    /// Away while a command is under way: if that is abandoned, so is the process.
+    /// `None` while a command runs, so that abandoning the command also ends the process.
     process: Option<ParserProcess>,
     inspected: Option<Inspected>,
-    /// Why nothing can be said of this DIF.
+    /// Why this DIF cannot be parsed. Every later call returns it.
     failed: Option<Missing>,
 }
 
@@ -128,8 +119,8 @@ impl Parser for ProcessParser {
         }
         let inspected = self.ask_what_there_is().await;
         if inspected.is_err() {
-            // What was unpacked until then is no longer counted: it must not stay either. The file has no name, so that
-            // nothing depends on whether this succeeds but space.
+            // The reservation is gone, so the unpacked bytes must not stay either. The file has no
+            // name: a failure here costs only space.
             let _ = self.unpacked.set_len(0);
         }
         if let Err(ParseError::Missing(missing)) = &inspected {
@@ -150,7 +141,7 @@ impl Parser for ProcessParser {
                 .filter(|job| answers.get(*job).is_some_and(Option::is_none))
                 .collect()
         };
-        // All together; after a death, what is left one by one.
+        // All jobs together; after a death, the remaining jobs one by one.
         let mut batch = unanswered(&answers);
         while !batch.is_empty() {
             let died = self
@@ -180,12 +171,16 @@ impl Parser for ProcessParser {
             .as_ref()
             .map(|inspected| inspected.layout.clone());
         let layout: Layout = serde_json::from_value(layout.unwrap_or_default())
-            .map_err(|error| bug("reading a layout of a parser".to_owned()).caused_by(error))?;
+            .map_err(|error| bug("reading the layout from a parser".to_owned()).caused_by(error))?;
         let part = layout
             .objects
             .get(object)
             .and_then(|found| layout.members.get(found.member));
-        let part = part.ok_or_else(|| bug(format!("transcoding the object {object}")))?;
+        let part = part.ok_or_else(|| {
+            bug(format!(
+                "transcoding object {object}, which the DIF does not have"
+            ))
+        })?;
         let (file, bytes) = match part.place {
             MemberPlace::Whole => (self.dif.file(), 0..self.dif.written()),
             MemberPlace::Within { offset, length } => (self.dif.file(), offset..offset + length),
@@ -301,8 +296,11 @@ impl ProcessParser {
                 },
             };
             let slot = batch.get(job).and_then(|job| answers.get_mut(*job));
-            *slot.ok_or_else(|| bug(format!("a parser process that answers job {job}")))? =
-                Some(answer);
+            *slot.ok_or_else(|| {
+                bug(format!(
+                    "the parser process replied to the unknown job {job}"
+                ))
+            })? = Some(answer);
         }
         self.process = Some(process);
         Ok(None)
@@ -360,7 +358,7 @@ impl ProcessParser {
                 self.deriver.limits,
                 self.deriver.scratch.budget().bytes(),
             ),
-            NoAnswer::Broken(error) => bug("talking to a parser process".to_owned())
+            NoAnswer::Broken(error) => bug("communicating with a parser process".to_owned())
                 .caused_by(error)
                 .into(),
         }
@@ -371,9 +369,9 @@ fn unexpected(answer: Reply) -> ParseError {
     match answer {
         Reply::Failed { detail } => Fault::new(
             FaultKind::Transient,
-            format!("the parser process ({detail})"),
+            format!("the parser process reported: {detail}"),
         ),
-        _ => bug("a parser process that answers what it was not asked".to_owned()),
+        _ => bug("the parser process sent an unexpected reply".to_owned()),
     }
     .into()
 }

@@ -1,14 +1,18 @@
-//! Transcoders: tools that make Microsoft's SymCaches of PDBs. None is ours, and what they write is opaque.
+//! Runs transcoders: external tools that make Microsoft's SymCaches from PDBs. No tool is part of
+//! this project, and their output is opaque.
 //!
-//! What a tool is promised, which is what `symcachegen.exe` expects: it is called with `-pdb <path>`; `_NT_SYMCACHE_PATH` names the folder to
-//! write to, `_NT_SYMBOL_PATH` one without anything. It writes `<pdb>/<GUID><age>/<pdb>-v<version>.symcache` there, in any case, and ends
-//! with 0. Nothing else of our environment reaches it but where programs are.
+//! The interface of a tool is the one that `symcachegen.exe` expects. It is called with
+//! `-pdb <path>`; `_NT_SYMCACHE_PATH` names the folder to write to, and `_NT_SYMBOL_PATH` an empty
+//! folder. The tool writes `<pdb>/<GUID><age>/<pdb>-v<version>.symcache` there, in upper or lower
+//! case, and exits with 0. Of our environment it receives only `PATH`.
 //!
-//! It runs in a folder of its own, which is removed with everything in it at the end, and in a process group that it cannot leave. A tool
-//! that exceeds its time, its memory, its number of processes or its room is killed, with all that it started; so is one whose function
-//! ends. What goes wrong is a fault of the PDB, or of the tool: remembered, and reported with its reason.
+//! The tool runs in a folder of its own, which is removed with its contents at the end, and in a
+//! process group that it cannot leave. A tool that exceeds its time, memory, process or disk quota
+//! is killed together with all processes that it started. The same happens when the function ends.
+//! Failures are attributed to the PDB or to the tool: the reason is stored and reported.
 //!
-//! Sources: Microsoft's sample server for SymCaches, `README.md` and what it calls; the Windows Performance Toolkit.
+//! Sources: Microsoft's sample server for SymCaches, `README.md` and what it calls; the Windows
+//! Performance Toolkit.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin};
 
-use super::process::ParserLimits;
+use super::limits::ParserLimits;
 use crate::adapters::scratch::{ScratchFolder, ScratchSpace};
 use crate::cache::Transcoding;
 use crate::domain::{Cause, FormatVersion, Location, Missing, MsSymCacheName};
@@ -35,29 +39,29 @@ use crate::ports::{Fault, FaultKind, ParseError};
 /// The argument that makes the program start a tool under limits.
 pub const COMMAND: &str = "start-transcoder";
 
-/// What is added to the number of the signal that killed a tool in the exit code that reports it.
+/// Added to the number of the signal that killed a tool, in the exit code that reports it.
 pub const SIGNALLED: i32 = 128;
 
-/// The signals of a process that exceeds its processor time, and of one that writes too long a file: `man 7 signal`.
+/// Signals sent on exceeding the CPU time limit and the file size limit: `man 7 signal`.
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 
-/// How often it is looked how much a tool has written.
+/// Interval at which the disk usage of a tool is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is kept of what a tool says, in bytes.
+/// Bytes kept from the end of a tool's output.
 const LAST_WORDS_BYTES: usize = 2048;
 
-/// The most that a SymCache may have, in bytes: it is in memory on its way.
+/// The largest SymCache, in bytes. It is held in memory.
 const MAX_OUTPUT_BYTES: u64 = 1 << 30;
 
-/// What a tool may write over the smallest PDB, in bytes.
+/// The disk quota of a tool for the smallest PDB, in bytes.
 const MIN_ROOM_BYTES: u64 = 64 << 20;
 
-/// Where programs are.
+/// The search path for programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The transcoders that are here, one a major version.
+/// The configured transcoders, one per major version.
 #[derive(Clone, Debug, Default)]
 pub struct Transcoders {
     tools: Arc<[Transcoder]>,
@@ -87,7 +91,7 @@ pub struct ToolLimits {
 }
 
 impl Transcoders {
-    /// Returns these tools, each of which may take so long over a PDB.
+    /// Returns these tools; `time` limits the run of each tool on one PDB.
     pub fn new(tools: impl Into<Arc<[Transcoder]>>, time: Duration) -> Self {
         Self {
             tools: tools.into(),
@@ -95,7 +99,9 @@ impl Transcoders {
         }
     }
 
-    /// Transcodes a part of a file. `executable` is this program, which starts the tool, under the memory limit of a parser.
+    /// Transcodes a byte range of a file.
+    ///
+    /// `executable` is this program, which starts the tool with the memory limit of a parser.
     pub(super) async fn run(
         &self,
         (executable, limits): (&Path, ParserLimits),
@@ -105,23 +111,28 @@ impl Transcoders {
     ) -> Result<Result<Bytes, Missing>, ParseError> {
         let version = transcoding.version;
         let Some(tool) = self.tools.iter().find(|tool| tool.version == version) else {
-            let detail = format!("no transcoder of version {version} is here");
+            let detail = format!("no transcoder of version {version} is configured");
             return Ok(Err(Missing::new(Cause::Unsupported, detail)));
         };
         let pdb_bytes = part.end - part.start;
-        // A SymCache is a small part of its PDB; what a tool needs beside it, it may have.
+        // A SymCache is much smaller than its PDB; the rest of the quota is for temporary files.
         let room = pdb_bytes
             .saturating_mul(2)
             .clamp(MIN_ROOM_BYTES, MAX_OUTPUT_BYTES);
         // The PDB is in scratch space already.
         let (needed, limit) = (pdb_bytes.saturating_mul(2) + room, scratch.budget().bytes());
         if needed > limit {
-            let detail = format!("transcoding it needs {needed} bytes of {limit} of scratch space");
+            let detail = format!(
+                "transcoding it needs {needed} bytes of scratch space; the limit is {limit}"
+            );
             return Ok(Err(Missing::new(Cause::TooLarge { limit }, detail)));
         }
         let folder = scratch.folder(pdb_bytes + room)?;
         let cannot = |error| {
-            let context = format!("preparing a folder for {}", tool.path.display());
+            let context = format!(
+                "preparing a folder for the transcoder {}",
+                tool.path.display()
+            );
             Fault::new(FaultKind::Transient, context).caused_by(error)
         };
         let input = folder.create("pdb").map_err(cannot)?;
@@ -129,7 +140,7 @@ impl Transcoders {
         let output = folder.create("symcache").map_err(cannot)?;
         let pdb = input.join(&transcoding.pdb);
         let (from, to) = (dif.try_clone().map_err(cannot)?, pdb.clone());
-        // What extends leases goes on meanwhile.
+        // Copying on another thread lets the task that extends leases run meanwhile.
         let copied = tokio::task::spawn_blocking(move || ScratchFolder::copy(from, part, &to));
         copied
             .await
@@ -181,11 +192,14 @@ impl Transcoders {
                 Some(SIGXFSZ) => format!("wrote a file of more than {room} bytes"),
                 Some(SIGXCPU) => format!("used more than {seconds} s of processor time"),
                 Some(signal) => format!("was killed by signal {signal}{words}"),
-                None => format!("ended with {}{words}", status.code().unwrap_or_default()),
+                None => format!(
+                    "exited with code {}{words}",
+                    status.code().unwrap_or_default()
+                ),
             },
-            Ended::OutOfTime => format!("did not end within {seconds} s, and was killed"),
+            Ended::OutOfTime => format!("did not finish within {seconds} s and was killed"),
             Ended::OutOfRoom { written } => {
-                format!("wrote more than the {room} bytes that it may ({written}), and was killed")
+                format!("wrote {written} bytes, more than its quota of {room}, and was killed")
             }
             Ended::Unknown(error) => return Err(cannot(error).into()),
         };
@@ -193,7 +207,7 @@ impl Transcoders {
     }
 }
 
-/// Returns the signal that killed a tool, or the process over it.
+/// Returns the signal that killed a tool or its supervisor process.
 fn signal(status: ExitStatus) -> Option<i32> {
     let reported = status.code().map(|code| code - SIGNALLED);
     status.signal().or(reported.filter(|signal| *signal > 0))
@@ -212,10 +226,10 @@ enum Ended {
     Unknown(io::Error),
 }
 
-/// A tool at work, killed with all that it started when dropped.
+/// A running tool. Dropping it kills the tool and all processes that it started.
 struct Running {
     child: Child,
-    /// The process over the tool ends the group when this is closed, as the end of our process does.
+    /// When this is closed, also by the end of our process, the supervisor kills the group.
     _alive: Option<ChildStdin>,
     group: Option<Pid>,
 }
@@ -230,7 +244,8 @@ impl Running {
         }
     }
 
-    /// Waits for the end, and reads what the tool says meanwhile. What it started and goes on ends with it.
+    /// Waits for the tool to end, and reads its output meanwhile. Processes that it started and
+    /// left running are killed.
     async fn end(&mut self) -> Ended {
         let (out, err) = (self.child.stdout.take(), self.child.stderr.take());
         let status = {
@@ -262,10 +277,10 @@ impl Running {
         Ended::ByItself { status, words }
     }
 
-    /// Ends the tool and what it started, once.
+    /// Kills the tool and the processes that it started, once.
     fn kill(&mut self) {
         if let Some(group) = self.group.take() {
-            // Nobody may be left in it.
+            // The group may be empty already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -277,7 +292,7 @@ impl Drop for Running {
     }
 }
 
-/// Reads what a tool says to its end; returns the last of it.
+/// Reads a tool's output to its end; returns the last bytes.
 async fn listen(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut said = Vec::new();
     let Some(mut pipe) = pipe else { return said };
@@ -290,7 +305,7 @@ async fn listen(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     said
 }
 
-/// Waits until there is more in a folder than there may be; returns how much.
+/// Waits until a folder contains more than `bytes`; returns how much it contains.
 async fn fills(folder: &ScratchFolder, bytes: u64) -> u64 {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -307,7 +322,7 @@ async fn fills(folder: &ScratchFolder, bytes: u64) -> u64 {
     }
 }
 
-/// Returns the file that a tool wrote, if it is the one that it was to write.
+/// Returns the file that a tool wrote, if it is the expected one.
 fn result(output: &Path, transcoding: &Transcoding) -> Result<Bytes, Missing> {
     let files = ScratchFolder::files(output);
     let name = |path: &Path| {
@@ -316,7 +331,7 @@ fn result(output: &Path, transcoding: &Transcoding) -> Result<Bytes, Missing> {
     };
     let is_it = |(path, _): &&(PathBuf, u64)| {
         MsSymCacheName::of(&name(path)).is_some_and(|name| {
-            // The age may be that of the last time that the PDB was written.
+            // Ages are not compared: the tool may use the age of the PDB's last write.
             name.pdb.eq_ignore_ascii_case(&transcoding.pdb)
                 && name.debug_id.uuid() == transcoding.debug_id.uuid()
                 && name.version == transcoding.version
@@ -332,7 +347,7 @@ fn result(output: &Path, transcoding: &Transcoding) -> Result<Bytes, Missing> {
             Ok(bytes) => Ok(bytes.into()),
             Err(error) => malformed(format!("wrote a file that cannot be read: {error}")),
         },
-        (None, None) => malformed("ended well and wrote nothing".to_owned()),
+        (None, None) => malformed("exited successfully but wrote no file".to_owned()),
         (None, Some((path, _))) => {
             let Transcoding {
                 pdb,

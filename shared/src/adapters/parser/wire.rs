@@ -1,8 +1,9 @@
-//! What the parser's two processes say to each other.
+//! The protocol between the parser's parent process and its child process.
 //!
-//! Commands are lines of JSON on standard input. An answer on standard output is the length of a header (four bytes,
-//! little-endian), the header as JSON, and as many bytes of payload as the header says. Both are the same build of the
-//! same program, so there are no versions.
+//! Commands are lines of JSON on standard input. A reply on standard output is the length of a
+//! header (four bytes, little-endian), the header as JSON, and as many bytes of payload as the
+//! header says. Both processes are the same build of the same program, so the protocol has no
+//! version.
 
 use std::io::{self, Write};
 
@@ -13,56 +14,57 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::cache::{DeriveJob, Kind};
 use crate::domain::{Inspection, Missing, Written};
 
-/// The number under which the child process finds the DIF.
+/// The file descriptor of the DIF in the child process.
 pub const DIF_DESCRIPTOR: i32 = 3;
 
-/// The number under which the child process finds the file for what is unpacked.
+/// The file descriptor of the file for unpacked members in the child process.
 pub const UNPACKED_DESCRIPTOR: i32 = 4;
 
 /// The argument that makes the program a parser.
 pub const COMMAND: &str = "parse-dif";
 
-/// What a process writes to standard error, before the number, when its sandbox refuses a system call.
+/// What a process writes to standard error, before the number, when its sandbox refuses a system
+/// call.
 pub const REFUSED_CALL: &str = "refused system call ";
 
-/// The largest blob that is handed over, in bytes.
+/// The largest blob that is passed on, in bytes.
 pub const MAX_BLOB_BYTES: u64 = 2 << 30;
 
-/// The largest header of an answer: an inspection of an archive of as many objects as are read.
+/// The largest header of a reply: the inspection of an archive with the maximum number of objects.
 const MAX_HEADER_BYTES: u32 = 64 << 20;
 
-/// The limits of the child process, given to it as an argument.
+/// The limits of the child process, passed as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildLimits {
     /// Memory that it may allocate, in bytes.
     pub memory_bytes: u64,
     /// CPU time that one command may use, in seconds.
     pub cpu_seconds: u64,
-    /// Scratch space for what is unpacked, at most, in bytes.
+    /// Scratch space for unpacked members, at most, in bytes.
     pub scratch_bytes: u64,
-    /// Whether it ends where there is no sandbox for it.
+    /// Whether it exits where the sandbox is not available.
     pub needs_sandbox: bool,
 }
 
-/// What the child process is told to do.
+/// A command to the child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
-    /// Unpack, and say what there is. Answered by [`Answer::Inspected`].
+    /// Unpack and inspect the DIF. The reply is [`Reply::Inspected`].
     Inspect {
-        /// How the DIF lies in its file.
+        /// How the DIF is stored in its file.
         written: Written,
-        /// Room for what is unpacked, in bytes.
+        /// Room for unpacked members, in bytes.
         room_bytes: u64,
-        /// What that would be at most: the limit that is reported.
+        /// The whole scratch budget, in bytes: the limit that is reported.
         budget_bytes: u64,
     },
-    /// Take over from a process that died. Not answered.
+    /// Take over from a process that died. There is no reply.
     Resume {
-        /// What that one had found.
+        /// The layout that the former process reported.
         layout: serde_json::Value,
     },
-    /// Derive. Answered by [`Answer::Derived`] or [`Answer::Missing`] for each job, in any order.
+    /// Derive. The reply is [`Reply::Derived`] or [`Reply::Missing`] for each job, in any order.
     Derive {
         /// The index of the object.
         object: usize,
@@ -71,41 +73,41 @@ pub enum Command {
     },
 }
 
-/// What the child process answers.
+/// A reply of the child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Reply {
-    /// What is in the DIF.
+    /// The contents of the DIF.
     Inspected {
-        /// For the caller.
+        /// The inspection, for the caller.
         inspection: Inspection,
-        /// For a process that has to take over.
+        /// The layout, for a process that takes over.
         layout: serde_json::Value,
-        /// The bytes that were unpacked.
+        /// The number of bytes that were unpacked.
         unpacked_bytes: u64,
-        /// Whether something did not fit.
+        /// Whether something did not fit into the room.
         out_of_room: bool,
     },
-    /// A blob; it is the payload.
+    /// A blob, which is the payload.
     Derived {
-        /// Which job.
+        /// The index of the job.
         job: usize,
-        /// Its kind.
+        /// The kind of the blob.
         kind: Kind,
-        /// Checksum of the blob.
+        /// The checksum of the blob.
         checksum: u64,
-        /// What is not in it, for a human.
+        /// What the blob lacks, as a text for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lacks: Option<String>,
     },
     /// Why there is no blob.
     Missing {
-        /// Which job.
+        /// The index of the job.
         job: usize,
-        /// Why.
+        /// The reason.
         missing: Missing,
     },
-    /// A fault that the DIF has no part in.
+    /// A failure that was not caused by the DIF.
     Failed {
         /// What happened.
         detail: String,
@@ -119,7 +121,7 @@ struct Header<A> {
     payload_bytes: u64,
 }
 
-/// Writes an answer.
+/// Writes a reply.
 pub fn write_answer(out: &mut impl Write, answer: &Reply, payload: &[u8]) -> io::Result<()> {
     let header = serde_json::to_vec(&Header {
         answer,
@@ -132,11 +134,13 @@ pub fn write_answer(out: &mut impl Write, answer: &Reply, payload: &[u8]) -> io:
     out.flush()
 }
 
-/// Reads an answer and its payload. What exceeds a limit is invalid data.
+/// Reads a reply and its payload. Exceeding a limit is an error of kind `InvalidData`.
 pub async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(Reply, Bytes)> {
     let length = input.read_u32_le().await?;
     if length > MAX_HEADER_BYTES {
-        return Err(invalid(format!("a header of {length} bytes")));
+        return Err(invalid(format!(
+            "a reply header of {length} bytes exceeds the limit of {MAX_HEADER_BYTES}"
+        )));
     }
     let mut header = vec![0; length as usize];
     input.read_exact(&mut header).await?;
@@ -145,7 +149,9 @@ pub async fn read_answer(input: &mut (impl AsyncRead + Unpin)) -> io::Result<(Re
         payload_bytes,
     } = serde_json::from_slice(&header)?;
     if payload_bytes > MAX_BLOB_BYTES {
-        return Err(invalid(format!("a payload of {payload_bytes} bytes")));
+        return Err(invalid(format!(
+            "a reply payload of {payload_bytes} bytes exceeds the limit of {MAX_BLOB_BYTES}"
+        )));
     }
     let mut payload = vec![0; usize::try_from(payload_bytes).map_err(io::Error::other)?];
     input.read_exact(&mut payload).await?;

@@ -174,7 +174,7 @@ fn an_attempt_is_counted_before_the_work_and_the_fourth_gives_up() {
         placeholder.missing,
         Missing::new(
             Cause::Crashed,
-            "3 attempts to derive it ended without a word"
+            "gave up after 3 attempts: the builder or its parser was killed each time"
         )
     );
     assert_eq!(

@@ -18,6 +18,7 @@ use super::failure::{Failure, chain, malformed, unsupported};
 use super::layout::{DifBytes, FoundObject, Layout};
 use super::{kernel_module, open, panics, slices};
 use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
+use crate::debuginfo::blob;
 use crate::domain::Features;
 
 /// Returns the bytes of a part of a DIF.
@@ -118,7 +119,7 @@ pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
     let beside = Beside::default();
-    let contents = |kind| slices::unfiled(kind, object.arch(), debug_id);
+    let contents = |kind| blob::unfiled(kind, object.arch(), debug_id);
     Ok([
         Sym::encode(&object, &beside, 1, &contents(Kind::SymCache))?.blob,
         Cfi::encode(&object, &beside, 1, &contents(Kind::CfiCache))?.blob,

@@ -399,7 +399,7 @@ mod tests {
             drop(object);
             dif[at + 30..at + length].fill(0xa5);
             let object = Object::parse(&dif).unwrap();
-            let contents = slices::unfiled(Kind::SymCache, object.arch(), None);
+            let contents = blob::unfiled(Kind::SymCache, object.arch(), None);
             match Sym::encode(&object, &Beside::default(), 2, &contents) {
                 Err(Failure::Missing(missing)) => {
                     let detail = missing.detail;

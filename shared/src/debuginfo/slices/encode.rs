@@ -15,12 +15,12 @@ use super::index::SliceRef;
 use super::open::{MAX_SLICE_BYTES, open_raw};
 use super::sound::sound_tables;
 use super::{index, raw};
-use crate::cache::{Converter, Kind, current_version};
+use crate::cache::Kind;
 use crate::debuginfo::blob;
-use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL};
+use crate::debuginfo::blob::{AlignedBytes, BlobFault, Contents, Footer, ZSTD_LEVEL, unfiled};
 use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::workers::side_by_side;
-use crate::domain::{Arch, DebugId, Features, FileType};
+use crate::domain::{Arch, DebugId};
 
 /// The shortest repetition that zstd looks for in slices, in bytes: their tables are of numbers of four. One byte more, as its level has
 /// it for texts of that size, stores up to 2 % more.
@@ -96,20 +96,6 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
         Failure::Missing(missing) => missing.detail,
         Failure::OutOfMemory => "there is not enough memory".to_owned(),
     })
-}
-
-/// Returns what a blob says that is made of no DIF.
-pub(in crate::debuginfo) fn unfiled(kind: Kind, arch: Arch, debug_id: Option<DebugId>) -> Contents {
-    Contents {
-        kind,
-        version: current_version(kind),
-        converter: Converter::CURRENT,
-        arch,
-        debug_id,
-        rank: 0,
-        file_type: FileType::Breakpad,
-        features: Features::default(),
-    }
 }
 
 /// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many there are.

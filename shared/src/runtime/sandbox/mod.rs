@@ -1,16 +1,17 @@
-//! The sandbox of processes that read what strangers send: the parser of DIFs and the demangler.
+//! The sandbox of processes that read untrusted data: the parser of DIFs and the demangler.
 //!
-//! Such a process needs memory, threads, time, and the files that it was started with; nothing else.
-//! Before it reads the first byte of a stranger it gives up the rest for good, in this order:
+//! Such a process needs only memory, threads, time, and the files that it was started with. Before
+//! it reads the first untrusted byte it permanently gives up everything else, in this order:
 //!
 //! 1. `no_new_privs`: no program that it could start has more rights than it has.
-//! 2. Landlock, where the kernel has it: no file can be opened and no port be bound or connected to.
-//! 3. Seccomp filters: system calls that are not listed here end the process, which writes the
-//!    number of the call first. There is no open, no socket, no exec, no ptrace, no signal to others,
-//!    no new process, no executable memory.
+//! 2. Landlock, if the kernel supports it: no file can be opened, and no port can be bound or
+//!    connected to.
+//! 3. Seccomp filters: a system call that is not listed here ends the process, which first writes
+//!    the number of the call. There is no open, socket, exec, ptrace, signal to other processes,
+//!    new process, or executable memory.
 //!
-//! The list is what parsing needs: it was measured with `strace` over all formats that are read,
-//! with glibc 2.36, and holds the calls that other versions of glibc make instead.
+//! The list contains what parsing needs: it was measured with `strace` over all supported formats,
+//! with glibc 2.36, and includes the calls that other versions of glibc make instead.
 //!
 //! Sources: Linux, `Documentation/userspace-api/{no_new_privs,landlock,seccomp_filter}.rst`.
 
@@ -30,30 +31,30 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter,
 };
 
-/// The newest rules of Landlock that are asked for; older kernels apply those that they know.
+/// The newest Landlock rules to request; older kernels apply those that they know.
 const LANDLOCK: ABI = ABI::V5;
 
 /// Why a process is not in a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// The kernel refuses the seccomp filter.
-    #[error("the kernel takes no seccomp filter")]
+    /// The kernel rejected the seccomp filter.
+    #[error("the kernel rejected the seccomp filter")]
     Filter(#[from] seccompiler::Error),
     /// There is no filter for this architecture.
-    #[error("there is no seccomp filter for this machine")]
+    #[error("no seccomp filter exists for this architecture")]
     Machine(#[from] BackendError),
-    /// The kernel takes no handler for the signal of refused calls.
-    #[error("the kernel takes no signal handler")]
+    /// The kernel rejected the handler for the signal of refused calls.
+    #[error("the kernel rejected the signal handler")]
     Handler(#[from] io::Error),
-    /// The kernel refuses Landlock's rules.
-    #[error("the kernel takes no Landlock rules")]
+    /// The kernel rejected Landlock's rules.
+    #[error("the kernel rejected the Landlock rules")]
     Landlock(#[from] landlock::RulesetError),
 }
 
-/// What a process is in.
+/// The sandbox of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Whether Landlock guards the files, too; the filter does in any case.
+    /// Whether Landlock is active in addition to the seccomp filter.
     pub has_landlock: bool,
 }
 
@@ -61,24 +62,25 @@ impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.has_landlock {
             true => "seccomp and Landlock",
-            false => "seccomp alone: this kernel has no Landlock",
+            false => "seccomp only: this kernel has no Landlock",
         })
     }
 }
 
-/// Puts the calling thread, and those that it starts from now on, into the sandbox. A process that is
-/// ended by its filter writes which call it was to its standard error.
+/// Puts the calling thread, and the threads that it starts from now on, into the sandbox. A process
+/// that its filter ends writes the refused call to its standard error.
 ///
 /// # Errors
 ///
-/// The kernel, or what the kernel runs in, has no sandbox of this kind. Some of it may hold already.
+/// The kernel, or the environment around it, does not support this sandbox. Parts of it may already
+/// be active.
 pub fn enter() -> Result<Sandbox, SandboxError> {
     refusal::report()?;
     restrict()
 }
 
 fn restrict() -> Result<Sandbox, SandboxError> {
-    // Looks for the kernel's clock once, in a file: afterwards none can be opened.
+    // The first call locates the kernel's clock in a file. Later, no file can be opened.
     let _now = clock_gettime(ClockId::ProcessCPUTime);
     let filters = [hiding_clone3()?, allowing_what_parsing_needs()?];
     let ruled = Ruleset::default()
@@ -86,7 +88,7 @@ fn restrict() -> Result<Sandbox, SandboxError> {
         .handle_access(AccessFs::from_all(LANDLOCK))?
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .create()?
-        // Seccomp wants the same, and sets it where Landlock does not.
+        // Seccomp requires it too, and sets it if Landlock does not.
         .no_new_privs(true)
         .restrict_self()?;
     for filter in &filters {
@@ -97,7 +99,7 @@ fn restrict() -> Result<Sandbox, SandboxError> {
     })
 }
 
-/// Tells whether processes of this program can be put into the sandbox: a thread tries, and ends.
+/// Returns whether processes of this program can enter the sandbox, by trying it in a thread.
 ///
 /// # Errors
 ///
@@ -109,8 +111,9 @@ pub fn probe() -> io::Result<Result<Sandbox, SandboxError>> {
         .map_err(|_| io::Error::other("the thread that tried the sandbox panicked"))
 }
 
-/// Keeps the calling thread, and what it starts from now on, in its process group: calls that leave
-/// one succeed, and change nothing. What kills the group kills all that was started in it.
+/// Keeps the calling thread, and processes that it starts from now on, in its process group: calls
+/// that leave a group succeed without effect. Killing the group then kills everything that was
+/// started in it.
 ///
 /// # Errors
 ///
@@ -120,13 +123,14 @@ pub fn stay_in_group() -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// A filter that makes the kernel seem to have no `clone3`. The C library turns to `clone` then, which
-/// has its flags where a filter can read them.
+/// Returns a filter that hides `clone3`. The C library then uses `clone`, whose flags a filter can
+/// read.
 fn hiding_clone3() -> Result<BpfProgram, BackendError> {
     answering(&[libc::SYS_clone3], libc::ENOSYS)
 }
 
-/// A filter that answers these calls with an error, or with success for 0, instead of making them.
+/// Returns a filter that makes these calls return an error, or success for 0, without executing
+/// them.
 fn answering(calls: &[i64], error: i32) -> Result<BpfProgram, BackendError> {
     let filter = SeccompFilter::new(
         calls.iter().map(|call| (*call, Vec::new())).collect(),
@@ -137,11 +141,11 @@ fn answering(calls: &[i64], error: i32) -> Result<BpfProgram, BackendError> {
     filter.try_into()
 }
 
-/// A filter that ends the process with `SIGSYS` at any call that is not listed.
+/// Returns a filter that ends the process with `SIGSYS` at any call that is not listed.
 fn allowing_what_parsing_needs() -> Result<BpfProgram, BackendError> {
     let always = ALWAYS.iter().map(|call| (*call, Vec::new()));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = always.collect();
-    // Of several filters the one that refuses more decides.
+    // Of several filters, the strictest decides; `clone3` is handled by the other one.
     rules.insert(libc::SYS_clone3, Vec::new());
     let own = getpid().as_raw_nonzero().get().unsigned_abs().into();
     let thread = libc::CLONE_THREAD.unsigned_abs().into();
@@ -152,18 +156,18 @@ fn allowing_what_parsing_needs() -> Result<BpfProgram, BackendError> {
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![rule([not_executable(2)?])?]);
     }
-    // To end itself, as `abort` does.
+    // Signals to itself, as `abort` sends.
     for call in [libc::SYS_tgkill, libc::SYS_kill] {
         rules.insert(call, vec![rule([is(0, own)?])?]);
     }
-    // Names of threads and of memory: glibc gives them.
+    // glibc names threads and memory areas.
     let prctl = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
     let prctl = prctl.map(|option| rule([is(0, option.unsigned_abs().into())?]));
     rules.insert(
         libc::SYS_prctl,
         prctl.into_iter().collect::<Result<_, _>>()?,
     );
-    // Limits are read; those of processor time and of the size of files are lowered for each command.
+    // Limits may be read. Those of CPU time and file size are also lowered, for each command.
     rules.insert(
         libc::SYS_prlimit64,
         vec![
@@ -185,30 +189,30 @@ fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule
     SeccompRule::new(conditions.into())
 }
 
-/// An argument has this value, as a number of 32 bits.
+/// The condition that an argument has this value, as a 32-bit number.
 fn is(argument: u8, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
-/// An argument is zero, all 64 bits of it: a null pointer, for one.
+/// The condition that all 64 bits of an argument are zero, as in a null pointer.
 fn is_zero(argument: u8) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)
 }
 
-/// These bits of an argument are set so.
+/// The condition that these bits of an argument have this value.
 fn bits(argument: u8, mask: u64, set: u64) -> Result<SeccompCondition, BackendError> {
     let masked = SeccompCmpOp::MaskedEq(mask);
     SeccompCondition::new(argument, SeccompCmpArgLen::Qword, masked, set)
 }
 
-/// Calls that are allowed whatever their arguments are.
+/// Calls that are allowed with any arguments.
 const ALWAYS: &[i64] = &[
     // Memory.
     libc::SYS_brk,
     libc::SYS_madvise,
     libc::SYS_mremap,
     libc::SYS_munmap,
-    // The files and pipes that are open.
+    // Files and pipes that are open.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -238,24 +242,26 @@ const ALWAYS: &[i64] = &[
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_membarrier,
-    // Signals that it handles itself: an overflow of the stack says so.
+    // The process's own signal handlers: the overflow of a stack is reported by one.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
     libc::SYS_sigaltstack,
     libc::SYS_restart_syscall,
-    // Time and chance.
+    // Time and random numbers.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_getrandom,
-    // What it uses of the machine.
+    // Resource usage.
     libc::SYS_getrusage,
     libc::SYS_sysinfo,
 ];
 
-/// Keeps other processes of the same user from reading this one: its environment has credentials.
-/// A child that starts a program is readable again, and must have a clean environment.
+/// Prevents other processes of the same user from reading this one, whose environment contains
+/// credentials.
+///
+/// A child that executes a program is readable again, so it must have a clean environment.
 ///
 /// # Errors
 ///

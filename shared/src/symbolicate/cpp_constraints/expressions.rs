@@ -4,11 +4,12 @@ use super::Keep;
 use super::names::{OPERATORS, is_one_of};
 use super::reader::{NamePart, NameReader, NameResult, Unreadable};
 
-/// What stands for an expression: a name that the demangler shows as it is.
+/// The replacement of an expression: a name that the demangler prints as it is.
 const ELLIPSIS: &str = "3...";
 
-/// What follows an operator: `t` a type, `e` an expression, `*` expressions up to `E`, `a` template arguments up to `E`, `s` a source
-/// name, `b` a name without its scope, `n` a number, `E` itself.
+/// The operands of operators: `t` a type, `e` an expression, `*` expressions up to `E`, `a`
+/// template arguments up to `E`, `s` a source name, `b` a name without its scope, `n` a number, `E`
+/// itself.
 const KNOWN: [(&str, &str); 10] = [
     ("cc sc dc rc", "te"),
     ("ti st at", "t"),
@@ -22,7 +23,7 @@ const KNOWN: [(&str, &str); 10] = [
     ("tr", ""),
 ];
 
-/// The same of operators that the demangler does not know.
+/// The operands of operators that the demangler does not support.
 const UNKNOWN: [(&str, &str); 6] = [
     ("aw", "e"),
     ("dx", "ee"),
@@ -51,7 +52,7 @@ impl NameReader<'_> {
         Ok(())
     }
 
-    /// Reads an expression; tells whether the demangler knows it.
+    /// Reads an expression; returns whether the demangler supports it.
     fn expression_of_any_kind(&mut self) -> NameResult<bool> {
         match self.peek() {
             Some(b'L') => return self.literal().map(|()| true),
@@ -125,7 +126,7 @@ impl NameReader<'_> {
         Ok(true)
     }
 
-    /// Reads what follows an operator: see [`KNOWN`].
+    /// Reads the operands of an operator: see [`KNOWN`].
     fn operands(&mut self, kinds: &str) -> NameResult<()> {
         for kind in kinds.bytes() {
             match kind {
@@ -228,7 +229,7 @@ impl NameReader<'_> {
             return self.base_unresolved_name();
         }
         if self.is_digit_next() {
-            // `sr <simple-id>+ E`; GCC has a type here, which has no end of its own.
+            // `sr <simple-id>+ E`; GCC writes a type here, which has no end marker of its own.
             let mark = self.mark();
             if self.qualifiers_and_unresolved_name().is_ok() {
                 return Ok(());

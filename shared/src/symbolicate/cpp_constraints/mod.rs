@@ -1,43 +1,43 @@
-//! What C++20 adds to names, taken off them.
+//! Removes from mangled names what C++20 adds to them.
 //!
-//! Since clang 18 and GCC 14 the name of a function has its constraints (`Q`), and the declarations of template parameters where
-//! the arguments do not say everything (`Tk`, `Tn`, `Tp`, `Tt`, `Ty`). The demangler, `cpp_demangle`, knows neither, nor some newer
-//! expressions, up to its newest release (0.5.1), and cannot read such a name. A reader does not need them: what is written here
-//! has none of them, and is the name that the same compiler gave before.
+//! Since clang 18 and GCC 14, the name of a function includes its constraints (`Q`), and the
+//! declarations of template parameters that the arguments do not determine (`Tk`, `Tn`, `Tp`, `Tt`,
+//! `Ty`). The demangler, `cpp_demangle`, supports neither of them, nor some newer expressions, up
+//! to its newest release (0.5.1), and cannot read such a name. They are not needed in a readable
+//! name. The names that this module writes do not contain them, and are those that the same
+//! compilers produced before.
 //!
-//! Compression makes this hard. Parts of a name are *substitution candidates*, numbered in the order in which they end, and a
-//! later `S_`, `S0_`, … stands for the first, second, … of them. What is taken off has candidates, too: those that remain get
-//! other numbers, and a reference to one that was taken off has to be spelled out. So a name is read into parts, with the
-//! candidates among them ([`Reader`]), and what remains is written and numbered again ([`write()`]).
+//! Compression makes this difficult. Parts of a name are *substitution candidates*, numbered in the
+//! order in which they end, and a later `S_`, `S0_`, … refers to the first, second, … of them. The
+//! removed parts contain candidates as well: the remaining candidates get other numbers, and a
+//! reference to a removed candidate must be spelled out. Therefore a name is read into parts, with
+//! the candidates among them ([`NameReader`]), and the remaining parts are written with new numbers
+//! ([`write()`]).
 //!
-//! The grammar is that of the [Itanium C++ ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html), section 5.1 "External Names
-//! (a.k.a. Mangling)"; constraints came to it with its issue 24, template parameters with 31 and 47. The candidates are those of
-//! section 5.1.10 "Compression":
+//! The grammar is that of the [Itanium C++
+//! ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html), section 5.1 "External Names (a.k.a.
+//! Mangling)"; constraints were added by its issue 24, template parameters by 31 and 47. The
+//! candidates are those of section 5.1.10 "Compression":
 //!
-//! - every prefix of a nested name; the whole name where it is a type, or a template before its arguments
+//! - every prefix of a nested name; the whole name if it is a type, or a template before its
+//!   arguments
 //! - an unscoped name that is a template, before its arguments
-//! - every type that is neither built in nor itself a reference, with all its qualifiers at once: `VKi` is one candidate
+//! - every type that is neither built in nor itself a reference, with all its qualifiers at once:
+//!   `VKi` is one candidate
 //! - template parameters and `decltype` where they are types, but not where they are expressions
 //! - never `St`, `Sa`, `Ss` and so on; types that begin with them are
 //!
-//! Names are hostile: nesting, the steps of reading and what is written are bounded.
+//! Names are untrusted: nesting, the steps of reading and the length of the output are limited.
 
 mod expressions;
 mod names;
 mod reader;
 
+pub(super) use self::reader::Keep;
 use self::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
 
-/// How much of a name is kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Keep {
-    /// Everything that the demangler is known to read.
-    Known,
-    /// No expressions; `...` stands for them.
-    Names,
-}
-
-/// Returns a mangled name of C++ without what C++20 adds to names; `None` if it has nothing of that, or cannot be read.
+/// Returns a mangled C++ name without what C++20 adds to names; `None` if there is nothing to
+/// remove, or the name cannot be read.
 pub(super) fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
     let underscores = symbol.bytes().take_while(|byte| *byte == b'_').count();
     let start = underscores + 1;
@@ -52,18 +52,18 @@ pub(super) fn without_constraints(symbol: &str, keep: Keep) -> Option<String> {
     write(&reader, start, parts).ok()
 }
 
-/// What is left to write.
+/// A step of writing that is left.
 enum Task {
     Part(NamePart),
-    /// What a node has: what is before its last component, and that.
+    /// The content of a node: its prefix and its last component.
     Within(usize),
-    /// A node is written: it has a number if it is a candidate.
+    /// The end of a node, which gets a number if it is a candidate.
     Written(usize),
 }
 
-/// Writes what remains of a name, with the candidates numbered again.
+/// Writes the remaining parts of a name, with new numbers of candidates.
 fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<String> {
-    // A candidate is written once, and references have few bytes.
+    // Each candidate is written once, and references are short.
     let most = reader.symbol.len() * 2 + 64;
     let mut written = reader.symbol[..start].to_owned();
     let mut numbers: Vec<Option<usize>> = vec![None; reader.nodes.len()];
@@ -97,7 +97,8 @@ fn write(reader: &NameReader, start: usize, parts: Vec<NamePart>) -> NameResult<
                     ..
                 } = node.kind
                 {
-                    // The prefix of a name that is not local was referred to if it is local.
+                    // For a name that is not local, the prefix was referred to even if the prefix
+                    // is local.
                     tasks.push(Task::Part(match node.is_local {
                         true => NamePart::Node(prefix, NamePlace::Prefix),
                         false => NamePart::Reference(prefix, NamePlace::Prefix),
@@ -158,7 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// Names of functions of `tests/fixtures/sources/names/cxx20.cpp` that clang 17 did not give: each, and the one that it gave.
+    /// Names of functions in `tests/fixtures/sources/names/cxx20.cpp` that clang 17 mangled
+    /// differently, each with the name by clang 17.
     fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         let lines = include_str!("../../../../tests/fixtures/names/cxx20.txt").lines();
         lines.map(|line| {
@@ -206,7 +208,7 @@ mod tests {
             Some("_Z25template_parameter_objectIXtl1aLi1EEEE"),
         );
 
-        // Nothing is new, or they cannot be read.
+        // Nothing to remove, or not readable.
         for symbol in [
             "",
             "_",
@@ -243,7 +245,7 @@ mod tests {
         let mut same = 0;
         for (symbol, before) in names() {
             let written = without_constraints(symbol, Keep::Known).unwrap();
-            // The demangler knows no declarations in lambdas either.
+            // The demangler does not support declarations in lambdas either.
             let before = without_constraints(before, Keep::Known).unwrap_or(before.to_owned());
             assert_eq!(without_constraints(&written, Keep::Known), None);
             match written == before {
@@ -252,7 +254,8 @@ mod tests {
             }
         }
         assert_eq!(same, 188);
-        // Friends were functions of the namespace before, and a concept in an expression was a name of its own (`L_Z…E`).
+        // Before, friends were functions of the namespace, and a concept in an expression was a
+        // name of its own (`L_Z…E`).
         insta::assert_snapshot!(others.join("\n"), @r"
         _ZN4shop5ShelfIiE4peekERKS1_
         _ZNKSt6ranges9__find_fnclIRSt6vectorIiSaIiEEiSt8identityEENSt13__conditionalIX14borrowed_rangeIT_EEE4typeIDTclsr6ranges13__cust_accessE7__beginclsr3stdE7declvalIRS8_EEEENS_8danglingEEEOS8_RKT0_T1_

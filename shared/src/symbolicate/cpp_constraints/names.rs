@@ -2,23 +2,25 @@
 
 use super::reader::{NamePart, NamePlace, NameReader, NameResult, NodeKind, Unreadable};
 
-/// A template parameter object, which the demangler does not know: a template of this name, with the object as its argument.
+/// The replacement of a template parameter object, which the demangler does not support: a template
+/// of this name, with the object as its argument.
 const OBJECT: &str = "25template_parameter_object";
 
-/// The operator `co_await`, which the demangler does not know: a function of this name.
+/// The replacement of the operator `co_await`, which the demangler does not support: a function of
+/// this name.
 const CO_AWAIT: &str = "17operator_co_await";
 
-/// The operators that functions can be, but those with names of their own.
+/// The operators that can be functions, without those that contain another name.
 pub(super) const OPERATORS: &str = "nw na dl da ps ng ad de co pl mi ml dv rm an or eo aS pL mI mL dV rM aN oR eO ls rs lS rS eq ne lt gt \
                          le ge ss nt aa oo pp mm cm pm pt cl ix qu ds";
 
 impl NameReader<'_> {
-    /// Reads the whole name, with what a compiler or a linker adds to it.
+    /// Reads the whole name, including suffixes of a compiler or a linker.
     pub(super) fn whole(&mut self) -> NameResult<Vec<NamePart>> {
         self.unconstrained_encoding()?;
         let mark = self.mark();
         if self.constraint().is_err() {
-            // Nothing refers to what comes last: it need not be known to be taken off.
+            // Nothing refers to the last part, so it can be removed even if it cannot be read.
             self.back_to(&mark);
             self.at = self.bytes.len();
             self.has_changed = true;
@@ -66,7 +68,7 @@ impl NameReader<'_> {
     fn special_name(&mut self) -> NameResult<()> {
         let start = self.parts.len();
         if self.take_if("TA")? {
-            // The demangler does not know it: a name with a template argument.
+            // The demangler does not support it: it is written as a name with a template argument.
             self.replace(start, OBJECT);
             self.parts.push(NamePart::Instead("I"));
             self.template_argument()?;
@@ -119,14 +121,14 @@ impl NameReader<'_> {
         self.expect("_")
     }
 
-    /// `<name>`, where it stands.
+    /// `<name>`, at its definition.
     pub(super) fn name_part(&mut self, is_local: bool) -> NameResult<()> {
         let name = self.name(is_local)?;
         self.parts.push(NamePart::Node(name, NamePlace::Type));
         Ok(())
     }
 
-    /// `<name>`; local where it belongs to a function.
+    /// `<name>`, which is local if it belongs to a function.
     fn name(&mut self, is_local: bool) -> NameResult<usize> {
         self.nested(|it| match it.peek() {
             Some(b'N') => it.nested_name(is_local),
@@ -152,7 +154,8 @@ impl NameReader<'_> {
         })
     }
 
-    /// `<template-args>` after a prefix; that stands in the parts since, and is a node if it is a candidate.
+    /// `<template-args>` after a prefix, which is in the parts from `since` on, and is a node if it
+    /// is a candidate.
     fn arguments_of(&mut self, since: usize, prefix: Option<usize>) -> NameResult<usize> {
         if prefix.is_some() {
             self.parts.truncate(since);
@@ -164,7 +167,8 @@ impl NameReader<'_> {
         Ok(name)
     }
 
-    /// `<substitution>` but `St`. Returns the candidate that it stands for; `None` for `Sa` and its kin.
+    /// `<substitution>` except `St`. Returns the candidate that it refers to; `None` for `Sa` and
+    /// similar ones.
     fn substitution(&mut self) -> NameResult<Option<usize>> {
         if let [b'S', b'a' | b'b' | b's' | b'i' | b'o' | b'd', ..] = self.rest() {
             self.take(2)?;
@@ -198,7 +202,7 @@ impl NameReader<'_> {
         Ok(Some(candidate))
     }
 
-    /// `<nested-name>`. Its last component is no candidate yet.
+    /// `<nested-name>`. Its last component is not a candidate yet.
     fn nested_name(&mut self, is_local: bool) -> NameResult<usize> {
         let outside = self.parts.len();
         self.expect("N")?;
@@ -211,7 +215,7 @@ impl NameReader<'_> {
         }
         let is_qualified = self.parts.len() > qualified;
         let start = self.parts.len();
-        // What is read last, and whether it has a number.
+        // The last node, and whether it has a number already.
         let mut last: Option<usize> = None;
         let mut is_numbered = true;
         while !self.take_if("E")? {
@@ -220,7 +224,7 @@ impl NameReader<'_> {
                 self.add_candidate(last);
             }
             is_numbered = false;
-            // What is no candidate alone stands before the first component.
+            // Parts that are no candidates by themselves precede the first component.
             let has_text = self.parts.len() > start;
             let node = match self.rest() {
                 [b'S', b't', ..] if last.is_none() && !has_text => {
@@ -254,7 +258,7 @@ impl NameReader<'_> {
                 }
                 _ => {
                     let is_nested = last.is_some() || has_text;
-                    // The initializer of a member: what follows is within it.
+                    // The initializer of a member: the following components are inside it.
                     if last.is_some() {
                         self.take_if("M")?;
                     }
@@ -316,7 +320,7 @@ impl NameReader<'_> {
     /// `<unqualified-name>`
     fn unqualified_name(&mut self) -> NameResult<()> {
         if self.is_next("F") {
-            // A friend that is constrained by what the class is a template of.
+            // A friend with constraints that depend on the template parameters of the class.
             self.skip(|it| it.expect("F"))?;
         }
         self.take_if("L")?;
@@ -331,7 +335,7 @@ impl NameReader<'_> {
                 self.take(2)?;
                 self.closure()?;
             }
-            // An inherited constructor: whether its class is a candidate, clang and GCC disagree.
+            // An inherited constructor: clang and GCC disagree on whether its class is a candidate.
             "CI" => return Err(Unreadable),
             "DC" => {
                 self.take(2)?;
@@ -437,7 +441,7 @@ impl NameReader<'_> {
         Ok(())
     }
 
-    /// `<template-param-decl>*`, which are taken off.
+    /// `<template-param-decl>*`, which are removed.
     fn template_parameter_declarations(&mut self) -> NameResult<()> {
         while let [b'T', b'y' | b'k' | b'n' | b't' | b'p', ..] = self.rest() {
             self.skip(Self::template_parameter_declaration)?;
@@ -470,7 +474,8 @@ impl NameReader<'_> {
         })
     }
 
-    /// `<template-param>`. That of an outer template, by its level, is only known where it is taken off.
+    /// `<template-param>`. One of an outer template, with a level, is supported only in a removed
+    /// part.
     pub(super) fn template_parameter(&mut self) -> NameResult<()> {
         self.expect("T")?;
         if self.take_if("L")? {
@@ -607,7 +612,7 @@ impl NameReader<'_> {
         }
     }
 
-    /// The type of a conversion: template arguments after it are those of the operator.
+    /// The type of a conversion: template arguments after it belong to the operator.
     pub(super) fn type_of_conversion(&mut self) -> NameResult<()> {
         let takes_arguments = std::mem::replace(&mut self.takes_arguments, false);
         self.ty()?;
@@ -615,8 +620,9 @@ impl NameReader<'_> {
         Ok(())
     }
 
-    /// `u <source-name> <template-args>`, a transformation of a type that the compiler knows (`__remove_cv`): a template for the
-    /// demangler, which has a candidate more, the template without its arguments.
+    /// `u <source-name> <template-args>`, a type transformation of the compiler (`__remove_cv`).
+    /// For the demangler it is a template, which has an additional candidate: the template without
+    /// its arguments.
     fn transformed_type(&mut self, start: usize) -> NameResult<()> {
         let Some(NamePart::Text(_, end)) = self.parts.pop() else {
             return Err(Unreadable);
@@ -709,7 +715,7 @@ impl NameReader<'_> {
     }
 }
 
-/// Tells whether a list has an operator.
+/// Returns whether a list contains an operator.
 pub(super) fn is_one_of(operators: &str, operator: &str) -> bool {
     operators.split(' ').any(|one| one == operator)
 }

@@ -1,15 +1,14 @@
-//! A reader of mangled names: where it is, the parts that it has read, and the substitution candidates among them.
+//! A reader of mangled names: its position, the parts that it has read, and the substitution
+//! candidates among them.
 
-use super::Keep;
-
-/// The deepest nesting of a name that is read. The demangler stops at about as much.
+/// The deepest nesting of a name that is read, which is about the limit of the demangler.
 const DEEPEST: u32 = 192;
 
-/// The most steps that are taken for each byte of a name. Few names need more than three; what may be read in two ways would
-/// double them at each level of nesting.
+/// The most steps per byte of a name. Few names need more than three; ambiguous parts could double
+/// the steps at each level of nesting.
 const MOST_STEPS_PER_BYTE: usize = 32;
 
-/// A name cannot be read: it is malformed, nests too deep, or has what is not known here.
+/// A name cannot be read: it is malformed, nested too deeply, or uses an unknown production.
 #[derive(Debug)]
 pub(super) struct Unreadable;
 
@@ -18,47 +17,49 @@ pub(super) type NameResult<T> = Result<T, Unreadable>;
 /// A part of a name. An index is that of a [`Node`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NamePart {
-    /// What stands in the name, from one byte to another.
+    /// A range of bytes of the name.
     Text(usize, usize),
-    /// What does not.
+    /// A text that is not in the name.
     Instead(&'static str),
-    /// A node where it is defined.
+    /// A node, at its definition.
     Node(usize, NamePlace),
-    /// A node that stands elsewhere.
+    /// A reference to a node that is defined elsewhere.
     Reference(usize, NamePlace),
 }
 
-/// Where a node is written: `foo::bar` is `N3foo3barE` as a type, and `3foo3bar` as the start of a nested name.
+/// How a node is written: `foo::bar` is `N3foo3barE` as a type, and `3foo3bar` as the start of a
+/// nested name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NamePlace {
     Type,
     Prefix,
 }
 
-/// A part of a name that may be a candidate.
+/// A part of a name that may be a substitution candidate.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) parts: Vec<NamePart>,
     pub(super) kind: NodeKind,
     /// Whether it is a substitution candidate of the name that is written.
     pub(super) is_candidate: bool,
-    /// Whether its meaning depends on the function that it is local to: it cannot be written elsewhere.
+    /// Whether its meaning depends on the function that it is local to. It then cannot be written
+    /// elsewhere.
     pub(super) is_local: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NodeKind {
-    /// A type of any kind that is not a name.
+    /// A type that is not a name.
     Type,
-    /// A template parameter or `decltype`: a type, and the start of a nested name.
+    /// A template parameter or `decltype`: a type that a nested name may start with.
     Root,
-    /// A name, of which the parts are the last component.
+    /// A name. Its parts are the last component.
     Name {
-        /// What is before that component.
+        /// The components before the last one.
         prefix: Option<usize>,
         /// Whether it has more than one component, and so needs `N` and `E`.
         is_nested: bool,
-        /// Whether that component is template arguments.
+        /// Whether the last component is template arguments.
         has_arguments: bool,
     },
 }
@@ -74,18 +75,18 @@ pub(super) struct NameReader<'a> {
     pub(super) nodes: Vec<Node>,
     /// The substitution candidates of the name that is read.
     pub(super) candidates: Vec<usize>,
-    /// The parts of what is being read; those of a node that is read last are at the end.
+    /// The parts of what is being read. Those of the innermost unfinished node are at the end.
     pub(super) parts: Vec<NamePart>,
-    /// Whether anything was taken off.
+    /// Whether anything was removed.
     pub(super) has_changed: bool,
-    /// Whether a template parameter is followed by the arguments of a template; not after `operator`, where they are
-    /// the arguments of the operator.
+    /// Whether arguments after a template parameter belong to it. After `operator`, they belong to
+    /// the operator.
     pub(super) takes_arguments: bool,
-    /// Within what is taken off.
+    /// Whether the reader is inside a part that is removed.
     pub(super) is_skipping: bool,
 }
 
-/// What a reader returns to where something turns out to be something else.
+/// A state that the reader can return to, if an alternative fails.
 pub(super) struct Mark {
     pub(super) at: usize,
     pub(super) nodes: usize,
@@ -130,7 +131,7 @@ impl<'a> NameReader<'a> {
         self.peek().is_some_and(|byte| byte.is_ascii_digit())
     }
 
-    /// Reads so many bytes.
+    /// Reads `length` bytes.
     pub(super) fn take(&mut self, length: usize) -> NameResult<()> {
         let end = self.at.checked_add(length).ok_or(Unreadable)?;
         if !self.symbol.is_char_boundary(end) {
@@ -143,7 +144,7 @@ impl<'a> NameReader<'a> {
         Ok(())
     }
 
-    /// Reads a text if it is there.
+    /// Reads a text if it is next.
     pub(super) fn take_if(&mut self, text: &str) -> NameResult<bool> {
         let is_next = self.is_next(text);
         if is_next {
@@ -165,7 +166,7 @@ impl<'a> NameReader<'a> {
         self.take(length)
     }
 
-    /// The next two characters, or nothing.
+    /// Returns the next two characters, or an empty text.
     pub(super) fn next_two(&self) -> &'a str {
         self.symbol.get(self.at..self.at + 2).unwrap_or_default()
     }
@@ -175,7 +176,7 @@ impl<'a> NameReader<'a> {
         self.take_while(|byte| matches!(byte, b'r' | b'V' | b'K'))
     }
 
-    /// `<number>`, or nothing.
+    /// `<number>`, which may be empty.
     pub(super) fn number(&mut self) -> NameResult<()> {
         self.take_if("n")?;
         self.take_while(|byte| byte.is_ascii_digit())
@@ -203,7 +204,7 @@ impl<'a> NameReader<'a> {
         self.is_skipping = mark.is_skipping;
     }
 
-    /// Reads what nests.
+    /// Reads a nested production, within the limits of depth and steps.
     pub(super) fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> NameResult<T>,
@@ -218,7 +219,7 @@ impl<'a> NameReader<'a> {
         read
     }
 
-    /// Reads what is taken off; its candidates remain known.
+    /// Reads a part and removes it; its candidates stay known.
     pub(super) fn skip(
         &mut self,
         read: impl FnOnce(&mut Self) -> NameResult<()>,
@@ -232,14 +233,14 @@ impl<'a> NameReader<'a> {
         Ok(())
     }
 
-    /// Writes something else than the parts since.
+    /// Replaces the parts from `since` on by a text.
     pub(super) fn replace(&mut self, since: usize, by: &'static str) {
         self.parts.truncate(since);
         self.parts.push(NamePart::Instead(by));
         self.has_changed = true;
     }
 
-    /// Makes a node of the parts since.
+    /// Makes a node of the parts from `since` on.
     pub(super) fn node(&mut self, since: usize, kind: NodeKind) -> usize {
         let parts = self.parts.split_off(since);
         self.nodes.push(Node {
@@ -251,7 +252,7 @@ impl<'a> NameReader<'a> {
         self.nodes.len() - 1
     }
 
-    /// Makes a name of the parts since, which are its last component.
+    /// Makes a name of the parts from `since` on, which are its last component.
     pub(super) fn name_node(
         &mut self,
         since: usize,
@@ -269,13 +270,13 @@ impl<'a> NameReader<'a> {
         )
     }
 
-    /// Numbers a node.
+    /// Adds a node to the candidates.
     pub(super) fn add_candidate(&mut self, node: usize) {
         self.nodes[node].is_candidate = true;
         self.candidates.push(node);
     }
 
-    /// Makes a candidate of the parts since, and puts it in their place.
+    /// Replaces the parts from `since` on by a candidate that is made of them.
     pub(super) fn candidate_type(&mut self, since: usize, kind: NodeKind) {
         let node = self.node(since, kind);
         self.add_candidate(node);
@@ -291,4 +292,13 @@ impl<'a> NameReader<'a> {
             }
         )
     }
+}
+
+/// How much of a name is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::symbolicate) enum Keep {
+    /// Everything that the demangler is known to support.
+    Known,
+    /// No expressions; they are replaced by `...`.
+    Names,
 }

@@ -10,9 +10,9 @@ use crate::cache::Kind;
 use crate::debuginfo::blob::AlignedBytes;
 use crate::debuginfo::derive::kind::Derive as _;
 use crate::debuginfo::derive::symcache::Sym;
-use crate::debuginfo::hostile;
 use crate::debuginfo::slices::SliceIndex;
 use crate::debuginfo::tests::{debug_files, fixture, text};
+use crate::debuginfo::{blob, hostile};
 
 /// Calls what is to be shown with the ELF object in a fixture.
 fn with_object(name: &str, show: impl FnOnce(&ElfObject<'_>)) {
@@ -146,7 +146,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
             let plain = AlignedBytes::copied(&plain).unwrap();
             let expected = SymCache::parse(plain.as_slice()).unwrap();
             let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());
-            let contents = slices::unfiled(Kind::SymCache, object.arch(), debug_id);
+            let contents = blob::unfiled(Kind::SymCache, object.arch(), debug_id);
             let mut blobs = Vec::new();
             for (run_bytes, workers, bounds) in [
                 (1, 1, SMALL),
@@ -210,7 +210,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
 fn encoded(dif: &[u8], run_bytes: usize) -> Result<EncodedCache, Failure> {
     let object = Object::parse(dif).unwrap();
     let debug_id = Some(object.debug_id());
-    let contents = slices::unfiled(Kind::SymCache, object.arch(), debug_id);
+    let contents = blob::unfiled(Kind::SymCache, object.arch(), debug_id);
     let program = Program::of(&object, &Beside::default()).unwrap();
     encode_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }

@@ -1,0 +1,146 @@
+//! The addresses of frames: the module of each, and the address to look up in that module.
+
+use std::collections::BTreeMap;
+
+use super::adjust::{Adjustment, adjust};
+use crate::api::symbolicator::{AddrMode, Frame, FrameOrder, Hex, Module, Request, Stacktrace};
+use crate::domain::Arch;
+use crate::symbolicate::adjust::Situation;
+
+/// The position of a frame in its stack trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position<'a> {
+    /// The index, counted from the callee.
+    pub(super) index: usize,
+    pub(super) default_adjustment: Adjustment,
+    pub(super) registers: &'a BTreeMap<String, Hex>,
+}
+
+/// Returns the addresses at which frames of a module are looked up, relative to its start.
+pub(super) fn addresses(
+    request: &Request,
+    module: usize,
+    frames: &[(usize, usize)],
+    arch: Arch,
+) -> Vec<u64> {
+    let order = request.options.frame_order;
+    let mut addresses = Vec::with_capacity(frames.len());
+    let mut last: Option<(usize, Position<'_>)> = None;
+    for (number, at) in frames {
+        let Some(stacktrace) = request.stacktraces.get(*number) else {
+            continue;
+        };
+        let of_it = match last {
+            Some((known, position)) if known == *number => position,
+            _ => Position::first_of(stacktrace),
+        };
+        last = Some((*number, of_it));
+        let position = Position {
+            index: counted(order, stacktrace.frames.len(), *at),
+            ..of_it
+        };
+        let found = stacktrace.frames.get(*at).zip(request.modules.get(module));
+        let address = found.and_then(|(frame, of_module)| {
+            let situation = situation(request, frame, &position);
+            Address::of(frame, module, of_module, arch, &situation)
+        });
+        addresses.extend(address.map(|address| address.relative));
+    }
+    addresses
+}
+
+pub(super) fn situation<'a>(
+    request: &Request,
+    frame: &Frame,
+    position: &Position<'a>,
+) -> Situation<'a> {
+    Situation {
+        adjustment: Adjustment::of(frame, position.default_adjustment),
+        is_topmost: position.index == 0,
+        signal: request.signal,
+        registers: position.registers,
+    }
+}
+
+/// An address in a module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address {
+    /// Relative to the start of the module.
+    pub(super) relative: u64,
+    /// The start of the module, which is added to addresses that are shown.
+    base: u64,
+    /// The mode of addresses that are shown.
+    pub(super) mode: AddrMode,
+}
+
+impl Address {
+    /// Returns the address of the instruction that a frame refers to; `None` if the module has no
+    /// such address.
+    pub(super) fn of(
+        frame: &Frame,
+        index: usize,
+        module: &Module,
+        arch: Arch,
+        situation: &Situation<'_>,
+    ) -> Option<Self> {
+        let base = module.image_addr.0;
+        let given = frame.instruction_addr.0;
+        if base == 0 {
+            // Clients address modules without a base address from their start, and send the
+            // addresses of instructions.
+            return matches!(frame.addr_mode, AddrMode::Rel(_)).then_some(Self {
+                relative: given,
+                base,
+                mode: AddrMode::Rel(index),
+            });
+        }
+        let absolute = match frame.addr_mode {
+            AddrMode::Abs => given,
+            AddrMode::Rel(_) => base.checked_add(given)?,
+        };
+        let relative = adjust(absolute, arch, situation)?.checked_sub(base)?;
+        Some(Self {
+            relative,
+            base,
+            mode: AddrMode::Abs,
+        })
+    }
+
+    /// Returns an address of the module as it is shown.
+    pub(super) fn shown(&self, relative: u64) -> Option<Hex> {
+        self.base.checked_add(relative).map(Hex)
+    }
+}
+
+/// Returns the frames of a stack trace, from the callee to the caller, with their positions.
+pub(super) fn positions(
+    stacktrace: &Stacktrace,
+    order: FrameOrder,
+) -> impl Iterator<Item = (&Frame, Position<'_>)> {
+    let count = stacktrace.frames.len();
+    let first = Position::first_of(stacktrace);
+    (0..count).map(move |index| {
+        let frame = &stacktrace.frames[counted(order, count, index)];
+        (frame, Position { index, ..first })
+    })
+}
+
+/// Converts the index of a frame in a stack trace of `count` frames to its position counted from
+/// the callee, or back.
+pub(super) fn counted(order: FrameOrder, count: usize, index: usize) -> usize {
+    match order {
+        FrameOrder::CallerFirst => count.saturating_sub(index + 1),
+        FrameOrder::CalleeFirst => index,
+    }
+}
+
+impl<'a> Position<'a> {
+    /// Returns the position of the callee.
+    pub(super) fn first_of(stacktrace: &'a Stacktrace) -> Self {
+        Self {
+            index: 0,
+            default_adjustment: Adjustment::default_of(&stacktrace.frames),
+            registers: &stacktrace.registers,
+        }
+    }
+}

@@ -1,10 +1,12 @@
-//! Native symbolication with nothing to operate: what the three functions share.
+//! The crate that the three functions of symdepot share: native symbolication, serverless.
 //!
-//! Three flows. *An upload becomes derived caches* ([`flows::uploads`], [`flows::derive`]). *A request becomes a
-//! response* ([`flows::symbolicate`]). *A schedule removes what is no longer used* ([`flows::prune`]).
+//! There are three flows. *An upload becomes derived caches* ([`flows::uploads`],
+//! [`flows::derive`]). *A request becomes a response* ([`flows::symbolicate`]). *A schedule removes
+//! what is no longer used* ([`flows::prune`]).
 //!
-//! The layers, each using only those before it: [`domain`], [`api`], [`cache`], [`debuginfo`], [`symbolicate`],
-//! [`unwind`], [`ports`], [`flows`], [`adapters`] (which know no flow), [`runtime`]. A test holds the table.
+//! The layers, each of which uses only those before it: [`domain`], [`api`], [`cache`],
+//! [`debuginfo`], [`symbolicate`], [`unwind`], [`ports`], [`flows`], [`adapters`] (which do not use
+//! the flows), [`runtime`]. `ARCHITECTURE.md` has the complete table, which a test enforces.
 
 pub mod adapters;
 pub mod api;

@@ -1,6 +1,7 @@
-//! Why an answer has less than it could have, and what to do next: the one table of causes, texts and next steps.
+//! Advice: why a response has less than it could have, and what to do next. This is the only table
+//! of causes, texts and next steps.
 //!
-//! `debug_detail` of a module and `GET /explain` say it, and whatever shows their answers.
+//! `debug_detail` of a module and `GET /explain` contain it.
 
 use std::fmt;
 
@@ -9,40 +10,40 @@ use serde::ser::{SerializeStruct, Serializer};
 
 use crate::domain::{CodeId, DebugId, Features, FileType, Missing, ObjectId, ObjectType, Scope};
 
-/// Why an answer has less than it could have.
+/// The reason why a response has less than it could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// No place that was searched has a file of the module.
+    /// No place that was searched has a file for the module.
     NotUploaded {
         /// The places, as texts.
         searched: Vec<String>,
     },
-    /// The request leaves out every source.
+    /// The request excludes every source.
     NoSource,
-    /// The module has no id that can be read.
+    /// The module has no valid id.
     NoId,
-    /// The build id stands where the debug id belongs.
+    /// The build id was sent as debug id.
     BuildIdAsDebugId {
-        /// What stands there.
+        /// The debug id that was sent.
         debug_id: DebugId,
     },
-    /// The code id has another length than a build id.
+    /// The code id does not have the length of a build id.
     CodeIdLength {
-        /// Its hexadecimal digits.
+        /// The number of its hexadecimal digits.
         digits: usize,
     },
-    /// What was found names functions, and has no files and lines.
+    /// The file that was found has symbols but no debug information.
     SymbolsOnly,
-    /// What was found has neither symbols nor debug information.
+    /// The file that was found has neither symbols nor debug information.
     Stripped,
-    /// A better file than the one that was used is there, and cannot be read.
+    /// A better file than the one that was used exists but cannot be read.
     Damaged {
-        /// Where it is.
+        /// Its location.
         location: String,
         /// What is wrong with it.
         fault: String,
     },
-    /// Frames with absolute addresses lie in a module at address zero.
+    /// A module with frames with absolute addresses has the load address zero.
     ModuleAtZero,
     /// The upload is still being read.
     BeingRead,
@@ -61,7 +62,7 @@ pub enum Advice {
 }
 
 impl Advice {
-    /// Every cause, as answers name it.
+    /// The names of all causes in responses.
     pub const CAUSES: [&str; 13] = [
         "not_uploaded",
         "no_source",
@@ -97,79 +98,80 @@ impl Advice {
         }
     }
 
-    /// Says what is the case.
+    /// Returns the description of the cause.
     pub fn detail(&self) -> String {
         match self {
             Self::NotUploaded { searched } => {
-                format!("no file of it was found in {}", searched.join(", "))
+                format!("no file for this module was found in {}", searched.join(", "))
             }
-            Self::NoSource => "the request names no source that could have a file of it".to_owned(),
+            Self::NoSource => "the `sources` of the request leave nothing to search".to_owned(),
             Self::NoId => {
-                "it has neither a debug_id nor a code_id that can be read, so there is nothing to search for".to_owned()
+                "this module has no valid debug_id or code_id, so there is nothing to search for".to_owned()
             }
             Self::BuildIdAsDebugId { debug_id } => {
                 format!("no file has the debug_id {debug_id}, which looks like a build id")
             }
             Self::CodeIdLength { digits } => {
-                format!("no file has its code_id, whose {digits} digits are not those of a build id (40, 32 or 16)")
+                format!("no file has the code_id of this module: it has {digits} digits, but a build id has 40, 32 or 16")
             }
             Self::SymbolsOnly => {
-                "the file that was found has symbols and no debug information: functions have no files and lines, and static ones may have no name".to_owned()
+                "the file that was found has symbols but no debug information: functions have no files and lines, and static functions may have no name".to_owned()
             }
             Self::Stripped => {
                 "the file that was found is stripped: it has neither symbols nor debug information".to_owned()
             }
             Self::Damaged { location, fault } => {
-                format!("a file of it cannot be read: {location}: {fault}")
+                format!("another file for this module cannot be read: {location}: {fault}")
             }
             Self::ModuleAtZero => {
                 "its image_addr is 0, so absolute addresses are not looked up in it".to_owned()
             }
-            Self::BeingRead => "it is still being read".to_owned(),
+            Self::BeingRead => "the upload is still being read".to_owned(),
             Self::TenantsScope { scope } => {
-                format!("it lies in the scope {scope}, which requests read with ?scope={scope} alone")
+                format!("the upload belongs to the scope {scope}: only requests with ?scope={scope} read it")
             }
             Self::NoBuildId => {
-                "it has no build id: its debug_id is a hash of the first 4,096 bytes of its code, and no code_id leads to it".to_owned()
+                "it has no build id: its debug_id is computed from the first 4,096 bytes of its code, and it cannot be found by a code_id".to_owned()
             }
             Self::Unreadable { fault } => format!("nothing can be derived from it: {fault}"),
         }
     }
 
-    /// Says what to do about it.
+    /// Returns what to do about it.
     pub fn next_step(&self) -> &'static str {
         match self {
             Self::NotUploaded { .. } => {
-                "upload its debug file, or ask with the scope that it was uploaded to; GET /explain?key=… tells whether an upload was read, and by which ids it is found: then send the request again"
+                "upload its debug file, or use the scope that it was uploaded to; GET /explain?key=… shows whether an upload was read, and by which ids it is found; then send the request again"
             }
-            Self::NoSource => "leave `sources` out to search all of them",
+            Self::NoSource => "omit `sources` to search all of them",
             Self::NoId => {
-                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; a program without one has to be linked with -Wl,--build-id"
+                "send the build id (`readelf -n`) as code_id, or the debug_id of a Mach-O file or PDB; if the program has no build id, link it with -Wl,--build-id"
             }
             Self::BuildIdAsDebugId { .. } => {
-                "send the build id as code_id, and leave debug_id out: in a debug_id the bytes have another order"
+                "send the build id as code_id, and omit debug_id: a debug_id has the bytes in another order"
             }
-            Self::CodeIdLength { .. } => "send the whole build id, as `readelf -n` prints it",
+            Self::CodeIdLength { .. } => "send the complete build id, as `readelf -n` prints it",
             Self::SymbolsOnly | Self::Stripped => {
-                "upload its debug file, too: the program as it was before `strip`, or what `objcopy --only-keep-debug`, dsymutil or the linker (PDB) wrote"
+                "also upload its debug file: the program before `strip`, or the output of `objcopy --only-keep-debug`, dsymutil or the linker (PDB)"
             }
             Self::Damaged { .. } | Self::Unreadable { .. } => {
-                "compare it with the file that the build left, and upload that one"
+                "compare it with the file that your build produced, and upload that one"
             }
             Self::ModuleAtZero => {
-                "send the address that it was mapped at as image_addr; or addresses counted from its start, with \"addr_mode\": \"rel:N\", N being its place in `modules`"
+                "send its load address as image_addr, or send addresses relative to its start with \"addr_mode\": \"rel:N\", where N is its index in `modules`"
             }
             Self::BeingRead => {
-                "ask again in some seconds; a request for its modules is best sent then"
+                "try again in a few seconds, before you send requests for its modules"
             }
             Self::TenantsScope { .. } => {
-                "ask with this scope; or copy it to global/…, which all requests read"
+                "send requests with this scope, or copy the file to global/…, which all requests read"
             }
             Self::NoBuildId => "link it with -Wl,--build-id, and upload it again",
         }
     }
 
-    /// Returns why there is no file of a module: what its ids tell, or else that nothing in these places has one.
+    /// Returns why no file was found for a module: a problem with its ids, or else that no searched
+    /// place has one.
     pub fn of_absent(module: &ObjectId, searched: Vec<String>) -> Self {
         let is_elf = module.object_type == ObjectType::Elf;
         let may_be_elf = is_elf || module.object_type == ObjectType::Unknown;
@@ -193,7 +195,7 @@ impl Advice {
         }
     }
 
-    /// Returns what a file lacks that was found for names and lines; `None` where it lacks nothing.
+    /// Returns what a file that was found lacks for names and lines; `None` if it lacks nothing.
     pub fn of_features(features: &Features) -> Option<Self> {
         match (features.has_debug_info, features.has_symbols) {
             (true, _) => None,
@@ -202,7 +204,7 @@ impl Advice {
         }
     }
 
-    /// Returns what an object of an upload lacks; `None` where it lacks nothing.
+    /// Returns what an object of an upload lacks; `None` if it lacks nothing.
     pub fn of_object(
         file_type: FileType,
         features: &Features,
@@ -223,16 +225,17 @@ impl Advice {
     }
 }
 
-/// Tells whether a debug id has more than the 32 digits that one of an ELF file has. That of a PDB ends with its age,
-/// which is a small number.
+/// Returns whether a debug id has more than the 32 digits of an ELF file's. That of a PDB ends with
+/// an age, which is a small number.
 fn is_longer_than_of_elf(debug_id: DebugId, is_elf: bool) -> bool {
     const LARGEST_AGE: u32 = 0xffff;
     let most = if is_elf { 0 } else { LARGEST_AGE };
     debug_id.appendix() > most
 }
 
-/// Tells whether a debug id has the bytes of a build id in their own order: the first three numbers of a debug id have
-/// theirs swapped. Ids of 32 digits are those of other formats, which swap nothing.
+/// Returns whether a debug id has the bytes of a build id in their original order. In a correct
+/// debug id, the bytes of the first three fields are swapped. Ids of 32 digits belong to other
+/// formats, which swap nothing.
 fn is_unswapped(debug_id: DebugId, code_id: &CodeId) -> bool {
     let digits = debug_id.uuid().simple().to_string();
     let rest = code_id.as_str().strip_prefix(&digits);
@@ -259,7 +262,7 @@ impl Serialize for Advice {
 mod tests {
     use super::*;
 
-    /// `readelf -n` of the sample.
+    /// The build id of the sample, as `readelf -n` prints it.
     const BUILD_ID: &str = "ac456ebc7f4825f4367208b89f51ad48a1b2c3d4";
 
     fn one_of_each() -> Vec<Advice> {

@@ -6,37 +6,38 @@ use thiserror::Error;
 use super::symbolicator::{ErrorBody, Module, RequestError, pasted_pairs, query_pairs};
 use crate::domain::{CodeId, DebugId, ModuleId, ObjectId, Scope};
 
-/// What is to be explained.
+/// A parsed query: what to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExplainQuery {
-    /// What became of an upload.
+    /// The state of an upload.
     Upload {
-        /// Its key in the uploads bucket, which begins with its scope. Where the query names a scope, too, it
-        /// is one that reads the key's. A plus sign is a space, or was pasted: then the key has a second form.
+        /// The possible keys in the uploads bucket, each of which begins with its scope. If the
+        /// query names a scope, that scope can read these keys. A plus sign in the query means a
+        /// space or, if the key was pasted, a plus sign: then there are two keys.
         keys: Vec<String>,
     },
-    /// What a request for a module would read.
+    /// The records that a request for a module would read.
     Module {
-        /// Its ids, and where a symbol server wants them, its names and type.
+        /// The ids and, if a symbol server needs them, names and type.
         module: ObjectId,
-        /// The one source to tell of; all that are configured, where it is not named.
+        /// The source to report on; all configured ones if `None`.
         source: Option<String>,
-        /// Who asks.
+        /// The scope of the request.
         scope: Scope,
     },
 }
 
-/// Why a query cannot be answered: it names what there is not, or too little.
+/// Why a query is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
-#[error("the query of the URL does not name what to explain")]
+#[error("the query of the URL is invalid")]
 pub struct ExplainError {
     reason: String,
 }
 
-const WANTED: &str = "ask for ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, with &source=… and &scope=… if need be; for a symbol server also &type=…, &code_file=…, &debug_file=…";
+const WANTED: &str = "expected ?key=<key in the uploads bucket>, or ?debug_id=… or ?code_id=…, optionally with &source=… and &scope=…; for a symbol server also &type=…, &code_file=…, &debug_file=…";
 
 impl ExplainQuery {
-    /// Reads the part of a URL after the question mark.
+    /// Parses the part of a URL after the question mark.
     ///
     /// ```
     /// use symdepot::api::explain::ExplainQuery;
@@ -47,7 +48,8 @@ impl ExplainQuery {
     ///
     /// # Errors
     ///
-    /// A name that nobody knows, or that is there twice; a value that is none; a query that names nothing.
+    /// Fails on an unknown or repeated parameter, an invalid value, and a query that names nothing
+    /// to explain.
     pub fn parse(query: &str) -> Result<Self, ExplainError> {
         let (mut key, mut debug_id, mut code_id) = (None, None, None);
         let (mut source, mut scope, mut object_type) = (None, None, None);
@@ -63,10 +65,10 @@ impl ExplainQuery {
                 "type" => &mut object_type,
                 "code_file" => &mut code_file,
                 "debug_file" => &mut debug_file,
-                _ => return refuse(format!("{name:?} is no name of this query: {WANTED}")),
+                _ => return refuse(format!("unknown parameter {name:?}: {WANTED}")),
             };
             if slot.replace(value).is_some() {
-                return refuse(format!("{name} is there twice"));
+                return refuse(format!("{name} is given more than once"));
             }
         }
         for (name, value) in pasted_pairs(query)? {
@@ -84,7 +86,7 @@ impl ExplainQuery {
                 debug_file,
             ];
             if others.iter().any(Option::is_some) {
-                return refuse("a key goes with nothing but its scope");
+                return refuse("`key` can only be combined with `scope`");
             }
             let asked: Option<Scope> = parsed("scope", scope)?;
             let is_readable = |key: &String| {
@@ -96,7 +98,7 @@ impl ExplainQuery {
             keys.dedup();
             keys.retain(is_readable);
             return match keys.is_empty() {
-                true => refuse("the key lies in another scope than the one that is asked for"),
+                true => refuse("the key is in a scope that requests with this `scope` do not read"),
                 false => Ok(Self::Upload { keys }),
             };
         }
@@ -139,12 +141,12 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, ExplainError> {
 }
 
 impl ExplainError {
-    /// Returns the HTTP status that it is answered with.
+    /// Returns the HTTP status of the response.
     pub fn status(&self) -> u16 {
         400
     }
 
-    /// Returns the body that it is answered with.
+    /// Returns the body of the response.
     pub fn body(&self) -> ErrorBody {
         ErrorBody {
             detail: self.to_string(),
@@ -201,17 +203,17 @@ mod tests {
     #[test]
     fn a_query_that_explains_nothing_is_refused_with_the_reason() {
         for (query, reason) in [
-            ("", "ask for ?key="),
-            ("debugid=1", "\"debugid\" is no name"),
-            ("timeout=1", "\"timeout\" is no name"),
+            ("", "expected ?key="),
+            ("debugid=1", "unknown parameter \"debugid\""),
+            ("timeout=1", "unknown parameter \"timeout\""),
             ("debug_id=soon", "debug_id: \"soon\""),
-            ("code_id=0000", "ask for ?key="),
-            ("debug_id=1&debug_id=2", "debug_id is there twice"),
+            ("code_id=0000", "expected ?key="),
+            ("debug_id=1&debug_id=2", "debug_id is given more than once"),
             ("code_id=f1c3bcc0&scope=a%2Fb", "scope: \"a/b\""),
-            ("key=a&type=elf", "a key goes with nothing but its scope"),
-            ("key=acme/a&scope=other", "in another scope"),
-            ("key=acme/a&scope=global", "in another scope"),
-            ("key=a&scope=acme", "in another scope"),
+            ("key=a&type=elf", "can only be combined with `scope`"),
+            ("key=acme/a&scope=other", "in a scope that"),
+            ("key=acme/a&scope=global", "in a scope that"),
+            ("key=a&scope=acme", "in a scope that"),
             ("key=%ff", "not UTF-8"),
         ] {
             let error = ExplainQuery::parse(query).unwrap_err();

@@ -1,4 +1,4 @@
-//! Wire formats, one module a protocol: what is said over HTTP, and nothing of how it is answered.
+//! Wire formats, one module per protocol: request and response types, without handling logic.
 
 pub mod advice;
 pub mod explain;

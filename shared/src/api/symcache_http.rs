@@ -1,15 +1,16 @@
-//! Microsoft's protocol for SymCaches over HTTP: how WPA and TraceProcessor ask, and the words of the answers.
+//! Microsoft's protocol for SymCaches over HTTP, which WPA and TraceProcessor use.
 //!
 //! ```text
 //! GET [/prefix]/v<major>.<minor>.<patch>/<pdb name>/<pdb id>[/<age>]
 //! ```
 //!
-//! The prefix is nothing, `/symcache`, or `/scope/<name>`: a client is configured with an address, and can send no header of its own. The
-//! age is decimal here, and 1 where it is left out. Whatever is not such a path is no file that anybody has: clients take 404 for an
-//! answer, and nothing else for one.
+//! The prefix is empty, `/symcache`, or `/scope/<name>`: clients are configured with a base URL and
+//! cannot send headers of their own. The age is decimal, and 1 if omitted. A path that does not
+//! follow this form names no file: clients treat 404 as final and retry everything else.
 //!
-//! Source: Microsoft's sample server for SymCaches, `README.md`, "SymCache HTTP Protocol". Where the sample's code says otherwise, both are
-//! understood: the header that allows `Retry-After` has two spellings.
+//! Source: Microsoft's sample server for SymCaches, `README.md`, "SymCache HTTP Protocol". Where
+//! the sample's code differs, both forms are accepted: the header that allows `Retry-After` has two
+//! names.
 
 use percent_encoding::percent_decode_str;
 
@@ -18,48 +19,50 @@ use crate::domain::{DebugId, FormatVersion, Scope};
 /// The media type of the files.
 pub const MEDIA_TYPE: &str = "application/vnd.ms-symcache";
 
-/// The header that says which version a client has already.
+/// The header with the version that the client has.
 pub const IF_VERSION_EXCEEDS: &str = "if-version-exceeds";
 
-/// The headers, of which either says that a client will ask again: as the protocol is written, and as the sample reads it.
+/// The headers that say that a client will retry: the name in the protocol, and the name in the
+/// sample's code. Either is enough.
 pub const ALLOW_RETRY_AFTER: [&str; 2] = ["allow-retry-after", "accept-retry-after"];
 
-/// Clients of later versions ask again without saying so.
+/// The last version whose clients retry only if they say so. Clients of later versions always
+/// retry.
 const LAST_THAT_WAITS: FormatVersion = FormatVersion {
     major: 3,
     minor: 1,
     patch: 0,
 };
 
-/// The longest file name that Windows has, in bytes.
+/// The maximum length of a Windows file name, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// What a path asks for.
+/// The parsed path of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Nothing of this protocol.
+    /// The path does not belong to this protocol.
     Other,
-    /// A file that cannot be: 404.
+    /// No such file can exist: 404.
     Nothing,
     /// A file.
     File(SymCacheRequest),
 }
 
-/// A file that is asked for.
+/// A requested file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SymCacheRequest {
-    /// Who asks.
+    /// The scope of the request.
     pub scope: Scope,
-    /// The version that the client would have.
+    /// The requested version.
     pub version: FormatVersion,
     /// The file name of the PDB, as it was sent.
     pub name: String,
-    /// Identity of the PDB.
+    /// The debug id of the PDB.
     pub debug_id: DebugId,
 }
 
 impl Route {
-    /// Reads a path as it was sent, encoded.
+    /// Parses a path in the percent-encoded form in which it was sent.
     pub fn of(path: &str) -> Self {
         let path = path.strip_prefix('/').unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -103,7 +106,7 @@ fn decoded(segment: &str) -> Option<String> {
     Some(decoded.into_owned())
 }
 
-/// Tells whether a text names a file of Windows, and no place.
+/// Returns whether a text is a valid Windows file name without folders.
 fn is_file_name(name: &str) -> bool {
     let is_forbidden = |c: char| c.is_control() || "/\\:*?\"<>|".contains(c);
     !name.is_empty()
@@ -113,7 +116,7 @@ fn is_file_name(name: &str) -> bool {
         && !name.ends_with(['.', ' '])
 }
 
-/// Reads a GUID in any form that .NET writes, and a decimal age.
+/// Parses a GUID in any form that .NET writes, and a decimal age.
 fn debug_id(guid: &str, age: &str) -> Option<DebugId> {
     let bare = [('{', '}'), ('(', ')')]
         .into_iter()
@@ -134,13 +137,14 @@ fn debug_id(guid: &str, age: &str) -> Option<DebugId> {
 }
 
 impl SymCacheRequest {
-    /// Tells whether the client asks again when it is told to, by the values that it sends in the headers of [`ALLOW_RETRY_AFTER`].
+    /// Returns whether the client honors `Retry-After`, given the values of its
+    /// [`ALLOW_RETRY_AFTER`] headers.
     pub fn may_be_put_off<'a>(&self, values: impl IntoIterator<Item = &'a str>) -> bool {
         let says_so = |value: &str| value.trim().eq_ignore_ascii_case("true");
         self.version > LAST_THAT_WAITS || values.into_iter().any(says_so)
     }
 
-    /// Reads which version the client has already, from all values of [`IF_VERSION_EXCEEDS`].
+    /// Parses the version that the client has, from all values of [`IF_VERSION_EXCEEDS`].
     pub fn present<'a>(
         &self,
         values: impl IntoIterator<Item = &'a str>,
@@ -149,7 +153,7 @@ impl SymCacheRequest {
         let Some(value) = values.next() else {
             return Ok(None);
         };
-        // The gateway makes one of several.
+        // The gateway joins repeated headers into one.
         if values.next().is_some() || value.contains(',') {
             return Err(BadPresent::Several);
         }
@@ -167,19 +171,19 @@ impl SymCacheRequest {
     }
 }
 
-/// What is wrong with what a client says that it has already: 400, with this text.
+/// Why the version that a client has is invalid. The response is a 400 with this text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPresent {
-    /// It says so twice.
+    /// The header is repeated.
     #[error("Only one If-Version-Exceeds header is permitted.")]
     Several,
-    /// It is no version.
+    /// The value is not a version.
     #[error("The If-Version-Exceeds header value {0:?} is not a valid version.")]
     Unreadable(String),
-    /// No file ever had it.
+    /// No file has this version.
     #[error("The If-Version-Exceeds header value {0} is an unsupported version number.")]
     Unsupported(FormatVersion),
-    /// Then there is nothing to ask for.
+    /// The version is not lower than the requested one.
     #[error("The If-Version-Exceeds header value must be less than the requested version.")]
     NotLess,
 }

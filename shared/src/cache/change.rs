@@ -131,7 +131,8 @@ pub struct Seen {
     /// Every candidate that the build tried, with its result. The entry keeps the first
     /// [`Seen::MAX_CANDIDATES`].
     pub candidates: Vec<Candidate>,
-    /// The `Retry-After` of the source. It replaces the retry delay of the cause.
+    /// The delay before the next attempt, if the source sets it: its `Retry-After`, or the longer
+    /// delay for misses of public servers. Otherwise the cause determines the delay.
     pub retry_after: Option<Duration>,
     /// Why nothing better was published: the failure of a better DIF or of a newer version.
     pub better_failed: Option<Missing>,

@@ -1,9 +1,10 @@
-//! Copies of DIFs: what we keep of what a symbol server had, so that nothing need be fetched twice, and a file that vanishes
-//! there can still be derived from.
+//! Copies of DIFs from symbol servers. With a copy, a DIF need not be fetched twice, and caches can
+//! still be derived after the server has removed the file.
 //!
-//! A copy lies in blobs of its own, its *parts*: each holds so many bytes of the DIF, the last one the rest. The item names them
-//! all, and is written when they are. Deriving from a copy is its use; the sweep retires what is unused for too long, and the
-//! least recently used first where the copies exceed their byte budget.
+//! A copy is stored in blobs called *chunks*. Each chunk holds the same number of bytes of the DIF;
+//! the last one holds the rest. The item names all chunks, and is written after them. Each
+//! derivation counts as a use of the copy. The pruner retires copies that are unused for too long,
+//! and evicts the least recently used ones first while the copies exceed their byte budget.
 
 use std::time::Duration;
 
@@ -12,29 +13,29 @@ use serde::{Deserialize, Serialize};
 use super::{Dif, ItemKey, Token};
 use crate::domain::Timestamp;
 
-/// A DIF of a symbol server that we keep.
+/// A copy of a DIF from a symbol server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifCopy {
-    /// What was found there.
+    /// The DIF.
     pub dif: Dif,
-    /// What tells its blobs from those of every other copy.
+    /// The unique token in the paths of its chunks.
     pub token: Token,
-    /// Bytes of the DIF in each part but the last.
+    /// The bytes of the DIF in each chunk except the last.
     #[serde(rename = "part_bytes")]
     pub chunk_bytes: u64,
-    /// Bytes of all blobs.
+    /// The total size of the chunks in bytes.
     pub bytes: u64,
-    /// When it was made, or last derived from.
+    /// When it was made or last derived from.
     pub last_used_at: Timestamp,
 }
 
 impl DifCopy {
-    /// Returns the key that it is stored under.
+    /// Returns the key of its item.
     pub fn key(&self) -> ItemKey {
         self.dif.module.copy(&self.dif.file.location)
     }
 
-    /// Returns where in the DIF each part begins, how many bytes of it the part holds, and the path of its blob.
+    /// Returns for each chunk its offset in the DIF, its length there, and the path of its blob.
     pub fn chunks(&self) -> impl Iterator<Item = (u64, u64, String)> {
         let key = self.key();
         let (size, chunk_bytes) = (self.dif.size, self.chunk_bytes.max(1));
@@ -45,12 +46,12 @@ impl DifCopy {
         })
     }
 
-    /// Tells whether a blob is a part of it.
+    /// Returns whether a blob is one of its chunks.
     pub fn names(&self, path: &str) -> bool {
         self.chunks().any(|(_, _, chunk)| chunk == path)
     }
 
-    /// Tells whether nobody used it for too long.
+    /// Returns whether it has been unused for at least `max_unused`.
     pub fn is_unused(&self, now: Timestamp, max_unused: Duration) -> bool {
         now.since(self.last_used_at) >= max_unused
     }

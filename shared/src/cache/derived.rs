@@ -1,4 +1,4 @@
-//! What a build is asked to make of an object, and what it made.
+//! What a build derives from an object, and the result.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,24 +9,24 @@ use crate::domain::{DebugId, FormatVersion, Rank};
 /// A cache to derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeriveJob {
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// How well the object serves that kind.
+    /// How well the object serves the kind.
     pub rank: Rank,
 }
 
-/// A PDB to transcode into Microsoft's SymCache.
+/// A PDB to transcode into a Microsoft SymCache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transcoding {
-    /// The file name of the PDB, which its SymCache is called after.
+    /// The file name of the PDB, after which the SymCache is named.
     pub pdb: String,
-    /// Identity of the PDB.
+    /// The debug id of the PDB.
     pub debug_id: DebugId,
-    /// The version that its SymCache is to have.
+    /// The version of the SymCache to make.
     pub version: FormatVersion,
 }
 
-/// A derived cache: the bytes of its blob, loaded once from these bytes as a reader would.
+/// A derived cache: the bytes of its blob, which the builder has loaded once as a reader would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
     /// The kind.
@@ -35,6 +35,7 @@ pub struct Derived {
     pub blob: Bytes,
     /// xxh3-64 of the blob.
     pub checksum: u64,
-    /// What is not in it although the DIF has it, or says that another file does: for a human.
+    /// What the cache lacks although the DIF has it or refers to another file for it. Shown to
+    /// people.
     pub lacks: Option<String>,
 }

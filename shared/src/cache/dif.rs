@@ -1,4 +1,4 @@
-//! DIFs as they are filed under a module.
+//! DIFs that are filed under a module.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,37 +14,39 @@ use crate::domain::{
 pub struct Dif {
     /// The module.
     pub module: ModuleKey,
-    /// Where it is, and which bytes.
+    /// The location and the etag.
     #[serde(rename = "dif")]
     pub file: DifRef,
-    /// The event that brought it, in the order of those of its key: an older event may not undo it.
+    /// The sequencer of the event that added it. An older event must not undo this one.
     pub sequencer: String,
-    /// Its size in bytes, as uploaded.
+    /// The size in bytes, as uploaded.
     pub size: u64,
-    /// What the object in it is.
+    /// The file type of the object.
     pub file_type: FileType,
-    /// What the object offers.
+    /// The features of the object.
     pub features: Features,
-    /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
+    /// Whether the upload contains other files that may complete the object. Of two otherwise equal
+    /// DIFs, the accompanied one ranks higher.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_accompanied: bool,
-    /// What companions of it have.
+    /// The ids of the companions that it needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
-    /// Where the module is what a file and its companion have in common: the modules that need it, as [`ModuleKey::module`] has them.
-    /// Of the companion, none.
+    /// If the DIF is filed under a companion's id: the modules that need it, as in
+    /// [`ModuleKey::id`]. Empty for the companion itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needed_by: Vec<String>,
-    /// Why it cannot serve, where that is known without fetching it.
+    /// Why it cannot be used, if that is known without fetching it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Missing>,
-    /// Why nothing can be derived from the object, as its first reader found.
+    /// Why nothing can be derived from the object, according to its inspection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Missing>,
 }
 
 impl Dif {
-    /// Returns the version that a cache of this kind has which is made of it; `None` where none is.
+    /// Returns the version of a cache of this kind that is made from this DIF; `None` if none can
+    /// be made.
     pub fn version_for(&self, kind: Kind, reader: &Capabilities) -> Option<u32> {
         if !kind.comes_of(self.file_type) {
             return None;
@@ -59,7 +61,7 @@ impl Dif {
         }
     }
 
-    /// Returns the version of one of Microsoft's SymCaches that was uploaded ready-made.
+    /// Returns the version of a Microsoft SymCache that was uploaded as such.
     pub fn uploaded_version(&self) -> Option<FormatVersion> {
         let name = MsSymCacheName::of(&self.file.location);
         let version = name.map(|name| name.version);

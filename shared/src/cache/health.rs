@@ -1,15 +1,16 @@
-//! The health of a symbol server: whether it answers, and who asks it at a time.
+//! The health of a symbol server: its circuit breaker, and the permits to call it.
 //!
-//! One item for each source is what the whole fleet knows of it. A builder *visits* a source: it is admitted before its first
-//! question, and says on leaving whether the source could be reached. What it answered about a file, however bad, is not noted here:
-//! this is shared by all scopes.
+//! Each source has one item, which the whole fleet shares. A builder acquires a *permit* before its
+//! first call to a source, and reports on release whether the call *failed*: the source could not
+//! be reached, or asked for a pause. An error about a file is not a failure here, because all
+//! scopes share the item.
 //!
-//! - So many visits at a time and no more: one slow server must not take every builder.
-//! - The *circuit breaker*: after [`SourceHealth::FAILURES_TO_OPEN`] visits in a row without an answer nobody asks for a while,
-//!   longer each time; then one visit alone finds out whether the source answers again. A source that says for how long it wants
-//!   to be left alone is left alone for as long.
+//! - The number of permits is limited, so that one slow server cannot occupy every builder.
+//! - The circuit opens after [`SourceHealth::FAILURES_TO_OPEN`] consecutive failures. It stays open
+//!   for a back-off that grows each time. Then it is half-open: a single trial call decides whether
+//!   it closes. A `Retry-After` of the source also opens the circuit, for that time.
 //!
-//! What is refused here is never remembered of a module: nobody has asked for it.
+//! A refusal here is never stored for a module, because no call was made for the module.
 
 use std::time::Duration;
 
@@ -18,80 +19,80 @@ use serde::{Deserialize, Serialize};
 use super::{LEASE_LENGTH, Token};
 use crate::domain::{Cause, Missing, SourceKey, Timestamp};
 
-/// What the fleet knows of a symbol server.
+/// The health of a symbol server, shared by the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceHealth {
     /// The source.
     pub source: SourceKey,
-    /// Visits in a row that it did not answer.
+    /// The number of consecutive failures.
     pub failures: u32,
-    /// Until when nobody asks it.
+    /// When the open circuit becomes half-open.
     #[serde(
         default,
         rename = "rests_until",
         skip_serializing_if = "Option::is_none"
     )]
     pub open_until: Option<Timestamp>,
-    /// What went wrong last.
+    /// The last failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
-    /// Who asks it now.
+    /// The permits that are in use.
     #[serde(default, rename = "visits", skip_serializing_if = "Vec::is_empty")]
     pub permits: Vec<Permit>,
-    /// From when on it may be forgotten.
+    /// When the store may delete the item.
     pub expires_at: Timestamp,
 }
 
-/// Somebody who asks a source.
+/// The right to call a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permit {
-    /// What tells this visit from every other.
+    /// The unique id of the permit.
     pub id: Token,
-    /// When it is taken for lost, unless it is extended.
+    /// When the permit expires unless it is extended.
     pub until: Timestamp,
 }
 
-/// Why a source is not to be asked now.
+/// Why a source may not be called now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAdmitted {
-    /// It does not answer: nobody asks until this time.
+    /// The circuit is open until this time.
     CircuitOpen {
-        /// That time.
+        /// When the circuit becomes half-open.
         until: Timestamp,
     },
-    /// As many ask as may.
+    /// All permits are in use.
     Busy,
 }
 
-/// How a visit ended.
+/// The outcome of the calls that a permit was used for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// The source answered, be it that it has nothing, or that it fails for this file.
+    /// The source responded, perhaps that it lacks the file or with an error about this file.
     #[default]
     Answered,
-    /// It could not be reached, or wants to be left alone.
+    /// The source could not be reached, or asked for a pause.
     Failed {
-        /// What went wrong.
+        /// The failure.
         detail: String,
-        /// How long it wants to be left alone, where it said so.
+        /// The `Retry-After` of the source, if it sent one.
         retry_after: Option<Duration>,
     },
 }
 
 impl SourceHealth {
-    /// Visits in a row without an answer before nobody asks any more.
+    /// The number of consecutive failures that opens the circuit.
     pub const FAILURES_TO_OPEN: u32 = 5;
 
-    /// The shortest time that a source rests, and the longest.
+    /// The shortest and the longest back-off.
     const RESTS: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(900));
 
-    /// The longest that a source may want to be left alone.
+    /// The longest `Retry-After` that is honored.
     const LONGEST_WISH: Duration = Duration::from_secs(3600);
 
-    /// How long an item is kept that nobody changes.
+    /// How long an unchanged item is kept.
     const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-    /// Returns what is known of a source that nobody asked yet.
+    /// Returns the health of a source that was never called.
     pub fn new(source: SourceKey, now: Timestamp) -> Self {
         Self {
             source,
@@ -103,12 +104,13 @@ impl SourceHealth {
         }
     }
 
-    /// Tells why a source is not to be asked now; at most `most` may ask at a time.
+    /// Returns why the source may not be called now; `None` if it may. At most `most` permits are
+    /// given.
     pub fn refuses(&self, now: Timestamp, most: usize) -> Option<NotAdmitted> {
         if let Some(until) = self.open_until.filter(|until| now < *until) {
             return Some(NotAdmitted::CircuitOpen { until });
         }
-        // One finds out for all whether it answers again.
+        // The circuit is half-open: allow one trial call.
         let is_open = self.failures >= Self::FAILURES_TO_OPEN;
         let most = if is_open { 1 } else { most.max(1) };
         let live = self
@@ -119,11 +121,11 @@ impl SourceHealth {
         (live >= most).then_some(NotAdmitted::Busy)
     }
 
-    /// Returns what a reader is told of a module while nobody asks this source; not to be remembered.
+    /// Returns the reason for readers while the circuit is open. It must not be stored.
     pub fn missing(&self, now: Timestamp) -> Option<Missing> {
         let until = self.open_until.filter(|until| now < *until)?;
         let detail = format!(
-            "{} does not answer ({}); it is asked again in {} s",
+            "{} does not respond ({}); next attempt in {} s",
             self.source.id(),
             self.detail,
             until.since(now).as_secs()
@@ -131,7 +133,7 @@ impl SourceHealth {
         Some(Missing::new(Cause::DownloadFailed, detail))
     }
 
-    /// Begins a visit, or says why not.
+    /// Acquires a permit, or returns why not.
     pub fn acquire(&mut self, id: &Token, now: Timestamp, most: usize) -> Result<(), NotAdmitted> {
         self.permits.retain(|permit| now < permit.until);
         if self.permits.iter().any(|permit| permit.id == *id) {
@@ -148,7 +150,7 @@ impl SourceHealth {
         Ok(())
     }
 
-    /// Holds on to a visit; tells whether it goes on.
+    /// Extends a permit. Returns whether the permit is still valid.
     pub fn extend(&mut self, id: &Token, now: Timestamp) -> bool {
         let permit = self.permits.iter_mut().find(|permit| permit.id == *id);
         if let Some(permit) = permit {
@@ -158,7 +160,7 @@ impl SourceHealth {
         false
     }
 
-    /// Ends a visit.
+    /// Releases a permit.
     pub fn release(&mut self, id: &Token, outcome: &CallOutcome, now: Timestamp) {
         self.permits.retain(|permit| permit.id != *id);
         self.expires_at = now.plus(Self::KEPT);
@@ -173,7 +175,7 @@ impl SourceHealth {
                 retry_after,
             } => {
                 let is_open = self.open_until.is_some_and(|until| now < until);
-                // Visits that began before it was left alone say nothing new.
+                // A call that began before the circuit opened says nothing new.
                 if !is_open {
                     self.failures = self.failures.saturating_add(1);
                 }
@@ -186,7 +188,7 @@ impl SourceHealth {
         }
     }
 
-    /// Returns how long the source rests after so many failures: twice as long after each that finds it dead still.
+    /// Returns the back-off after the failures so far. It doubles with each failed trial call.
     fn back_off(&self) -> Option<Duration> {
         let times = self.failures.checked_sub(Self::FAILURES_TO_OPEN)?;
         Some((Self::RESTS.0 * (1 << times.min(10))).min(Self::RESTS.1))
@@ -218,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Visits without an answer, one after the other, each as soon as it may.
+    /// Fails several calls in sequence, each as soon as it is allowed.
     fn fail(health: &mut SourceHealth, times: u32) {
         for number in 0..times {
             let now = health.open_until.unwrap_or(at(0));
@@ -234,12 +236,12 @@ mod tests {
             assert_eq!(health.acquire(&id(number), at(0), MOST), Ok(()));
         }
         assert_eq!(health.acquire(&id(3), at(0), MOST), Err(NotAdmitted::Busy));
-        // Who repeats a write that had landed is in already.
+        // A repeated write that had already succeeded is accepted.
         assert_eq!(health.acquire(&id(2), at(0), MOST), Ok(()));
         assert!(health.extend(&id(0), at(50)));
         health.release(&id(1), &CallOutcome::Answered, at(50));
         assert_eq!(health.acquire(&id(3), at(50), MOST), Ok(()));
-        // The third vanished; the first goes on.
+        // The third permit expired; the first was extended.
         assert_eq!(health.acquire(&id(4), at(61), MOST), Ok(()));
         assert_eq!(health.acquire(&id(5), at(61), MOST), Err(NotAdmitted::Busy));
         assert!(!health.extend(&id(2), at(61)));

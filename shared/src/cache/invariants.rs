@@ -1,10 +1,10 @@
-//! What holds of every entry that is stored: checked by the stores of the tests after each write.
+//! Invariants of every stored entry. The stores of the tests check them after each write.
 
 use super::Entry;
 use super::change::Seen;
 use crate::domain::Missing;
 
-/// Returns what is wrong with an entry, a line each; nothing for a sound one.
+/// Returns the violated invariants of an entry, one line each; empty for a valid entry.
 pub fn violations(entry: &Entry) -> Vec<&'static str> {
     let mut violations = Vec::new();
     let mut must = |holds: bool, what: &'static str| {
@@ -15,16 +15,16 @@ pub fn violations(entry: &Entry) -> Vec<&'static str> {
     if let Some(ready) = &entry.ready {
         must(
             !ready.made_from.is_empty(),
-            "a ready state was made from a DIF",
+            "a ready state names the DIFs that it was made from",
         );
         must(
             ready.quality == ready.rank.quality(),
-            "quality follows from rank",
+            "the quality is that of the rank",
         );
         let (blob, key) = (&ready.blob.path, entry.module.entry(entry.kind));
         must(
             super::ItemKey::of_blob(blob) == Some(key),
-            "a blob lies under its entry's key",
+            "the path of a blob leads to its entry's key",
         );
     }
     if let Some(older) = &entry.older {
@@ -34,22 +34,22 @@ pub fn violations(entry: &Entry) -> Vec<&'static str> {
             .is_none_or(|ready| older.version < ready.version);
         must(
             below,
-            "an older state is of a lower version than the ready one",
+            "an older state has a lower version than the ready one",
         );
     }
     if let Some(placeholder) = &entry.missing {
         must(
             placeholder.missing.detail.len() <= Missing::MAX_DETAIL_BYTES,
-            "a detail is short",
+            "a detail is at most `MAX_DETAIL_BYTES` long",
         );
     }
     if let Some(lease) = &entry.lease {
-        must(entry.attempts > 0, "a lease was counted as an attempt");
+        must(entry.attempts > 0, "a lease counts as an attempt");
         must(!lease.holder.is_empty(), "a lease names its holder");
     }
     must(
         entry.candidates.len() <= Seen::MAX_CANDIDATES,
-        "few candidates are kept",
+        "an entry keeps at most `MAX_CANDIDATES` candidates",
     );
     violations
 }
@@ -69,21 +69,21 @@ mod tests {
     use super::*;
     use crate::domain::{Cause, DifRef, Timestamp};
 
-    /// The DIFs that come and go, the best last.
+    /// The DIFs that are uploaded and removed, the best last.
     const DIFS: [(&str, Offer); 3] = [
         ("c", Offer::Nothing),
         ("b", Offer::Symbols),
         ("a", Offer::Debug),
     ];
 
-    /// Something that somebody does.
+    /// One step of an actor.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Pass(u64),
         RequestBuild(Queue),
         Take(usize),
         Extend(usize),
-        /// Publishes the best of what the builder saw when it took the lease.
+        /// Publishes the best DIF that existed when the builder took the lease.
         Publish(usize),
         Fail(usize, Cause),
         Release(usize),
@@ -141,16 +141,17 @@ mod tests {
         ]
     }
 
-    /// A build as its builder knows it.
+    /// A build, from its builder's point of view.
     #[derive(Clone)]
     struct Build {
         token: u128,
         seen: Vec<usize>,
-        /// When the lease ends, as far as the builder was told; past for one that was ended or taken away.
+        /// The end of the lease according to the builder; `None` if the lease was ended or revoked.
         until: Option<Timestamp>,
     }
 
-    /// The world around one entry. Builder 0 is of an older generation: it makes version 1, the others version 2.
+    /// The world around one entry. Builder 0 is an older build of the code that makes version 1;
+    /// the others make version 2.
     struct World {
         entry: Entry,
         now: Timestamp,
@@ -196,7 +197,7 @@ mod tests {
                 .unwrap()
         }
 
-        /// The builder's own lease lives, as an onlooker counts it who knows nothing of records.
+        /// Returns whether the builder's lease is live, judged without the record.
         fn is_holder(&self, builder: usize) -> bool {
             self.builds
                 .get(&builder)
@@ -255,7 +256,7 @@ mod tests {
                     assert_eq!(
                         extended.is_ok(),
                         self.is_holder(builder),
-                        "only who holds the lease extends it"
+                        "only the lease holder can extend the lease"
                     );
                     if extended.is_ok() {
                         self.builds.get_mut(&builder).unwrap().until =
@@ -274,7 +275,7 @@ mod tests {
                     assert_eq!(
                         failed.is_ok(),
                         self.is_holder(builder),
-                        "only who holds the lease fails"
+                        "only the lease holder can report a failure"
                     );
                     assert_eq!(
                         (&before.ready, &before.older),
@@ -292,7 +293,7 @@ mod tests {
                     assert_eq!(
                         released.is_ok(),
                         self.is_holder(builder),
-                        "only who holds the lease gives it back"
+                        "only the lease holder can release the lease"
                     );
                     assert_eq!(
                         (&before.ready, &before.build_request),
@@ -314,7 +315,8 @@ mod tests {
                         mark,
                     });
                     assert_eq!(before.ready, self.entry.ready);
-                    // An upload is never lost: the last build knew it, or one that will know it is asked for.
+                    // An upload is never lost: the last build considered it, or a build that will
+                    // is requested.
                     assert!(marked.is_err() || self.entry.build_request.is_some());
                 }
                 Step::Remove(index) => {
@@ -347,7 +349,7 @@ mod tests {
                             blob: ready.blob.path.clone(),
                             id,
                         });
-                        // Once an hour at most, however much is lost.
+                        // At most once an hour, however much is lost.
                         let is_too_soon = |at| self.now.since(at) < Policy::CONFIRM_LOSS_INTERVAL;
                         let expected = match before.lost_at.is_some_and(is_too_soon) {
                             true => Err(Refused::TooSoon),
@@ -370,7 +372,7 @@ mod tests {
                 Step::Retire => {
                     let held = (0..3).any(|builder| self.is_holder(builder));
                     if self.try_apply(&Change::Retire).is_ok() {
-                        assert!(!held, "nothing is retired from under its builder");
+                        assert!(!held, "an entry is not retired while it is being built");
                         self.builds
                             .values_mut()
                             .for_each(|build| build.until = None);
@@ -400,11 +402,11 @@ mod tests {
             assert_eq!(
                 published.is_ok(),
                 self.is_holder(builder),
-                "only who holds the lease publishes"
+                "only the lease holder can publish"
             );
             match (&before.ready, &self.entry.ready) {
                 (None, after) => assert!(published.is_err() || after.is_some()),
-                (Some(_), None) => panic!("publishing took something away"),
+                (Some(_), None) => panic!("publishing removed the ready state"),
                 (Some(before), Some(after)) => {
                     assert!(
                         after.version >= before.version,
@@ -413,14 +415,14 @@ mod tests {
                     let better_exists = seen.contains(&before.made_from[0]);
                     assert!(
                         !better_exists || after.rank <= before.rank,
-                        "something worse replaced something better"
+                        "a worse state replaced a better one"
                     );
                 }
             }
             self.check_request_of(builder, before, published);
         }
 
-        /// A build that ended answers the ask only if nothing came since it began.
+        /// A completed build removes the build request only if no DIF arrived since it began.
         fn check_request_of(&mut self, builder: usize, before: &Entry, ended: Result<(), Refused>) {
             if ended.is_err() {
                 assert_eq!(*before, self.entry);
@@ -442,7 +444,7 @@ mod tests {
             for ready in self.entry.ready.iter().chain(&self.entry.older) {
                 assert!(
                     self.uploaded[World::of(&ready.made_from[0])],
-                    "what was removed is served"
+                    "a state made from a removed DIF is served"
                 );
             }
             let reader = Capabilities {
@@ -490,9 +492,9 @@ mod tests {
         assert_eq!(
             violations(&unsound),
             [
-                "a ready state was made from a DIF",
-                "a blob lies under its entry's key",
-                "an older state is of a lower version than the ready one",
+                "a ready state names the DIFs that it was made from",
+                "the path of a blob leads to its entry's key",
+                "an older state has a lower version than the ready one",
             ]
         );
     }

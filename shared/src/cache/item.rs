@@ -201,6 +201,7 @@ fn have_companions(objects: &[UploadedObject]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::{CodeId, CompanionId, FileType};
 
     #[test]
     fn a_build_that_knows_no_companions_leaves_uploads_with_them_alone() {

@@ -1,5 +1,7 @@
-//! Keys of items and paths of blobs. A partition key is the hash of a readable text, which is
-//! stored in the item.
+//! Keys of items and paths of blobs.
+//!
+//! A partition key is the hash of a readable text. The item itself stores the fields that the text
+//! is made of.
 
 use std::fmt;
 
@@ -12,7 +14,7 @@ use crate::domain::{
     CodeId, DebugId, FileType, Location, ModuleId, ObjectId, ObjectType, Scope, SourceKey,
 };
 
-/// The most PDBs of a scope whose SymCaches are remembered as wanted.
+/// The number of wanted PDBs that are stored per scope.
 pub(super) const MAX_WANTED: u64 = 4096;
 
 /// The key that all entries of one module in one source and scope have in common. They share a
@@ -103,8 +105,8 @@ impl ModuleKey {
         serde_json::from_str(&self.id).ok()
     }
 
-    /// Returns whether the key is of a companion, where files and their companions meet, and not of
-    /// a module.
+    /// Returns whether the key is that of a companion id, under which files and their companions
+    /// are filed, and not that of a module.
     pub fn is_of_companions(&self) -> bool {
         self.id.starts_with(ModuleId::COMPANION_PREFIX)
     }
@@ -207,7 +209,7 @@ impl ItemKey {
         hash(&format!("wanted: {scope}\n"))
     }
 
-    /// Returns the key of a PDB whose SymCache is wanted. Each scope has only [`Wanted::MAX_ITEMS`]
+    /// Returns the key of a PDB whose SymCache is wanted. A scope has only `MAX_WANTED` of these
     /// keys, so that clients cannot grow the list without limit. Several PDBs share a key; one of
     /// them is stored.
     pub fn wanted(scope: &Scope, pdb: DebugId) -> Self {
@@ -315,11 +317,11 @@ impl ItemKey {
 pub enum SweepItem {
     /// The progress of the pass.
     Cursor,
-    /// A numbered part of the list of outdated entries that the current pass has found so far.
+    /// A numbered item of the list of outdated entries that the current pass has found so far.
     Gathering(usize),
-    /// A numbered part of the list of outdated entries that the last complete pass found.
+    /// A numbered item of the list of outdated entries that the last complete pass found.
     Manifest(usize),
-    /// A numbered part of the list of entries whose rebuild this pass has requested.
+    /// A numbered item of the list of entries whose rebuild this pass has requested.
     Requested(usize),
     /// The counts of the last complete pass.
     Rollout,
@@ -364,7 +366,7 @@ mod tests {
             key.text(),
             "scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n"
         );
-        // printf 'scope: global\nsource: uploads\nmodule: debug_id:502fc0a5-1ec1-3e47-9998-684fa139dca7\n' | sha256sum
+        // SHA-256 of the text above.
         assert_eq!(
             key.partition(),
             "a07042e06478c0b3933532b18498c793e17c0699db59173201f34dcd0c21f60b"

@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{FileType, Purpose};
 
-/// A kind of derived cache; it is the sort key of an entry, so its text is stable.
+/// A kind of derived cache. Its text is the sort key of an entry and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kind {
     /// Unwind information, as Breakpad `STACK` records.
     CfiCache,
-    /// Microsoft's SymCache, of this major version of its format. Opaque: we store and hand out what others made.
+    /// Microsoft's SymCache, of this major version of its format. The bytes are opaque: they are
+    /// stored and served, and never read here.
     MsSymCache(u16),
     /// Functions and lines of .NET modules.
     PpdbCache,
@@ -21,10 +22,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind that is derived here, in the order of their texts, which is the order in which leases are taken.
+    /// Every kind that is derived here, in the order of the texts. Leases are taken in this order.
     pub const DERIVED: [Kind; 3] = [Kind::CfiCache, Kind::PpdbCache, Kind::SymCache];
 
-    /// How the text of [`Kind::MsSymCache`] begins.
+    /// The prefix of the text of [`Kind::MsSymCache`].
     const MS_SYM_CACHE: &str = "mssymcache";
 
     /// Returns the kind with this text.
@@ -35,7 +36,7 @@ impl Kind {
         kinds.find(|kind| kind.to_string() == text)
     }
 
-    /// Returns what a DIF must offer to serve this kind well.
+    /// Returns the purpose that determines how well a DIF serves this kind.
     pub const fn purpose(self) -> Purpose {
         match self {
             Kind::CfiCache => Purpose::Unwind,
@@ -43,17 +44,17 @@ impl Kind {
         }
     }
 
-    /// Tells whether its bytes mean nothing here: others make them, and others read them.
+    /// Returns whether the bytes are opaque: other programs make and read them.
     pub const fn is_opaque(self) -> bool {
         matches!(self, Kind::MsSymCache(_))
     }
 
-    /// Tells whether companions of a DIF complete it: what they have is functions and lines.
+    /// Returns whether companions complete it: they contain functions and lines only.
     pub const fn is_completed(self) -> bool {
         matches!(self, Kind::SymCache)
     }
 
-    /// Tells whether it may come of a DIF of this type.
+    /// Returns whether it can be made from a DIF of this type.
     pub fn comes_of(self, file_type: FileType) -> bool {
         match self {
             Kind::MsSymCache(_) => matches!(file_type, FileType::Pdb | FileType::MsSymCache),
@@ -82,9 +83,9 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A text that is no kind.
+/// A text that does not name a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a kind of cache")]
+#[error("unknown kind of cache: {0:?}")]
 pub struct UnknownKind(String);
 
 impl TryFrom<String> for Kind {

@@ -1,7 +1,7 @@
-//! The brake on losses: how many blobs the fleet may take for lost in an hour.
+//! The safety limit on lost blobs: how many the fleet may confirm as lost in an hour.
 //!
-//! A blob that is gone costs its entry what is ready. Were all of them gone at once, the bucket would be the wrong one: then
-//! nothing is taken for lost, and somebody is told.
+//! Confirming a loss removes the entry's ready state. If all blobs seem lost at once, the bucket
+//! setting is probably wrong: then no loss is confirmed, and an alarm is raised.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::Timestamp;
 
-/// The losses of an hour.
+/// The losses of one hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Losses {
     /// When the hour began.
     pub since: Timestamp,
-    /// Blobs that were taken for lost in it.
+    /// The number of blobs that were confirmed as lost in this hour.
     pub confirmed: u64,
 }
 
 impl Losses {
-    /// The time in which losses are counted.
+    /// The period in which losses are counted.
     const WINDOW: Duration = Duration::from_secs(3600);
 
-    /// Counts one more loss; `None` where there were as many as there may be.
+    /// Returns the count with one more loss; `None` if the limit `most` is reached.
     #[must_use]
     pub fn with_one_more(self, now: Timestamp, most: u64) -> Option<Self> {
         let is_over = now.since(self.since) >= Self::WINDOW;

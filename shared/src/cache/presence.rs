@@ -1,4 +1,4 @@
-//! What is known of a scope: which modules it has files of, and when that last changed.
+//! The state of a scope's uploads: which modules have files, and when that last changed.
 
 use serde::{Deserialize, Serialize};
 

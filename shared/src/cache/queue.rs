@@ -1,15 +1,15 @@
-//! The queues that build requests wait in.
+//! The queues of build requests.
 
 use serde::{Deserialize, Serialize};
 
-/// A queue of builds.
+/// A queue of build requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queue {
-    /// Somebody waits.
+    /// A reader is waiting for the entry.
     Eager,
-    /// Something was uploaded or removed.
+    /// A DIF was uploaded or removed.
     Uploads,
-    /// Nobody waits.
+    /// No reader is waiting: the entry is to be improved or rebuilt.
     Refresh,
 }

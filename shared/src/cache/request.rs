@@ -1,4 +1,4 @@
-//! Requests that outlive their invocation, the sources that they define, and the PDBs that they lack.
+//! Stored requests, the sources that requests define, and the PDBs that clients want.
 
 use serde::{Deserialize, Serialize};
 

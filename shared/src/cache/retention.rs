@@ -1,26 +1,29 @@
-//! How long things stand: the settings of the cache rules, and the constants that have one right value.
+//! Retention: the settings of the cache rules, and the constants that have one right value.
 
 use std::time::Duration;
 
 use super::Queue;
 use crate::domain::Cause;
 
-/// A lease holds this long unless it is extended: a holder that vanishes delays others by no more.
+/// How long a lease lasts unless it is extended. A holder that crashes delays others by at most
+/// this.
 pub const LEASE_LENGTH: Duration = Duration::from_secs(60);
 
-/// A holder at work extends its lease this often: two extensions may be lost.
+/// How often a working holder extends its lease. Two extensions may fail.
 pub const LEASE_EXTENSION: Duration = Duration::from_secs(20);
 
 /// The settings of the cache rules, with the defaults of Symbolicator's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// A derived cache that nobody used for this long is retired. Default: 7 days.
+    /// The time without use after which a derived cache is retired. Default: 7 days.
     pub derived_max_unused: Duration,
-    /// The absence of a DIF is remembered for this long. Default: 1 hour.
+    /// How long the absence of a DIF is cached. Default: 1 hour.
     pub retry_misses_after: Duration,
-    /// A DIF that failed to convert is not tried again by the same converter for this long. Default: 24 hours.
+    /// How long the same converter does not retry a DIF that it failed to convert. Default: 24
+    /// hours.
     pub retry_malformed_after: Duration,
-    /// Holders that may vanish over one entry before it is given up as crashed. Default: 3.
+    /// The number of builds of one entry that may crash before the entry is marked as crashed.
+    /// Default: 3.
     pub max_attempts: u32,
 }
 
@@ -36,28 +39,29 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// A use is noted at most this often: a note is a write.
+    /// The minimum interval between recorded uses of an entry: each one is a write.
     pub const TOUCH_INTERVAL: Duration = Duration::from_secs(3600);
 
-    /// An older state is dropped when nobody used it for this long.
+    /// The age of the newer state after which the older one is dropped.
     pub const OLDER_MAX_UNUSED: Duration = Duration::from_secs(24 * 3600);
 
-    /// A placeholder that nobody asked about is forgotten this long after its retry time.
+    /// How long after its retry time an unused placeholder is retired.
     pub const PLACEHOLDER_MAX_UNUSED: Duration = Duration::from_secs(24 * 3600);
 
-    /// A blob is not confirmed as lost twice within this time.
+    /// The minimum interval between two confirmed losses of an entry's blob.
     pub const CONFIRM_LOSS_INTERVAL: Duration = Duration::from_secs(3600);
 
-    /// A build that cannot read what a newer one has just published does not ask for its own version within this time.
+    /// How long a build waits before it requests its own version of an entry that a newer build has
+    /// just published.
     pub const WAIT_BEHIND: Duration = Duration::from_secs(60);
 
-    /// Returns how long after a look for something better, the `fruitless`-th in a row, the next one is due: an hour,
-    /// doubling up to a day.
+    /// Returns the delay until the next probe for a better DIF, after `fruitless` consecutive
+    /// probes that found nothing: an hour, doubling up to a day.
     pub fn probe_after(fruitless: u32) -> Duration {
         Duration::from_secs(3600 * (1 << fruitless.min(5)).min(24))
     }
 
-    /// Returns how long a cause is remembered before another attempt is made.
+    /// Returns how long a failure with this cause is cached before a retry.
     pub fn retry_after(&self, cause: Cause) -> Duration {
         match cause {
             Cause::NotFound | Cause::PermissionDenied => self.retry_misses_after,
@@ -70,7 +74,8 @@ impl Policy {
         }
     }
 
-    /// Returns how long an ask stands: its message is taken for lost afterwards.
+    /// Returns how long a build request stays pending. After that its message is assumed to be
+    /// lost.
     pub const fn request_lifetime(queue: Queue) -> Duration {
         match queue {
             Queue::Eager => Duration::from_secs(30),
@@ -79,7 +84,7 @@ impl Policy {
         }
     }
 
-    /// Returns how long an entry rests after its build was given back for the `releases`-th time.
+    /// Returns the back-off of an entry whose build was released for the `releases`-th time.
     pub fn back_off_after_release(releases: u32) -> Duration {
         Duration::from_secs(1 << releases.clamp(1, 6))
     }

@@ -1,13 +1,16 @@
-//! What the sweep decides: what is behind, what the byte budget costs, how much the refresh lane takes, when a rollout ends.
+//! The decisions of the pruner: which entries are outdated, what the byte budgets evict, how many
+//! builds the refresh queue can take, and when a rollout is complete.
 //!
-//! A *pass* is one walk over all records. What a pass counts decides what the next one does:
+//! A *pass* is one traversal of all records. The counts of a pass determine the actions of the next
+//! one:
 //!
-//! 1. The entries that are behind are gathered, the most recently used first; the next pass asks for them. The list is
-//!    spread over several items, because a pass asks for more entries than one item has room for. Asking during the walk
-//!    would need no list; but the walk meets the entries in the order of hashes, and a rollout should reach the entries
-//!    first that clients use.
-//! 2. The bytes by the age of their last use give the byte budget its cut.
-//! 3. The asks of a pass that were answered when the next one begins are the rate at which the refresh lane drains.
+//! 1. A pass collects the outdated entries, most recently used first, and the next pass requests
+//!    their builds. The list is spread over several items, because it is larger than one item may
+//!    be. Requests during the traversal would need no list, but the traversal meets the entries in
+//!    the order of hashes, and a rollout should first reach the entries that clients use.
+//! 2. The histogram of bytes by age of last use determines what the byte budget evicts.
+//! 3. The build requests of a pass that are complete when the next one begins give the rate at
+//!    which the refresh queue is drained.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,48 +23,49 @@ use super::{
 };
 use crate::domain::{Cause, Timestamp};
 
-/// Entries that are asked for when nothing is known of the rate at which the lane drains: an hour's work of five builders
-/// that take half a minute for each.
+/// The number of builds to request if the rate of the queue is unknown: an hour's work of five
+/// builders that take half a minute for each.
 const FIRST_ASKS: usize = 500;
 
-/// The most that a pass asks for, as a multiple of what the lane answered after the pass before.
+/// The largest number of requests of a pass, as a multiple of the completed requests of the
+/// previous pass.
 const MOST_GROWTH: u64 = 16;
 
-/// The items that a manifest is spread over at most.
+/// The maximum number of items of a manifest.
 const MANIFEST_ITEMS: usize = 16;
 
-/// The entries that one item of a manifest names at most.
+/// The maximum number of entries in one item of a manifest.
 const MANIFEST_ENTRIES: usize = 1500;
 
-/// The bytes that the entries of one item of a manifest take at most; DynamoDB allows 400 KB.
+/// The maximum bytes of the entries in one item of a manifest; DynamoDB allows 400 KB per item.
 const MANIFEST_BYTES: usize = 300 * 1024;
 
-/// What an entry of a manifest takes beside its texts, in bytes, rounded up.
+/// The bytes of an entry of a manifest besides its texts, rounded up.
 const BEHIND_BYTES: usize = 120;
 
-/// What the rollout of the current converter means for an entry.
+/// An entry's state in the rollout of the current converter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is what this build, or a newer one, would make.
+    /// It was made by this version and converter, or newer ones.
     Current,
-    /// It is used, and this build would make it anew.
+    /// It is outdated: this build would make a newer one.
     Behind,
-    /// As [`Standing::Behind`], but the DIF that it was made from is gone.
+    /// It is outdated, but the DIF that it was made from no longer exists.
     DifGone,
-    /// There is nothing, or nothing newer, for this reason.
+    /// It has no ready state, or no current one, for this reason.
     Failed(Cause),
-    /// Nothing is known of it yet: it is asked for, or being built.
+    /// It has no result yet: its build is requested or in progress.
     Unbuilt,
 }
 
-/// Tells what the rollout of the current converter means for an entry.
+/// Returns an entry's state in the rollout of the current converter.
 pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
     match (&entry.ready, &entry.missing) {
         (Some(ready), _) if is_current(ready, entry.kind) => Standing::Current,
         (Some(_), Some(failed)) if failed.converter >= Converter::CURRENT => {
             let cause = failed.missing.cause;
             let is_gone = cause == Cause::NotFound;
-            // The end of a placeholder of uploads is an upload, which takes the placeholder away.
+            // For uploads, `retry_at` does not matter: a new upload removes the placeholder.
             if is_gone && entry.module.source.is_uploads() {
                 Standing::DifGone
             } else if failed.retry_at <= now {
@@ -80,7 +84,7 @@ pub fn standing(entry: &Entry, now: Timestamp) -> Standing {
 
 fn is_current(ready: &Ready, kind: Kind) -> bool {
     if kind.is_opaque() {
-        // No converter of ours made it; a newer transcoder is for those who ask.
+        // No converter made it. A newer transcoder is used only when a client requests the cache.
         return true;
     }
     let (made, current) = (
@@ -90,9 +94,10 @@ fn is_current(ready: &Ready, kind: Kind) -> bool {
     made >= current
 }
 
-/// Tells whether the sweep asks for an entry: it is behind, a reader would use what comes of it, and nobody is at work.
+/// Returns whether the pruner requests a build of an entry: the entry is outdated, a reader would
+/// use the result, and no build is pending or in progress.
 ///
-/// A source that a request defined is its business alone.
+/// Entries of sources that a request defined are not rebuilt.
 pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
     standing(entry, now) == Standing::Behind
         && !entry.module.source.is_defined()
@@ -101,47 +106,49 @@ pub fn wants_refresh(entry: &Entry, now: Timestamp, policy: &Policy) -> bool {
         && entry.live_request(now).is_none()
 }
 
-/// What a pass counted.
+/// The counts of a pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// The entries of each kind, by the kind's text; all versions of Microsoft's SymCaches are one kind here.
+    /// The entries of each kind, by the kind's text. All versions of Microsoft's SymCaches count as
+    /// one kind.
     pub kinds: BTreeMap<String, KindTally>,
-    /// Upload items that are not gone.
+    /// Upload items whose file was not removed.
     pub uploads: u64,
-    /// Blobs by the age of their entry's last use.
+    /// The bytes of derived caches, by the age of their entry's last use.
     pub ages: Ages,
     /// Copies of DIFs.
     #[serde(default)]
     pub copies: u64,
-    /// Their bytes by the age of their last use.
+    /// The bytes of copies, by the age of their last use.
     #[serde(default)]
     pub copy_ages: Ages,
 }
 
-/// What a pass counted of one kind. Each entry is in one of `current`, `behind`, `dif_gone`, `failed` and `unbuilt`.
+/// The counts of a pass for one kind. Each entry counts in one of `current`, `behind`, `dif_gone`,
+/// `failed` and `unbuilt`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindTally {
-    /// Entries that the current build would make the same.
+    /// Entries that are current.
     pub current: u64,
-    /// Entries that it would make anew.
+    /// Entries that are outdated.
     pub behind: u64,
-    /// Entries that it would make anew, had their DIF not gone.
+    /// Entries that are outdated and whose DIF no longer exists.
     pub dif_gone: u64,
-    /// Entries without anything, or anything newer, by cause.
+    /// Entries without a ready state, or without a current one, by cause.
     pub failed: BTreeMap<String, u64>,
-    /// Entries of which nothing is known yet.
+    /// Entries without a result yet.
     pub unbuilt: u64,
-    /// Entries that keep a state of a lower version beside the newer one.
+    /// Entries that keep a state of a lower version next to the newer one.
     pub older: u64,
-    /// Entries that wait in the refresh lane.
+    /// Entries whose build request waits in the refresh queue.
     #[serde(alias = "in_lane")]
     pub in_queue: u64,
-    /// Bytes of their blobs.
+    /// The bytes of their blobs.
     pub bytes: u64,
 }
 
 impl Tally {
-    /// Counts an entry. A source that a request defined is its business alone: only the bytes count.
+    /// Counts an entry. Of entries of sources that a request defined, only the bytes count.
     pub fn count(&mut self, entry: &Entry, now: Timestamp) {
         let bytes = entry_bytes(entry);
         self.ages.add(now.since(entry.last_used_at), bytes);
@@ -175,7 +182,7 @@ impl Tally {
         self.copy_ages.add(now.since(copy.last_used_at), copy.bytes);
     }
 
-    /// Adds what another walk counted.
+    /// Adds other counts to these.
     pub fn merge(&mut self, other: &Self) {
         for (name, other) in &other.kinds {
             let KindTally {
@@ -206,14 +213,15 @@ impl Tally {
         self.copy_ages.merge(&other.copy_ages);
     }
 
-    /// Returns how many entries are behind.
+    /// Returns the number of outdated entries.
     pub fn behind(&self) -> u64 {
         self.kinds.values().map(|kind| kind.behind).sum()
     }
 }
 
-/// Returns the text that a kind is counted under. Uploads can name any number of versions of Microsoft's SymCaches: these
-/// are counted together, so that no upload lets the tally outgrow its item.
+/// Returns the text that a kind is counted under. Uploads can name any number of versions of
+/// Microsoft's SymCaches. These count as one kind, so that no upload can make the tally exceed its
+/// item.
 fn counted_as(kind: Kind) -> String {
     if kind.is_opaque() {
         "mssymcache".to_owned()
@@ -228,17 +236,18 @@ pub fn entry_bytes(entry: &Entry) -> u64 {
     states.map(|ready| ready.blob.bytes).sum()
 }
 
-/// Bytes by age: a histogram of the times since the last use.
+/// A histogram of bytes by the time since the last use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ages(Vec<u64>);
 
-/// Where the buckets of the histogram begin, in hours; the last one has no end.
+/// The lower bounds of the buckets of the histogram, in hours; the last bucket has no upper bound.
 const AGE_HOURS: [u64; 20] = [
     0, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48, 72, 96, 120, 144, 168, 240, 336, 720, 2160,
 ];
 
-/// Ages below the second bucket cannot be told apart: a use is noted once an hour.
+/// The lower bound of the second bucket. Lower ages cannot be distinguished, because a use is
+/// recorded once per hour.
 const YOUNGEST: Duration = Duration::from_secs(AGE_HOURS[1] * 3600);
 
 impl Ages {
@@ -256,20 +265,22 @@ impl Ages {
         }
     }
 
-    /// Returns all bytes.
+    /// Returns the total bytes.
     pub fn bytes(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Returns the buckets that are not empty: the age in hours at which each begins, and its bytes.
+    /// Returns the buckets that are not empty: the lower bound of each in hours, and its bytes.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = AGE_HOURS.into_iter().zip(self.0.iter().copied());
         buckets.filter(|(_, bytes)| *bytes > 0)
     }
 
-    /// Returns what has to go for the rest to fit into `budget` bytes (0: no limit); `None` where all of it does.
+    /// Returns what must be evicted for the rest to fit into `budget` bytes (0: no limit); `None`
+    /// if everything fits.
     ///
-    /// `counted_at` is when the ages were taken. What was used within two hours before stays, whatever the budget.
+    /// `counted_at` is when the ages were counted. Nothing that was used within the two hours
+    /// before is evicted, whatever the budget.
     pub fn cut(&self, budget: u64, counted_at: Timestamp) -> Option<EvictionCut> {
         let budget = Some(budget).filter(|budget| *budget > 0)?;
         let mut excess = self
@@ -301,19 +312,21 @@ impl Ages {
     }
 }
 
-/// What a byte budget costs: the least recently used first.
+/// What a byte budget evicts: the least recently used first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionCut {
-    /// All that was last used at this time or before goes.
+    /// Everything that was last used at this time or before is evicted.
     pub all_before: Timestamp,
-    /// Some of what was last used after that and until this time goes, …
+    /// Of what was last used after `all_before` and until this time, only as much is evicted as is
+    /// needed.
     pub some_before: Timestamp,
-    /// … as long as so many bytes are left to free.
+    /// The bytes that still have to be freed by evicting from that interval.
     pub some_bytes: u64,
 }
 
 impl EvictionCut {
-    /// Returns by which time something of so many bytes must have been used last to go by this cut; `None` where it stays.
+    /// Returns the cut-off for an item with this size and last use: it is evicted if it was last
+    /// used at that time or before. `None` if it stays.
     pub fn applies(&self, last_used_at: Timestamp, bytes: u64) -> Option<Timestamp> {
         if bytes == 0 {
             return None;
@@ -327,7 +340,7 @@ impl EvictionCut {
         }
     }
 
-    /// Notes that something of so many bytes went by this cut.
+    /// Records that an item with this size and last use was evicted.
     pub fn freed(&mut self, last_used_at: Timestamp, bytes: u64) {
         if last_used_at > self.all_before {
             self.some_bytes = self.some_bytes.saturating_sub(bytes);
@@ -335,17 +348,17 @@ impl EvictionCut {
     }
 }
 
-/// An entry that is behind, or was asked for because it was.
+/// An entry that is outdated, or whose rebuild was requested for that reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
-    /// Whose it is.
+    /// The module.
     #[serde(flatten)]
     pub module: ModuleKey,
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// When it was last used.
+    /// When the entry was last used.
     pub last_used_at: Timestamp,
-    /// The ask, where there was one.
+    /// The id of the build request, if there is one.
     #[serde(default, rename = "ask", skip_serializing_if = "Option::is_none")]
     pub build_request: Option<Token>,
 }
@@ -376,8 +389,8 @@ impl Behind {
     }
 }
 
-/// Entries in the order of their last use, the most recent first. What is stored is spread over several items, each a
-/// manifest of its own.
+/// Entries in the order of their last use, most recent first. A stored manifest is spread over
+/// several items, each of which is a manifest of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// When it was written.
@@ -387,7 +400,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Adds an entry; the least recently used ones go, now and then.
+    /// Adds an entry. Drops the least recently used ones if the list has grown too long.
     pub fn add(&mut self, behind: Behind) {
         self.entries.push(behind);
         if self.entries.len() >= 2 * MANIFEST_ITEMS * MANIFEST_ENTRIES {
@@ -395,7 +408,7 @@ impl Manifest {
         }
     }
 
-    /// Puts the entries in order, and drops those that the items have no room for.
+    /// Sorts the entries, and drops those that do not fit into the items.
     pub fn trim(&mut self) {
         self.entries
             .retain(|behind| behind.bytes() <= MANIFEST_BYTES);
@@ -405,7 +418,7 @@ impl Manifest {
         self.entries.truncate(room);
     }
 
-    /// Returns the items that it is stored in.
+    /// Splits the manifest into the items that store it.
     pub fn into_items(mut self) -> Vec<Self> {
         self.trim();
         let (at, lengths) = (self.at, self.lengths());
@@ -417,7 +430,7 @@ impl Manifest {
         lengths.into_iter().map(&mut item).collect()
     }
 
-    /// Returns what is stored in these items.
+    /// Joins the items of a stored manifest.
     pub fn from_items(items: impl IntoIterator<Item = Self>) -> Self {
         let mut items = items.into_iter();
         let mut whole = items.next().unwrap_or_default();
@@ -425,7 +438,7 @@ impl Manifest {
         whole
     }
 
-    /// Returns how many of the entries, in their order, each item has room for.
+    /// Returns how many of the entries, in their order, each item holds.
     fn lengths(&self) -> Vec<usize> {
         let mut lengths = Vec::new();
         let mut bytes = 0;
@@ -447,22 +460,23 @@ impl Manifest {
     }
 }
 
-/// What became of the asks of the pass before.
+/// The results of the build requests of the previous pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drained {
-    /// Asks that were answered.
+    /// Build requests that are complete.
     pub answered: u64,
-    /// Asks that still stand.
+    /// Build requests that are still pending.
     pub standing: u64,
-    /// The time in which they were answered, in seconds.
+    /// The time since they were sent, in seconds.
     pub seconds: u64,
-    /// The time after which the last cache was published that came of them, in seconds; none where no cache came of them.
+    /// The time from the requests until the last resulting cache was published, in seconds; `None`
+    /// if no cache was published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<u64>,
 }
 
 impl Drained {
-    /// Compares asks with the entries that they were for, `None` for those that are gone.
+    /// Compares build requests with their entries; `None` is an entry that no longer exists.
     pub fn of<'a>(
         asked: &Manifest,
         entries: impl IntoIterator<Item = Option<&'a Entry>>,
@@ -492,15 +506,16 @@ impl Drained {
                     drained.busy = drained.busy.max(after);
                 }
                 Some((entry, _)) if entry.live_request(now).is_some() => drained.standing += 1,
-                // Its message is taken for lost.
+                // The message is assumed to be lost.
                 Some(_) => {}
             }
         }
         drained
     }
 
-    /// Returns how many entries to ask for now: as many as the lane answered, or, where it answered all of them, as many
-    /// as it would have answered had it been busy until now.
+    /// Returns how many builds to request now, so that as many are pending as the queue completed
+    /// since the last pass. If it completed all of them, as many as it could have completed at that
+    /// rate in the whole time.
     pub fn quota(&self) -> usize {
         let to_count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let (answered, standing) = (to_count(self.answered), to_count(self.standing));
@@ -514,18 +529,20 @@ impl Drained {
         answered.saturating_mul(to_count(growth)).max(FIRST_ASKS)
     }
 
-    /// Estimates when so many entries that are behind will have been made anew.
+    /// Estimates when this many outdated entries will be rebuilt.
     pub fn estimate(&self, behind: u64, now: Timestamp) -> Estimate {
         match (behind, self.answered, self.standing) {
             (0, ..) => Estimate::Complete,
             (_, 0, 0) => Estimate::Unknown {
-                reason: "nothing was asked for yet: the next pass does".to_owned(),
+                reason: "no build was requested yet: the next pass requests some".to_owned(),
             },
             (_, 0, standing) => Estimate::Unknown {
-                reason: format!("none of {standing} build requests was served since the last pass"),
+                reason: format!(
+                    "none of {standing} build requests was completed since the last pass"
+                ),
             },
             (behind, answered, _) => {
-                // The lane that answered all asks early is asked for more.
+                // If the queue completed all requests early, the next pass requests more.
                 let most = MANIFEST_ITEMS * MANIFEST_ENTRIES;
                 let next = self.busy.map_or(0, |_| self.quota().min(most));
                 let rate = answered.max(u64::try_from(next).unwrap_or(answered));
@@ -538,20 +555,20 @@ impl Drained {
     }
 }
 
-/// When a rollout will be complete.
+/// The expected end of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "estimate", rename_all = "snake_case")]
 pub enum Estimate {
-    /// It is.
+    /// The rollout is complete.
     Complete,
-    /// At this time, at the rate of the last pass.
+    /// The rollout completes at this time, at the rate of the last pass.
     At {
-        /// That time.
+        /// The expected time.
         expected_at: Timestamp,
     },
-    /// Nobody can say yet.
+    /// The end cannot be estimated yet.
     Unknown {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -639,7 +656,7 @@ mod tests {
         for (what, entry, expected) in table {
             assert_eq!(standing(&entry, now), expected, "{what}");
         }
-        // A failed attempt is made again when its time has come.
+        // A failed build is retried after its retry time.
         let later = now.plus(Duration::from_secs(48 * 3600));
         assert_eq!(
             standing(&failed(behind(), Cause::Malformed, current), later),
@@ -680,7 +697,7 @@ mod tests {
             (170, never, hours_ago(96), 30),
             (169, hours_ago(96), hours_ago(24), 1),
             (101, hours_ago(24), hours_ago(4), 19),
-            // What was used just now stays.
+            // What was used recently is kept.
             (50, hours_ago(4), hours_ago(4), 0),
         ] {
             let expected = EvictionCut {
@@ -728,14 +745,14 @@ mod tests {
         assert_eq!(quota(1000, 100, Some(3500)), 900);
         assert_eq!(quota(10, 30, None), 0);
         assert_eq!(quota(0, 1, None), 0);
-        // All were answered: the lane had time left, or not.
+        // All were completed, with or without time to spare.
         assert_eq!(quota(1000, 0, None), 2000);
         assert_eq!(quota(1000, 0, Some(900)), 4000);
         assert_eq!(quota(1000, 0, Some(3599)), 1000);
         assert_eq!(quota(1000, 0, Some(0)), 16_000);
     }
 
-    /// P22.
+    /// Finding P22 in `docs/protocol.md`.
     #[test]
     fn how_long_the_lane_was_busy_is_told_by_the_last_cache_that_came_of_an_ask() {
         let asked = |entry: &Entry| Behind {
@@ -776,7 +793,7 @@ mod tests {
                 expected_at: at(10_000)
             }
         );
-        // The lane was done after half of the time: twice as much is asked for.
+        // The queue needed half of the time: the next pass requests twice as many.
         let early = Drained {
             busy: Some(1800),
             ..drained(1000, 0)
@@ -824,7 +841,7 @@ mod tests {
         assert_eq!(Manifest::default().into_items(), []);
     }
 
-    /// L6.
+    /// Finding L6 in `docs/protocol.md`.
     #[test]
     fn uploads_that_name_five_thousand_versions_do_not_make_the_tally_larger() {
         let mut tally = Tally::default();

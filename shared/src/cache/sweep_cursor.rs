@@ -1,4 +1,4 @@
-//! How far the sweep is, and what its last pass counted.
+//! The progress of the pruner, and the counts of its last complete pass.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Uploads: what became of each file in the uploads bucket, and the objects in it.
+//! Uploads: the state of each file in the uploads bucket, and the objects in it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::domain::{
     CodeId, CompanionId, DebugId, Features, FileType, Location, Missing, ModuleId, Timestamp,
 };
 
-/// What became of an upload.
+/// A file in the uploads bucket, and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {
     /// The key in the uploads bucket.
@@ -24,7 +24,7 @@ pub struct Upload {
     /// The chunks with the objects, if they do not fit into this item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_set: Option<ObjectSet>,
-    /// What became of it.
+    /// The state.
     #[serde(flatten)]
     pub state: UploadState,
     /// The progress of a pending upload.
@@ -33,8 +33,7 @@ pub struct Upload {
     /// Modules that the upload does not serve because they had reached their limit of files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_room: Option<NoRoom>,
-    /// The parts of the file that were skipped, and why: lines for people, limited in number and
-    /// length.
+    /// What was skipped in the file, and why: lines for people, limited in number and length.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
     /// Attempts to read these bytes that began and did not end well. Each is counted before it
@@ -52,7 +51,7 @@ pub struct Upload {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What became of an upload.
+/// The state of an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum UploadState {

@@ -1,20 +1,23 @@
-//! Versions of the kinds, and the number of the converter that makes them.
+//! Versions of the kinds, and the converter number.
 //!
-//! A bump is one line of history here and one in the changelog. Raise a *version* when readers must tell the new
-//! bytes from the old; raise the *converter* when the same DIF may now succeed, or come out better.
+//! Each bump adds one line of history here and one in the changelog. Raise a *version* if readers
+//! must distinguish the new bytes from the old ones. Raise the *converter* if the same DIF may now
+//! succeed or yield a better cache.
 
 use serde::{Deserialize, Serialize};
 
 use super::Kind;
 use crate::domain::FormatVersion;
 
-/// The generation of a kind's format. A ready state of a lower version stays usable while the new one is made.
+/// Returns the version of a kind's format. A ready state of a lower version stays usable until the
+/// new one is built.
 ///
 /// History, for all kinds:
 /// - 1: whole blobs, zstd with a footer. SymCache 9, CFI cache 2, PPDB cache 1.
-/// - 2, of SymCaches and CFI caches: slices that are read one by one.
+/// - 2, of SymCaches and CFI caches: slices that can be read one by one.
 ///
-/// Of [`Kind::MsSymCache`], whose versions are those of its format ([`FormatVersion::as_u32`]), the highest that can be read.
+/// For [`Kind::MsSymCache`], whose versions are those of its format ([`FormatVersion::as_u32`]),
+/// returns the highest version that can be read.
 pub const fn current_version(kind: Kind) -> u32 {
     match kind {
         Kind::MsSymCache(major) => FormatVersion {
@@ -28,21 +31,23 @@ pub const fn current_version(kind: Kind) -> u32 {
     }
 }
 
-/// The formats inside the blobs, as `symbolic` numbers them: a change there without one here does not compile.
+/// The formats inside the blobs, as `symbolic` numbers them. If `symbolic` changes one, this does
+/// not compile until the versions above are raised.
 const _: () = assert!(
     symbolic::cfi::CFICACHE_LATEST_VERSION == 2 && symbolic::symcache::SYMCACHE_VERSION == 9
 );
 
-/// The number of what derives: failures and messages are compared by it.
+/// The number of the code that derives. Failures and messages are compared by it.
 ///
-/// It orders releases of this code and of `symbolic` together; it is never a commit or a deployment.
+/// It orders combined releases of this code and of `symbolic`. It is never a commit or a
+/// deployment.
 ///
 /// History:
-/// - 1: `symbolic` 13.9.0, over mended line programs.
+/// - 1: `symbolic` 13.9.0, with repaired line programs.
 /// - 2: SymCaches in slices.
-/// - 3: CFI caches in slices, of which overlaps are resolved.
-/// - 4: SymCaches straight from DWARF: lines of symbols without an entry, parts of functions by their own names, no names outside of
-///   code.
+/// - 3: CFI caches in slices, with overlaps resolved.
+/// - 4: SymCaches directly from DWARF: lines of functions without entries, parts of functions under
+///   their own names, no names outside of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Converter(pub u32);

@@ -1,56 +1,56 @@
-//! Candidates: the DIFs considered for a module, and what became of them.
+//! Candidates: the DIFs that were considered for a module, with their results.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Cause, Features, Location, Missing, SourceKey};
 
-/// A DIF considered for a module.
+/// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The source it was looked for in.
+    /// The source.
     pub source: SourceKey,
-    /// Where in the source it is.
+    /// The location in the source.
     pub location: Location,
-    /// What became of it.
+    /// The result.
     pub download: Download,
-    /// Its size in bytes, where it is known.
+    /// The size in bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// How long fetching it took, in milliseconds, where it was fetched.
+    /// The duration of the download in milliseconds, if it was downloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// Why nothing can be derived from it, where that is known.
+    /// Why nothing can be derived from it, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
 
-/// What became of a candidate.
+/// The result for a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Download {
-    /// It is there, and offers this.
+    /// It exists, and has these features.
     Ok {
-        /// What it offers.
+        /// The features.
         features: Features,
     },
     /// It cannot be parsed.
     Malformed,
-    /// The source refuses to hand it out.
+    /// The source denied access to it.
     NoPerm {
-        /// What the source said.
+        /// The response of the source.
         details: String,
     },
-    /// It is not there.
+    /// It does not exist.
     NotFound,
     /// The source failed.
     Error {
-        /// How it failed.
+        /// The failure.
         details: String,
     },
 }
 
 impl Download {
-    /// Returns what became of a candidate that cannot be had.
+    /// Returns the result for a candidate that is missing for this reason.
     pub fn failed(missing: &Missing) -> Self {
         let details = || missing.detail.clone();
         match missing.cause {

@@ -1,4 +1,5 @@
-//! Files that complete others: what a program leaves out of its debug information, and several share.
+//! Companions: files with debug information that a program leaves out or that several programs
+//! share.
 
 use std::fmt;
 
@@ -6,18 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use super::CodeId;
 
-/// What a file and its companion both name, by which they find each other.
+/// The id that a file and its companion both contain, by which they find each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompanionId {
-    /// The id of a unit of split DWARF, in 16 hex digits. The program has its skeleton, a `.dwo` or a package its contents.
+    /// The id of a unit of split DWARF, in 16 hex digits. The program contains its skeleton; a
+    /// `.dwo` file or a package contains the unit itself.
     Unit(String),
-    /// The build id of a file that `dwz` made of what several programs have in common.
+    /// The build id of a file into which `dwz` moved the debug information that several programs
+    /// share.
     Shared(CodeId),
 }
 
 impl CompanionId {
-    /// The most companions that a file is completed by; and the most ids that one companion is found by.
+    /// The maximum number of companions that complete a file, and of ids that a companion is found
+    /// by.
     pub const MOST: usize = 32;
 
     /// Returns the id of a unit.

@@ -1,15 +1,15 @@
-//! What an object offers, what it is wanted for, and how well it serves.
+//! The features of an object, the purposes it can serve, and how well it serves them.
 
 use serde::{Deserialize, Serialize};
 
 use super::FileType;
 
-/// What an object offers.
+/// The features of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Features {
     /// Functions with lines: DWARF, PDB modules, Breakpad `FUNC` records.
     pub has_debug_info: bool,
-    /// What it takes to unwind a stack.
+    /// Unwind information.
     pub has_unwind_info: bool,
     /// Names without lines: symbol tables, exports, Breakpad `PUBLIC` records.
     pub has_symbols: bool,
@@ -21,12 +21,13 @@ pub struct Features {
 }
 
 impl Features {
-    /// Tells whether the symbols of another file of the same module complete them: names that the debug information does not have.
+    /// Returns whether the symbols of another file of the same module add names that the debug
+    /// information lacks.
     pub fn lack_symbols(&self, file_type: FileType) -> bool {
         file_type.is_elf() && self.has_debug_info && !self.has_symbols
     }
 
-    /// Adds what another object of the same module offers.
+    /// Adds the features of another object of the same module.
     pub fn merge(&mut self, other: &Features) {
         let Features {
             has_debug_info,
@@ -45,12 +46,12 @@ impl Features {
     }
 }
 
-/// What an object is wanted for.
+/// What an object is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Names and lines.
     Debug,
-    /// Stack walking.
+    /// Stack unwinding.
     Unwind,
 }
 
@@ -70,7 +71,7 @@ impl Rank {
         })
     }
 
-    /// Returns whether anything better could be found.
+    /// Returns whether a better object could be found.
     pub fn quality(self) -> Quality {
         if self.0 == 0 {
             Quality::Preferred
@@ -85,13 +86,13 @@ impl Rank {
     }
 }
 
-/// Whether what was found is what one would choose, or what there was.
+/// Whether a better object could be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
-    /// Nothing better can be found.
+    /// No better object can be found.
     Preferred,
-    /// Something better may turn up.
+    /// A better object may be found later.
     Fallback,
 }
 

@@ -1,10 +1,11 @@
-//! Types of DIFs, and types of the modules that they belong to.
+//! Types of DIFs, and types of modules.
 
 use serde::{Deserialize, Serialize};
 
 /// The type of a DIF.
 ///
-/// The order is the one in which equals are preferred: what the debugger would open first comes first.
+/// The order is the order of preference among otherwise equal DIFs: what a debugger would open
+/// first comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileType {
@@ -15,15 +16,15 @@ pub enum FileType {
     /// A .NET debug file.
     #[serde(rename = "portablepdb")]
     PortablePdb,
-    /// A Mach-O debug companion (dSYM).
+    /// A Mach-O debug file (dSYM).
     MachDebug,
     /// A Mach-O executable or library.
     MachCode,
-    /// An ELF debug companion.
+    /// An ELF debug file.
     ElfDebug,
     /// An ELF executable or library.
     ElfCode,
-    /// A WebAssembly debug companion.
+    /// A WebAssembly debug file.
     WasmDebug,
     /// A WebAssembly module.
     WasmCode,
@@ -38,7 +39,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// Tells whether files of the type are ELF files.
+    /// Returns whether files of this type are ELF files.
     pub fn is_elf(self) -> bool {
         matches!(self, Self::ElfCode | Self::ElfDebug)
     }

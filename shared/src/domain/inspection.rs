@@ -1,52 +1,53 @@
-//! What is found in a DIF when it is opened.
+//! The result of inspecting a DIF.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CodeId, CompanionId, DebugId, Features, FileType, Missing};
 
-/// What is in a DIF.
+/// The contents of a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspection {
-    /// Its objects; those that cannot be parsed have left a line in `ignored`.
+    /// The objects. Each object that cannot be parsed has a line in `ignored` instead.
     pub objects: Vec<ObjectMeta>,
-    /// What was passed over, and why: `name: reason`, for a human.
+    /// What was skipped, and why: `name: reason`, for people.
     pub ignored: Vec<String>,
-    /// What it has that completes objects of other DIFs.
+    /// The companion ids under which this DIF completes objects of other DIFs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completes: Vec<CompanionId>,
 }
 
-/// How the bytes of a DIF lie in scratch space.
+/// How the bytes of a DIF are laid out in scratch space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Written {
-    /// All of one file.
+    /// One complete file.
     Whole,
-    /// Parts of one file: the rest reads as zeros, which is enough for its ids at best.
+    /// Ranges of one file. The rest reads as zeros. At best, this is enough to read the ids.
     InPart,
-    /// Several files, each from an offset on, in bytes, and with a length.
+    /// Several files, each with its offset and length in bytes.
     Together(Vec<(u64, u64)>),
 }
 
 /// One object in a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectMeta {
-    /// Its place in the DIF, counted from zero.
+    /// The index in the DIF, from zero.
     pub index: usize,
-    /// Identity of the debug file; `None` if nil.
+    /// The debug id; `None` if nil.
     pub debug_id: Option<DebugId>,
-    /// Identity of the code file.
+    /// The code id.
     pub code_id: Option<CodeId>,
-    /// What it is.
+    /// The file type.
     pub file_type: FileType,
-    /// Its architecture, as `symbolic` names it.
+    /// The architecture, as `symbolic` names it.
     pub arch: String,
-    /// What it offers.
+    /// The features.
     pub features: Features,
-    /// Whether it came with files that may complete it: of two that are alike otherwise, it is the better one.
+    /// Whether the DIF contains other files that may complete the object. Of two otherwise equal
+    /// objects, the accompanied one ranks higher.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_accompanied: bool,
-    /// What companions of it have, in other DIFs.
+    /// The ids of the companions that it needs from other DIFs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
     /// Why nothing can be derived from it.

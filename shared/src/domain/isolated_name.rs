@@ -1,25 +1,26 @@
-//! Names that are readable only at a risk.
+//! Mangled names that are dangerous to demangle.
 
 use symbolic::common::{Language, Name, NameMangling};
 use symbolic::demangle::{Demangle, DemangleOptions};
 
-/// Complete names with their parameters; what they return is noise on a stack.
+/// Complete names with their parameters, without return types, which are noise in a stack trace.
 pub const READABLE: DemangleOptions = DemangleOptions::complete().return_type(false);
 
-/// A mangled name that only a process without rights may make readable: Swift's demangler ends its process over some
-/// names, and back references let a hundred bytes stand for gigabytes of text.
+/// A mangled name that must be demangled in a process without privileges. Swift's demangler aborts
+/// the process on some names. With back references, a hundred bytes can expand to gigabytes of
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IsolatedName {
     /// The mangled name.
     pub symbol: String,
-    /// Its language, where it is known.
+    /// Its language, if known.
     pub language: Language,
 }
 
 impl IsolatedName {
-    /// Returns the readable name; `None` if it is not mangled in any way that is known.
+    /// Returns the demangled name; `None` if the name is not mangled in a known way.
     ///
-    /// This may end the process, or take all memory and time that it has.
+    /// This may abort the process, or use all its memory and time.
     pub fn demangle(&self) -> Option<String> {
         Name::new(&self.symbol, NameMangling::Unknown, self.language).demangle(READABLE)
     }

@@ -1,29 +1,31 @@
-//! Layouts: how symbol servers name files. From the ids and names of a module to the paths where its DIFs may be.
+//! Layouts: how symbol servers name files. A layout maps the ids and names of a module to the
+//! possible paths of its DIFs.
 //!
-//! Sources: Breakpad's and `llvm-symbolizer`'s build-id directories (*native*), Microsoft's "SymStore" and "SSQP Key
-//! Conventions" documents, elfutils' `debuginfod(8)`, and the *unified* layout of `symsorter`.
+//! Sources: Breakpad's and `llvm-symbolizer`'s build-id directories (*native*), Microsoft's
+//! "SymStore" and "SSQP Key Conventions" documents, elfutils' `debuginfod(8)`, and the *unified*
+//! layout of `symsorter`.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CodeId, DebugId, FileType, ObjectId, ObjectType};
 
-/// How a source names its files.
+/// The layout of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceLayout {
-    /// The formulae.
+    /// The formulas.
     #[serde(rename = "type", default)]
     pub formulae: Formulae,
-    /// What is done to the letters of the whole path.
+    /// The case of the whole path.
     #[serde(default)]
     pub casing: Casing,
 }
 
-/// The formulae of a layout.
+/// The formulas of a layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Formulae {
-    /// What the debuggers of each platform use.
+    /// The paths that the debuggers of each platform use.
     #[default]
     Native,
     /// Microsoft's symbol server.
@@ -31,38 +33,39 @@ pub enum Formulae {
     /// Microsoft's symbol server, with two tiers of directories.
     #[serde(rename = "symstore_index2")]
     SymstoreIndex2,
-    /// A server as Microsoft's clients ask one: its paths are those of [`Formulae::Symstore`], in two tiers where it says so, and where
-    /// a file is not there, something may lead to it.
+    /// A server for Microsoft's clients: the paths are those of [`Formulae::Symstore`], in two
+    /// tiers if the server says so. A `file.ptr` may refer to a missing file.
     Symsrv,
     /// Microsoft's simple symbol query protocol.
     Ssqp,
-    /// elfutils' server of debug files.
+    /// The debuginfod server of elfutils.
     Debuginfod,
-    /// What `symsorter` sorts files into.
+    /// The output of `symsorter`.
     Unified,
 }
 
-/// What is done to the letters of a path.
+/// The case of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Casing {
-    /// Nothing.
+    /// Unchanged.
     #[default]
     Default,
-    /// ASCII letters become small.
+    /// ASCII letters in lower case.
     Lowercase,
-    /// ASCII letters become capital.
+    /// ASCII letters in upper case.
     Uppercase,
 }
 
-/// What stands where a server knows of a file, and does not have it.
+/// The file that a server stores in place of a file that it does not have.
 const POINTER: &str = "file.ptr";
 
-/// The longest file name that becomes part of a path, in bytes.
+/// The maximum length of a file name in a path, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
 impl ObjectType {
-    /// Returns the types of DIFs that may serve a module of this type, in the order in which they are tried.
+    /// Returns the types of DIFs that may serve a module of this type, in the order in which they
+    /// are tried.
     pub const fn file_types(self) -> &'static [FileType] {
         use FileType::*;
         match self {
@@ -88,8 +91,9 @@ impl ObjectType {
 }
 
 impl SourceLayout {
-    /// Returns the paths where the DIF of a type may be for a module, the likeliest first; none where the module lacks what
-    /// the formula needs. A path has no empty segment, and none that leads upwards.
+    /// Returns the possible paths of a module's DIF of this type, likeliest first; none if the
+    /// module lacks an input of the formula. No path has an empty segment or one that leads
+    /// upwards.
     pub fn paths(&self, file_type: FileType, module: &ObjectId) -> Vec<String> {
         let Some(path) = self.path(file_type, module) else {
             return Vec::new();
@@ -131,7 +135,8 @@ impl SourceLayout {
     }
 }
 
-/// Returns the path in a folder that is called after its first two letters, or the first where the name is over then.
+/// Returns the path in a parent folder that is named by its first two characters, or only by the
+/// first if the second is a slash or a dot, or missing.
 pub fn two_tiers(path: &str) -> Option<String> {
     let mut letters = path.chars();
     let first = letters.next()?;
@@ -142,7 +147,7 @@ pub fn two_tiers(path: &str) -> Option<String> {
     Some(format!("{tier}/{path}"))
 }
 
-/// Whether names and ids keep their letters.
+/// Whether names and ids keep their case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spelling {
     AsGiven,
@@ -245,7 +250,7 @@ fn unified(file_type: FileType, module: &ObjectId) -> Option<String> {
     Some(format!("{head}/{rest}/{what}"))
 }
 
-/// The names of PE, PDB and portable PDB files, on which Microsoft's servers agree but for the letters.
+/// Returns the path of a PE, PDB or portable PDB file. Microsoft's layouts differ only in case.
 fn windows(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Option<String> {
     if file_type == FileType::Pe {
         let (name, id) = (
@@ -264,7 +269,7 @@ fn windows(file_type: FileType, module: &ObjectId, spelling: Spelling) -> Option
         spelled(name(module.debug_file.as_deref())?, spelling)?,
         module.debug_id?,
     );
-    // A portable PDB has no age; its servers write this in the place of one.
+    // A portable PDB has no age; servers use this value in its place.
     let is_portable =
         file_type == FileType::PortablePdb && module.object_type == ObjectType::PeDotnet;
     let id = match is_portable {
@@ -285,7 +290,7 @@ fn spelled(name: &str, spelling: Spelling) -> Option<String> {
     })
 }
 
-/// Returns the file's own name, without its folders on either kind of system.
+/// Returns the file name without folders, for Unix and Windows paths.
 fn name(path: Option<&str>) -> Option<&str> {
     let name = path?.rsplit(['/', '\\']).next()?;
     let is_sound =
@@ -301,7 +306,7 @@ fn split_id(id: &CodeId) -> Option<String> {
     Some(format!("{head}/{rest}"))
 }
 
-/// Returns the UUID of a Mach-O file in groups of four digits and one of twelve.
+/// Returns the UUID of a Mach-O file as five groups of four digits and one of twelve.
 fn split_uuid(module: &ObjectId) -> Option<String> {
     let uuid = mach_uuid(module)?.to_ascii_uppercase();
     let (groups, rest) = uuid.split_at_checked(20)?;
@@ -317,7 +322,8 @@ fn split_uuid(module: &ObjectId) -> Option<String> {
     Some(path)
 }
 
-/// Returns the UUID of a Mach-O file, in small digits: its code id where that is one, else from its debug id.
+/// Returns the UUID of a Mach-O file in lower case: the code id if that is a UUID, or else that of
+/// the debug id.
 fn mach_uuid(module: &ObjectId) -> Option<String> {
     let of_code = module
         .code_id
@@ -379,7 +385,7 @@ mod tests {
         layout.paths(file_type, &module(object_type))
     }
 
-    /// One vector for each formula, by hand from its document.
+    /// One vector for each formula, derived by hand from its documentation.
     #[test]
     fn each_layout_names_each_type_of_file_as_its_document_says() {
         use FileType::*;

@@ -1,27 +1,27 @@
-//! Why something cannot be had.
+//! Reasons why an entry is missing.
 
 use serde::{Deserialize, Serialize};
 
-/// Why an entry cannot be had, as it is stored in placeholders and shown to callers.
+/// The reason why an entry is missing, as stored in placeholders and shown to callers.
 ///
-/// There is no cause for faults of our own: those are never remembered.
+/// There is no cause for internal errors: they are never stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Missing {
-    /// What stood in the way.
+    /// The cause.
     pub cause: Cause,
-    /// What exactly, for a human; at most [`Missing::MAX_DETAIL_BYTES`].
+    /// The details, for people; at most [`Missing::MAX_DETAIL_BYTES`].
     pub detail: String,
 }
 
-/// What stands in the way of an entry.
+/// The cause of a missing entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "cause")]
 pub enum Cause {
     /// No source has a DIF for it.
     NotFound,
-    /// A source refused to hand it out.
+    /// A source denied access to the DIF.
     PermissionDenied,
-    /// A source failed while handing it out.
+    /// A source failed during the download.
     DownloadFailed,
     /// A source took too long.
     Timeout,
@@ -29,27 +29,28 @@ pub enum Cause {
     Malformed,
     /// The DIF is of a kind that cannot serve this purpose.
     Unsupported,
-    /// The DIF is larger than the limit in bytes; heals when the limit grows.
+    /// The DIF is larger than the limit. It is tried again after the limit was raised.
     TooLarge {
         /// The limit that it exceeded, in bytes.
         limit: u64,
     },
-    /// Several builders vanished over it.
+    /// Several builds of it crashed.
     Crashed,
 }
 
 impl Missing {
-    /// The longest detail kept, in bytes.
+    /// The maximum length of a detail, in bytes.
     pub const MAX_DETAIL_BYTES: usize = 1024;
 
-    /// Returns the cause with a detail, cut to its limit at a character boundary.
+    /// Returns the cause with a detail. The detail is truncated to its limit at a character
+    /// boundary.
     pub fn new(cause: Cause, detail: impl Into<String>) -> Self {
         let mut detail: String = detail.into();
         detail.truncate(detail.floor_char_boundary(Self::MAX_DETAIL_BYTES));
         Self { cause, detail }
     }
 
-    /// Returns that no source has it.
+    /// Returns the reason that no source has a DIF.
     pub fn not_found() -> Self {
         Self::new(
             Cause::NotFound,
@@ -57,14 +58,14 @@ impl Missing {
         )
     }
 
-    /// Returns that the DIF cannot be parsed.
+    /// Returns the reason that the DIF cannot be parsed.
     pub fn malformed(detail: impl Into<String>) -> Self {
         Self::new(Cause::Malformed, detail)
     }
 }
 
 impl Cause {
-    /// Returns the word that reports and metrics carry, without the limit.
+    /// Returns the word for reports and metrics, without the limit.
     pub const fn as_str(self) -> &'static str {
         match self {
             Cause::NotFound => "not_found",
@@ -78,7 +79,7 @@ impl Cause {
         }
     }
 
-    /// Tells whether a newer converter may succeed where this one failed, on the same bytes.
+    /// Returns whether a newer converter may succeed with the same bytes.
     pub fn belongs_to_the_converter(self) -> bool {
         match self {
             Cause::Malformed | Cause::Unsupported | Cause::TooLarge { .. } | Cause::Crashed => true,

@@ -1,6 +1,7 @@
-//! The field's words: what a debug information file (DIF) is, what identifies it, where it is found, why it is not.
+//! The domain types: debug information files (DIFs), the ids of modules, the sources of DIFs, and
+//! the reasons why a DIF or cache is missing.
 //!
-//! Nothing here knows a wire format, a store, or the clock.
+//! Nothing here depends on a wire format, a store, or the clock.
 
 mod candidate;
 mod companion;

@@ -1,10 +1,11 @@
-//! Microsoft's SymCaches, which WPA and TraceProcessor read: versions of their format, and what their files are called.
+//! Microsoft's SymCaches, which WPA and TraceProcessor read: format versions and file names.
 //!
-//! The format is closed. To us a file is bytes that are called so: `app.pdb/<GUID><age>/app.pdb-v3.1.0.symcache`, with the age in hex.
-//! It has nothing but its name in common with the SymCache that `symbolic` makes.
+//! The format is proprietary. A file is recognized only by its name:
+//! `app.pdb/<GUID><age>/app.pdb-v3.1.0.symcache`, with the age in hex. Apart from its name, it has
+//! nothing in common with the SymCache of `symbolic`.
 //!
-//! Sources: Microsoft's sample server for SymCaches, `README.md` (versions, and which serve which client); the folders that the Windows
-//! Performance Toolkit keeps (names).
+//! Sources: Microsoft's sample server for SymCaches, `README.md` (versions, and which serve which
+//! client); the folders of the Windows Performance Toolkit (names).
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,27 +16,27 @@ use super::{DebugId, Location};
 
 /// A version of the format.
 ///
-/// A client of a major version reads whatever came before it, and every minor version of its own.
+/// A client reads files of its own and of earlier major versions, with any minor version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FormatVersion {
-    /// Changes with what an older client cannot read.
+    /// Changes if older clients cannot read the file.
     pub major: u16,
-    /// Changes with what it may ignore.
+    /// Changes if older clients can ignore the change.
     pub minor: u8,
-    /// Changes with neither.
+    /// Changes in all other cases.
     pub patch: u8,
 }
 
 impl FormatVersion {
-    /// The first version that has these rules.
+    /// The first version that follows these rules.
     pub const FIRST: Self = Self {
         major: 3,
         minor: 0,
         patch: 0,
     };
 
-    /// Returns the version as a number, in their order.
+    /// Returns the version as a number. Numbers have the order of the versions.
     pub const fn as_u32(self) -> u32 {
         (self.major as u32) << 16 | (self.minor as u32) << 8 | self.patch as u32
     }
@@ -50,15 +51,16 @@ impl FormatVersion {
         }
     }
 
-    /// Tells whether a client of this version reads a file of another.
+    /// Returns whether a client of this version can read a file of another version.
     pub fn reads(self, other: Self) -> bool {
         other >= Self::FIRST && other.major <= self.major
     }
 }
 
-/// A text that is no version of the format: three numbers with dots between them, the first up to 65,535, the others up to 255.
+/// A text that is not a version: three numbers separated by dots, the first up to 65,535, the
+/// others up to 255.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a version: three numbers with dots, as in 3.1.0")]
+#[error("invalid version {0:?}: expected three numbers separated by dots, as in 3.1.0")]
 pub struct InvalidFormatVersion(String);
 
 impl FromStr for FormatVersion {
@@ -66,7 +68,7 @@ impl FromStr for FormatVersion {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidFormatVersion(text.to_owned());
-        // A number that is parsed may have a sign.
+        // `parse` accepts signs, which versions do not have.
         if !text.bytes().all(|c| c.is_ascii_digit() || c == b'.') {
             return Err(invalid());
         }
@@ -107,12 +109,12 @@ impl fmt::Display for FormatVersion {
     }
 }
 
-/// What the name of a file says of it.
+/// The name of a file, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MsSymCacheName {
-    /// The file name of the PDB, in lower case: Windows does not tell cases apart.
+    /// The file name of the PDB in lower case, because Windows file names are case-insensitive.
     pub pdb: String,
-    /// Identity of the PDB.
+    /// The debug id of the PDB.
     pub debug_id: DebugId,
     /// The version of the format.
     pub version: FormatVersion,
@@ -121,14 +123,14 @@ pub struct MsSymCacheName {
 impl MsSymCacheName {
     const SUFFIX: &'static str = ".symcache";
 
-    /// Tells whether a file is called as if it was one, whatever else its name says.
+    /// Returns whether a file has the extension of a SymCache, whatever the rest of its name.
     pub fn is_suggested_by(location: &Location) -> bool {
         let text = location.as_str().as_bytes();
         let suffix = text.get(text.len().saturating_sub(Self::SUFFIX.len())..);
         suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(Self::SUFFIX.as_bytes()))
     }
 
-    /// Reads the name of a file: the last three segments of where it is, in any case.
+    /// Parses the last three segments of a location, in any case.
     pub fn of(location: &Location) -> Option<Self> {
         let text = location.as_str().to_ascii_lowercase();
         let mut segments = text.rsplit('/');
@@ -144,7 +146,7 @@ impl MsSymCacheName {
         })
     }
 
-    /// Returns the path of the file as the tools keep it, in lower case.
+    /// Returns the path of the file as Microsoft's tools store it, in lower case.
     pub fn path(&self) -> String {
         let Self {
             pdb,
@@ -156,7 +158,7 @@ impl MsSymCacheName {
     }
 }
 
-/// Reads a GUID with the age behind it, in hex.
+/// Parses a GUID that is followed by an age, in hex.
 fn id_with_age(text: &str) -> Option<DebugId> {
     const GUID_DIGITS: usize = 32;
     if !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {

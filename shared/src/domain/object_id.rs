@@ -1,4 +1,4 @@
-//! What identifies a module and the objects that belong to it.
+//! The ids and names of a module and its objects.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{CodeId, CompanionId, DebugId, ObjectType};
 
-/// The ids and names by which a module of a crash is looked up.
+/// The ids and names that a module of a crash is looked up by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ObjectId {
-    /// Identity of the debug file.
+    /// The debug id.
     pub debug_id: Option<DebugId>,
-    /// Identity of the code file.
+    /// The code id.
     pub code_id: Option<CodeId>,
-    /// Name of the debug file, path included.
+    /// The name of the debug file, with its path.
     pub debug_file: Option<String>,
-    /// Name of the code file, path included.
+    /// The name of the code file, with its path.
     pub code_file: Option<String>,
-    /// What kind of module it is.
+    /// The type of the module.
     pub object_type: ObjectType,
 }
 
@@ -27,17 +27,18 @@ pub struct ObjectId {
 pub enum ModuleId {
     /// By debug id.
     Debug(DebugId),
-    /// By code id, for want of a debug id.
+    /// By code id, if there is no debug id.
     Code(CodeId),
-    /// By what a file and its companion have in common. No crash names it, and no cache is made for it: it is where the two meet.
+    /// By companion id, under which a file and its companion find each other. No crash refers to
+    /// it, and no cache is built for it.
     Companion(CompanionId),
 }
 
 impl ModuleId {
-    /// How the text of a [`ModuleId::Companion`] begins, and no other.
+    /// The prefix of the text of a [`ModuleId::Companion`]. No other id begins with it.
     pub const COMPANION_PREFIX: &str = "companion:";
 
-    /// Returns the id to file under; `None` where there is neither, or only nil ids.
+    /// Returns the id to file under; `None` if there are no ids or only nil ids.
     pub fn of(debug_id: Option<DebugId>, code_id: Option<&CodeId>) -> Option<Self> {
         match (debug_id, code_id) {
             (Some(id), _) if !id.is_nil() => Some(Self::Debug(id)),
@@ -47,7 +48,7 @@ impl ModuleId {
     }
 }
 
-/// Tells whether a code id says nothing: no digits, or only zeros.
+/// Returns whether a code id is nil: empty or all zeros.
 fn is_nil(id: &CodeId) -> bool {
     id.as_str().bytes().all(|digit| digit == b'0')
 }

@@ -1,4 +1,4 @@
-//! Scopes: who may see a cached entry.
+//! Scopes: which requests may see a cache entry.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,9 +6,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Who may see an entry: everybody, or the callers of one tenant.
+/// The scope of an entry: all requests, or those of one tenant.
 ///
-/// A scoped request reads its own scope first, then the global one; no scope ever reads another tenant's.
+/// A request of a tenant reads its own scope first and then the global one. No request reads the
+/// scope of another tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Scope {
@@ -20,10 +21,11 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The longest name of a tenant, in bytes.
+    /// The maximum length of a tenant's name, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Returns the scope of a key of the uploads bucket: its first segment, where more follows.
+    /// Returns the scope of a key of the uploads bucket: its first segment. `None` if nothing
+    /// follows the segment.
     pub fn of_key(key: &str) -> Option<Self> {
         let (scope, rest) = key.split_once('/')?;
         match rest {
@@ -32,7 +34,7 @@ impl Scope {
         }
     }
 
-    /// Returns the scopes a request in this scope reads, in order.
+    /// Returns the scopes that a request in this scope reads, in order.
     pub fn readable(&self) -> Vec<Scope> {
         match self {
             Scope::Global => vec![Scope::Global],
@@ -40,7 +42,7 @@ impl Scope {
         }
     }
 
-    /// Returns the text that keys and messages carry.
+    /// Returns the text for keys and messages.
     pub fn as_str(&self) -> &str {
         match self {
             Scope::Global => "global",
@@ -49,9 +51,9 @@ impl Scope {
     }
 }
 
-/// A text that is no scope.
+/// A text that is not a valid scope.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not a scope: 1 to {max} bytes without slashes and control characters", max = Scope::MAX_BYTES)]
+#[error("invalid scope {0:?}: use 1 to {max} bytes without slashes or control characters", max = Scope::MAX_BYTES)]
 pub struct InvalidScope(String);
 
 impl FromStr for Scope {

@@ -1,4 +1,4 @@
-//! Symbol servers that are asked over HTTP: where they are, and which files of a module they may have.
+//! HTTP symbol servers: their definitions, and the locations of a module's files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,39 +15,40 @@ use crate::domain::source::SourceKey;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Definition", into = "Definition")]
 pub struct HttpSource {
-    /// What requests name it by, and what its candidates are shown under.
+    /// The id, by which requests refer to it and under which candidates are shown.
     pub id: String,
-    /// Where its paths begin; without a query.
+    /// The base URL, without a query.
     pub url: Url,
-    /// The query of its address, which is sent with each question: credentials, as a rule. It is
-    /// part of no location and no key of a configured source.
+    /// The query of the URL, which is sent with each request and usually contains credentials. It
+    /// is not part of locations, nor of the key of a configured source.
     pub query: Option<String>,
-    /// What is sent with each request: credentials, as a rule.
+    /// The headers that are sent with each request, usually credentials.
     pub headers: BTreeMap<String, String>,
-    /// How it names its files.
+    /// The layout of its files.
     pub layout: SourceLayout,
-    /// What it is asked for.
+    /// The filters.
     pub filters: Filters,
-    /// Whether what it has is for everybody: then its entries are global, and its misses are remembered for longer.
+    /// Whether its files are public. If so, its entries are global, and its misses are cached
+    /// longer.
     pub is_public: bool,
-    /// Whether its own address may be in a private network. Counts for configured sources alone.
+    /// Whether its own address may be in a private network. Applies to configured sources only.
     pub is_private: bool,
 }
 
-/// What a source is asked for. What is empty lets everything through.
+/// Limits what is requested from a source. An empty filter allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Filters {
     /// Only DIFs of these types.
     #[serde(default)]
     pub filetypes: Vec<FileType>,
-    /// Only modules whose code or debug file has a path like one of these: `*` for any text, `?` for any letter; neither
-    /// case nor the kind of slash matters.
+    /// Only modules whose code file or debug file has a path that matches one of these: `*` matches
+    /// any text, `?` any character. Case and the kind of slash do not matter.
     #[serde(default)]
     pub path_patterns: PathPatterns,
 }
 
-/// Patterns of paths, compiled when they are read.
+/// Patterns of paths, compiled when they are parsed.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<String>", into = "Vec<String>")]
 pub struct PathPatterns {
@@ -55,7 +56,7 @@ pub struct PathPatterns {
     matchers: Vec<WildMatch>,
 }
 
-/// A source as it is written down.
+/// The serialized form of a source.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 enum Definition {
@@ -79,8 +80,8 @@ struct HttpDefinition {
     is_private: bool,
 }
 
-/// Headers that decide how a connection is used, or what an answer is about: those are the
-/// client's own. RFC 9110 and RFC 9112 define them; `if-` and `proxy-` begin more of them.
+/// Headers that control the connection or the meaning of a response, which only the HTTP client may
+/// set. They are defined in RFC 9110 and RFC 9112; further ones begin with `if-` and `proxy-`.
 const CONNECTION_HEADERS: [&str; 13] = [
     "accept-encoding",
     "connection",
@@ -98,48 +99,46 @@ const CONNECTION_HEADERS: [&str; 13] = [
 ];
 const CONNECTION_HEADERS_BEGIN: [&str; 2] = ["if-", "proxy-"];
 
-/// Why a text does not define a source.
+/// Why the definition of a source is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
-    /// The id cannot be told from others.
+    /// The id is invalid or reserved.
     #[error(
-        "the id {0:?} is not one: 1 to 64 letters, digits, or any of `:_.-`, and not `uploads`"
+        "invalid source id {0:?}: use 1 to 64 letters, digits, or any of `:_.-`; `uploads` is reserved"
     )]
     Id(String),
-    /// The address is none.
-    #[error("the url of {id} is not one: {problem}")]
+    /// The URL is invalid.
+    #[error("invalid url of source {id}: {problem}")]
     Address {
         /// The source.
         id: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A header cannot be sent.
-    #[error("the header {name:?} of {id} cannot be sent")]
+    /// A header contains characters that HTTP does not allow.
+    #[error("the name or value of header {name:?} of {id} has characters that HTTP does not allow")]
     Header {
         /// The source.
         id: String,
         /// The name of the header.
         name: String,
     },
-    /// A header would shape the connection.
-    #[error(
-        "the header {name:?} of {id} would shape the connection, which a source may not: leave it out"
-    )]
+    /// A header is reserved for the HTTP client.
+    #[error("the header {name:?} of source {id} is reserved for the HTTP client: remove it")]
     ConnectionHeader {
         /// The source.
         id: String,
         /// The name of the header.
         name: String,
     },
-    /// There is more of something than a source may have.
+    /// The definition exceeds a limit.
     #[error("{id} has more than {limit} {what}")]
     TooMuch {
         /// The source.
         id: String,
-        /// What there is too much of.
+        /// What exceeds its limit.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: usize,
     },
 }
@@ -173,7 +172,7 @@ impl TryFrom<Definition> for HttpSource {
         let mut url = Url::parse(&url).map_err(|error| address(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
             return Err(address(
-                "it begins neither with http:// nor with https://".to_owned(),
+                "it must begin with http:// or https:// and name a host".to_owned(),
             ));
         }
         if !url.username().is_empty() || url.password().is_some() {
@@ -251,24 +250,24 @@ fn shapes_the_connection(header: &str) -> bool {
 }
 
 impl HttpSource {
-    /// The longest id, in bytes.
+    /// The maximum length of an id, in bytes.
     pub const MAX_ID_BYTES: usize = 64;
 
-    /// The longest address, its query included, in bytes.
+    /// The maximum length of a URL with its query, in bytes.
     pub const MAX_URL_BYTES: usize = 2048;
 
-    /// The most headers, and the most bytes of all their names and values.
+    /// The maximum number of headers, and the maximum total bytes of their names and values.
     pub const MAX_HEADERS: usize = 16;
     /// See [`HttpSource::MAX_HEADERS`].
     pub const MAX_HEADER_BYTES: usize = 8 << 10;
 
-    /// The most patterns of paths, and the longest one, in bytes.
+    /// The maximum number of path patterns, and the maximum length of one, in bytes.
     pub const MAX_PATTERNS: usize = 32;
     /// See [`HttpSource::MAX_PATTERNS`].
     pub const MAX_PATTERN_BYTES: usize = 256;
 
-    /// Holds the source against the limits above: what it costs to store it and to match modules
-    /// against it is bounded by them.
+    /// Checks the source against the limits above. They bound the cost of storing the source and of
+    /// matching modules against it.
     ///
     /// # Errors
     ///
@@ -304,8 +303,7 @@ impl HttpSource {
         Ok(())
     }
 
-    /// Returns the source without what is sent to it alone: enough to know its key and its
-    /// locations.
+    /// Returns the source without query and headers. Its key and its locations stay the same.
     #[must_use]
     pub fn without_credentials(self) -> Self {
         Self {
@@ -315,7 +313,7 @@ impl HttpSource {
         }
     }
 
-    /// Returns an address with the query that is sent to this source.
+    /// Returns a URL with the query that is sent to this source.
     pub fn with_query(&self, url: &Url) -> Url {
         let mut url = url.clone();
         if self.query.is_some() {
@@ -324,7 +322,7 @@ impl HttpSource {
         url
     }
 
-    /// Tells whether an address may be one of its locations: below its own address, and without a
+    /// Returns whether a URL can be a location of the source: below the base URL, and without a
     /// query, a fragment or credentials.
     pub fn is_above(&self, url: &Url) -> bool {
         let base = self.url.path().trim_end_matches('/');
@@ -337,7 +335,7 @@ impl HttpSource {
             && url.password().is_none()
     }
 
-    /// Returns where the DIFs of a module may be, in the order in which they are tried.
+    /// Returns the possible locations of a module's DIFs, in the order in which they are tried.
     pub fn locations(&self, module: &ObjectId) -> Vec<(FileType, Location)> {
         if !self.filters.let_through(module) {
             return Vec::new();
@@ -364,7 +362,7 @@ impl HttpSource {
         locations
     }
 
-    /// Returns the address of a path.
+    /// Returns the URL of a path.
     fn at(&self, path: &str) -> String {
         let mut url = self.url.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -390,7 +388,7 @@ impl Filters {
     }
 }
 
-/// Returns a path, or a pattern, as they are compared.
+/// Returns a path or a pattern in the form in which they are compared.
 fn normal(path: &str) -> String {
     path.replace('\\', "/").to_lowercase()
 }
@@ -425,7 +423,7 @@ impl fmt::Debug for PathPatterns {
     }
 }
 
-/// Headers and query are not shown: they hold credentials.
+/// Omits headers and query, which contain credentials.
 impl fmt::Debug for HttpSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpSource")
@@ -440,7 +438,7 @@ impl fmt::Debug for HttpSource {
 }
 
 impl SourceKey {
-    /// Returns the key of a symbol server that is configured.
+    /// Returns the key of a configured symbol server.
     pub fn configured(source: &HttpSource) -> Self {
         let HttpSource {
             id,
@@ -449,12 +447,12 @@ impl SourceKey {
             filters,
             is_public,
             is_private,
-            // Credentials decide nothing about what is there, and belong in no key.
+            // Credentials do not affect what is found, and do not belong in a key.
             headers: _,
             query: _,
         } = source;
         let url = url.as_str();
-        // A fifth value only where it is set: the keys of other sources stay as they are.
+        // Add a fifth value only if it is set, so that the keys of other sources do not change.
         let text = match is_private {
             false => serde_json::to_string(&(url, layout, filters, is_public)),
             true => serde_json::to_string(&(url, layout, filters, is_public, is_private)),
@@ -467,8 +465,8 @@ impl SourceKey {
         ))
     }
 
-    /// Returns the key of a symbol server that a request defines; `hash` is a keyed hash of its whole definition, so that
-    /// nobody who lacks the credentials in it has its key.
+    /// Returns the key of a symbol server that a request defines. `hash` is a keyed hash of its
+    /// whole definition: clients without the credentials in the definition cannot obtain the key.
     pub fn defined(source: &HttpSource, hash: &str) -> Self {
         Self(format!("{}##{hash}", source.id))
     }
@@ -555,15 +553,15 @@ mod tests {
         );
         check(
             r#"{"type": "http", "id": "uploads", "url": "http://x"}"#,
-            "not `uploads`",
+            "`uploads` is reserved",
         );
         check(
             r#"{"type": "http", "id": "a#b", "url": "http://x"}"#,
-            "not one",
+            "invalid source id",
         );
         check(
             r#"{"type": "http", "id": "a", "url": "file:///etc"}"#,
-            "neither with http",
+            "must begin with http://",
         );
         check(
             r#"{"type": "http", "id": "a", "url": "http://me:secret@x"}"#,
@@ -571,11 +569,11 @@ mod tests {
         );
         check(
             r#"{"type": "http", "id": "a", "url": "http://x", "headers": {"a b": "c"}}"#,
-            "cannot be sent",
+            "HTTP does not allow",
         );
     }
 
-    /// F10.
+    /// Finding F10 in `docs/security.md`.
     #[test]
     fn a_header_that_shapes_the_connection_is_refused_by_name() {
         for name in [
@@ -601,7 +599,7 @@ mod tests {
             );
             let problem = source(&json).unwrap_err();
             assert!(
-                problem.contains(name) && problem.contains("shape the connection"),
+                problem.contains(name) && problem.contains("is reserved for the HTTP client"),
                 "{problem}"
             );
         }
@@ -613,7 +611,7 @@ mod tests {
         }
     }
 
-    /// F10.
+    /// Finding F10 in `docs/security.md`.
     #[test]
     fn a_source_has_limits_and_names_the_one_that_it_exceeds() {
         let checked = |rest: serde_json::Value| {
@@ -661,7 +659,7 @@ mod tests {
         }
     }
 
-    /// F11.
+    /// Finding F11 in `docs/security.md`.
     #[test]
     fn a_query_is_a_credential_and_no_part_of_a_location() {
         let json = r#"{"type": "http", "id": "a", "url": "http://x.test/s/?sv=1&sig=sesame#f"}"#;
@@ -676,7 +674,7 @@ mod tests {
         assert!(!format!("{source:?}").contains("sesame"), "{source:?}");
         let asked = source.with_query(&Url::parse("http://x.test/s/aa/bb").unwrap());
         assert_eq!(asked.as_str(), "http://x.test/s/aa/bb?sv=1&sig=sesame");
-        // It survives the form in which definitions are sealed.
+        // The query survives the form in which definitions are stored.
         let again: HttpSource =
             serde_json::from_value(serde_json::to_value(&source).unwrap()).unwrap();
         assert_eq!(again, source);
@@ -692,7 +690,7 @@ mod tests {
         );
     }
 
-    /// F19.
+    /// Finding F19 in `docs/security.md`.
     #[test]
     fn only_what_lies_below_its_address_is_a_location_of_a_source() {
         let source =
@@ -725,7 +723,10 @@ mod tests {
         };
         let plain = key("");
         assert_eq!(plain.id(), "a");
-        // printf '["http://x/",{"type":"native","casing":"default"},{"filetypes":[],"path_patterns":[]},false]' | sha256sum
+        // The beginning of the SHA-256 of this JSON, without the line break:
+        //
+        //     ["http://x/",{"type":"native","casing":"default"},
+        //     {"filetypes":[],"path_patterns":[]},false]
         assert_eq!(plain.as_str(), "a#bf32e8a180bca4a2");
         for other in [
             r#", "is_public": true"#,

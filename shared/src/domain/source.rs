@@ -1,39 +1,43 @@
-//! Sources: the places where DIFs are found, and the DIFs in them.
+//! Sources, where DIFs are found, and references to the DIFs in them.
 
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
-/// Names a source in keys and messages: `uploads`; for a configured symbol server its id, `#`, and a fingerprint of what
-/// decides what is found there, so that a mended configuration forgets its misses; for one that a request defines `##` and a
-/// keyed hash of all of it.
+/// The name of a source in keys and messages.
+///
+/// - `uploads` for the uploads.
+/// - For a configured symbol server: its id, `#`, and a fingerprint of the settings that determine
+///   which DIFs are found. A corrected setting therefore invalidates the cached misses.
+/// - For a server that a request defines: its id, `##`, and a keyed hash of the whole definition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SourceKey(pub(super) String);
 
 impl SourceKey {
-    /// Returns the key of the bucket that users upload to.
+    /// Returns the key of the uploads.
     pub fn uploads() -> Self {
         Self("uploads".to_owned())
     }
 
-    /// Tells whether a request defines it.
+    /// Returns whether a request defines the source.
     pub fn is_defined(&self) -> bool {
         self.0.contains("##")
     }
 
-    /// Returns the id under which the source is configured, and shown.
+    /// Returns the id of the source, under which it is configured and shown.
     pub fn id(&self) -> &str {
         self.0.split('#').next().unwrap_or_default()
     }
 
-    /// Tells whether uploads and removals announce themselves, so that nobody need look for changes.
+    /// Returns whether the source is the uploads. Uploads announce every change, so no probes are
+    /// needed.
     pub fn is_uploads(&self) -> bool {
         self.0 == "uploads"
     }
 
-    /// Returns the text that keys and messages carry.
+    /// Returns the text for keys and messages.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -45,7 +49,7 @@ impl fmt::Display for SourceKey {
     }
 }
 
-/// Where in its source a DIF is: for uploads, the key in the bucket.
+/// The location of a DIF in its source: for uploads, the key in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Location(String);
@@ -61,7 +65,7 @@ impl Location {
         &self.0
     }
 
-    /// Returns its last segment; of an address decoded, and without a query.
+    /// Returns the last segment; that of a URL is decoded, and has no query.
     pub fn file_name(&self) -> String {
         let url = url::Url::parse(&self.0).ok();
         let path = url.as_ref().map_or(self.0.as_str(), url::Url::path);
@@ -79,12 +83,12 @@ impl fmt::Display for Location {
     }
 }
 
-/// One state of one DIF: where it is, and the etag of its bytes.
+/// A DIF with specific bytes: its location, and the etag of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DifRef {
-    /// Where the DIF is.
+    /// The location.
     pub location: Location,
-    /// The etag its source gave for these bytes.
+    /// The etag that the source assigned to these bytes.
     pub etag: String,
 }
 

@@ -1,4 +1,4 @@
-//! Times as the records keep them: whole seconds since the epoch.
+//! Timestamps of records, in whole seconds since the epoch.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,13 +23,14 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns the time `duration` later; parts of a second are dropped.
+    /// Returns the time `duration` later. Fractions of a second are dropped.
     #[must_use]
     pub const fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.as_secs()))
     }
 
-    /// Returns how long ago `earlier` was; zero where it lies ahead, as clocks of two instances may differ.
+    /// Returns how long ago `earlier` was; zero if it is in the future, because clocks of two
+    /// instances may differ.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }

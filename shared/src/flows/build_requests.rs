@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
-use super::symbolicate::Symbolicator;
+use super::symbolicator::Symbolicator;
 use super::{Invocation, Updated};
 use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
+use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
-
-/// Calls of the records on their way at a time.
-pub(super) const CALLS_IN_FLIGHT: usize = 64;
 
 /// A build to ask for.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Invocation;
 use super::memory::{ReadBy, Recalled, SeenGeneration};
-use super::symbolicate::Symbolicator;
+use super::symbolicator::Symbolicator;
 use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::ports::{Consistency, Fault};

@@ -32,6 +32,7 @@ pub mod retries;
 pub mod rollout;
 mod settings;
 pub mod symbolicate;
+mod symbolicator;
 pub mod unwinding;
 mod update;
 pub mod uploads;

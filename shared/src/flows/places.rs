@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::build_requests::CALLS_IN_FLIGHT;
 use super::items::ItemQuery;
-use super::symbolicate::Symbolicator;
+use super::symbolicator::{CALLS_IN_FLIGHT, Symbolicator};
 use super::{Invocation, definitions};
 use crate::api::symbolicator::Selected;
 use crate::cache::{ItemKey, ModuleKey, Sought};

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
-use super::build_requests::{BuildToRequest, CALLS_IN_FLIGHT};
+use super::build_requests::BuildToRequest;
 use super::items::ItemQuery;
-use super::memory::{Memory, Recalled};
+use super::memory::Recalled;
 use super::opening::{LoadedCache, Opening, ReadError};
 use super::places::NamedSource;
+pub use super::symbolicator::Symbolicator;
 use super::waiting::Waiting;
-use super::{Error, Invocation, Settings, Update, Updated, permits};
+use super::{Error, Invocation, Updated, permits};
 use crate::api::symbolicator::{Completed, Request};
 use crate::cache::{
     Change, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Queue, Ready, Sought, Stored,
@@ -30,7 +31,8 @@ use crate::cache::{
 use crate::domain::{
     Candidate, Cause, Location, Missing, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
-use crate::ports::{BlobStore, Consistency, Demangler, Fault, QueueMessage, Queues, RecordStore};
+use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+use crate::ports::{Consistency, Fault, QueueMessage};
 use crate::symbolicate::{
     Considered, KnownNames, ModuleOutcome, Plan, Searched, Stats, advise, plan, symbolicate_with,
 };
@@ -40,23 +42,6 @@ const READS_IN_FLIGHT: usize = 64;
 
 /// Builds that one request asks for at most: whoever continues it asks for the next ones.
 const MAX_BUILD_REQUESTS: usize = 256;
-
-/// Answers requests.
-#[derive(Clone, Debug)]
-pub struct Symbolicator {
-    /// The records.
-    pub records: Arc<dyn RecordStore>,
-    /// The bucket of derived caches.
-    pub caches: Arc<dyn BlobStore>,
-    /// The queues of builds.
-    pub queues: Arc<dyn Queues>,
-    /// Makes names readable that may not be made so here.
-    pub demangler: Arc<dyn Demangler>,
-    /// What this instance remembers.
-    pub memory: Arc<Memory>,
-    /// The settings.
-    pub settings: Settings,
-}
 
 /// What came of a request.
 #[derive(Debug)]
@@ -789,14 +774,6 @@ impl Symbolicator {
         self.memory.forget(&module.entry(kind));
         if let Err(error) = touched {
             tracing::warn!(%error, "could not note a use");
-        }
-    }
-
-    pub(super) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
-        Update {
-            records: &*self.records,
-            policy: &self.settings.policy,
-            invocation,
         }
     }
 }

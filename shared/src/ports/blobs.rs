@@ -1,4 +1,4 @@
-//! The store of blobs, written once each.
+//! The store of blobs. Each blob is written once.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -10,30 +10,30 @@ use bytes::Bytes;
 use super::Fault;
 use crate::domain::Timestamp;
 
-/// The most blobs that one call removes (S3 API reference, `DeleteObjects`).
+/// The maximum number of blobs that one call removes (S3 API reference, `DeleteObjects`).
 pub const MAX_DELETES: usize = 1000;
 
-/// Immutable bytes by path.
+/// A store of immutable bytes by path.
 #[async_trait]
 pub trait BlobStore: Debug + Send + Sync {
-    /// Reads a blob, or a range of it; `None` where there is no such blob.
+    /// Reads a blob or a range of it; `None` if the blob does not exist.
     ///
-    /// A range that ends beyond the blob is cut to it; one that begins beyond it is empty.
+    /// A range that ends beyond the blob is truncated; one that begins beyond it is empty.
     async fn get(&self, path: &str, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault>;
 
-    /// Writes a blob unless there is one already. An error may mean that it landed.
+    /// Writes a blob unless it exists. The write may have succeeded even if an error is returned.
     async fn create(&self, path: &str, body: Bytes) -> Result<Created, Fault>;
 
-    /// Removes blobs, at most [`MAX_DELETES`] a call; those that are not there count as removed. Returns the blobs that
-    /// could not be removed.
+    /// Removes blobs, at most [`MAX_DELETES`] per call. A blob that does not exist counts as
+    /// removed. Returns the blobs that could not be removed.
     ///
-    /// After an error some of them may have been removed.
+    /// After an error, some of them may have been removed.
     async fn delete_many(&self, paths: &[String]) -> Result<Vec<NotDeleted>, Fault>;
 
-    /// Lists the blobs under a prefix in byte order, beginning behind `after`; at most 1,000.
+    /// Lists at most 1,000 blobs with a prefix in byte order, starting after `after`.
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<BlobPage, Fault>;
 
-    /// Returns a URL by which anybody can read the blob for a while, as this type of content where one is given.
+    /// Returns a presigned URL for reading the blob, with this content type if one is given.
     async fn presign(
         &self,
         path: &str,
@@ -42,21 +42,21 @@ pub trait BlobStore: Debug + Send + Sync {
     ) -> Result<String, Fault>;
 }
 
-/// What became of a create-only write.
+/// The result of a create-only write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// It was written.
+    /// The blob was written.
     New,
-    /// There was one already, and it stands.
+    /// The blob existed and was not changed.
     AlreadyThere,
 }
 
 /// A blob that could not be removed.
 #[derive(Debug)]
 pub struct NotDeleted {
-    /// Its path.
+    /// The path.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub error: Fault,
 }
 
@@ -65,18 +65,18 @@ pub struct NotDeleted {
 pub struct BlobPage {
     /// The blobs, in byte order of their paths.
     pub blobs: Vec<BlobSummary>,
-    /// Whether there are more behind the last one.
+    /// Whether there are more after the last one.
     pub more: bool,
 }
 
-/// What a listing says of a blob.
+/// A blob in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobSummary {
-    /// Its path.
+    /// The path.
     pub path: String,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// The etag of its bytes.
+    /// The etag of the bytes.
     pub etag: String,
     /// When it was written.
     pub modified_at: Timestamp,

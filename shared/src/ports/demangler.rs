@@ -1,4 +1,4 @@
-//! Where names are made readable that could harm who does it.
+//! Demangling of names that could harm the process that demangles them.
 
 use std::fmt::Debug;
 
@@ -6,10 +6,11 @@ use async_trait::async_trait;
 
 use crate::domain::IsolatedName;
 
-/// Makes names readable where that harms nothing else.
+/// Demangles names in isolation from the rest of the function.
 #[async_trait]
 pub trait Demangler: Debug + Send + Sync {
-    /// Returns the readable form of each name, in their order; `None` where there is none, where making it failed, and
-    /// where the time was up before its turn. Never fails: a name that stays mangled is an answer.
+    /// Returns the demangled form of each name, in order. `None` if the name is not mangled,
+    /// demangling failed, or the time was up before its turn. Never fails: callers use the mangled
+    /// name instead.
     async fn demangle(&self, names: &[IsolatedName]) -> Vec<Option<String>>;
 }

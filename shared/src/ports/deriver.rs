@@ -1,4 +1,4 @@
-//! Deriving: a DIF in scratch space, and a parser of it that may die without harm.
+//! Deriving: scratch space for a DIF, and an isolated parser of the DIF.
 
 use std::fmt::Debug;
 
@@ -9,13 +9,15 @@ use super::Fault;
 use crate::cache::{DeriveJob, Derived, Transcoding};
 use crate::domain::{Inspection, Missing, Written};
 
-/// Gives room for DIFs, and parses them.
+/// Provides scratch space for DIFs, and parses them.
 #[async_trait]
 pub trait Deriver: Debug + Send + Sync {
-    /// Reserves scratch space for a DIF of `size` bytes; [`ParseError::Missing`] where the budget does not allow it.
+    /// Reserves scratch space for a DIF of `size` bytes; [`ParseError::Missing`] if the budget does
+    /// not allow it.
     fn reserve(&self, size: u64) -> Result<Box<dyn Scratch>, ParseError>;
 
-    /// Begins to parse what was written to the scratch space. Objects of files that were written together find each other there.
+    /// Starts a parser of the DIF in the scratch space. Objects of files that were written together
+    /// can complete each other.
     async fn open(
         &self,
         dif: Box<dyn Scratch>,
@@ -23,29 +25,30 @@ pub trait Deriver: Debug + Send + Sync {
     ) -> Result<Box<dyn Parser>, ParseError>;
 }
 
-/// Room for one DIF; given back when dropped.
+/// Scratch space for one DIF, which is freed when dropped.
 #[async_trait]
 pub trait Scratch: Debug + Send + Sync + std::any::Any {
     /// Writes bytes at an offset.
     async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault>;
 }
 
-/// Parses one DIF. Whatever the bytes do, the caller lives: the answer is a [`Missing`] that says what happened.
+/// Parses one DIF. No input can crash the caller: a failure is a [`Missing`] that says what
+/// happened.
 ///
-/// After an error the parser may be gone; then every further call answers the same.
+/// After an error the parser may no longer run. If so, every further call returns the same error.
 #[async_trait]
 pub trait Parser: Debug + Send {
     /// Returns the objects in the DIF.
     async fn inspect(&mut self) -> Result<Inspection, ParseError>;
 
-    /// Derives the caches of one object: one answer a job, in order.
+    /// Derives the caches of one object. Returns one result per job, in order.
     async fn derive(
         &mut self,
         object: usize,
         jobs: &[DeriveJob],
     ) -> Result<Vec<Result<Derived, Missing>>, ParseError>;
 
-    /// Has the PDB with this index transcoded into Microsoft's SymCache, whose bytes are opaque.
+    /// Transcodes the PDB with this index into a Microsoft SymCache, whose bytes are opaque.
     async fn transcode(
         &mut self,
         object: usize,
@@ -53,13 +56,13 @@ pub trait Parser: Debug + Send {
     ) -> Result<Result<Bytes, Missing>, ParseError>;
 }
 
-/// Why there is no answer from a parser.
+/// Why a parser returned no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
-    /// For a reason in the DIF, which is worth remembering.
+    /// The reason is in the DIF, and may be cached.
     #[error("{}", .0.detail)]
     Missing(Missing),
-    /// For a fault of ours.
+    /// An internal error.
     #[error(transparent)]
     Store(#[from] Fault),
 }

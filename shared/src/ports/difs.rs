@@ -12,12 +12,13 @@ use crate::domain::{Location, Missing, Timestamp};
 /// Reads the DIFs of one source.
 #[async_trait]
 pub trait DifReader: Debug + Send + Sync {
-    /// Returns what is at a location now.
+    /// Returns the etag and size of the DIF at a location.
     async fn stat(&self, location: &Location) -> Result<DifStat, DifError>;
 
-    /// Reads a range of the DIF whose bytes have this etag. The answer has exactly the length of the range.
+    /// Reads a range of the DIF whose bytes have this etag. Returns exactly as many bytes as the
+    /// range has.
     ///
-    /// [`DifError::Changed`] where other bytes are there now.
+    /// Fails with [`DifError::Changed`] if the location has other bytes now.
     async fn read(
         &self,
         location: &Location,
@@ -26,10 +27,10 @@ pub trait DifReader: Debug + Send + Sync {
     ) -> Result<Bytes, DifError>;
 }
 
-/// Lists the DIFs of a source that can be listed: the bucket that users upload to.
+/// Lists the DIFs of a source that supports listing: the uploads.
 #[async_trait]
 pub trait DifListing: Debug + Send + Sync {
-    /// Lists DIFs in byte order of their locations, beginning behind `after`; at most 1,000.
+    /// Lists at most 1,000 DIFs in byte order of their locations, starting after `after`.
     async fn list(&self, after: Option<&Location>) -> Result<DifPage, Fault>;
 }
 
@@ -38,40 +39,40 @@ pub trait DifListing: Debug + Send + Sync {
 pub struct DifPage {
     /// The DIFs, in byte order of their locations.
     pub difs: Vec<ListedDif>,
-    /// Whether there are more behind the last one.
+    /// Whether there are more after the last one.
     pub more: bool,
 }
 
-/// What a listing says of a DIF.
+/// A DIF in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedDif {
-    /// Where it is.
+    /// The location.
     pub location: Location,
-    /// Identity of its bytes.
+    /// The etag of the bytes.
     pub etag: String,
     /// When it was written.
     pub modified_at: Timestamp,
 }
 
-/// What is at a location.
+/// The DIF at a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DifStat {
-    /// Identity of the bytes.
+    /// The etag of the bytes.
     pub etag: String,
-    /// Their number.
+    /// The size in bytes.
     pub size: u64,
 }
 
 /// Why a DIF cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DifError {
-    /// For a reason that is worth remembering.
+    /// The reason may be cached.
     #[error("{}", .0.detail)]
     Missing(Missing),
-    /// Other bytes are there now than those asked for.
-    #[error("the file was changed while it was read")]
+    /// The location has other bytes than the requested ones.
+    #[error("the file changed while it was being read")]
     Changed,
-    /// For a fault of ours.
+    /// An internal error.
     #[error(transparent)]
     Store(#[from] Fault),
 }

@@ -1,7 +1,7 @@
-//! The seams: what the flows need of the world, and how it fails.
+//! The ports: traits for everything outside of the program that the flows use, and their errors.
 //!
-//! Each port is a trait because it has two real implementations and is broken on purpose in tests. Conflicts are
-//! outcomes, in the `Ok` type; errors say what the caller does next.
+//! Each port is a trait because it has two real implementations, and because tests inject failures.
+//! Conflicts are outcomes in the `Ok` type; errors say what the caller does next.
 
 mod blobs;
 mod demangler;

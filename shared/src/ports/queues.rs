@@ -1,4 +1,4 @@
-//! The queues of builds.
+//! The queues of build requests.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::domain::Location;
 /// The queues that `derive` serves.
 #[async_trait]
 pub trait Queues: Debug + Send + Sync {
-    /// Sends messages, to be seen after `delay` (at most 15 minutes). Any number: they travel in batches, side by side.
+    /// Sends any number of messages, visible after `delay` (at most 15 minutes). Messages are sent
+    /// in batches, in parallel.
     ///
-    /// After an error some of them may have been sent.
+    /// After an error, some of them may have been sent.
     async fn send(&self, messages: &[QueueMessage], delay: Duration) -> Result<(), Fault>;
 
-    /// Sends a message to the uploads lane, to be seen after `delay` (at most 15 minutes).
+    /// Sends a message to the uploads queue, visible after `delay` (at most 15 minutes).
     async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault>;
 
-    /// Lets a message that could not be served be seen again after `delay`, instead of after the
-    /// whole time that its queue keeps a message invisible.
+    /// Shortens the visibility timeout of a message that could not be processed to `delay`.
     async fn retry_later(&self, received: &Received, delay: Duration) -> Result<(), Fault>;
 }
 
@@ -32,7 +32,7 @@ pub trait Queues: Debug + Send + Sync {
 pub struct Received {
     /// The ARN of the queue that it came from.
     pub queue: String,
-    /// What names this delivery of it to the queue.
+    /// The receipt handle of this delivery.
     pub receipt: String,
 }
 
@@ -43,19 +43,19 @@ impl Received {
     }
 }
 
-/// Asks to compare what is known of a key of the uploads bucket with what is there, as its lost
-/// event would have; or to go on with an upload for which one invocation was too short.
+/// Requests to compare the item of a key of the uploads bucket with the bucket, as a lost event
+/// would have; or to continue with an upload that one invocation could not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileMessage {
-    /// The key, as it is: not encoded as those of S3's events are.
+    /// The key. Unlike the keys in S3's events, it is not encoded.
     pub reconcile: Location,
-    /// How often it was sent again.
+    /// How often the message was sent again.
     #[serde(default)]
     pub hops: u32,
 }
 
 impl ReconcileMessage {
-    /// Returns a message that begins.
+    /// Returns a new message.
     pub fn new(key: Location) -> Self {
         Self {
             reconcile: key,
@@ -64,28 +64,29 @@ impl ReconcileMessage {
     }
 }
 
-/// Asks for the derived caches of modules. The newest build decides which version to make.
+/// Requests the derived caches of modules. The build of the code that serves it decides which
+/// version to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueMessage {
-    /// The schema of this message: the least whose builds can serve it.
+    /// The schema of this message: the lowest whose builds can process it.
     ///
     /// - 1: one module.
     /// - 2: further modules of the same scope and source.
     pub schema: u32,
-    /// The queue that it waits in.
+    /// The queue that the message waits in.
     #[serde(rename = "lane")]
     pub queue: Queue,
-    /// Whose caches.
+    /// The module.
     #[serde(flatten)]
     pub module: ModuleKey,
-    /// Which kinds.
+    /// The kinds.
     pub kinds: Vec<Kind>,
-    /// The ask that it answers.
+    /// The id of the build request that the message belongs to.
     #[serde(rename = "ask")]
     pub build_request: Token,
-    /// The least converter that may serve it.
+    /// The lowest converter that may process the message.
     pub min_converter: Converter,
-    /// How often it was sent again.
+    /// How often the message was sent again.
     #[serde(default)]
     pub hops: u32,
     /// Further modules, of the same scope and source.
@@ -93,13 +94,13 @@ pub struct QueueMessage {
     pub further: Vec<RequestedModule>,
 }
 
-/// What a build must be able to do to serve a [`QueueMessage`]. Messages of every schema say so, in
+/// The minimum requirements of a [`QueueMessage`]. Messages of every schema contain these fields in
 /// this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Needs {
     /// The schema of the message.
     pub schema: u32,
-    /// The least converter that may serve it.
+    /// The lowest converter that may process the message.
     pub min_converter: Converter,
 }
 
@@ -109,14 +110,14 @@ impl Needs {
     }
 }
 
-/// A module whose derived caches are requested for.
+/// A module whose derived caches are requested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedModule {
-    /// The module, as [`ModuleKey::module`] has it.
+    /// The module, as in [`ModuleKey::id`].
     pub module: String,
-    /// Which kinds.
+    /// The kinds.
     pub kinds: Vec<Kind>,
-    /// The ask that this answers.
+    /// The id of the build request that this belongs to.
     #[serde(rename = "ask")]
     pub build_request: Token,
 }
@@ -125,10 +126,11 @@ impl QueueMessage {
     /// The newest schema that this build reads and writes.
     pub const SCHEMA: u32 = 2;
 
-    /// The most modules of one message: a visit asks a symbol server for all of them.
+    /// The maximum number of modules in one message: a symbol server is called for all of them with
+    /// one permit.
     pub const MAX_MODULES: usize = 10;
 
-    /// Returns a message that any build which can do what this one can may serve.
+    /// Returns a message that requires the converter of this build.
     pub fn new(queue: Queue, module: ModuleKey, kinds: Vec<Kind>, build_request: Token) -> Self {
         Self {
             schema: 1,
@@ -142,16 +144,16 @@ impl QueueMessage {
         }
     }
 
-    /// Reads a message; returns what it needs where this build can neither serve nor read it.
+    /// Parses a message. Returns its requirements if this build can neither process nor parse it.
     ///
     /// # Errors
     ///
-    /// JSON that is no message of any build that this one is to know.
+    /// The JSON is not a message, or one that this build should be able to parse.
     pub fn read(json: Value) -> Result<Result<Self, Needs>, serde_json::Error> {
         let needs = Needs::deserialize(&json)?;
         match serde_json::from_value(json) {
             Ok(message) => Ok(Ok(message)),
-            // It may have a kind, a lane or a form that only a newer build knows.
+            // It may have a kind, a queue or a form that only a newer build knows.
             Err(_) if needs.exceed_this_build() => Ok(Err(needs)),
             Err(error) => Err(error),
         }
@@ -163,7 +165,7 @@ impl QueueMessage {
         self.further.push(requested);
     }
 
-    /// Returns a message for each module that it asks for.
+    /// Returns one message per module.
     pub fn each(&self) -> impl Iterator<Item = Self> + '_ {
         let first = Self {
             schema: 1,

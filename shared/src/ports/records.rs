@@ -1,4 +1,4 @@
-//! The store of items, each changed only by compare-and-swap.
+//! The store of items. An item changes only by compare-and-swap.
 
 use std::fmt::Debug;
 
@@ -8,23 +8,25 @@ use serde::{Deserialize, Serialize};
 use super::Fault;
 use crate::cache::{ItemKey, Revision, Stored};
 
-/// Items, each changed only by compare-and-swap on its revision.
+/// A store of items. An item changes only by compare-and-swap on its revision.
 #[async_trait]
 pub trait RecordStore: Debug + Send + Sync {
-    /// Loads the items of `keys`, in order; `None` where there is none. Any number of keys; repeated keys are loaded once.
+    /// Loads the items of any number of `keys`, in order; `None` if an item does not exist.
+    /// Repeated keys are loaded once.
     async fn load(
         &self,
         keys: &[ItemKey],
         consistency: Consistency,
     ) -> Result<Vec<Option<Stored>>, Fault>;
 
-    /// Loads the items of a partition, strongly consistent, in the order of their sort keys.
+    /// Loads the items of a partition with strong consistency, in the order of their sort keys.
     async fn query(&self, partition: &str) -> Result<Vec<(ItemKey, Stored)>, Fault>;
 
     /// Writes `next` if the stored revision is still `expected` (`None`: if there is no item).
     ///
-    /// An error may mean that the write landed: read again, and judge by the effect. So may [`Replaced::Lost`],
-    /// where the client repeated a write whose answer was lost.
+    /// After an error the write may have succeeded: the caller reads the item again and looks for
+    /// the effect. The same applies to [`Replaced::Lost`], because the client may have repeated a
+    /// write whose response was lost.
     async fn replace(
         &self,
         key: &ItemKey,
@@ -35,53 +37,54 @@ pub trait RecordStore: Debug + Send + Sync {
     /// Removes the item if its revision is still `expected`.
     async fn remove(&self, key: &ItemKey, expected: &Revision) -> Result<Removed, Fault>;
 
-    /// Returns one page of a segment of all items, in no particular order; those that cannot be read are left out.
+    /// Returns one page of a segment of all items, in no particular order, without items that
+    /// cannot be read.
     ///
-    /// `after` is where an earlier page of the same segment ended.
+    /// `after` is the end of an earlier page of the same segment.
     async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault>;
 }
 
-/// How fresh a read must be.
+/// The consistency of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Sees every write that was acknowledged before.
+    /// The read sees every write that was acknowledged before.
     Strong,
-    /// May miss the last second; costs half.
+    /// The read may miss writes of the last second; it costs half as much.
     Eventual,
 }
 
-/// What became of a conditional write.
+/// The result of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it is looked at once and dropped"
 )]
 pub enum Replaced {
-    /// It was written.
+    /// The item was written.
     Done,
-    /// Another writer came first; this is what is stored now.
+    /// Another writer was first; this is the stored item.
     Lost(Option<Stored>),
 }
 
-/// What became of a conditional removal.
+/// The result of a conditional removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it is looked at once and dropped"
 )]
 pub enum Removed {
-    /// It was removed, or had been already.
+    /// The item was removed, or did not exist.
     Done,
-    /// It was changed meanwhile; this is what is stored now.
+    /// The item was changed; this is the stored item.
     Lost(Stored),
 }
 
-/// One of several parts of all items, which can be walked side by side: each item is in exactly one.
+/// One of several disjoint segments of all items, which can be scanned in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which one, from zero.
+    /// The index of the segment, from zero.
     pub index: u32,
-    /// How many there are; at least one.
+    /// The number of segments; at least one.
     pub of: u32,
 }
 
@@ -90,7 +93,8 @@ impl Segment {
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 }
 
-/// Where a walk over a segment goes on. Only the store that returned it can read it, for the same segment.
+/// Where the scan of a segment continues. Only the store that returned it can use it, for the same
+/// segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cursor(pub ItemKey);
@@ -100,8 +104,8 @@ pub struct Cursor(pub ItemKey);
 pub struct Page {
     /// The items.
     pub items: Vec<(ItemKey, Stored)>,
-    /// Where to go on; `None` at the end.
+    /// Where to continue; `None` at the end.
     pub next: Option<Cursor>,
-    /// What reading it consumed, in DynamoDB's read units: half a one for each 4 KB.
+    /// The capacity that the read consumed, in DynamoDB's read units: 0.5 per 4 KB.
     pub read_units: f64,
 }

@@ -1,4 +1,4 @@
-//! Reading settings that are kept as secrets: in AWS Secrets Manager, or as parameters of AWS Systems
+//! Secrets: settings that are stored in AWS Secrets Manager, or as parameters of AWS Systems
 //! Manager (SSM).
 
 use std::fmt;
@@ -8,11 +8,11 @@ use async_trait::async_trait;
 /// Reads secrets.
 #[async_trait]
 pub trait Secrets: fmt::Debug + Send + Sync {
-    /// Returns the value of a secret, as it is now.
+    /// Returns the current value of a secret.
     async fn read(&self, name: &SecretName) -> Result<String, SecretError>;
 }
 
-/// Where a secret is: its ARN.
+/// The ARN of a secret.
 ///
 /// Source: AWS General Reference, "Amazon Resource Names (ARNs)"; Service Authorization Reference,
 /// resource types of Secrets Manager and Systems Manager.
@@ -20,7 +20,7 @@ pub trait Secrets: fmt::Debug + Send + Sync {
 pub struct SecretName {
     /// The whole ARN.
     pub arn: String,
-    /// Which service keeps it.
+    /// The service that stores it.
     pub service: SecretService,
     /// The partition, as `aws`.
     pub partition: String,
@@ -28,7 +28,7 @@ pub struct SecretName {
     pub region: String,
 }
 
-/// A service that keeps secrets.
+/// A service that stores secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretService {
     /// AWS Secrets Manager.
@@ -37,16 +37,16 @@ pub enum SecretService {
     Ssm,
 }
 
-/// Why a secret cannot be read. Says nothing of its value.
+/// Why a secret cannot be read. The text never contains the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SecretError(pub String);
 
 impl SecretName {
-    /// How every ARN begins, and no value of a setting.
+    /// The prefix of every ARN. No value of a setting begins with it.
     pub const PREFIX: &str = "arn:";
 
-    /// Reads an ARN; `None` for one that is of neither service.
+    /// Parses an ARN; `None` if it belongs to neither service.
     pub fn parse(arn: &str) -> Option<Self> {
         let mut parts = arn.splitn(6, ':');
         let mut next = || parts.next().filter(|part| !part.is_empty());

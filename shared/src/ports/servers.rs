@@ -1,4 +1,4 @@
-//! Fetching DIFs from symbol servers.
+//! Downloads from symbol servers.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use futures::stream::BoxStream;
 
 use crate::domain::{HttpSource, Location, Missing, SourceKey};
 
-/// Fetches DIFs from symbol servers.
+/// Downloads DIFs from symbol servers.
 #[async_trait]
 pub trait SymbolServers: fmt::Debug + Send + Sync {
-    /// Begins to fetch what is at a location of a source. The key tells whether the source is
-    /// configured or defined by a request, which may do less.
+    /// Starts the download from a location of a source. The key says whether the source is
+    /// configured or defined by a request; the latter is restricted more.
     async fn get(
         &self,
         key: &SourceKey,
@@ -22,34 +22,34 @@ pub trait SymbolServers: fmt::Debug + Send + Sync {
     ) -> Result<IncomingDif, ServerFailure>;
 }
 
-/// Why a server hands nothing out: worth remembering, and never a fault of ours.
+/// Why a server returned no file. The reason may be cached; it is never an internal error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .missing.detail)]
 pub struct ServerFailure {
-    /// Why.
+    /// The reason.
     pub missing: Missing,
-    /// How long it wants to be left alone, where it says so.
+    /// The `Retry-After` of the server, if it sent one.
     pub retry_after: Option<Duration>,
-    /// What the failure is about.
+    /// What the failure applies to.
     pub concerns: Concerns,
 }
 
-/// What a failure is about: only what concerns a whole server counts against it for every scope.
+/// What a failure applies to. Only failures of the whole server count against it for every scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concerns {
-    /// What was asked for. Another location, or another scope, may meet something else.
+    /// The requested location. Another location or another scope may get another result.
     Location,
-    /// The server: it cannot be reached, or says itself that it wants to be left alone.
+    /// The server: it cannot be reached, or asked for a pause.
     Server,
 }
 
-/// A DIF on its way.
+/// A DIF that is being downloaded.
 pub struct IncomingDif {
-    /// Identity of the bytes: what the server calls it, or what it says of their age and number.
+    /// The identity of the bytes: the server's etag, or else its date and size.
     pub etag: String,
-    /// Their number, where the server says so.
+    /// The size in bytes, if the server states it.
     pub size: Option<u64>,
-    /// The bytes. Ends with an error where fewer come than were announced.
+    /// The bytes. The stream ends with an error if fewer arrive than were announced.
     pub body: BoxStream<'static, Result<Bytes, ServerFailure>>,
 }
 

@@ -571,7 +571,7 @@ mod tests {
             "has 0 versions for 1 paths in TRANSCODER_PATH",
         );
         bad("/a,/b", "3.1.0,3.2.0", "two versions of major version 3");
-        bad("/a", "3.1", "is not a version");
+        bad("/a", "3.1", "invalid version");
         bad("/a", "2.9.0", "below 3.0.0");
     }
 

@@ -146,7 +146,8 @@ mod tests {
             panic!("one module with a detail");
         };
         assert!(
-            detail.starts_with("no file of it was found in the uploads of global; upload"),
+            detail
+                .starts_with("no file for this module was found in the uploads of global; upload"),
             "{detail}"
         );
     }

@@ -649,8 +649,8 @@ fn bytes_of_an_answer_are_counted_as_they_are_escaped() {
         .len();
     assert!(
         stats.answer_bytes <= written && written <= stats.answer_bytes + 2 * 200,
-        "{} bytes were counted of {written}",
         "{} of {written} bytes were counted",
+        stats.answer_bytes
     );
 }
 

@@ -154,7 +154,9 @@ impl Parser for ObservedParser {
         // The clock is paused: this takes no time but the world's.
         tokio::time::sleep(self.derivations.takes()).await;
         if self.derivations.fails() {
-            return Err(Fault::new(FaultKind::Transient, "starting a parser, on purpose,").into());
+            return Err(
+                Fault::new(FaultKind::Transient, "starting a parser, an injected fault").into(),
+            );
         }
         if self.derivations.is_killed() {
             let killed = Missing::new(Cause::Crashed, "its parser was killed, on purpose");

@@ -77,7 +77,7 @@ async fn a_secret_that_may_not_be_read_is_asked_for_once_and_one_that_is_throttl
     let problem = read(&script, SECRET).await.unwrap_err();
     assert_eq!(
         problem,
-        "secretsmanager answered 400 Bad Request AccessDeniedException: not you"
+        "secretsmanager responded with 400 Bad Request AccessDeniedException: not you"
     );
     assert_eq!(script.asked().await.len(), 1);
 
@@ -99,5 +99,8 @@ async fn a_secret_without_a_text_is_none() {
     let binary = json!({"Name": "sources", "SecretBinary": "AAEC"});
     let script = Script::play(vec![answered("200 OK", &binary)]).await;
     let problem = read(&script, SECRET).await.unwrap_err();
-    assert_eq!(problem, "secretsmanager answered without a text");
+    assert_eq!(
+        problem,
+        "the response of secretsmanager contains no string value"
+    );
 }

@@ -22,7 +22,8 @@ fn source(url: &str) -> HttpSource {
     serde_json::from_str(&json).unwrap()
 }
 
-/// Fetches everything from a server that answers from a script; also returns the requests, in small letters.
+/// Fetches everything from a server that answers from a script; also returns the requests, in small
+/// letters.
 async fn fetch(answers: &[String]) -> (Result<Vec<u8>, ServerFailure>, Vec<String>) {
     let script = Script::play(answers.to_vec()).await;
     let fetched = fetch_from(&HttpServers::new(true), &script.url).await;
@@ -271,19 +272,27 @@ async fn a_pointer_is_followed_and_credentials_stay_behind() {
 async fn a_pointer_that_leads_nowhere_says_why() {
     let endless = "x".repeat(20_000);
     for (text, cause, said) in [
-        ("MSG: not kept", Cause::NotFound, "a message in its place"),
+        (
+            "MSG: not kept",
+            Cause::NotFound,
+            "a message instead of the file",
+        ),
         (
             "PATH:\\\\server\\share\\app.pdb",
             Cause::NotFound,
-            "cannot be read from here",
+            "not an http or https address",
         ),
         (
             "PATH:file:///etc/passwd",
             Cause::NotFound,
-            "cannot be read from here",
+            "not an http or https address",
         ),
-        ("", Cause::Malformed, "nothing that can be read"),
-        (endless.as_str(), Cause::Malformed, "more than 16384 bytes"),
+        ("", Cause::Malformed, "cannot be parsed"),
+        (
+            endless.as_str(),
+            Cause::Malformed,
+            "longer than 16384 bytes",
+        ),
     ] {
         let absent = answer("404 Not Found", "", 0, "");
         let script = Script::play(vec![absent, answer("200 OK", "", text.len(), text)]).await;

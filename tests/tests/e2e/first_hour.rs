@@ -123,7 +123,7 @@ async fn a_parameter_that_is_misspelled_is_refused_with_those_there_are() {
     for path in ["/wanted?scpoe=acme", "/requests/1?scpoe=acme"] {
         let reply = get(&running, path).await.expect(400, path).unwrap().body;
         let cause = reply["causes"][0].as_str().unwrap();
-        assert!(cause.starts_with("scpoe: no such parameter"), "{cause}");
+        assert!(cause.starts_with("scpoe: unknown parameter"), "{cause}");
         assert!(cause.contains("scope"), "{cause}");
     }
 }

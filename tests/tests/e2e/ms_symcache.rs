@@ -1,4 +1,5 @@
-//! Microsoft's SymCache protocol, as WPA and TraceProcessor speak it: every rule of it that a function can keep, over HTTP.
+//! Microsoft's SymCache protocol, as WPA and TraceProcessor speak it: every rule of it that a
+//! function can keep, over HTTP.
 //!
 //! The transcoder is a stand-in; so is what it writes.
 
@@ -404,7 +405,8 @@ async fn a_pdb_is_found_however_a_symbol_server_keeps_it() {
     }
 }
 
-/// A server that answers every request with the same bytes, over and over where it is `endless`. It ends with the test.
+/// A server that answers every request with the same bytes, over and over where it is `endless`. It
+/// ends with the test.
 async fn hostile(head: &'static str, endless: bool) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -487,10 +489,10 @@ async fn a_hostile_server_is_left_with_nothing_to_wait_for() {
 async fn a_transcoder_that_fails_ends_in_a_placeholder_and_the_function_lives() {
     let protocol = Protocol::start(|options| options.variable("TRANSCODER_SECONDS", 2)).await;
     for (name, expected) in [
-        ("hangs", "did not end within 2 s"),
+        ("hangs", "did not finish within 2 s"),
         ("aborts", "killed by signal 6"),
-        ("fails", "ended with 3: it is one of those"),
-        ("idles", "wrote nothing"),
+        ("fails", "exited with code 3: it is one of those"),
+        ("idles", "wrote no file"),
     ] {
         let id = Uuid::new_v4();
         let pdb = with_guid(&bytes_of("pe/x64/crash.pdb"), id);

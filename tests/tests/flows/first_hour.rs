@@ -94,7 +94,8 @@ async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_
     assert!(advice.contains("?scope=symbols"), "{advice}");
 
     let missing = world.symbolicate(&sample_crash()).await;
-    let nowhere = "no file of it was found in the uploads of global (nothing was read there yet);";
+    let nowhere =
+        "no file for this module was found in the uploads of global (nothing was read there yet);";
     assert!(
         detail(&missing).starts_with(nowhere),
         "{}",
@@ -120,7 +121,7 @@ async fn a_debug_file_that_comes_after_the_stripped_program_is_seen_within_two_s
             let symbols = world.symbolicate(&sample_crash()).await;
             assert!(!has_lines(&symbols));
             assert!(
-                detail(&symbols).contains("symbols and no debug information"),
+                detail(&symbols).contains("symbols but no debug information"),
                 "{}",
                 detail(&symbols)
             );

@@ -131,7 +131,7 @@ async fn a_source_that_answers_again_is_asked_again() {
         ModuleStatus::FetchingFailed
     );
     let detail = refused.modules[0].debug_detail.clone().unwrap();
-    assert!(detail.contains("company does not answer"), "{detail}");
+    assert!(detail.contains("company does not respond"), "{detail}");
     world.pass(MINUTE).await;
     let answered = world.another_instance().symbolicate(&sample_crash()).await;
     assert!(is_symbolicated(&answered));

@@ -199,7 +199,8 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
         symdepot::flows::symbolicate::SymbolicateOutcome::Pending
     ));
     let message = world.queues.drain().remove(0).message;
-    // Just before the publication, the sweep finds a blob that lies there for hours by its own clock.
+    // Just before the publication, the sweep finds a blob that lies there for hours by its own
+    // clock.
     let (sweeper, publication) = (world.clone(), world.faults.calls(Operation::CreateBlob) + 1);
     world
         .faults
@@ -247,13 +248,13 @@ async fn a_record_that_cannot_be_removed_harms_no_other() {
     assert!(report.complete && report.rollout.is_some(), "{report:?}");
     assert_eq!(
         report.errors,
-        ["Remove on purpose failed for now: too many requests"]
+        ["temporary failure: Remove, an injected fault: too many requests"]
     );
     let failure = report.failure().unwrap();
     assert_eq!(failure.name(), "Incomplete");
     assert_eq!(
         failure.to_string(),
-        "1 calls failed, the first with: Remove on purpose failed for now: too many requests"
+        "1 calls failed, the first with: temporary failure: Remove, an injected fault: too many requests"
     );
     // What the run knew is kept, and the next one does the rest.
     let next = world.prune().await.unwrap();
@@ -398,7 +399,8 @@ async fn a_call_that_hangs_does_not_keep_the_cursor_from_being_written() {
     }
 }
 
-/// The sort key of an entry may carry a schema some day, so that two builds never fight over one item.
+/// The sort key of an entry may carry a schema some day, so that two builds never fight over one
+/// item.
 #[tokio::test(start_paused = true)]
 async fn an_entry_is_retired_at_the_key_at_which_it_was_met() {
     let world = World::new();

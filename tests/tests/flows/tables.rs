@@ -223,7 +223,7 @@ impl BlobStore for SlowBlobs {
             .partition(|path| self.held.contains(path));
         let mut not_deleted = self.inner.delete_many(&others).await?;
         not_deleted.extend(held.into_iter().map(|path| NotDeleted {
-            error: Fault::new(FaultKind::Denied, format!("{path} is held, which")),
+            error: Fault::new(FaultKind::Denied, format!("deleting {path}, which is held")),
             path,
         }));
         Ok(not_deleted)

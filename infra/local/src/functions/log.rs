@@ -104,7 +104,7 @@ mod tests {
         assert!(is_routine(r#"{"level":"INFO","message":"completed"}"#));
         for line in [
             r#"{"level":"WARN","message":"a blob is not what its record says"}"#,
-            r#"{"level":"ERROR","message":"a request failed"}"#,
+            r#"{"level":"ERROR","message":"request failed"}"#,
             "thread 'main' panicked",
             "INFO",
             "{}",

@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | `partition`, `sort` | S | the primary key |
 //! | `revision` | S | what the next write must name |
-//! | `schema` | N | [`SCHEMA`]; an item with a larger one belongs to a newer build and is not parsed |
+//! | `schema` | N | [`SCHEMA`]; an item of a newer build has a larger one and is not parsed |
 //! | `type` | S | the kind of item |
-//! | `expires_at` | N | on items with a time to live: when DynamoDB may delete them, in whole seconds since the epoch |
+//! | `expires_at` | N | when DynamoDB may delete the item, in seconds since the epoch; optional |
 //! | all others | | the item's own fields, under their own names |
 
 use std::collections::HashMap;

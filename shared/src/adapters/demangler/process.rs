@@ -58,7 +58,7 @@ impl ProcessDemangler {
         let (Some(mut questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the process has no pipes"));
         };
-        let build_request = async {
+        let request = async {
             let mut lines = Vec::new();
             for name in names {
                 let question = (name.language.name(), name.symbol.as_str());
@@ -79,7 +79,7 @@ impl ProcessDemangler {
             }
             Ok::<(), io::Error>(())
         };
-        let (asked, listened) = tokio::join!(build_request, listen);
+        let (asked, listened) = tokio::join!(request, listen);
         // A process that dies on a name does not read the rest, so the error of reading its replies
         // is the more specific one.
         listened.and(asked)

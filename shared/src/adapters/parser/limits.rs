@@ -1,4 +1,4 @@
-//! The resources that the parser of a DIF may use.
+//! The limits of the parser process.
 
 /// The resources that the parser of a DIF may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Candidates, as they are shown for a module.
+//! Candidates, as responses show them for a module.
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -7,61 +7,61 @@ use crate::domain::{self, Features, Location, SourceKey};
 /// A DIF that was considered for a module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CandidateReport {
-    /// The source it was looked for in; on the wire, its id.
+    /// The source; on the wire, its id.
     #[serde(serialize_with = "id")]
     pub source: SourceKey,
-    /// Where in the source.
+    /// The location in the source.
     pub location: Location,
-    /// What came of fetching it.
+    /// The result of the download.
     pub download: DownloadStatus,
-    /// What came of deriving unwind information from it, if anybody did.
+    /// The result of deriving unwind information from it, if that was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwind: Option<Derivation>,
-    /// What came of deriving names and lines from it, if anybody did.
+    /// The result of deriving names and lines from it, if that was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug: Option<Derivation>,
 }
 
-/// What came of fetching a candidate.
+/// The result of downloading a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum DownloadStatus {
-    /// It is there, and offers this.
+    /// It exists, and has these features.
     Ok {
-        /// What it offers.
+        /// The features.
         features: Features,
     },
     /// It cannot be parsed.
     Malformed,
-    /// The source refuses to hand it out.
+    /// The source denied access to it.
     NoPerm {
-        /// What the source said.
+        /// The response of the source.
         details: String,
     },
-    /// It is not there.
+    /// It does not exist.
     NotFound,
     /// The source failed.
     Error {
-        /// How it failed.
+        /// The failure.
         details: String,
     },
 }
 
-/// What came of deriving a cache from a candidate.
+/// The result of deriving a cache from a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum Derivation {
-    /// A cache.
+    /// The cache was derived.
     Ok,
     /// It cannot be parsed.
     Malformed {
-        /// What is wrong with it, where that is known.
+        /// What is wrong with it, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         details: Option<String>,
     },
-    /// Something else went wrong.
+    /// Any other failure.
     Error {
-        /// What went wrong.
+        /// The failure.
         details: String,
     },
 }

@@ -1,50 +1,50 @@
-//! What is wrong with a request.
+//! Errors in requests.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a request is not answered.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
     /// The body is not JSON.
     #[error("the body is not JSON")]
     Syntax {
-        /// What is wrong, and at which line and column.
+        /// The problem, with its line and column.
         cause: String,
     },
-    /// The body is JSON, and does not say what a request must say.
-    #[error("the body is JSON, but no request")]
+    /// The body is JSON, but not a valid request.
+    #[error("the body is JSON, but not a valid request")]
     Schema {
         /// The field, as in `stacktraces[0].frames[3].instruction_addr`; empty for the whole body.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
-    /// The query of the URL is wrong.
-    #[error("the query of the URL is wrong")]
+    /// The query of the URL is invalid.
+    #[error("the query of the URL is invalid")]
     Query {
-        /// What is wrong, and with which parameter.
+        /// The problem, with its parameter.
         cause: String,
     },
-    /// A source that the request lists has more of something than it may have.
-    #[error("the sources of the request are beyond their limits")]
+    /// The sources of the request exceed a limit.
+    #[error("the sources of the request exceed their limits")]
     Sources {
-        /// Which of them, as in `sources[3]`; `sources` for all of them.
+        /// The source, as in `sources[3]`; `sources` for all of them.
         path: String,
-        /// What there is too much of, and how much there may be.
+        /// The limit, and what exceeds it.
         cause: String,
     },
-    /// The request asks for more than one request may ask for.
-    #[error("the request has more {what} than the {limit} that one request may have; send several")]
+    /// The request exceeds a limit.
+    #[error("the request has more than {limit} {what}: split it into several requests")]
     TooLarge {
-        /// What there is too much of.
+        /// What exceeds the limit.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: usize,
     },
 }
 
-/// The body of every answer that is an error.
+/// The body of every error response.
 ///
 /// ```
 /// use symdepot::api::symbolicator::{ErrorBody, parse_request};
@@ -54,22 +54,22 @@ pub enum RequestError {
 /// assert_eq!(
 ///     serde_json::to_value(error.body()).unwrap(),
 ///     serde_json::json!({
-///         "detail": "the body is JSON, but no request",
+///         "detail": "the body is JSON, but not a valid request",
 ///         "causes": ["stacktraces[0].frames[0]: missing field `instruction_addr` at line 1 column 31"],
 ///     }),
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What is wrong.
+    /// The problem.
     pub detail: String,
-    /// What that came of, the nearest first.
+    /// The causes, the most immediate first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
 }
 
 impl RequestError {
-    /// Returns the HTTP status that it is answered with.
+    /// Returns the HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
             RequestError::Syntax { .. }
@@ -80,7 +80,7 @@ impl RequestError {
         }
     }
 
-    /// Returns the body that it is answered with.
+    /// Returns the body of the response.
     pub fn body(&self) -> ErrorBody {
         let causes = match self {
             RequestError::Syntax { cause } | RequestError::Query { cause } => vec![cause.clone()],

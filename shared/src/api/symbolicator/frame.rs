@@ -1,4 +1,4 @@
-//! Frames, as they are sent and as they come back.
+//! Frames, in requests and in responses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,17 @@ use serde_json::value::RawValue;
 use super::Hex;
 use crate::domain::Language;
 
-/// A frame of a stack trace. Texts that frames have in common are shared.
+/// A frame of a stack trace. Texts that several frames have in common are stored once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frame {
-    /// The platform of this frame, where it differs from the request's.
+    /// The platform of this frame, if it differs from that of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Arc<str>>,
     /// What `instruction_addr` is relative to.
     #[serde(default, skip_serializing_if = "AddrMode::is_abs")]
     pub addr_mode: AddrMode,
-    /// The address: of the instruction in the topmost frame, of the return in its callers. In .NET, the offset in IL.
+    /// The address: that of the instruction in the topmost frame, the return address in its
+    /// callers. In .NET, the offset in IL.
     pub instruction_addr: Hex,
     /// Whether to look up the instruction before the address; `None` leaves it to a heuristic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,13 +34,13 @@ pub struct Frame {
     /// The language of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lang: Option<Language>,
-    /// The name of the function as the linker knows it, mangled.
+    /// The name of the function in the symbol table, mangled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<Arc<str>>,
     /// Where the function begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sym_addr: Option<Hex>,
-    /// The name of the function for humans.
+    /// The name of the function for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Arc<str>>,
     /// The name of the source file, without its folder.
@@ -48,7 +49,7 @@ pub struct Frame {
     /// The path of the source file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abs_path: Option<Arc<str>>,
-    /// The line in the source file; zero where it is unknown.
+    /// The line in the source file; zero if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineno: Option<u32>,
     /// The source lines before the line.
@@ -60,7 +61,7 @@ pub struct Frame {
     /// The source lines after the line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post_context: Vec<String>,
-    /// Where the source file can be fetched.
+    /// The URL of the source file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_link: Option<String>,
     /// Whether the frame belongs to the application.
@@ -69,13 +70,13 @@ pub struct Frame {
     /// The variables of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vars: Option<Variables>,
-    /// How the stack walker came by the frame.
+    /// How the stack walker found the frame.
     #[serde(default, skip_serializing_if = "FrameTrust::is_none")]
     pub trust: FrameTrust,
 }
 
-/// The variables of a function: an object of JSON that is passed on as the text that was sent. Read, it
-/// would take a hundred times the memory.
+/// The variables of a function: a JSON object that is passed on as the text that was sent. Parsed,
+/// it would take a hundred times the memory.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Variables(Arc<RawValue>);
@@ -91,17 +92,18 @@ impl<'de> Deserialize<'de> for Variables {
         let value = Box::<RawValue>::deserialize(deserializer)?;
         match value.get().starts_with('{') {
             true => Ok(Self(value.into())),
-            false => Err(de::Error::custom("expected a map of variables")),
+            false => Err(de::Error::custom("expected an object of variables")),
         }
     }
 }
 
-/// A frame that has been looked up.
+/// A frame of a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletedFrame {
-    /// What came of it.
+    /// The status.
     pub status: FrameStatus,
-    /// The place of the frame that it was made from, counted from the callee; `None` for a frame that nobody sent.
+    /// The index of the request's frame that it was made from, counted from the callee; `None` if
+    /// it was made from none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original_index: Option<usize>,
     /// The frame.
@@ -109,7 +111,7 @@ pub struct CompletedFrame {
     pub frame: Frame,
 }
 
-/// What came of looking a frame up.
+/// The result of looking up a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FrameStatus {
@@ -121,7 +123,7 @@ pub enum FrameStatus {
     UnknownImage,
     /// Its module has no debug information.
     Missing,
-    /// The debug information of its module cannot be read.
+    /// The debug information of its module cannot be parsed.
     Malformed,
 }
 
@@ -136,19 +138,19 @@ pub enum FrameStatus {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AddrMode {
-    /// Nothing: it is an address of the process.
+    /// Nothing: the address is absolute.
     #[default]
     Abs,
-    /// The start of the module at this place of the request's modules.
+    /// The start of the module with this index in the request's modules.
     Rel(usize),
 }
 
-/// A text that is no [`AddrMode`].
+/// A text that is not an [`AddrMode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an address mode is \"abs\", or \"rel:\" and the index of a module")]
+#[error("expected \"abs\", or \"rel:\" followed by the index of a module")]
 pub struct InvalidAddrMode;
 
-/// How a stack walker came by a frame, the least trusted first.
+/// How a stack walker found a frame, the least trusted first.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -157,9 +159,9 @@ pub enum FrameTrust {
     /// Unknown.
     #[default]
     None,
-    /// By searching the stack for what might be a return address.
+    /// By searching the stack for possible return addresses.
     Scan,
-    /// By searching the stack from where unwind information led.
+    /// By searching the stack with the help of unwind information.
     CfiScan,
     /// By the frame pointer.
     Fp,

@@ -1,4 +1,4 @@
-//! Numbers that are written in hexadecimal: addresses, registers, ids of functions.
+//! Hexadecimal numbers: addresses, registers, ids of functions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number of 64 bits, read from `"0x1f"`, `"31"` or `31`, and written as `"0x1f"`.
+/// A 64-bit number, parsed from `"0x1f"`, `"31"` or `31`, and written as `"0x1f"`.
 ///
 /// ```
 /// use symdepot::api::symbolicator::Hex;
@@ -33,7 +33,7 @@ impl FromStr for Hex {
             Some(digits) => (digits, 16),
             None => (text, 10),
         };
-        // A sign is no digit, though `from_str_radix` takes a plus; let it meet one that it refuses.
+        // `from_str_radix` accepts a plus sign, which is not a digit. A lone `+` makes it fail.
         let digits = if digits.starts_with('+') { "+" } else { digits };
         u64::from_str_radix(digits, radix).map(Hex)
     }
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for Hex {
             type Value = Hex;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of 64 bits, as \"0x…\" or in decimal")
+                f.write_str("a 64-bit number, as \"0x…\" or in decimal")
             }
 
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<Hex, E> {

@@ -1,16 +1,21 @@
-//! Symbolicator's wire format: what `/symbolicate` is sent, and what it and `/requests/{id}` answer.
+//! Symbolicator's wire format: the body of `/symbolicate`, and the responses of `/symbolicate` and
+//! `/requests/{id}`.
 //!
-//! The types are plain data, both ways. Fields that nobody knows are ignored; fields without a value are left out.
+//! The types are plain data in both directions. Unknown fields are ignored; fields without a value
+//! are omitted.
 //!
-//! Where Symbolicator is odd, this is what happens here:
+//! Symbolicator's peculiarities are handled as follows:
 //!
-//! - *kept*: the end of a module is inclusive; `in_app` is lost on frames that were symbolicated; the first frame of
-//!   every stack trace counts as the crashing one, unless [`Frame::adjust_instruction_addr`] says otherwise;
-//!   `original_index` counts from the callee, also where the frames were sent caller first;
-//! - *mended*: `?scope=global` is the global scope; the body must be an object, and not a list of its values; every error has a
-//!   JSON body; a module whose frames were all dropped keeps the status that it had for them;
-//! - *added*: an element of `sources` may be a string, which names a configured source; [`CompletedModule::debug_detail`]
-//!   and the details of [`Derivation::Malformed`] say what is wrong with a DIF.
+//! - *kept*: the end of a module is inclusive; `in_app` is lost on frames that were symbolicated;
+//!   the first frame of every stack trace counts as the crashing one, unless
+//!   [`Frame::adjust_instruction_addr`] says otherwise; `original_index` counts from the callee,
+//!   also if the frames were sent caller first;
+//! - *fixed*: `?scope=global` is the global scope; the body must be an object, not a list of its
+//!   values; every error has a JSON body; a module whose frames were all dropped keeps the status
+//!   that it had because of them;
+//! - *added*: an element of `sources` may be a string, which names a configured source;
+//!   [`CompletedModule::debug_detail`] and the details of [`Derivation::Malformed`] say what is
+//!   wrong with a DIF.
 //!
 //! ```
 //! use symdepot::api::symbolicator::{AddrMode, parse_request};

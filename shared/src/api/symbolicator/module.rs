@@ -1,4 +1,4 @@
-//! Modules, as they are sent and as they come back.
+//! Modules, in requests and in responses.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,42 +11,42 @@ use crate::domain::{CodeId, DebugId, Features, ObjectId, ObjectType};
 /// A module of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// What kind of module it is.
+    /// The type of the module.
     #[serde(rename = "type", deserialize_with = "object_type")]
     pub object_type: ObjectType,
-    /// Identity of the code file.
+    /// The code id.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "code_id"
     )]
     pub code_id: Option<CodeId>,
-    /// Name of the code file, path included.
+    /// The name of the code file, with its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_file: Option<Arc<str>>,
-    /// Identity of the debug file.
+    /// The debug id.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "debug_id"
     )]
     pub debug_id: Option<DebugId>,
-    /// Name of the debug file, path included.
+    /// The name of the debug file, with its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug_file: Option<String>,
-    /// Checksum of the debug file, as symbol servers of .NET packages want it.
+    /// The checksum of the debug file, in the form that symbol servers of .NET packages expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug_checksum: Option<String>,
-    /// Where it is mapped; zero where it has no place in the address space of the process.
+    /// The load address; zero if the module has no place in the address space of the process.
     #[serde(default)]
     pub image_addr: Hex,
-    /// Its size in memory; without it, it reaches to the next module.
+    /// The size in memory. Without it, the module extends to the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_size: Option<u64>,
 }
 
 impl Module {
-    /// Returns the type with this name; what nobody knows is of unknown type.
+    /// Returns the type with this name; `Unknown` for unknown names.
     pub fn type_named(name: &str) -> ObjectType {
         match name {
             "elf" => ObjectType::Elf,
@@ -59,53 +59,54 @@ impl Module {
     }
 }
 
-/// A module, and what was found for it.
+/// A module, with the results for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompletedModule {
-    /// What came of looking for its debug information.
+    /// The status of its debug information.
     pub debug_status: ModuleStatus,
-    /// What came of looking for its unwind information, if anybody wanted it.
+    /// The status of its unwind information, if it was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwind_status: Option<ModuleStatus>,
-    /// What exactly is wrong with its debug information, for a human, where there is more to say than that it is missing.
+    /// What is wrong with its debug information, for people, if there is more to say than that it
+    /// is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug_detail: Option<String>,
-    /// What was found offers this.
+    /// The features of the file that was found.
     pub features: Features,
-    /// Its architecture; unknown until a cache for it was read.
+    /// The architecture; unknown until a cache for the module was read.
     pub arch: String,
     /// The module, as it was sent.
     #[serde(flatten)]
     pub module: Module,
-    /// The DIFs considered for it, if the request asked for them.
+    /// The DIFs that were considered for it, if the request asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<CandidateReport>,
 }
 
-/// What came of looking for what a module needs.
+/// The status of a module's debug or unwind information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModuleStatus {
-    /// It is here.
+    /// It was found.
     Found,
     /// No frame lies in the module.
     Unused,
     /// No source has it.
     Missing,
-    /// It cannot be read.
+    /// The DIF cannot be parsed.
     Malformed,
-    /// A source failed, or refused to hand it out.
+    /// A source failed or denied access.
     FetchingFailed,
     /// A source took too long.
     Timeout,
-    /// It is of a kind that does not serve.
+    /// The DIF is of a kind that cannot be used.
     Unsupported,
-    /// Something else.
+    /// Any other failure.
     Other,
 }
 
 impl Module {
-    /// Returns what the module is looked up by.
+    /// Returns the ids and names that the module is looked up by.
     pub fn object_id(&self) -> ObjectId {
         ObjectId {
             debug_id: self.debug_id,
@@ -117,18 +118,18 @@ impl Module {
     }
 }
 
-/// Reads a type of module; any text that is none is an unknown one.
+/// Parses a type of module. Unknown texts are of unknown type.
 fn object_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectType, D::Error> {
     Ok(Module::type_named(&Cow::<str>::deserialize(deserializer)?))
 }
 
-/// Reads a code id; one without any digits is none.
+/// Parses a code id; `None` if it has no digits.
 fn code_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CodeId>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     Ok(text.map(CodeId::new).filter(|id| !id.is_nil()))
 }
 
-/// Reads a debug id; one that cannot be read is none.
+/// Parses a debug id; `None` if it is invalid.
 fn debug_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DebugId>, D::Error> {
     let text = Option::<Cow<str>>::deserialize(deserializer)?;
     Ok(text.and_then(|text| text.parse().ok()))

@@ -1,4 +1,4 @@
-//! From the bytes of a body to a request, or to what is wrong with them.
+//! Parsing of request bodies, with an explanation of what is wrong with an invalid one.
 
 use std::io;
 
@@ -8,17 +8,17 @@ use serde_json::error::Category;
 use super::{Request, RequestError};
 use crate::api::limits;
 
-/// Reads the body of `/symbolicate`.
+/// Parses the body of `/symbolicate`.
 ///
-/// The caller has bounded the length of the body: see [`limits::BODY_BYTES`].
+/// The caller must limit the length of the body to [`limits::BODY_BYTES`].
 ///
 /// # Errors
 ///
-/// [`RequestError::Syntax`] where it is not JSON, [`RequestError::Schema`] where it is JSON of another shape,
-/// [`RequestError::TooLarge`] where it has more of something than [`limits`] allows, and
-/// [`RequestError::Sources`] where its sources do.
+/// [`RequestError::Syntax`] if the body is not JSON, [`RequestError::Schema`] if it is JSON of
+/// another shape, [`RequestError::TooLarge`] if it exceeds [`limits`], and
+/// [`RequestError::Sources`] if its sources do.
 pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
-    // A struct may be read from a list of its values, which nobody means.
+    // Serde would also accept a list of the struct's values, which no client means.
     let is_object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
     match serde_json::from_slice::<Request>(body) {
         Ok(request) if is_object => check_limits(&request).map(|()| request),
@@ -26,14 +26,15 @@ pub fn parse_request(body: &[u8]) -> Result<Request, RequestError> {
     }
 }
 
-/// Finds out what is wrong with a body, which may take several passes as it happens rarely.
+/// Returns what is wrong with a body. This may take several passes, because it happens rarely.
 fn explain(body: &[u8]) -> RequestError {
     if let Some(encoding) = compressed_with(body) {
-        let cause =
-            format!("it is compressed with {encoding}, which is not read: send it as it is");
+        let cause = format!(
+            "it is compressed with {encoding}, which is not supported: send it uncompressed"
+        );
         return RequestError::Syntax { cause };
     }
-    // What is malformed further down counts more than what is wrong before it.
+    // Malformed JSON anywhere takes precedence over a wrong field before it.
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
         return RequestError::Syntax {
             cause: error.to_string(),
@@ -43,12 +44,12 @@ fn explain(body: &[u8]) -> RequestError {
     match serde_path_to_error::deserialize::<_, Request>(&mut deserializer) {
         Ok(_) => RequestError::Schema {
             path: String::new(),
-            cause: "a request is an object".to_owned(),
+            cause: "expected a JSON object".to_owned(),
         },
         Err(error) => {
             let path = error.path().to_string();
             let cause = error.into_inner();
-            // Where the name of a variant is wanted, the parser takes `null` for a fault of syntax.
+            // If the name of a variant is expected, the parser reports `null` as a syntax error.
             if cause.classify() == Category::Data || is_json(body) {
                 RequestError::Schema {
                     path: if path == "." { String::new() } else { path },
@@ -63,7 +64,7 @@ fn explain(body: &[u8]) -> RequestError {
     }
 }
 
-/// Returns how a body is compressed, if it is.
+/// Returns the compression of a body, if it is compressed.
 fn compressed_with(body: &[u8]) -> Option<&'static str> {
     match body {
         [0x1f, 0x8b, ..] => Some("gzip"),
@@ -72,14 +73,15 @@ fn compressed_with(body: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Tells whether a body is JSON down to its strings and numbers, without keeping any of it.
+/// Returns whether a body is valid JSON, including its strings and numbers, without keeping any of
+/// it.
 fn is_json(body: &[u8]) -> bool {
     let mut from = serde_json::Deserializer::from_slice(body);
     let mut to = serde_json::Serializer::new(io::sink());
     serde_transcode::transcode(&mut from, &mut to).is_ok()
 }
 
-/// Holds a request against the limits on numbers.
+/// Checks a request against the limits.
 fn check_limits(request: &Request) -> Result<(), RequestError> {
     let frames = request
         .stacktraces
@@ -180,7 +182,7 @@ mod tests {
             assert_eq!(module.get(field).and_then(Value::as_str), want, "{body}");
         };
         check("code_id", json!(""), None);
-        check("code_id", json!("none"), Some("e")); // what is no digit is left out
+        check("code_id", json!("none"), Some("e")); // other characters than digits are dropped
         check("code_id", json!("--"), None);
         check("code_id", json!(null), None);
         check("debug_id", json!(""), None);
@@ -265,7 +267,7 @@ mod tests {
             }
             error => panic!("{body}: {error:?}"),
         };
-        check("[]", "", "a request is an object");
+        check("[]", "", "expected a JSON object");
         check("null", "", "invalid type: null");
         check(r#""text""#, "", "invalid type: string");
         check(
@@ -286,12 +288,12 @@ mod tests {
         check(
             r#"{"stacktraces": [{"frames": [{"instruction_addr": 1}, {"instruction_addr": "0xg"}]}]}"#,
             "stacktraces[0].frames[1].instruction_addr",
-            "a number of 64 bits",
+            "a 64-bit number",
         );
         check(
             r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "addr_mode": "rel:x"}]}]}"#,
             "stacktraces[0].frames[0].addr_mode",
-            "an address mode is",
+            "followed by the index of a module",
         );
         check(
             r#"{"stacktraces": [{"frames": [{"instruction_addr": 1, "trust": "blind"}]}]}"#,
@@ -306,7 +308,7 @@ mod tests {
         check(
             r#"{"stacktraces": [{"frames": [], "registers": {"rip": -1}}]}"#,
             "stacktraces[0].registers.rip",
-            "a number of 64 bits",
+            "a 64-bit number",
         );
         check(r#"{"modules": [{}]}"#, "modules[0]", "missing field `type`");
         check(r#"{"signal": -1}"#, "signal", "invalid value");
@@ -382,7 +384,7 @@ mod tests {
         .unwrap();
     }
 
-    /// Any JSON, made of the fields of requests more often than of others.
+    /// Any JSON, with field names of requests more often than other names.
     fn any_json() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use super::RequestError;
 use crate::domain::Scope;
 
-/// What the query of a URL says.
+/// A parsed query.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,11 +20,11 @@ use crate::domain::Scope;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// How long to wait before a request is answered as pending; `None` for as long as it takes.
+    /// How long to wait before the response is `pending`; `None` for the default.
     pub timeout: Option<Duration>,
-    /// Whose caches are read and filled.
+    /// The scope whose caches are read and filled.
     pub scope: Scope,
-    /// Which page of a list, from 1 on.
+    /// The page of a list, from 1.
     pub page: usize,
 }
 
@@ -35,12 +35,13 @@ impl Query {
     /// The parameters of lists.
     pub const OF_LISTS: &'static [&'static str] = &["scope", "page"];
 
-    /// Reads the part of a URL after the question mark, which may have these parameters.
+    /// Parses the part of a URL after the question mark, which may have these parameters.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Query`] for a value that is none, for a parameter that is there twice, and for any other: a scope
-    /// that is misspelled would read the global one in silence.
+    /// [`RequestError::Query`] for an invalid value, and for a repeated or unknown parameter.
+    /// Unknown parameters are rejected because a misspelled `scope` would silently read the global
+    /// scope.
     pub fn parse(query: &str, parameters: &[&str]) -> Result<Self, RequestError> {
         let error = |cause: String| RequestError::Query { cause };
         let (mut timeout, mut scope, mut page) = (None, None, None);
@@ -49,20 +50,20 @@ impl Query {
             if !parameters.contains(&name.as_str()) {
                 let known = parameters.join(" and ");
                 return Err(error(format!(
-                    "{name}: no such parameter; there are {known}"
+                    "{name}: unknown parameter; expected {known}"
                 )));
             }
             let twice = match name.as_str() {
                 "timeout" => {
                     let value = decode(value)?;
-                    // `parse` takes a plus sign, which is no digit.
+                    // `parse` accepts a plus sign, which is not a digit.
                     let seconds = if value.starts_with('+') {
                         None
                     } else {
                         value.parse().ok()
                     };
                     let seconds = seconds.ok_or_else(|| {
-                        error(format!("timeout: {value:?} is no number of seconds"))
+                        error(format!("timeout: {value:?} is not a number of seconds"))
                     })?;
                     timeout.replace(Duration::from_secs(seconds)).is_some()
                 }
@@ -76,13 +77,13 @@ impl Query {
                     let value = decode(value)?;
                     let number = value.parse().ok().filter(|number| *number > 0);
                     let number = number
-                        .ok_or_else(|| error(format!("page: {value:?} is no number from 1 on")))?;
+                        .ok_or_else(|| error(format!("page: {value:?} is not a page number")))?;
                     page.replace(number).is_some()
                 }
                 _ => false,
             };
             if twice {
-                return Err(error(format!("{name}: is there twice")));
+                return Err(error(format!("{name}: given more than once")));
             }
         }
         Ok(Self {
@@ -93,14 +94,15 @@ impl Query {
     }
 }
 
-/// Reads a query as pairs of a name and a value, in their order.
+/// Parses a query into pairs of name and value, in order.
 pub(in crate::api) fn query_pairs(query: &str) -> Result<Vec<(String, String)>, RequestError> {
     encoded_pairs(query)
         .map(|(name, value)| Ok((decode(name)?, decode(value)?)))
         .collect()
 }
 
-/// Reads a query as pairs of a name and a value in which a plus sign is one, as in a path that was pasted.
+/// Parses a query into pairs of name and value, with plus signs taken literally, as in a path that
+/// was pasted.
 pub(in crate::api) fn pasted_pairs(query: &str) -> Result<Vec<(String, String)>, RequestError> {
     encoded_pairs(query)
         .map(|(name, value)| Ok((decode(name)?, decode_percent(value)?)))
@@ -112,17 +114,17 @@ fn encoded_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// Decodes a name or a value as forms encode them: `%20` and `+` are spaces.
+/// Decodes a name or a value of a form: `%20` and `+` are spaces.
 fn decode(text: &str) -> Result<String, RequestError> {
     decode_percent(&text.replace('+', " "))
 }
 
-/// Decodes a name or a value in which a plus sign is one.
+/// Decodes a name or a value, with plus signs taken literally.
 fn decode_percent(text: &str) -> Result<String, RequestError> {
     match percent_decode_str(text).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned()),
         Err(_) => Err(RequestError::Query {
-            cause: format!("{text:?} is not UTF-8"),
+            cause: format!("{text:?} is not UTF-8 after percent-decoding"),
         }),
     }
 }

@@ -9,13 +9,13 @@ use super::{Frame, Hex, Module, Sources};
 /// A crash to symbolicate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The platform of the process; it changes nothing.
+    /// The platform of the process. It has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
     /// The POSIX signal that ended the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<u32>,
-    /// Where debug information is looked for.
+    /// The sources to search.
     #[serde(default)]
     pub sources: Sources,
     /// The stack traces of its threads.
@@ -24,7 +24,7 @@ pub struct Request {
     /// The modules in its address space.
     #[serde(default)]
     pub modules: Vec<Module>,
-    /// What is to be shown, and how.
+    /// The options of the response.
     #[serde(default)]
     pub options: Options,
 }
@@ -44,19 +44,19 @@ pub struct Stacktrace {
     /// The registers in the topmost frame, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub registers: BTreeMap<String, Hex>,
-    /// The frames, in the order that [`Options::frame_order`] says.
+    /// The frames, in the order of [`Options::frame_order`].
     pub frames: Vec<Frame>,
 }
 
-/// What a response shows, and how.
+/// The options of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Options {
     /// Whether modules list the DIFs that were considered for them.
     pub dif_candidates: bool,
-    /// Whether frames show the source lines around theirs.
+    /// Whether frames show the surrounding source lines.
     pub apply_source_context: bool,
-    /// In which order the frames are, in the request as in the response.
+    /// The order of the frames, in the request and in the response.
     pub frame_order: FrameOrder,
     /// Whether frames list the variables of their functions.
     pub extract_variables: bool,
@@ -77,7 +77,7 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FrameOrder {
-    /// The topmost frame, where the thread is, comes first.
+    /// The topmost frame, which the thread is executing, comes first.
     #[default]
     CalleeFirst,
     /// The topmost frame comes last.

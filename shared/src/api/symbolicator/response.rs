@@ -1,4 +1,4 @@
-//! What `/symbolicate` and `/requests/{id}` answer.
+//! The responses of `/symbolicate` and `/requests/{id}`.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use super::{CompletedFrame, CompletedModule, Hex};
 
-/// After how many seconds a client is told to ask again. Clients that wait with `timeout` need not wait for it.
+/// The number of seconds after which a client should ask for the result of a pending request.
+/// Clients that wait with `timeout` can ask at once.
 pub const RETRY_AFTER_SECONDS: u64 = 30;
 
-/// The answer to a request; its HTTP status is 200 in every case.
+/// The response to a request. Its HTTP status is 200 in every case.
 ///
 /// ```
 /// use symdepot::api::symbolicator::Response;
@@ -28,28 +29,28 @@ pub const RETRY_AFTER_SECONDS: u64 = 30;
     reason = "there is one answer at a time, and nearly all are completed"
 )]
 pub enum Response {
-    /// It is not finished.
+    /// The request is not complete.
     Pending {
-        /// What to ask for it by.
+        /// The id by which the client asks for the result.
         request_id: Uuid,
-        /// After how many seconds to ask.
+        /// The number of seconds after which to ask.
         retry_after: u64,
     },
-    /// It is finished.
+    /// The request is complete.
     Completed(Completed),
-    /// What was sent cannot be read.
+    /// The request could not be parsed.
     Failed {
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// It took too long, and was given up.
+    /// The request took too long.
     Timeout,
-    /// A fault of ours.
+    /// An internal error.
     InternalError,
 }
 
 impl Response {
-    /// Returns that the request with this id is not finished.
+    /// Returns the response for a request that is not complete.
     pub fn pending(request_id: Uuid) -> Self {
         Response::Pending {
             request_id,
@@ -67,7 +68,7 @@ pub struct Completed {
     /// The POSIX signal that ended the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<u32>,
-    /// What the process ran on.
+    /// The system of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_info: Option<SystemInfo>,
     /// Whether the process crashed.
@@ -76,7 +77,7 @@ pub struct Completed {
     /// Why the process crashed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_reason: Option<String>,
-    /// What else is known of the crash.
+    /// Further details of the crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash_details: Option<String>,
     /// The assertion that failed.
@@ -88,7 +89,7 @@ pub struct Completed {
     pub modules: Vec<CompletedModule>,
 }
 
-/// What a process ran on.
+/// The system that a process ran on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemInfo {
     /// The name of the operating system.
@@ -118,6 +119,6 @@ pub struct CompletedStacktrace {
     /// The registers in the topmost frame, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub registers: BTreeMap<String, Hex>,
-    /// The frames, those of inlined functions included.
+    /// The frames, including those of inlined functions.
     pub frames: Vec<CompletedFrame>,
 }

@@ -1,4 +1,4 @@
-//! The sources that a request wants searched.
+//! The sources that a request wants to search.
 
 use std::fmt;
 
@@ -10,42 +10,43 @@ use super::RequestError;
 use crate::api::limits;
 use crate::domain::{HttpSource, SourceKey};
 
-/// The sources that a request wants searched.
+/// The sources that a request wants to search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Option<Vec<SourceRef>>", into = "Option<Vec<SourceRef>>")]
 pub enum Sources {
-    /// All that are configured, uploads included.
+    /// All configured sources, including the uploads.
     #[default]
     Configured,
-    /// These, and no others.
+    /// Only these.
     Listed(Vec<SourceRef>),
 }
 
-/// A source that a request speaks of.
+/// A source in a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum SourceRef {
-    /// A configured one, by its id.
+    /// A configured source, by its id.
     Named(String),
-    /// One that the request itself defines.
+    /// A source that the request defines.
     Defined(Box<HttpSource>),
 }
 
-/// A source that is to be searched.
+/// A source to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// A configured one.
+    /// A configured source.
     Configured(SourceKey),
-    /// One that the request defines.
+    /// A source that the request defines.
     Defined(Box<HttpSource>),
 }
 
 impl Sources {
-    /// Holds the sources against [`limits`], and each that is defined against its own.
+    /// Checks the sources against [`limits`], and each source that the request defines against its
+    /// own limits.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Sources`] names the first that is beyond a limit.
+    /// [`RequestError::Sources`] names the first source that exceeds a limit.
     pub(super) fn check_limits(&self) -> Result<(), RequestError> {
         let Sources::Listed(listed) = self else {
             return Ok(());
@@ -53,7 +54,7 @@ impl Sources {
         if listed.len() > limits::SOURCES {
             return Err(RequestError::Sources {
                 path: "sources".to_owned(),
-                cause: format!("there are more than {}", limits::SOURCES),
+                cause: format!("more than {} sources", limits::SOURCES),
             });
         }
         for (index, source) in listed.iter().enumerate() {
@@ -79,12 +80,13 @@ impl Sources {
         Ok(())
     }
 
-    /// Returns the sources to be searched, in the order in which the request names them; `allow_defined` says whether it may
-    /// define some itself.
+    /// Returns the sources to search, in the order in which the request names them. `allow_defined`
+    /// says whether the request may define sources.
     ///
     /// # Errors
     ///
-    /// [`RequestError::Schema`] for a source that is not configured, and for one that may not be defined.
+    /// [`RequestError::Schema`] for a source that is not configured, or that the request may not
+    /// define.
     pub fn select(
         &self,
         configured: &[SourceKey],
@@ -109,22 +111,22 @@ impl Sources {
                     None => {
                         let known: Vec<_> = configured.iter().map(SourceKey::id).collect();
                         return Err(error(format!(
-                            "no source {id:?} is configured; there are {known:?}"
+                            "no source {id:?} is configured; the configured ones are {known:?}"
                         )));
                     }
                 },
                 SourceRef::Defined(source) if allow_defined && source.is_private => {
                     return Err(error(format!(
-                        "the source {:?} is defined in the request, where `is_private` has no place: only the operator \
-                         lists sources of private networks, in SOURCES",
+                        "the request defines the source {:?} with `is_private`, which is not allowed: only the \
+                         operator can configure sources in private networks, in SOURCES",
                         source.id
                     )));
                 }
                 SourceRef::Defined(source) if allow_defined => Selected::Defined(source.clone()),
                 SourceRef::Defined(source) => {
                     return Err(error(format!(
-                        "the source {:?} is defined in the request, which is not allowed here: name a configured \
-                         source by its id, or have the operator set ALLOW_REQUEST_SOURCES",
+                        "the request defines the source {:?}, which is not allowed here: name a configured source \
+                         by its id, or ask the operator to set ALLOW_REQUEST_SOURCES",
                         source.id
                     )));
                 }
@@ -209,7 +211,7 @@ mod tests {
         };
         check(
             r#"["uploads", "microsoft"]"#,
-            r#"sources[1]: no source "microsoft" is configured; there are ["uploads"]"#,
+            r#"sources[1]: no source "microsoft" is configured; the configured ones are ["uploads"]"#,
         );
         check(
             r#"[{"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#,
@@ -225,7 +227,7 @@ mod tests {
         assert!(matches!(&selected[1], Selected::Defined(source) if source.id == "mine"));
     }
 
-    /// F9.
+    /// Finding F9 in `docs/security.md`.
     #[test]
     fn a_request_defines_no_source_of_a_private_network() {
         let json =
@@ -236,7 +238,7 @@ mod tests {
         assert!(error.body().causes[0].contains("`is_private`"), "{error:?}");
     }
 
-    /// F10.
+    /// Finding F10 in `docs/security.md`.
     #[test]
     fn a_request_has_few_and_small_sources() {
         let defined = |number: usize, more: serde_json::Value| {
@@ -257,7 +259,7 @@ mod tests {
         let headers = serde_json::json!({"headers": {"x": "v".repeat(9000)}});
         let url = serde_json::json!({"url": format!("https://x.test/{}", "p".repeat(2048))});
         for (sources, says) in [
-            (many(33).collect(), "sources: there are more than 32"),
+            (many(33).collect(), "sources: more than 32 sources"),
             (
                 vec![serde_json::json!("x".repeat(65))],
                 "sources[0]: its id has more than 64 bytes",

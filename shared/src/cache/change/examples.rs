@@ -1,4 +1,4 @@
-//! Entries, and what may happen to them, for the tests of the cache.
+//! Example entries and changes for the tests of the cache.
 
 use super::{Applied, Change, Refused, Seen, apply};
 use crate::cache::{BlobRef, Converter, Entry, Kind, ModuleKey, Policy, Queue, Ready, Token};
@@ -6,13 +6,13 @@ use crate::domain::{
     Cause, DifRef, Features, FileType, Location, Missing, ModuleId, Purpose, Rank, Scope, Timestamp,
 };
 
-/// When every example begins.
+/// The time at which every example begins.
 pub(in crate::cache) const BEGIN: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 /// A deadline that no example reaches.
 pub(in crate::cache) const NEVER: Timestamp = Timestamp::from_secs(u64::MAX);
 
-/// What a DIF offers.
+/// What a DIF contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cache) enum Offer {
     Debug,
@@ -33,7 +33,7 @@ pub(in crate::cache) fn entry() -> Entry {
     )
 }
 
-/// Returns an entry of another source than the uploads, which does not announce its changes.
+/// Returns an entry of a source that, unlike the uploads, does not announce its changes.
 pub(in crate::cache) fn entry_of_a_symbol_server() -> Entry {
     let source = serde_json::from_value("a-symbol-server".into()).unwrap();
     let module = ModuleKey {
@@ -54,7 +54,7 @@ pub(in crate::cache) fn dif(name: &str) -> DifRef {
     }
 }
 
-/// Returns what the build with this token made of a DIF.
+/// Returns the state that the build with this token derives from a DIF.
 pub(in crate::cache) fn state(
     entry: &Entry,
     build: u128,
@@ -107,7 +107,7 @@ pub(in crate::cache) fn take(build: u128) -> Change {
     }
 }
 
-/// Returns the publication of what a build made, which looked at these DIFs.
+/// Returns the publish of a build that considered these DIFs.
 pub(in crate::cache) fn publish(build: u128, ready: Ready, considered: &[DifRef]) -> Change {
     Change::Publish {
         token: token(build),
@@ -133,7 +133,7 @@ pub(in crate::cache) fn seen(considered: &[DifRef]) -> Seen {
     }
 }
 
-/// Applies a change some seconds after the beginning.
+/// Applies a change `seconds` after [`BEGIN`].
 pub(in crate::cache) fn applied(
     entry: &Entry,
     change: &Change,
@@ -145,13 +145,13 @@ pub(in crate::cache) fn applied(
     }
 }
 
-/// Applies a change that must apply.
+/// Applies a change that must not be refused.
 pub(in crate::cache) fn then(entry: &Entry, change: &Change, seconds: u64) -> Entry {
     applied(entry, change, seconds)
         .unwrap_or_else(|refused| panic!("{change:?} was refused: {refused:?}"))
 }
 
-/// Returns an entry that has this state, built right at the beginning.
+/// Returns an entry with this state, published at [`BEGIN`].
 pub(in crate::cache) fn built(version: u32, offer: Offer, made_from: &DifRef) -> Entry {
     let entry = then(&entry(), &take(1), 0);
     let ready = state(&entry, 1, version, offer, made_from);

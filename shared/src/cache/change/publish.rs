@@ -1,4 +1,4 @@
-//! Publishing: what a build that ends well leaves in its entry.
+//! Publishing: how a successful build changes its entry.
 
 use crate::cache::{Converter, Entry, Lease, Placeholder, Probes, Ready, Seen};
 use crate::domain::{DifRef, Missing, Quality, Timestamp};
@@ -79,7 +79,7 @@ pub(super) fn is_older_work(built: &Ready, present: &Ready) -> bool {
     built.converter < present.converter && built.rank == present.rank
 }
 
-/// Clears what every build ends, whatever its result.
+/// Updates the fields that every completed build resets, whatever its result.
 pub(super) fn finish(next: &mut Entry, seen: &Seen) {
     next.lease = None;
     next.attempts = 0;

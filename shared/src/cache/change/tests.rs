@@ -1,4 +1,4 @@
-//! The rules, one by one.
+//! Tests of the rules of `apply`, one by one.
 
 use super::examples::{
     Offer, after, applied, built, dif, entry, fail, publish, request_build, state, take, then,
@@ -67,7 +67,7 @@ fn retire(entry: &Entry, seconds: u64) -> Result<Applied, Refused> {
     apply(entry, &Change::Retire, after(seconds), &Policy::default())
 }
 
-// Ask
+// RequestBuild
 
 #[test]
 fn an_ask_stands_as_long_as_its_message_may_be_under_way() {
@@ -145,7 +145,7 @@ fn a_lease_ends_with_its_holder_but_never_before_it_began() {
         then(&entry(), &take(after(20)), 0).lease().unwrap().until,
         after(20)
     );
-    // The clock of the holder's own deadline may be behind.
+    // The clock that set the holder's deadline may be slow.
     assert_eq!(
         then(&entry(), &take(after(20)), 100).lease().unwrap().until,
         after(101)
@@ -280,7 +280,7 @@ fn what_is_published_is_ready_and_ends_lease_ask_placeholder_and_attempts() {
     assert_eq!(
         published.last_used_at(),
         after(HOUR * 2 + 1),
-        "what is made for somebody counts as used"
+        "the first state of an entry counts as used"
     );
 }
 
@@ -320,7 +320,7 @@ fn at_the_same_version_an_equal_or_better_state_replaces_and_a_worse_one_does_no
             "{second:?} over {first:?}"
         );
         assert_eq!(published.older(), None);
-        // Refused for rank, the build has ended all the same.
+        // The build is complete although its state was refused for its rank.
         assert_eq!(
             (
                 published.lease(),
@@ -407,7 +407,7 @@ fn a_lower_version_replaces_nothing_and_stands_beside() {
 
 #[test]
 fn what_is_left_of_a_lower_version_is_kept_beside_what_is_published_never_above_it() {
-    // Version 2 was made from a file that is gone; version 1, from another one, is left.
+    // Version 2 was made from a file that was removed; version 1, from another file, is left.
     let first = built(1, Offer::Debug, &dif("a"));
     let leased = then(&first, &take(2), 10);
     let newer = state(&leased, 2, 2, Offer::Debug, &dif("b"));
@@ -466,7 +466,8 @@ fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
 
 #[test]
 fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
-    // The answer to the first mark is lost; its build begins; another file arrives; the first mark is written again.
+    // The response to the first mark is lost; its build begins; another file arrives; the first
+    // mark is written again.
     let marked = then(&entry(), &invalidate("a", 7), 0);
     let leased = then(&marked, &take(1), 1);
     let again = then(
@@ -479,7 +480,7 @@ fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
     let published = then(&again, &publish(1, ready, &[dif("a")]), 4);
     assert!(
         published.build_request().is_some(),
-        "the other file is still to be seen"
+        "the other file was not seen yet"
     );
 }
 
@@ -539,7 +540,7 @@ fn only_the_holder_fails_a_build() {
 #[test]
 fn each_cause_is_remembered_for_its_own_time_with_up_to_a_tenth_of_jitter() {
     let check = |cause: Cause, wait: u64| {
-        // The token is the jitter: none, and as much as there is.
+        // The token determines the jitter: none, and the maximum.
         for (build, most) in [(1, wait), (u128::MAX, wait + wait / 10)] {
             let failed = then(
                 &then(&entry(), &take(build), 0),
@@ -585,7 +586,7 @@ fn a_source_that_fails_again_and_again_is_asked_less_and_less_up_to_hourly() {
         now += wait;
     }
     assert_eq!(waits, [60, 120, 240, 480, 960, 1920, 3600, 3600]);
-    // Another cause begins anew.
+    // Another cause starts from the beginning.
     let other = then(
         &then(&entry, &take(1), now),
         &fail(1, Cause::Timeout, &[]),
@@ -649,7 +650,7 @@ fn an_entry_rests_longer_each_time_its_build_is_given_back() {
     assert_eq!(
         again.not_before(),
         Some(after(now + 2)),
-        "a build that came through makes a new beginning"
+        "a successful build resets the back-off"
     );
 }
 
@@ -732,7 +733,7 @@ fn a_dif_that_the_last_build_knew_marks_nothing() {
         applied(&failed, &invalidate("b", 7), 2),
         Err(Refused::Considered)
     );
-    // Other bytes at the same place are another DIF.
+    // Other bytes at the same location are another DIF.
     let mut other = dif("a");
     other.etag = "2".to_owned();
     assert!(
@@ -780,7 +781,7 @@ fn a_removal_leaves_what_was_made_from_other_difs() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let revoked = then(&ready, &revoke("b", 7), 1);
     assert_eq!(revoked.ready(), ready.ready());
-    // What is being built may be made from it: asked again, to be sure.
+    // The current build may use the DIF, so another build is requested.
     assert!(revoked.build_request().is_some());
 }
 
@@ -852,7 +853,7 @@ fn a_blob_is_taken_away_or_disputed_once_an_hour_at_most() {
     assert!(taken.build_request().is_some() && taken.missing().is_none());
 }
 
-/// P4.
+/// Finding P4 in `docs/protocol.md`.
 #[test]
 fn why_the_better_file_failed_stands_beside_what_was_made_of_a_lesser_one() {
     let leased = then(&entry(), &take(1), 0);
@@ -868,12 +869,12 @@ fn why_the_better_file_failed_stands_beside_what_was_made_of_a_lesser_one() {
         lesser.missing().unwrap().missing,
         Missing::malformed("bits flipped")
     );
-    // The next upload takes the reason away.
+    // The next upload removes the reason.
     let marked = then(&lesser, &invalidate("c", 9), 2);
     assert_eq!(marked.missing(), None);
 }
 
-/// P4.
+/// Finding P4 in `docs/protocol.md`.
 #[test]
 fn a_state_that_is_refused_because_it_is_worse_leaves_a_reason() {
     let ready = built(1, Offer::Debug, &dif("a"));
@@ -884,7 +885,7 @@ fn a_state_that_is_refused_because_it_is_worse_leaves_a_reason() {
     assert_eq!(refused.missing().unwrap().missing.cause, Cause::Malformed);
 }
 
-/// P16.
+/// Finding P16 in `docs/protocol.md`.
 #[test]
 fn a_dif_that_was_absent_when_it_was_considered_is_looked_at_when_it_returns() {
     let failed = |cause| {
@@ -906,7 +907,7 @@ fn a_dif_that_was_absent_when_it_was_considered_is_looked_at_when_it_returns() {
     );
 }
 
-/// L1.
+/// Finding L1 in `docs/protocol.md`.
 #[test]
 fn giving_up_is_known_by_its_effect() {
     let mut entry = entry();
@@ -918,7 +919,7 @@ fn giving_up_is_known_by_its_effect() {
     assert!(take(4).has_effect(&given_up) && !take(5).has_effect(&given_up));
 }
 
-/// L4.
+/// Finding L4 in `docs/protocol.md`.
 #[test]
 fn a_state_that_only_an_older_build_reads_is_in_use() {
     let ready = built(1, Offer::Debug, &dif("a"));
@@ -974,7 +975,7 @@ fn a_lease_is_cleared_only_when_it_is_dead() {
     assert_eq!(
         (cleared.lease(), cleared.attempts()),
         (None, 1),
-        "its holder vanished all the same"
+        "the holder crashed, so the attempt counts"
     );
     assert_eq!(
         applied(&entry(), &Change::ClearLease, 60),
@@ -1058,7 +1059,7 @@ fn each_change_is_known_by_its_effect_and_not_before_it() {
         let next = then(before, change, 2);
         assert!(!change.has_effect(before), "before: {change:?}");
         assert!(change.has_effect(&next), "after: {change:?}");
-        // A touch in between, and another's ask, do not hide it.
+        // A touch in between, or another build request, does not hide it.
         let disturbed = then(&next, &Change::Touch, 2 * HOUR);
         assert!(change.has_effect(&disturbed), "disturbed: {change:?}");
     };
@@ -1076,7 +1077,7 @@ fn each_change_is_known_by_its_effect_and_not_before_it() {
     check(&leased, &release(2));
     check(&ready, &invalidate("b", 7));
     check(&ready, &suspect(&ready, 5));
-    // These take away what a touch needs.
+    // These remove the state that a touch needs.
     for change in [revoke("a", 7), confirm_loss(&ready, 6)] {
         assert!(
             !change.has_effect(&ready) && change.has_effect(&then(&ready, &change, 2)),
@@ -1094,7 +1095,7 @@ fn a_change_whose_effect_cannot_be_told_is_refused_when_it_is_applied_again() {
         applied(&touched, &Change::Touch, HOUR),
         Err(Refused::TooSoon)
     );
-    // Extending twice is extending once.
+    // Extending twice has the same effect as extending once.
     let leased = then(&ready, &take(2), 1);
     let once = then(&leased, &extend(2, after(1000)), 20);
     assert_eq!(then(&once, &extend(2, after(1000)), 20), once);

@@ -345,6 +345,7 @@ mod tests {
     use symbolic::debuginfo::dwarf::Dwarf as _;
 
     use super::*;
+    use crate::debuginfo::blob;
     use crate::debuginfo::tests::{debug_files, fixture, text};
 
     #[test]

@@ -15,8 +15,9 @@ use std::pin::pin;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
+use super::builder::{Builder, RESERVE};
+use super::lease::{Held, NotTaken};
 use super::search::Search;
-use super::{Builder, Held, NotTaken, RESERVE};
 use crate::cache::{
     CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen,
     Sought, Stored, Token,

@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 
-use super::{Builder, OpenDif};
+use super::builder::{Builder, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::domain::{CompanionId, DifRef, ModuleId};
 use crate::ports::Fault;

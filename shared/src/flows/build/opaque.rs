@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use super::super::Invocation;
+use super::builder::Builder;
+use super::make::Origin;
 use super::work::Target;
-use super::{Builder, Origin};
 use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding};
 use crate::debuginfo;
 use crate::domain::{DifRef, FormatVersion, Missing, ObjectMeta, Rank};

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, StoredChunks};
 use super::super::{Invocation, Settings, definitions, fetch, permits};
-use super::{Builder, NotMade, OpenDif, RESERVE};
+use super::builder::{Builder, OpenDif, RESERVE};
+use super::make::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Item, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,

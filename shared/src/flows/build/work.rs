@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::super::Settings;
 use super::super::find::{self, Ranked};
 use super::companions::FiledCompanions;
+use super::lease::Held;
+use super::make::{Made, MadeOf};
 use super::search::Search;
-use super::{Held, Made, MadeOf};
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
 

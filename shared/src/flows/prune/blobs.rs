@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::progress::Progress;
-use super::{Doomed, Run};
+use super::run::{Doomed, Run};
 use crate::cache::{Change, Entry, Item, ItemKey};
 use crate::domain::Timestamp;
 use crate::flows::Updated;

@@ -24,25 +24,18 @@ mod progress;
 mod records;
 mod refresh;
 mod report;
+mod run;
 mod uploads;
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use blobs::UNNAMED_MIN_AGE;
 use pace::Pace;
 pub use report::{PlannedAction, Report};
 
-use super::{Error, Invocation, Settings, Update};
-use crate::domain::Scope;
-use crate::ports::{BlobStore, DifListing, DifReader, MAX_DELETES, Queues, RecordStore};
-
-/// Time kept back at the end of an invocation: for the call that is on its way, and to write the cursor.
-const RESERVE: Duration = Duration::from_secs(10);
-
-/// Calls that do not depend on one another are made so many at a time.
-const CALLS_IN_PARALLEL: usize = 16;
+use self::run::Run;
+use super::{Error, Invocation, Settings};
+use crate::ports::{BlobStore, DifListing, DifReader, Queues, RecordStore};
 
 /// Removes what is no longer used, has what is behind made again, and makes up for lost events.
 #[derive(Clone, Debug)]
@@ -98,95 +91,4 @@ impl Pruner {
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// One run of the sweep.
-struct Run<'a> {
-    pruner: &'a Pruner,
-    invocation: &'a Invocation,
-    /// The time that the whole run had at its beginning.
-    time: Duration,
-    pace: Pace,
-    /// Scopes in which presences were repaired.
-    changed: Mutex<BTreeSet<Scope>>,
-    report: Mutex<Report>,
-}
-
-impl Run<'_> {
-    /// Returns the report. Never hold it over an `await`.
-    fn report(&self) -> MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the scopes with repairs. Never hold them over an `await`.
-    fn changed_scopes(&self) -> MutexGuard<'_, BTreeSet<Scope>> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_dry(&self) -> bool {
-        self.report().dry_run
-    }
-
-    /// Notes that a call failed. What it was for waits for a later run.
-    fn fail(&self, error: &(dyn std::error::Error + 'static)) {
-        self.report().fail(error);
-    }
-
-    /// Tells whether a walk has to stop that must leave this share of the run to those behind it.
-    fn is_time_up(&self, share_left: f64) -> bool {
-        self.time_left(share_left).is_zero()
-    }
-
-    /// Returns the time that is left to a walk which must leave this share of the run to those behind it.
-    fn time_left(&self, share_left: f64) -> Duration {
-        let reserve = RESERVE.max(self.time.mul_f64(share_left));
-        self.invocation.time_left().saturating_sub(reserve)
-    }
-
-    /// Does the work of a walk, and abandons it when only the reserve is left: a call may take longer than any check for
-    /// the time foresees. Returns `None` then.
-    async fn in_time<T>(&self, walk: impl Future<Output = T>) -> Option<T> {
-        let limit = self.invocation.time_left().saturating_sub(RESERVE);
-        tokio::time::timeout(limit, walk).await.ok()
-    }
-
-    fn update(&self) -> Update<'_> {
-        Update {
-            records: &*self.pruner.records,
-            policy: &self.pruner.settings.policy,
-            invocation: self.invocation,
-        }
-    }
-
-    /// Removes blobs of which no record knows any more; returns those that it removed, or would remove.
-    async fn delete(&self, blobs: Vec<Doomed>) -> Vec<Doomed> {
-        if self.is_dry() {
-            return blobs;
-        }
-        let mut deleted = Vec::new();
-        for blobs in blobs.chunks(MAX_DELETES) {
-            let paths: Vec<String> = blobs.iter().map(|blob| blob.path.clone()).collect();
-            match self.pruner.caches.delete_many(&paths).await {
-                Ok(not_deleted) => {
-                    for not_deleted in &not_deleted {
-                        self.fail(&not_deleted.error);
-                    }
-                    let is_gone = |blob: &&Doomed| {
-                        let mut left = not_deleted.iter();
-                        !left.any(|not_deleted| not_deleted.path == blob.path)
-                    };
-                    deleted.extend(blobs.iter().filter(is_gone).cloned());
-                }
-                Err(error) => self.fail(&error),
-            }
-        }
-        deleted
-    }
-}
-
-/// A blob that is to be removed.
-#[derive(Clone, Debug)]
-struct Doomed {
-    path: String,
-    bytes: u64,
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Run;
+use super::run::Run;
 use crate::cache::{ItemKey, Stored};
 use crate::ports::{Consistency, Fault};
 

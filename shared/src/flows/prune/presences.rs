@@ -16,7 +16,7 @@ use futures::stream::{self, StreamExt};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::records::SHARE_LEFT;
-use super::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Alias, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::flows::presence;

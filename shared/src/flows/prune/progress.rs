@@ -2,7 +2,7 @@
 
 use futures::stream::{self, StreamExt};
 
-use super::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
     Converter, Item, ItemKey, Manifest, Revision, Rollout, SegmentProgress, Stored, SweepCursor,
     SweepItem, SweepLists,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use super::progress::Progress;
+use super::run::{Doomed, Run};
 use super::uploads::{ToCheck, Turn};
-use super::{Doomed, Run};
 use crate::cache::{
     Applied, Behind, Change, DifCopy, Entry, EvictionCut, Item, ItemKey, Manifest, ObjectChunk,
     Policy, SegmentProgress, Standing, Stored, Tally, Upload, UploadState, apply, entry_bytes,

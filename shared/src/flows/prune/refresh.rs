@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
-use super::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{
     Behind, Change, Drained, Entry, Item, Kind, Manifest, ModuleKey, Queue, wants_refresh,
 };

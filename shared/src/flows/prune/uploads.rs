@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 
 use super::progress::Progress;
-use super::{CALLS_IN_PARALLEL, Run};
+use super::run::{CALLS_IN_PARALLEL, Run};
 use crate::cache::{Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
 use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};

@@ -3,8 +3,8 @@
 //! Since clang 18 and GCC 14, the name of a function includes its constraints (`Q`), and the
 //! declarations of template parameters that the arguments do not determine (`Tk`, `Tn`, `Tp`, `Tt`,
 //! `Ty`). The demangler, `cpp_demangle`, supports neither of them, nor some newer expressions, up
-//! to its newest release (0.5.1), and cannot read such a name. They are not needed in a readable
-//! name. The names that this module writes do not contain them, and are those that the same
+//! to its newest release (0.5.1), and cannot read such a name. A readable name does not need these
+//! parts. The names that this module writes do not contain them, and are those that the same
 //! compilers produced before.
 //!
 //! Compression makes this difficult. Parts of a name are *substitution candidates*, numbered in the
@@ -14,10 +14,10 @@
 //! the candidates among them ([`NameReader`]), and the remaining parts are written with new numbers
 //! ([`write()`]).
 //!
-//! The grammar is that of the [Itanium C++
-//! ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html), section 5.1 "External Names (a.k.a.
-//! Mangling)"; constraints were added by its issue 24, template parameters by 31 and 47. The
-//! candidates are those of section 5.1.10 "Compression":
+//! The grammar is that of the
+//! [Itanium C++ ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html), section 5.1 "External
+//! Names (a.k.a. Mangling)"; constraints were added by its issue 24, template parameters by 31
+//! and 47. The candidates are those of section 5.1.10 "Compression":
 //!
 //! - every prefix of a nested name; the whole name if it is a type, or a template before its
 //!   arguments

@@ -1,0 +1,109 @@
+//! Blobs that readers could not read, and files that are gone.
+
+use super::builder::Builder;
+use super::make::NotMade;
+use crate::cache::{Change, Dif, Entry, Item, ItemKey, Losses, Refused, UploadState};
+use crate::debuginfo;
+use crate::domain::{Cause, Missing};
+use crate::flows::invocation::Invocation;
+use crate::flows::presence;
+use crate::flows::update::Updated;
+use crate::ports::Fault;
+
+/// What to do about an entry whose blob a reader could not read.
+pub(super) enum Judged {
+    /// Build it; the entry as it is now, where it was changed.
+    Build(Option<Box<Entry>>),
+    /// Do not build it again, for this reason.
+    GiveUp(Missing),
+}
+
+impl Builder {
+    /// Judges what a reader said of a blob. One that is gone, or has other bytes than were published, is taken away; one
+    /// that is as it was published is built again, too, but no state is taken away for it. Either happens once an hour at
+    /// most.
+    ///
+    /// Where too many blobs seem lost at a time, none is: nothing is built either, as it would go into the wrong bucket.
+    pub(super) async fn judge_suspect(
+        &self,
+        invocation: &Invocation,
+        entry: &Entry,
+    ) -> Result<Judged, NotMade> {
+        let Some(suspect) = entry.suspect() else {
+            return Ok(Judged::Build(None));
+        };
+        let path = &suspect.blob;
+        let mut states = entry.ready().into_iter().chain(entry.older());
+        let Some(state) = states.find(|state| state.blob.path == *path) else {
+            return Ok(Judged::Build(None));
+        };
+        let blob = self.caches.get(path, None).await?;
+        let is_sound = blob.is_some_and(|blob| debuginfo::is_sound(entry.kind(), state, &blob));
+        if !is_sound && !self.may_be_lost(invocation).await? {
+            return Err(NotMade::Doubtful { blob: path.clone() });
+        }
+        let (blob, id) = (path.clone(), invocation.token());
+        let change = match is_sound {
+            true => Change::Dispute { blob, id },
+            false => Change::ConfirmLoss { blob, id },
+        };
+        let update = self.update(invocation);
+        let updated = update.apply(entry.module(), entry.kind(), &change).await?;
+        Ok(match updated {
+            Updated::Refused(Refused::TooSoon, _) => {
+                let how = match is_sound {
+                    true => "is as it was published, and cannot be read",
+                    false => "was lost or damaged again",
+                };
+                let detail = format!("its cache {how}; it was replaced within the last hour");
+                Judged::GiveUp(Missing::new(Cause::DownloadFailed, detail))
+            }
+            Updated::Done(entry) => Judged::Build(Some(Box::new(entry))),
+            Updated::Refused(..) | Updated::Retired(_) => Judged::Build(None),
+        })
+    }
+
+    /// Removes the item of an uploaded DIF whose bytes are gone, unless an event that tells more is on its way; tells
+    /// whether none is.
+    pub(super) async fn forget_if_stale(
+        &self,
+        invocation: &Invocation,
+        dif: &Dif,
+    ) -> Result<bool, Fault> {
+        let location = &dif.file.location;
+        let update = self.update(invocation);
+        let upload = update.load(&ItemKey::upload(location)).await?;
+        let is_current = match upload.map(|stored| stored.item) {
+            Some(Item::Upload(upload)) => {
+                upload.state == UploadState::Pending || upload.etag == dif.file.etag
+            }
+            // A newer build's.
+            Some(_) => true,
+            None => false,
+        };
+        if is_current {
+            return Ok(false);
+        }
+        let is_it = |item: &Item| matches!(item, Item::Dif(present) if present.file == dif.file);
+        update.remove(&dif.module.dif(location), is_it).await?;
+        presence::forget_files(update, &dif.module).await?;
+        Ok(true)
+    }
+
+    /// Counts a loss, unless there were as many as there may be.
+    pub(super) async fn may_be_lost(&self, invocation: &Invocation) -> Result<bool, Fault> {
+        let most = self.settings.max_losses_per_hour;
+        let counted = |present: Option<&Item>| {
+            let losses = match present {
+                Some(Item::Losses(losses)) => *losses,
+                _ => Losses::default(),
+            };
+            losses
+                .with_one_more(invocation.now(), most)
+                .map(Item::Losses)
+        };
+        self.update(invocation)
+            .put_with(&ItemKey::losses(), counted)
+            .await
+    }
+}

@@ -1,0 +1,62 @@
+//! What is stored in the partition of a module, as a build reads it.
+
+use super::builder::Builder;
+use crate::cache::{Converter, Dif, DifCopy, Entry, Item, Kind, ModuleKey, Placeholder, Stored};
+use crate::ports::Fault;
+
+/// What is stored in the partition of a module.
+#[derive(Default)]
+pub(super) struct Partition {
+    pub(super) entries: Vec<Entry>,
+    /// The same, as they are stored.
+    pub(super) stored: Vec<(Kind, Stored)>,
+    pub(super) difs: Vec<Dif>,
+    pub(super) copies: Vec<DifCopy>,
+}
+
+/// Tells whether this converter failed over an entry of these kinds.
+pub(super) fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
+    let by_this = |placeholder: &Placeholder| {
+        placeholder.missing.cause.belongs_to_the_converter()
+            && placeholder.converter == Converter::CURRENT
+    };
+    kinds.contains(&entry.kind()) && entry.missing().is_some_and(by_this)
+}
+
+/// Tells whether a kind comes of any of these DIFs.
+pub(super) fn comes_of(difs: &[Dif], kind: Kind) -> bool {
+    difs.iter().any(|dif| kind.comes_of(dif.file_type))
+}
+
+impl Builder {
+    /// Reads a module's partition, strongly consistent.
+    pub(super) async fn look(&self, module: &ModuleKey) -> Result<Partition, Fault> {
+        let mut known = Partition::default();
+        for (_, stored) in self.records.query(&module.partition()).await? {
+            match stored.item {
+                Item::Entry(ref entry) => {
+                    known.entries.push(entry.clone());
+                    known.stored.push((entry.kind(), stored));
+                }
+                Item::Dif(dif) => known.difs.push(dif),
+                Item::Copy(copy) => known.copies.push(copy),
+                Item::Alias(_)
+                | Item::Presence(_)
+                | Item::Generation(_)
+                | Item::Objects(_)
+                | Item::Overflow(_)
+                | Item::Upload(_)
+                | Item::Request(_)
+                | Item::Source(_)
+                | Item::Wanted(_)
+                | Item::Health(_)
+                | Item::Losses(_)
+                | Item::Sweep(_)
+                | Item::Manifest(_)
+                | Item::Rollout(_)
+                | Item::Newer { .. } => {}
+            }
+        }
+        Ok(known)
+    }
+}

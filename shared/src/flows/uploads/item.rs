@@ -1,0 +1,103 @@
+//! The item of an upload: read, announced, written.
+
+use super::UploadEvent;
+use super::arrival::{Announced, is_done_with, is_same, order};
+use crate::cache::{Item, ItemKey, Stored, Upload, UploadState};
+use crate::domain::Location;
+use crate::flows::build::Builder;
+use crate::flows::invocation::Invocation;
+use crate::flows::update::{KnownItem, Present};
+use crate::ports::{Consistency, Fault};
+
+impl Builder {
+    pub(super) async fn known_upload(&self, key: &str) -> Result<Option<Upload>, Fault> {
+        let key = ItemKey::upload(&Location::new(key));
+        let loaded = self.records.load(&[key], Consistency::Strong).await?;
+        Ok(loaded
+            .into_iter()
+            .flatten()
+            .find_map(|stored| match stored.item {
+                Item::Upload(upload) => Some(upload),
+                _ => None,
+            }))
+    }
+
+    /// Writes the upload item with which an event begins, made of what it replaces: what an earlier event of the key did
+    /// meanwhile is seen, and so undone. Returns it, or `None` where the event is done with.
+    pub(super) async fn announce(
+        &self,
+        invocation: &Invocation,
+        event: &UploadEvent,
+        known: KnownItem,
+        mut item: impl FnMut(Option<&Upload>) -> Upload,
+    ) -> Result<Option<Announced>, Fault> {
+        let key = ItemKey::upload(&Location::new(event.key.as_str()));
+        let next = |present: Present<'_>| {
+            let known = present.item.and_then(Item::upload);
+            let is_done_with = known.is_some_and(|known| is_done_with(event, known));
+            (!is_done_with).then(|| Item::Upload(item(known)))
+        };
+        let stored = self.update(invocation).write(&key, known, next).await?;
+        let upload = |stored: &Stored| stored.item.upload().cloned();
+        Ok(stored.and_then(|stored| {
+            Some(Announced {
+                upload: upload(&stored)?,
+                stored: KnownItem::Before(Some(stored)),
+            })
+        }))
+    }
+
+    /// Writes an upload item unless a later event of its key was here; `known` is what it replaces,
+    /// as it was read or written before. Returns what was written. Chunks of objects that the item
+    /// named before go.
+    pub(super) async fn put_upload(
+        &self,
+        invocation: &Invocation,
+        upload: Upload,
+        known: KnownItem,
+    ) -> Result<Option<KnownItem>, Fault> {
+        let location = upload.location();
+        let mut former = None;
+        let next = |present: Present<'_>| {
+            if let Some(present) = present.item.and_then(Item::upload) {
+                if order(&upload.sequencer, &present.sequencer).is_lt() {
+                    return None;
+                }
+                former.clone_from(&present.object_set);
+            }
+            Some(Item::Upload(upload.clone()))
+        };
+        let key = ItemKey::upload(&location);
+        let written = self.update(invocation).write(&key, known, next).await?;
+        let superseded = former.filter(|former| Some(former) != upload.object_set.as_ref());
+        if let Some(superseded) = superseded.filter(|_| written.is_some()) {
+            self.remove_objects(&location, &superseded).await?;
+        }
+        Ok(written.map(|written| KnownItem::Before(Some(written))))
+    }
+
+    /// Changes the upload item of a key as it is stored, if `change` says that it applies. `known`
+    /// is the item as it was read or written before; returns it as it was written now.
+    pub(super) async fn amend(
+        &self,
+        invocation: &Invocation,
+        key: &str,
+        known: KnownItem,
+        mut change: impl FnMut(&mut Upload) -> Option<()>,
+    ) -> Result<KnownItem, Fault> {
+        let next = |present: Present<'_>| {
+            let mut next = present.item.and_then(Item::upload)?.clone();
+            change(&mut next).map(|()| Item::Upload(next))
+        };
+        let key = ItemKey::upload(&Location::new(key));
+        let written = self.update(invocation).write(&key, known, next).await?;
+        Ok(KnownItem::written(written))
+    }
+
+    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have
+    /// read different bytes: the item names those of the later one.
+    pub(super) async fn is_current(&self, upload: &Upload) -> Result<bool, Fault> {
+        let known = self.known_upload(&upload.key).await?;
+        Ok(known.is_some_and(|known| is_same(&known, upload) && known.state != UploadState::Gone))
+    }
+}

@@ -8,6 +8,7 @@
 //! Source: Amazon SQS API reference, and the service's Smithy model for the names of errors.
 
 mod attributes;
+mod error;
 mod operations;
 
 use std::future::Future;
@@ -19,10 +20,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
+use self::error::{Closed, SqsError};
 use crate::endpoint;
 use crate::latency::Traffic;
 use crate::meter::{Counted, Service};
-use crate::queues::{QueueError, Queues};
+use crate::queues::Queues;
 
 /// The maximum size of a request. Ten messages of 1 MiB with all characters escaped are longer, but
 /// AWS accepts less.
@@ -54,9 +56,6 @@ pub async fn serve(
     )
     .await;
 }
-
-/// Resolves when the endpoint closes.
-type Closed = tokio::sync::watch::Receiver<bool>;
 
 async fn answer(
     queues: Queues,
@@ -128,77 +127,4 @@ async fn handle(
         })?
     };
     operations::perform(&queues, closed, &host, &operation, &input).await
-}
-
-/// An error in SQS's format.
-#[derive(Debug)]
-struct SqsError {
-    status: StatusCode,
-    /// `__type`.
-    shape: String,
-    /// The code of the query protocol.
-    code: String,
-    message: String,
-}
-
-impl SqsError {
-    /// Returns an error of SQS's own model.
-    fn modelled(shape: &str, code: &str, message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            shape: format!("com.amazonaws.sqs#{shape}"),
-            code: code.to_owned(),
-            message: message.into(),
-        }
-    }
-
-    /// Returns an error that is common to all services.
-    fn new(code: &str, message: impl Into<String>) -> Self {
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            shape: format!("com.amazon.coral.service#{code}"),
-            code: code.to_owned(),
-            message: message.into(),
-        }
-    }
-
-    fn invalid(message: impl Into<String>) -> Self {
-        let mut error = Self::new("InvalidParameterValueException", message);
-        "InvalidParameterValue".clone_into(&mut error.code);
-        error
-    }
-
-    /// Returns the shape's name alone, as in the entries of a batch.
-    fn name(&self) -> &str {
-        self.shape.rsplit('#').next().unwrap_or(&self.shape)
-    }
-}
-
-impl From<QueueError> for SqsError {
-    fn from(error: QueueError) -> Self {
-        let message = error.to_string();
-        match error {
-            QueueError::NoSuchQueue(_) => Self::modelled(
-                "QueueDoesNotExist",
-                "AWS.SimpleQueueService.NonExistentQueue",
-                message,
-            ),
-            QueueError::InvalidReceipt(_) => {
-                Self::modelled("ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid", message)
-            }
-            QueueError::NotInFlight => Self::modelled(
-                "MessageNotInflight",
-                "AWS.SimpleQueueService.MessageNotInflight",
-                message,
-            ),
-            QueueError::InvalidContents(_) => {
-                Self::modelled("InvalidMessageContents", "InvalidMessageContents", message)
-            }
-            QueueError::TooLong { .. } | QueueError::InvalidParameter(_) => Self::invalid(message),
-            QueueError::Database(_) => Self {
-                status: StatusCode::INTERNAL_SERVER_ERROR,
-                ..Self::new("InternalFailure", message)
-            },
-        }
-    }
 }

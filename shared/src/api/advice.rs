@@ -267,7 +267,7 @@ mod tests {
 
     fn one_of_each() -> Vec<Advice> {
         let searched = vec![
-            "the uploads of acme (nothing was read there yet)".to_owned(),
+            "the uploads of acme (no upload was processed there yet)".to_owned(),
             "the uploads of global".to_owned(),
             "microsoft".to_owned(),
         ];

@@ -6,6 +6,7 @@ mod publish;
 
 use std::time::Duration;
 
+pub use self::publish::Seen;
 use self::publish::{
     Published, finish, has_considered, note_probe, nothing_as_good, publish, settle_request,
 };
@@ -13,7 +14,7 @@ use super::{
     BuildRequest, Converter, Entry, LEASE_LENGTH, Lease, Placeholder, Policy, Queue, Ready,
     Suspect, Token, current_version,
 };
-use crate::domain::{Candidate, Cause, DifRef, Missing, Timestamp};
+use crate::domain::{Cause, DifRef, Missing, Timestamp};
 
 /// A change to an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,26 +122,6 @@ pub enum Change {
     DropOlder,
     /// Retires the entry, which has been unused for too long.
     Retire,
-}
-
-/// The DIFs that a build evaluated, and the results.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Seen {
-    /// Every DIF that the build ranked.
-    pub considered: Vec<DifRef>,
-    /// Every candidate that the build tried, with its result. The entry keeps the first
-    /// [`Seen::MAX_CANDIDATES`].
-    pub candidates: Vec<Candidate>,
-    /// The delay before the next attempt, if the source sets it: its `Retry-After`, or the longer
-    /// delay for misses of public servers. Otherwise the cause determines the delay.
-    pub retry_after: Option<Duration>,
-    /// Why nothing better was published: the failure of a better DIF or of a newer version.
-    pub better_failed: Option<Missing>,
-}
-
-impl Seen {
-    /// The number of candidates that an entry keeps.
-    pub const MAX_CANDIDATES: usize = 32;
 }
 
 /// The result of a change.

@@ -1,7 +1,10 @@
-//! Asking for builds: the ask is written into the entry, then whoever's ask was written sends the message.
+//! Requests builds: writes the build request into the entry, and sends a message if that write
+//! succeeded.
 //!
-//! Asks are written side by side, and messages travel in batches. Modules of one symbol server share a message, so that
-//! one visit asks for all of them; an upload has a message of its own, because its build is work of its own.
+//! Only the writer whose build request was stored sends the message. Build requests are written in
+//! parallel, and messages are sent in batches. Modules of one symbol server share a message, so
+//! that one permit is enough for all of them. Each upload has its own message, because each is
+//! built separately.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
 
-/// A build to ask for.
+/// A build to request.
 #[derive(Clone, Debug)]
 pub(super) struct BuildToRequest {
     /// The module.
@@ -24,16 +27,17 @@ pub(super) struct BuildToRequest {
     pub(super) kind: Kind,
     /// The queue of its message.
     pub(super) queue: Queue,
-    /// The record as it was read.
+    /// The entry's record as it was read, if there is one.
     pub(super) known: Option<Arc<Stored>>,
 }
 
 impl Symbolicator {
-    /// Asks for builds that nobody else asked for meanwhile.
+    /// Requests builds, except those that another writer has requested meanwhile.
     ///
     /// # Errors
     ///
-    /// The first of the errors of the store. What could be asked for nevertheless is.
+    /// The first error of the store, or an error of the queues. After an error of the store, the
+    /// other builds are requested nevertheless.
     pub(super) async fn request_builds(
         &self,
         invocation: &Invocation,
@@ -42,7 +46,7 @@ impl Symbolicator {
         if to_request.is_empty() {
             return Ok(());
         }
-        // All kinds of a module share an ask, and so a message.
+        // All kinds of a module share one id, and so one message.
         to_request.sort_by(|a, b| (&a.module, a.kind).cmp(&(&b.module, b.kind)));
         let mut ids: BTreeMap<(ModuleKey, bool), Token> = BTreeMap::new();
         let with_ids: Vec<(BuildToRequest, Token)> = to_request
@@ -85,7 +89,7 @@ impl Symbolicator {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Writes an ask; tells whether it is ours that is written.
+    /// Writes a build request. Returns whether this build request is the stored one.
     async fn record_request(
         &self,
         invocation: &Invocation,
@@ -114,14 +118,14 @@ impl Symbolicator {
     }
 }
 
-/// Messages that are being put together.
+/// Messages that are being assembled.
 #[derive(Default)]
 pub(super) struct Messages {
     sent: Vec<QueueMessage>,
 }
 
 impl Messages {
-    /// Adds an ask. Those of one module come one behind the other.
+    /// Adds a build request. The kinds of one module must be added consecutively.
     pub(super) fn add(
         &mut self,
         module: ModuleKey,

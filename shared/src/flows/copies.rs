@@ -1,12 +1,15 @@
-//! Our copies of DIFs from symbol servers: made while a DIF is fetched, read instead of fetching it again.
+//! Copies of DIFs from symbol servers: written while a DIF is fetched, and read instead of fetching
+//! it again.
 //!
-//! 1. *Make*: the bytes go into parts while they arrive, each sealed and created side by side with the download. When the DIF has
-//!    turned out to be of the module that was sought, the item that names the parts is written: the commit point. Parts
-//!    without an item are orphans for `prune`.
-//! 2. *Read*: the parts are read side by side into scratch space. A copy that cannot be read whole is forgotten, and its DIF is
-//!    fetched again.
+//! 1. *Write*: the DIF is divided into chunks while it arrives. The chunks are encoded and created
+//!    in parallel with the download. When the DIF has proved to belong to the module that is
+//!    sought, the item that names the chunks is written: the commit point. Chunks without an item
+//!    are orphans, which `prune` removes.
+//! 2. *Read*: the chunks are read into scratch space in parallel. A copy that cannot be read
+//!    completely is removed, and its DIF is fetched again.
 //!
-//! A copy saves time and a source's patience, and nothing depends on it: what goes wrong here is logged and stops no build.
+//! A copy only saves time and calls to the source. Failures here are logged and do not fail the
+//! build.
 
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -17,32 +20,33 @@ use crate::cache::{Dif, DifCopy, Item, ItemKey, Policy, Token};
 use crate::debuginfo::{encode_chunk, open_chunk};
 use crate::ports::{BlobStore, Deriver, Fault, FaultKind, ParseError, Scratch};
 
-/// Bytes of a DIF in each part of its copy.
+/// The bytes of a DIF in each chunk of its copy.
 const CHUNK_BYTES: u64 = 8 << 20;
 
-/// Parts that are sealed or read at a time.
+/// The maximum number of chunks that are encoded or read at a time.
 const PARTS_IN_FLIGHT: usize = 3;
 
-/// The parts of a copy whose item is not written yet.
+/// The chunks of a copy whose item is not written yet.
 #[derive(Debug)]
 pub(super) struct StoredChunks {
     token: Token,
     bytes: u64,
 }
 
-/// Where a copy of a DIF goes.
+/// Where a copy of a DIF is written.
 #[derive(Clone, Debug)]
 pub(super) struct Destination<'a> {
     /// The bucket of derived caches.
     pub(super) caches: &'a dyn BlobStore,
     /// The key of the copy.
     pub(super) key: ItemKey,
-    /// What tells its blobs from those of every other copy.
+    /// The unique token in the paths of its chunks.
     pub(super) token: Token,
 }
 
 impl Destination<'_> {
-    /// Makes the parts of what is received, until the sender is dropped; `None` where a part could not be stored.
+    /// Stores what is received as chunks, until the sender is dropped; `None` if a chunk could not
+    /// be stored.
     pub(super) async fn receive(self, received: mpsc::Receiver<Bytes>) -> Option<StoredChunks> {
         let chunks = stream::unfold((received, BytesMut::new()), next_chunk);
         let stored = chunks
@@ -56,7 +60,7 @@ impl Destination<'_> {
                 bytes,
             }),
             Err(error) => {
-                tracing::warn!(%error, "could not keep a copy of a file");
+                tracing::warn!(%error, "cannot store chunk; no copy is made");
                 None
             }
         }
@@ -71,7 +75,7 @@ impl Destination<'_> {
     }
 }
 
-/// Returns the bytes of the next part, and what is left to receive.
+/// Returns the bytes of the next chunk, and the state that remains.
 async fn next_chunk(
     (mut received, mut rest): (mpsc::Receiver<Bytes>, BytesMut),
 ) -> Option<(Bytes, (mpsc::Receiver<Bytes>, BytesMut))> {
@@ -86,7 +90,7 @@ async fn next_chunk(
     (!chunk.is_empty()).then_some((chunk, (received, rest)))
 }
 
-/// Writes the item that names the parts of a copy.
+/// Writes the item that names the chunks of a copy.
 pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
     let copy = DifCopy {
         dif: dif.clone(),
@@ -98,15 +102,16 @@ pub(super) async fn keep(update: Update<'_>, dif: &Dif, chunks: StoredChunks) {
     let location = &copy.dif.file.location;
     let key = copy.key();
     if let Err(error) = update.put(&key, Item::Copy(copy.clone()), |_| false).await {
-        tracing::warn!(%location, %error, "could not keep a copy of a file");
+        tracing::warn!(%location, %error, "cannot store copy");
     }
 }
 
-/// Reads a copy into scratch space, and notes its use; `None` where it cannot be read, and is forgotten.
+/// Reads a copy into scratch space, and records its use. A copy that cannot be read is removed:
+/// then returns `None`.
 ///
 /// # Errors
 ///
-/// [`ParseError`] where there is no room for the DIF.
+/// [`ParseError`] if the scratch space is not sufficient for the DIF.
 pub(super) async fn read(
     update: Update<'_>,
     caches: &dyn BlobStore,
@@ -116,16 +121,16 @@ pub(super) async fn read(
     let mut scratch = deriver.reserve(copy.dif.size)?;
     let location = &copy.dif.file.location;
     if let Err(error) = read_chunks(caches, copy, &mut *scratch).await {
-        tracing::warn!(%location, %error, "a copy of a file cannot be read: it is fetched again");
+        tracing::warn!(%location, %error, "cannot read copy; fetching the file again");
         let is_it =
             |item: &Item| matches!(item, Item::Copy(present) if present.token == copy.token);
         if let Err(error) = update.remove(&copy.key(), is_it).await {
-            tracing::warn!(%location, %error, "could not forget a copy of a file");
+            tracing::warn!(%location, %error, "cannot remove copy");
         }
         return Ok(None);
     }
     if let Err(error) = note_use(update, copy).await {
-        tracing::warn!(%location, %error, "could not note the use of a copy");
+        tracing::warn!(%location, %error, "cannot record the use of a copy");
     }
     Ok(Some(scratch))
 }
@@ -139,7 +144,7 @@ async fn read_chunks(
         .map(|(offset, length, path)| async move {
             let corrupt = || Fault::new(FaultKind::Corrupt, format!("reading {path}"));
             let encoded = caches.get(&path, None).await?;
-            let encoded = encoded.ok_or_else(|| corrupt().caused_by("it is gone"))?;
+            let encoded = encoded.ok_or_else(|| corrupt().caused_by("the chunk does not exist"))?;
             let chunk = compute(move || open_chunk(&encoded, length)).await;
             Ok::<_, Fault>((offset, chunk.map_err(|error| corrupt().caused_by(error))?))
         })
@@ -150,7 +155,7 @@ async fn read_chunks(
     Ok(())
 }
 
-/// Notes that a copy was derived from, unless that was noted not long ago.
+/// Records that a copy was used, at most hourly.
 async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), Fault> {
     let now = update.invocation.now();
     if now.since(copy.last_used_at) < Policy::TOUCH_INTERVAL {
@@ -167,7 +172,7 @@ async fn note_use(update: Update<'_>, copy: &DifCopy) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Does work that takes a processor, beside what waits for the network.
+/// Runs CPU-bound work on another thread, so that it does not block network I/O.
 async fn compute<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, Fault>
 where
     T: Send + 'static,

@@ -1,7 +1,8 @@
-//! Sources that requests define: named by a keyed hash of their whole definition, kept sealed, gone after a day.
+//! Sources that requests define: stored encrypted for a day, under a keyed hash of the whole
+//! definition.
 //!
-//! Whoever reads the table learns neither the credentials in a definition nor who shares one. Both keys come from one secret of
-//! the configuration.
+//! A reader of the table learns neither the credentials in a definition nor which requests share
+//! one. The keys for hashing and encryption are derived from one secret of the configuration.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,60 +17,61 @@ use crate::cache::{Item, ItemKey, SourceDefinition};
 use crate::domain::{HttpSource, SourceKey, Timestamp};
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore};
 
-/// How long a definition is kept after a request.
+/// How long a definition is stored after a request.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// A definition that lives for less is written again.
+/// A definition that expires earlier than this is written again.
 const RENEWED_BEFORE: Duration = Duration::from_secs(12 * 3600);
 
-/// The secrets that definitions are named and sealed with. The first seals; each unseals what it
-/// sealed, so that a new one can take over while texts of the old one are still kept.
+/// The secrets that name and encrypt definitions. The first one encrypts. Each of them decrypts
+/// what it encrypted, so that a new secret can be introduced while texts of the old one are still
+/// stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceSecret {
     first: NumberedSecret,
     others: Vec<NumberedSecret>,
 }
 
-/// A secret with the number by which sealed texts name it.
+/// A secret, with the number that encrypted texts refer to it by.
 #[derive(Clone, PartialEq, Eq)]
 struct NumberedSecret {
     number: u32,
     text: String,
 }
 
-/// Why a text holds no secrets. Says nothing of them.
+/// Why a text is not a valid list of secrets. The message does not reveal them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
-    /// One is too short.
+    /// A secret is too short.
     #[error(
         "secret {at} of the list has fewer than {} characters",
         SourceSecret::MIN_CHARS
     )]
     Short {
-        /// Its place, from 1.
+        /// Its position, from 1.
         at: usize,
     },
-    /// One has no number, and there are several.
+    /// A secret has no number, and there are several.
     #[error("secret {at} of the list has no number (write `2:…,1:…`)")]
     Unnumbered {
-        /// Its place, from 1.
+        /// Its position, from 1.
         at: usize,
     },
-    /// Two have the same number.
+    /// Two secrets have the same number.
     #[error("two secrets of the list have the number {0}")]
     Twice(u32),
 }
 
 impl SourceSecret {
-    /// The fewest characters that a secret may have.
+    /// The minimum number of characters of a secret.
     pub const MIN_CHARS: usize = 32;
 
-    /// Reads one secret, or several with commas between them and a number and a colon before each:
-    /// `2:…,1:…`. One without a number has the number 0.
+    /// Parses one secret, or several separated by commas, each with a number and a colon:
+    /// `2:…,1:…`. A single secret without a number has the number 0.
     ///
     /// # Errors
     ///
-    /// [`InvalidSecret`] for a secret that is too short, or whose number is missing or taken.
+    /// [`InvalidSecret`] if a secret is too short, or its number is missing or used twice.
     pub fn new(text: &str) -> Result<Self, InvalidSecret> {
         let texts: Vec<&str> = text.split(',').map(str::trim).collect();
         let mut secrets: Vec<NumberedSecret> = Vec::new();
@@ -91,7 +93,7 @@ impl SourceSecret {
             secrets.push(NumberedSecret { number, text });
         }
         let mut secrets = secrets.into_iter();
-        // A split has one part at least.
+        // A split has at least one element.
         let first = secrets.next().ok_or(InvalidSecret::Short { at: 1 })?;
         Ok(Self {
             first,
@@ -108,7 +110,8 @@ impl SourceSecret {
         SourceKey::defined(source, &hash)
     }
 
-    /// Seals bytes for one purpose, and writes the secret's number before them. A nonce is used once.
+    /// Encrypts bytes for one purpose. The result begins with the number of the secret. Each nonce
+    /// must be used only once.
     pub(super) fn encrypt(
         &self,
         nonce: [u8; 12],
@@ -126,9 +129,10 @@ impl SourceSecret {
         Ok(format!("{}.{text}", self.first.number))
     }
 
-    /// Returns what was sealed for this purpose, with one of these secrets; `None` for anything else.
+    /// Decrypts a text that was encrypted for this purpose with one of these secrets; `None` for
+    /// any other text.
     pub(super) fn decrypt(&self, purpose: &str, encrypted: &str) -> Option<Vec<u8>> {
-        // Texts of builds that knew one secret alone have no number.
+        // Builds that supported only one secret wrote no number.
         let (number, encrypted) = encrypted.split_once('.').unwrap_or(("0", encrypted));
         let number: u32 = number.parse().ok()?;
         let mut secrets = std::iter::once(&self.first).chain(&self.others);
@@ -151,7 +155,7 @@ impl NumberedSecret {
         Ok(aead::LessSafeKey::new(key))
     }
 
-    /// Returns a key of its own for each use.
+    /// Returns a key that is specific to this use.
     fn derived(&self, used_to: &str) -> hmac::Key {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, self.text.as_bytes());
         let derived = hmac::sign(&secret, used_to.as_bytes());
@@ -165,7 +169,7 @@ impl fmt::Debug for SourceSecret {
     }
 }
 
-/// Keeps a definition for `derive`, unless it is kept for long enough already.
+/// Stores a definition for `derive`, unless it is stored and expires late enough.
 pub(super) async fn keep(
     update: Update<'_>,
     secret: &SourceSecret,
@@ -186,12 +190,14 @@ pub(super) async fn keep(
     Ok(())
 }
 
-/// Tells whether a definition is kept for long enough: for longer than any build that a request of now asks for.
+/// Returns whether a definition is stored and expires late enough: after any build that a request
+/// at `now` could start.
 pub(super) fn is_kept(item: &Item, now: Timestamp) -> bool {
     matches!(item, Item::Source(kept) if kept.expires_at > now.plus(RENEWED_BEFORE))
 }
 
-/// Returns a definition that is kept; `None` where there is none, or it has expired, or is not sealed with this secret.
+/// Returns a stored definition; `None` if there is none, it has expired, or it was encrypted with
+/// another secret.
 pub(super) async fn kept(
     records: &dyn RecordStore,
     invocation: &Invocation,

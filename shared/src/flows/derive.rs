@@ -1,8 +1,9 @@
-//! Messages of the lanes: derived caches of modules were asked for.
+//! Serves the messages of the queues, which request the derived caches of modules.
 //!
-//! A message lives as long as its ask: when another ask, or none, is in the record, the message has nothing to do. What
-//! cannot be done now is sent again, ever later, and a bounded number of times. What is lost so is asked for again by the
-//! next reader, or by the sweep.
+//! A message is valid as long as its build request is in the record. If the record has another
+//! build request, or none, the message is dropped. A message that cannot be served now is sent
+//! again, with a growing delay and a limited number of times. If it is dropped after that, the next
+//! reader or the pruner requests the build again.
 
 use std::time::Duration;
 
@@ -13,24 +14,26 @@ use crate::cache::{Converter, Queue};
 use crate::domain::Timestamp;
 use crate::ports::{Consistency, Fault, QueueMessage};
 
-/// Delays of a message that is sent again for the first, the second … time.
+/// The delays of a message that is sent again for the first time, the second time, and so on.
 pub(super) const SENT_AGAIN: Backoff = Backoff {
     first: Duration::from_secs(5),
     longest: Duration::from_secs(60),
 };
 
-/// The longest delay of a message that is to be seen at a later time.
+/// The longest delay of a message that is due at a known time.
 const MAX_DELAY: Duration = Duration::from_secs(15 * 60);
 
-/// How often a message is sent again: about half an hour. Lambda's own bound on chains of functions and queues, 16, is
-/// switched off in the template.
+/// How often a message is sent again, which takes about half an hour in total. The template
+/// disables Lambda's own limit on recursive invocations through a queue, which is 16.
 pub const MAX_HOPS: u32 = 32;
 
 impl Builder {
-    /// Serves a message: builds what it asks for, unless its ask is over.
+    /// Serves a message: builds the requested caches, unless its build requests are no longer
+    /// pending.
     ///
-    /// What cannot be done now is sent again with a delay, as a new message: giving this one back would count as a
-    /// failed delivery. An error means that the message must come back by itself.
+    /// What cannot be built now is sent again with a delay, as a new message: a returned message
+    /// would count as a failed delivery. After an error, the caller must let the message be
+    /// delivered again.
     pub async fn serve(
         &self,
         invocation: &Invocation,
@@ -45,8 +48,9 @@ impl Builder {
             }
             return Ok(());
         }
-        // One visit finds out which of the modules the server has. The first of these is built here, and each of the
-        // others elsewhere, so that a large file holds up nothing else.
+        // One permit covers the probes for all modules. The first module that the server has is
+        // built here, and each of the others by a message of its own, so that a large file delays
+        // nothing else.
         let mut found = Box::pin(self.probe_batch(invocation, message))
             .await?
             .into_iter();
@@ -60,7 +64,7 @@ impl Builder {
         self.serve_one(invocation, &first).await
     }
 
-    /// Serves a message that asks for one module.
+    /// Serves a message with one module.
     async fn serve_one(
         &self,
         invocation: &Invocation,
@@ -72,7 +76,7 @@ impl Builder {
         }
     }
 
-    /// Sends a message again that only a newer build can serve, as long as somebody waits for what it asks.
+    /// Sends a message again that only a newer build can serve, while its build request is pending.
     async fn leave_to_newer_build(
         &self,
         invocation: &Invocation,
@@ -90,7 +94,8 @@ impl Builder {
         self.send_again(invocation, message, invocation.now()).await
     }
 
-    /// Tells whether any ask of a message is in its record; in the eager lane, whether one still stands.
+    /// Returns whether any build request of a message is in its record; in the eager queue, whether
+    /// one is still live.
     async fn are_requests_live(
         &self,
         invocation: &Invocation,
@@ -106,7 +111,7 @@ impl Builder {
         let now = invocation.now();
         Ok(loaded.iter().flatten().any(|stored| {
             let Some(entry) = stored.item.entry() else {
-                // It is a newer build's, too.
+                // A newer build wrote the record, too.
                 return true;
             };
             let standing = match message.queue {
@@ -117,7 +122,8 @@ impl Builder {
         }))
     }
 
-    /// Sends a message to be seen at a time, give or take a second, and later each time that it is sent again.
+    /// Sends a message again, visible at `at`, give or take a second. If that time has passed, the
+    /// delay grows with each hop.
     pub(super) async fn send_again(
         &self,
         invocation: &Invocation,
@@ -133,7 +139,7 @@ impl Builder {
             return Ok(());
         };
         let due = at.since(invocation.now());
-        // Where it is known when something can be done, there is no use in guessing.
+        // If it is known when the message can be served, use that time instead of the back-off.
         let delay = match due.is_zero() {
             true => delay,
             false => SENT_AGAIN
@@ -149,7 +155,7 @@ impl Builder {
     }
 }
 
-/// Returns how long a message waits that was sent again so often; `None` where it was sent often enough.
+/// Returns the delay of a message after this number of hops; `None` if the limit is reached.
 pub(super) fn delay_of(hops: u32) -> Option<Duration> {
     (hops < MAX_HOPS).then(|| SENT_AGAIN.after(hops))
 }

@@ -1,55 +1,57 @@
-//! How a flow fails. A missing DIF is no failure: it is a status in the answer.
+//! The errors of the flows. A missing DIF is not an error: it is a status in the response.
 
 use crate::api::limits;
 use crate::ports::Fault;
 
-/// A flow did not come to its end. It is reported once, at the edge.
+/// Why a flow failed. It is reported once, at the edge.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller asked for something that cannot be.
+    /// The request is invalid.
     #[error("{detail}")]
     Invalid {
-        /// What, and what to do instead.
+        /// What is invalid, and what to do instead.
         detail: String,
     },
-    /// The answer is larger than one may be.
+    /// The response exceeds its size limit.
     #[error(
-        "the answer has {bytes} bytes and more; one may have {}: send its threads in several requests",
+        "the response has at least {bytes} bytes, and the limit is {}: send the threads in several requests",
         limits::ANSWER_BYTES
     )]
     TooLarge {
-        /// Bytes that were counted before it was given up.
+        /// The bytes that were counted before the response was abandoned.
         bytes: usize,
     },
     /// A store failed.
     #[error(transparent)]
     Store(#[from] Fault),
-    /// So many blobs seem lost that none is taken for it: the bucket may be the wrong one.
+    /// The hourly limit of lost blobs is reached: the bucket may be the wrong one.
     #[error(
-        "{blob} seems lost, and so do more than MAX_LOSSES_PER_HOUR others: is CACHES_BUCKET the right bucket?"
+        "{blob} seems lost, and MAX_LOSSES_PER_HOUR is reached: check whether CACHES_BUCKET is the right bucket"
     )]
     Doubtful {
         /// The blob.
         blob: String,
     },
-    /// A process of ours was killed; another attempt may go better.
+    /// A child process was killed; another attempt may succeed.
     #[error("{what} ended early: {reason}")]
     Crashed {
         /// The work.
         what: String,
-        /// What is known of the end.
+        /// How the process ended.
         reason: String,
     },
-    /// Some calls of a run failed; it went on with everything else, and a later run repeats what they were for.
+    /// Some calls of a run failed. The run continued with everything else, and a later run repeats
+    /// the failed work.
     #[error("{failed} calls failed, the first with: {first}")]
     Incomplete {
-        /// How many.
+        /// The number of failed calls.
         failed: u64,
-        /// What the first one said.
+        /// The error of the first one.
         first: String,
     },
-    /// The time was up before the work was done; what is stored is sound, and the work is asked for again.
-    #[error("the time was up before {what} was done")]
+    /// The time limit was reached before the work was complete. The stored data is consistent, and
+    /// the work is requested again.
+    #[error("the time limit was reached before {what} was complete")]
     Deadline {
         /// The work.
         what: String,
@@ -57,7 +59,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the word by which alarms and clients know this error.
+    /// Returns the name of this error for alarms and clients.
     pub fn name(&self) -> &'static str {
         match self {
             Error::Invalid { .. } => "Invalid",
@@ -70,7 +72,7 @@ impl Error {
         }
     }
 
-    /// Returns the HTTP status that says so.
+    /// Returns the HTTP status of this error.
     pub fn status(&self) -> u16 {
         match self {
             Error::Invalid { .. } => 422,

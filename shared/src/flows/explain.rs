@@ -1,4 +1,5 @@
-//! What became of an upload, and what a request for a module would read. Changes nothing.
+//! Explains the state of an upload, and the entries that a request for a module would read. Changes
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -17,70 +18,71 @@ use crate::domain::{
 };
 use crate::ports::{Consistency, Fault};
 
-/// Objects of an upload that are listed.
+/// The maximum number of objects of an upload that are listed.
 const MAX_OBJECTS: usize = 1000;
 
-/// The state of a record of a place to which nothing of the module was uploaded.
+/// The state if no file of the module was uploaded to the place.
 const ABSENT: &str = "absent";
 
-/// What became of an upload, for a person.
+/// The state of an upload, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedUpload {
     /// Its key in the uploads bucket.
     pub key: String,
-    /// Whose it is; nothing where its key names no scope.
+    /// The scope; absent if the key names none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
-    /// What became of it.
+    /// The state.
     #[serde(flatten)]
     pub state: UploadState,
-    /// What it lacks, or what is to be known of it.
+    /// What it lacks, or what else is important about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
-    /// What is unusual about it.
+    /// A note about the modules that it does not serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The etag of the bytes that this is about.
+    /// The etag of the bytes that this describes.
     pub etag: String,
-    /// The order of its event among those of its key.
+    /// The sequencer of its last event, which orders the events of its key.
     pub sequencer: String,
     /// Its size in bytes.
     pub size: u64,
-    /// Its objects; of many the first thousand.
+    /// Its objects, at most the first thousand.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ExplainedObject>,
-    /// What it has that objects of other uploads need, as their `needs` have it.
+    /// The ids of companions in this upload, as other objects have them in their `needs`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub completes: Vec<CompanionId>,
-    /// How many objects it has beside these.
+    /// The number of objects that are not listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub further_objects: Option<usize>,
-    /// What its reader passed over in it, and why; the last line says so where there was more.
+    /// What was skipped in the file, and why. The last line says so if the list is incomplete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
-    /// Attempts to read it that did not end well. One that is under way counts.
+    /// The number of failed attempts to read it, including one that is in progress.
     #[serde(skip_serializing_if = "is_zero")]
     pub attempts: u32,
-    /// When the last attempt began, or what became of it was written.
+    /// When the last attempt began, or its result was written.
     pub at: Timestamp,
 }
 
 /// One object in an upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedObject {
-    /// Identity of the debug file.
+    /// The debug id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub debug_id: Option<DebugId>,
-    /// Identity of the code file.
+    /// The code id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_id: Option<CodeId>,
-    /// What it is.
+    /// The file type.
     pub file_type: FileType,
-    /// Its architecture.
+    /// The architecture.
     pub arch: String,
-    /// What it offers.
+    /// The features.
     pub features: Features,
-    /// What companions of it have, in other files: ids of split units, of which one finds a package, and the build id of a shared file.
+    /// The ids of the companions that it needs: ids of split units, one of which identifies a
+    /// package, and the build id of a shared file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<CompanionId>,
     /// What it lacks.
@@ -119,7 +121,7 @@ impl From<UploadedObject> for ExplainedObject {
     }
 }
 
-/// Says that an upload that is applied does not serve all of its modules.
+/// Returns a note if an applied upload does not serve all of its modules.
 fn note(upload: &Upload) -> Option<String> {
     let NoRoom { modules, of, named } = upload.no_room.as_ref()?;
     let further = match (*modules as usize).saturating_sub(named.len()) {
@@ -128,39 +130,41 @@ fn note(upload: &Upload) -> Option<String> {
     };
     let named = named.join(", ");
     Some(format!(
-        "{modules} of its {of} modules have as many other files as they may, and are served by those: {named}{further}"
+        "{modules} of its {of} modules have reached their limit of files, and are served by other files: {named}{further}"
     ))
 }
 
-/// A record that a request for a module would read, whether it is there or not.
+/// The state of an entry that a request for a module would read, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explained {
-    /// Whose it is.
+    /// The scope.
     pub scope: Scope,
-    /// Where its DIFs are.
+    /// The source of its DIFs.
     pub source: SourceKey,
-    /// The id it is filed under.
+    /// The id of the module, as in [`ModuleKey::id`].
     pub module: String,
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait`, `build`; `absent` where it
-    /// is known that nothing was uploaded, `unknown` where no request asked its server yet.
+    /// What a request would do with it: `use`, `use_and_upgrade`, `use_older`, `missing`, `wait`,
+    /// `build`; `absent` if no file was uploaded, `unknown` if no request has searched its server
+    /// yet.
     pub state: &'static str,
     /// What it lacks, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Advice>,
-    /// Until when it would wait at most.
+    /// The latest time until which a request would wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_until: Option<Timestamp>,
-    /// Until when nobody asks its source, which does not answer: meanwhile a request goes without what it would wait for.
+    /// When the open circuit of its source becomes half-open. Until then, a request does not wait
+    /// for the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuit_open_until: Option<Timestamp>,
-    /// What the record says; nothing where there is none.
+    /// The record; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<ExplainedRecord>,
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedRecord {
     /// The newest state.
@@ -169,34 +173,34 @@ pub struct ExplainedRecord {
     /// The state of a lower version, kept for an older build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub older: Option<ExplainedState>,
-    /// Why there is nothing, or nothing newer, and when to try again.
+    /// Why there is no state or no newer one, and when to retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<ExplainedPlaceholder>,
-    /// Who builds it, or vanished over it.
+    /// The current lease, or an expired one that was not released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<ExplainedLease>,
-    /// Which lane was asked, and when.
+    /// The build request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_request: Option<ExplainedBuildRequest>,
-    /// Holders that vanished.
+    /// The number of holders that vanished.
     pub attempts: u32,
-    /// Before this time no lease is given.
+    /// The end of the back-off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// When it was last read, give or take an hour.
+    /// When it was last used, give or take an hour.
     pub last_used_at: Timestamp,
     /// The DIFs that were tried, with their sizes and durations.
     pub candidates: Vec<Candidate>,
 }
 
-/// What a record says of a state.
+/// A state in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedState {
-    /// The generation of its format.
+    /// The version of the format.
     pub version: u32,
-    /// What made it.
+    /// The converter that derived it.
     pub converter: Converter,
-    /// Whether something better may turn up.
+    /// Whether a better DIF may be found later.
     pub quality: Quality,
     /// The size of its blob.
     pub bytes: u64,
@@ -206,52 +210,52 @@ pub struct ExplainedState {
     pub arch: String,
     /// The DIFs that it was made from.
     pub made_from: Vec<DifRef>,
-    /// What is not in it although the DIF has it, or says that another file does.
+    /// What it lacks although the DIF has it or refers to another file for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
     /// When it was published.
     pub derived_at: Timestamp,
 }
 
-/// What a record says of a failure.
+/// A placeholder in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedPlaceholder {
-    /// Why.
+    /// The cause.
     #[serde(flatten)]
     pub cause: Cause,
-    /// What exactly, for a human.
+    /// The details, for people.
     pub detail: String,
-    /// From when on another attempt may be made.
+    /// When a build may be requested again.
     pub retry_at: Timestamp,
-    /// What failed.
+    /// The converter that failed.
     pub converter: Converter,
-    /// How often in a row it failed for this cause before.
+    /// The number of earlier consecutive failures with the same cause.
     pub repeats: u32,
 }
 
-/// What a record says of who builds; not the token, which is the right to.
+/// A lease in a record, without the token, which is the right to publish.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedLease {
-    /// The request id of who builds.
+    /// The request id of the builder.
     pub holder: String,
-    /// When the lease ends unless it is extended.
+    /// When the lease expires unless it is extended.
     pub until: Timestamp,
-    /// Whether it holds now.
+    /// Whether it is live now.
     pub is_live: bool,
 }
 
-/// What a record says of an ask.
+/// A build request in a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedBuildRequest {
-    /// The queue its message waits in.
+    /// The queue of its message.
     pub queue: Queue,
-    /// When it was asked.
+    /// When the build was requested.
     pub at: Timestamp,
 }
 
 impl Symbolicator {
-    /// Tells what became of an upload, of the first of these keys that an event was seen of; `None` where of none. Changes
-    /// nothing.
+    /// Returns the state of an upload, for the first of these keys that has one; `None` if no event
+    /// was received for any of them. Changes nothing.
     pub async fn explain_upload(&self, keys: &[String]) -> Result<Option<ExplainedUpload>, Error> {
         let keys: Vec<ItemKey> = keys
             .iter()
@@ -308,9 +312,10 @@ impl Symbolicator {
         }))
     }
 
-    /// Tells of every record that a request in this scope would read for a module. Changes nothing.
+    /// Returns the state of every entry that a request in this scope would read for a module.
+    /// Changes nothing.
     ///
-    /// One round of reads; two where a code id leads to a debug id, as it takes a request.
+    /// Takes one round of reads, or two if a code id refers to a debug id, like a request.
     pub async fn explain_module(
         &self,
         invocation: &Invocation,
@@ -323,7 +328,7 @@ impl Symbolicator {
             let known: Vec<String> = sources.iter().map(|key| key.id().to_owned()).collect();
             sources.retain(|key| key.id() == id);
             if sources.is_empty() {
-                let detail = format!("no source {id:?} is configured; there are {known:?}");
+                let detail = format!("no source {id:?} is configured; the configured sources are {known:?}");
                 return Err(Error::Invalid { detail });
             }
         }
@@ -340,7 +345,8 @@ impl Symbolicator {
         let (mut records, targets) = self.explained(invocation, &modules, &aliased).await?;
         let (led, targets): (Vec<ModuleKey>, Vec<ModuleKey>) = targets.into_iter().unzip();
         if !targets.is_empty() {
-            // Nothing is filed under the id that was asked for, and what it leads to is.
+            // Omit the absent entries of an id that is only an alias: the entries of its target are
+            // reported instead.
             records.retain(|record| {
                 record.state != ABSENT || !led.iter().any(|led| record.is_of(led))
             });
@@ -355,7 +361,8 @@ impl Symbolicator {
         Ok(records)
     }
 
-    /// Returns the kinds of Microsoft's SymCaches that are told of: those of the first clients, and those that can be made.
+    /// Returns the kinds of Microsoft's SymCaches to report: those of the first clients, and those
+    /// that can be made.
     fn opaque_kinds(&self) -> Vec<Kind> {
         let made = self.settings.transcoded.iter().map(|version| version.major);
         let mut majors: Vec<u16> = made.chain([FormatVersion::FIRST.major]).collect();
@@ -364,8 +371,8 @@ impl Symbolicator {
         majors.into_iter().map(Kind::MsSymCache).collect()
     }
 
-    /// Reads the entries of modules and what the aliases of some lead to, strongly, in one round. Returns each of those that
-    /// lead somewhere with where they do.
+    /// Reads the entries of modules, and the targets of aliases, with strong consistency in one
+    /// round. Also returns each alias that exists, with its target.
     async fn explained(
         &self,
         invocation: &Invocation,
@@ -412,7 +419,7 @@ impl Symbolicator {
             .collect();
         let explain = |((module, kind), item): ((&ModuleKey, Kind), Option<Item>)| {
             let entry = item.as_ref().and_then(Item::entry);
-            // That nobody asked for Microsoft's SymCache says nothing.
+            // It is normal that no request was made for Microsoft's SymCache, so do not report it.
             let is_told = entry.is_some() || !kind.is_opaque();
             let has_files = !absent.contains(&module);
             is_told.then(|| Explained::of(module, kind, entry, has_files, &reader, now))
@@ -444,7 +451,8 @@ impl Symbolicator {
     }
 }
 
-/// Returns the places of a module that may lead to its debug id: it is looked up by its code id alone.
+/// Returns the places that may have an alias to the module's debug id. There are some only if the
+/// module is looked up by its code id.
 pub(super) fn with_alias(module: &ObjectId, places: &[ModuleKey]) -> Vec<ModuleKey> {
     let is_by_code = matches!(
         ModuleId::of(module.debug_id, module.code_id.as_ref()),
@@ -457,7 +465,7 @@ pub(super) fn with_alias(module: &ObjectId, places: &[ModuleKey]) -> Vec<ModuleK
 }
 
 impl Explained {
-    /// Returns where its files are, as a text.
+    /// Returns the place of its files, as text.
     pub fn place(&self) -> String {
         match self.source.is_uploads() {
             true => format!("the uploads of {}", self.scope),
@@ -465,7 +473,7 @@ impl Explained {
         }
     }
 
-    /// Tells whether it is a record of this place.
+    /// Returns whether it belongs to this place.
     fn is_of(&self, place: &ModuleKey) -> bool {
         let ModuleKey {
             scope,

@@ -1,4 +1,4 @@
-//! Fetching a DIF into scratch space.
+//! Fetches DIFs into scratch space, from the uploads bucket or from a symbol server.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,28 +16,29 @@ use crate::ports::{
     ServerFailure, SymbolServers,
 };
 
-/// Bytes a range read asks for.
+/// The bytes per range read.
 const RANGE_BYTES: u64 = 8 << 20;
 
-/// Bytes of a stream that are written at a time.
+/// The bytes of a download that are written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Time that any file may take to arrive from a server; a second more for each mebibyte.
+/// The time limit for the download of any file; each mebibyte adds a second.
 const WHOLE_FILE: Duration = Duration::from_secs(5 * 60);
 
-/// In each of these times so many bytes of a file arrive, or the server is too slow: 64 KiB a second.
+/// The period in which at least [`RATE_BYTES`] must arrive: 64 KiB a second.
 const RATE_WINDOW: Duration = Duration::from_secs(30);
 const RATE_BYTES: u64 = 30 * (64 << 10);
 
-/// Range reads under way at a time.
+/// The maximum number of range reads at a time.
 const RANGES_IN_FLIGHT: usize = 4;
 
-/// Bytes read of each end of a DIF that is too large to fetch: its ids are usually there.
+/// The bytes that are read of each end of a DIF that is too large to fetch: its ids are usually
+/// there.
 const END_BYTES: u64 = 4 << 20;
 
-/// Fetches the whole DIF and begins to parse it.
+/// Fetches a whole DIF and starts a parser of it.
 ///
-/// A file over `max_bytes`, or over what scratch space has, is [`Cause::TooLarge`].
+/// A file over `max_bytes`, or over the scratch space, is [`Cause::TooLarge`].
 pub async fn fetch(
     reader: &dyn DifReader,
     deriver: &dyn Deriver,
@@ -55,7 +56,8 @@ pub async fn fetch(
     deriver.open(scratch, written).await.map_err(from_parse)
 }
 
-/// Fetches DIFs that complete each other, and begins to parse them as one. Limits are those of [`fetch()`], for all together.
+/// Fetches DIFs that complete each other, and starts one parser of all of them. The limits of
+/// [`fetch()`] apply to their total size.
 pub async fn fetch_together(
     reader: &dyn DifReader,
     deriver: &dyn Deriver,
@@ -82,11 +84,12 @@ pub async fn fetch_together(
     deriver.open(scratch, written).await.map_err(from_parse)
 }
 
-/// Fetches a DIF from a symbol server and begins to parse it; returns its etag and size, too.
+/// Fetches a DIF from a symbol server, and starts a parser of it. Also returns its etag and size.
 ///
-/// A file over [`Limits::max_bytes`], or over what scratch space has, is [`Cause::TooLarge`]. One that takes longer than
-/// its size allows, or arrives at less than 64 KiB a second, is [`Cause::Timeout`]: the server's failure, not the file's.
-/// What arrives goes to `copy`, too, as long as it is wanted there.
+/// A file over [`Limits::max_bytes`], or over the scratch space, is [`Cause::TooLarge`]. A download
+/// that takes longer than its size allows, or arrives at less than 64 KiB a second, is
+/// [`Cause::Timeout`]: a failure of the server, not of the file. The bytes are also sent to `copy`,
+/// until its receiver is dropped.
 pub async fn fetch_from_server(
     servers: &dyn SymbolServers,
     deriver: &dyn Deriver,
@@ -124,7 +127,7 @@ pub async fn fetch_from_server(
         if is_last || chunk.len() >= CHUNK_BYTES {
             let bytes = chunk.split().freeze();
             let length = bytes.len() as u64;
-            // A copy that nobody makes, or could not be stored, wants no more.
+            // Fails if no copy is made, or if it could not be stored.
             let _ = copy.send(bytes.clone()).await;
             scratch
                 .write_at(written, bytes)
@@ -143,23 +146,23 @@ pub async fn fetch_from_server(
     Ok((stat, deriver.open(scratch, Written::Whole).await?))
 }
 
-/// What a DIF from a server may take.
+/// The limits of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most bytes.
+    /// The maximum size, in bytes.
     pub max_bytes: u64,
-    /// Scratch space that is reserved where the server does not say how large the file is, in bytes.
+    /// The scratch space that is reserved if the server does not state the size, in bytes.
     pub unsaid_bytes: u64,
-    /// The most time.
+    /// The time limit.
     pub time: Duration,
 }
 
-/// How long a server is waited for. Only time in which it is
-/// waited for counts: what is done with the bytes is not the server's fault.
+/// The time limits of a download. Only time spent waiting for the server counts, not time spent
+/// processing the bytes.
 struct Patience {
-    /// Time that the rest of the file may take.
+    /// The time left for the rest of the file.
     left: Duration,
-    /// Time since the last look at the rate, and bytes that arrived in it.
+    /// The time waited in the current window, and the bytes that arrived in it.
     waited: Duration,
     bytes: u64,
 }
@@ -193,23 +196,21 @@ impl Patience {
                     self.check()?;
                     return Ok(Ok(Some(bytes)));
                 }
-                // The file is whole, or the server failed in its own way.
+                // The file is complete, or the server failed in another way.
                 Ok(end) => return Ok(end),
                 Err(_) => self.check()?,
             }
         }
     }
 
-    /// Fails if the server is too slow; begins the next window at the end of one.
+    /// Fails if the server is too slow. Starts the next window at the end of one.
     fn check(&mut self) -> Result<(), ServerFailure> {
         if self.left.is_zero() {
-            return Err(too_slow(
-                "the file did not arrive whole in the time that its size allows",
-            ));
+            return Err(too_slow("the download took longer than its size allows"));
         }
         if self.waited >= RATE_WINDOW {
             if self.bytes == 0 {
-                return Err(too_slow("nothing of the file arrived for 30 seconds"));
+                return Err(too_slow("no data arrived for 30 seconds"));
             }
             if self.bytes < RATE_BYTES {
                 return Err(too_slow("the file arrives at less than 64 KiB a second"));
@@ -228,20 +229,20 @@ fn too_slow(how: &str) -> ServerFailure {
     }
 }
 
-/// Why there is no DIF from a server: for its reasons, or for those of the file or of ours.
+/// Why a DIF could not be fetched from a server.
 #[derive(Debug, thiserror::Error)]
 pub enum FromServer {
-    /// The server's.
+    /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerFailure),
-    /// The file's, or ours.
+    /// The file cannot be parsed, or an internal error occurred.
     #[error(transparent)]
     Parse(#[from] ParseError),
 }
 
-/// Fetches both ends of a DIF that is too large, and begins to parse what there is.
+/// Fetches both ends of a DIF that is too large, and starts a parser of them.
 ///
-/// The rest reads as zeros. That is enough for the ids of most files, and for nothing else.
+/// The rest reads as zeros. This suffices for the ids of most files, and for nothing else.
 pub async fn fetch_ends(
     reader: &dyn DifReader,
     deriver: &dyn Deriver,
@@ -291,7 +292,7 @@ fn ranges(start: u64, end: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
         .map(move |from| from..end.min(from + RANGE_BYTES))
 }
 
-/// What a parser reports is worth as much as what a source reports.
+/// Converts an error of the parser to one of the source, with the same meaning.
 pub(super) fn from_parse(error: ParseError) -> DifError {
     match error {
         ParseError::Missing(missing) => DifError::Missing(missing),
@@ -314,7 +315,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Lets so many bytes arrive after each pause, until the server is too slow or `times` are over.
+    /// Lets this many bytes arrive after each pause, until the server is too slow or `times` pauses
+    /// are over. Returns the detail of the failure.
     async fn trickle(
         patience: &mut Patience,
         bytes: usize,
@@ -347,13 +349,13 @@ mod tests {
     async fn a_server_that_sends_nothing_is_too_slow_after_one_window() {
         let mut patience = Patience::new(1 << 20, HOUR);
         let failed = trickle(&mut patience, 1, HOUR, 1).await;
-        assert!(failed.unwrap().contains("nothing of the file"));
+        assert!(failed.unwrap().contains("no data arrived"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn bytes_may_arrive_in_bursts_that_no_window_divides() {
         let mut patience = Patience::new(1 << 30, HOUR);
-        // Each window ends while the next burst is awaited, and holds one.
+        // Each window ends while the next burst is awaited, and contains one burst.
         let burst = RATE_BYTES as usize;
         assert_eq!(
             trickle(&mut patience, burst, Duration::from_secs(29), 20).await,
@@ -366,7 +368,7 @@ mod tests {
         let began = Instant::now();
         let mut patience = Patience::new(10 << 20, HOUR);
         let failed = trickle(&mut patience, 70 << 10, Duration::from_secs(1), 1000).await;
-        assert!(failed.unwrap().contains("the time that its size allows"));
+        assert!(failed.unwrap().contains("longer than its size allows"));
         assert_eq!(began.elapsed(), Duration::from_secs(310));
     }
 

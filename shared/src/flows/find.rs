@@ -1,4 +1,4 @@
-//! Which DIF a kind is derived from: the ranking of the candidates.
+//! Ranks the DIFs of a module for each kind.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -6,24 +6,27 @@ use std::time::Duration;
 use crate::cache::{Capabilities, Dif, Kind};
 use crate::domain::{Candidate, Cause, DifRef, Download, FileType, Missing, Rank};
 
-/// The most DIFs of a module that a build tries, and notes in the record: the best.
+/// The maximum number of DIFs of a module that a build tries and notes in the record: the best
+/// ones.
 pub const MAX_RANKED: usize = 32;
 
-/// A DIF that may serve a kind, and how well.
+/// A DIF that may serve a kind, with its rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
     /// The DIF.
     pub dif: Dif,
-    /// The version that comes of it.
+    /// The version that would be made from it.
     pub version: u32,
-    /// How well it serves.
+    /// Its rank.
     pub rank: Rank,
 }
 
-/// Ranks the DIFs of a module for a kind, the best first: what makes the newest version; debug information over symbols over nothing;
-/// ties by file type, then by location, so that the outcome does not depend on which event came last.
+/// Ranks the DIFs of a module for a kind, the best first. A DIF for a newer version comes first;
+/// then debug information before symbols before nothing. Ties are broken by file type and location,
+/// so that the result does not depend on the order of the events.
 ///
-/// A DIF that was refused under limits that still hold is left out; where nothing is left, that refusal says why.
+/// A DIF that was refused under limits that still apply is left out. If no DIF is left, returns the
+/// reason of that refusal.
 pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranked>, Missing> {
     let mut refused = None;
     let mut ranked = Vec::new();
@@ -49,7 +52,7 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranke
         let key = |ranked: &Ranked| {
             (
                 Reverse(ranked.version),
-                // There is nothing left to do about what is made already.
+                // An uploaded SymCache needs no work.
                 ranked.dif.file_type != FileType::MsSymCache,
                 ranked.rank,
                 Reverse(ranked.dif.is_accompanied),
@@ -63,12 +66,13 @@ pub fn rank(difs: &[Dif], kind: Kind, reader: &Capabilities) -> Result<Vec<Ranke
     Ok(ranked)
 }
 
-/// Returns the DIFs that a build looked at.
+/// Returns the DIFs that a build considered.
 pub fn considered(difs: &[Dif]) -> Vec<DifRef> {
     difs.iter().map(|dif| dif.file.clone()).collect()
 }
 
-/// Returns a DIF as a candidate in the answers; `took` is how long fetching it took, where it was fetched.
+/// Returns a DIF as a candidate of responses. `took` is how long fetching it took, if it was
+/// fetched.
 pub fn candidate(dif: &Dif, outcome: Option<&Missing>, took: Option<Duration>) -> Candidate {
     let there = || Download::Ok {
         features: dif.features.clone(),
@@ -79,7 +83,7 @@ pub fn candidate(dif: &Dif, outcome: Option<&Missing>, took: Option<Duration>) -
         download: outcome.map_or_else(there, Download::failed),
         size: Some(dif.size),
         duration_ms: took.and_then(|took| u64::try_from(took.as_millis()).ok()),
-        // Where deriving failed, that says why.
+        // If deriving failed, `download` has the reason.
         fault: match outcome {
             Some(_) => None,
             None => dif.fault.as_ref().map(|fault| fault.detail.clone()),
@@ -91,7 +95,7 @@ fn still_holds(missing: &Missing, limits: &[u64]) -> bool {
     !matches!(missing.cause, Cause::TooLarge { limit } if !limits.contains(&limit))
 }
 
-/// Nothing serves: because there is nothing, or because what there is serves other purposes.
+/// Returns why no DIF serves a kind: there is none, or those that exist serve other purposes.
 fn nothing_serves(difs: &[Dif], kind: Kind) -> Missing {
     match (difs, kind) {
         ([], _) => Missing::not_found(),
@@ -171,7 +175,7 @@ mod tests {
             dif("a", FileType::Breakpad, "debug"),
             dif("b", FileType::ElfDebug, "debug"),
         ];
-        // Debug information over symbols over nothing; then what a debugger would open first; then the path.
+        // Debug information before symbols before nothing; then the file type; then the path.
         let expected = ["b", "z", "a", "symbols", "nothing"];
         for _ in 0..difs.len() {
             assert_eq!(ranked(&difs, Kind::SymCache), expected);

@@ -1,4 +1,4 @@
-//! What a flow knows of the invocation it runs in: who it is, what time it is, how long it has, and chance.
+//! The context of one invocation: its id, the clock, the deadline, and the randomness.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::cache::{Revision, Token};
 use crate::domain::Timestamp;
 
-/// One invocation of a function. Everything in it was drawn at the edge.
+/// One invocation of a function. Its time and its seed come from the edge.
 pub struct Invocation {
     request_id: String,
     epoch_at_start: Duration,
@@ -23,7 +23,8 @@ pub struct Invocation {
 impl Invocation {
     /// Begins an invocation.
     ///
-    /// `epoch_at_start` is the time since 1970, `time_left` how long the function may run, `seed` random.
+    /// `epoch_at_start` is the time since 1970, `time_left` is how long the function may run, and
+    /// `seed` is random.
     pub fn new(
         request_id: String,
         epoch_at_start: Duration,
@@ -40,17 +41,17 @@ impl Invocation {
         }
     }
 
-    /// Returns the id that names this invocation in logs and leases.
+    /// Returns the id of this invocation in logs and leases.
     pub fn request_id(&self) -> &str {
         &self.request_id
     }
 
-    /// Returns the time now.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_secs(self.since_epoch().as_secs())
     }
 
-    /// Returns the time since 1970 by the wall clock, which each invocation reads anew.
+    /// Returns the time since 1970 by the wall clock, which is read once per invocation.
     pub fn since_epoch(&self) -> Duration {
         self.epoch_at_start + self.started.elapsed()
     }
@@ -60,12 +61,12 @@ impl Invocation {
         self.started.elapsed()
     }
 
-    /// Returns how long it may still run.
+    /// Returns how long the invocation may still run.
     pub fn time_left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Returns when it must have ended, as a time that leases can name.
+    /// Returns the time by which the invocation ends, for use in leases.
     pub fn deadline(&self) -> Timestamp {
         self.now().plus(self.time_left())
     }
@@ -80,12 +81,12 @@ impl Invocation {
         Revision::from_random(self.draw())
     }
 
-    /// Draws a nonce, to seal something with.
+    /// Draws a nonce for encryption.
     pub fn nonce(&self) -> [u8; 12] {
         self.draw()
     }
 
-    /// Returns a time between `duration` and the half of it.
+    /// Returns a random time between half of `duration` and `duration`.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.draw::<f64>() / 2.0)
     }

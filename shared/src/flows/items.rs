@@ -1,10 +1,13 @@
-//! Items for readers: from memory while they may be believed, else from the store, in one round of reads.
+//! Loads items for readers: from the instance's cache while they are valid there, else from the
+//! store, in one round of reads.
 //!
-//! The generations of the scopes are read in the same round as what they vouch for. Where memory holds nothing but items
-//! that a generation might vouch for, the generations are read alone; what changed is read after them.
+//! The generations of the scopes are read together with the items that they validate. If all cached
+//! items only need validation, the generations are read alone; the items of changed scopes are read
+//! after them.
 //!
-//! A scope without a generation has no uploads, so its items need not be read. Where many items are wanted, the
-//! generations are read first: a scope that a caller made up costs one key, however many modules are asked for.
+//! A scope without a generation has no uploads, so its items need not be read. A request for many
+//! items reads the generations first. A nonexistent scope then costs one read, regardless of the
+//! number of modules in the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,21 +19,21 @@ use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
 use crate::ports::{Consistency, Fault};
 
-/// Where more items than this are wanted, it is worth a round of reads to leave out those of empty scopes. They are what
-/// two calls read.
+/// If more items than this are unknown, the generations are read first, in a round of their own, to
+/// leave out the items of empty scopes. Two calls of the store read this many items.
 const MANY: usize = 200;
 
-/// An item that a reader wants.
+/// A query for one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ItemQuery {
-    /// Its key.
+    /// The key of the item.
     pub(super) key: ItemKey,
-    /// The scope whose generation vouches for it: of items about uploads.
+    /// The scope whose generation validates the item; `None` if it is not about uploads.
     pub(super) scope: Option<Scope>,
 }
 
 impl ItemQuery {
-    /// Returns an item in the partition of a module.
+    /// Returns a query for an item in the partition of a module.
     pub(super) fn of(module: &ModuleKey, key: ItemKey) -> Self {
         let is_upload = module.source.is_uploads();
         Self {
@@ -39,14 +42,14 @@ impl ItemQuery {
         }
     }
 
-    /// Returns an item that no generation vouches for.
+    /// Returns a query for an item that no generation validates.
     pub(super) fn alone(key: ItemKey) -> Self {
         Self { key, scope: None }
     }
 }
 
 impl Symbolicator {
-    /// Loads items, from memory where they may be believed.
+    /// Loads items, from the instance's cache if they are valid there.
     pub(super) async fn load(
         &self,
         invocation: &Invocation,
@@ -64,7 +67,8 @@ impl Symbolicator {
         }
         let scopes = doubtful.iter().chain(&unknown);
         let scopes: BTreeSet<Scope> = scopes.filter_map(|at| wanted[*at].scope.clone()).collect();
-        // Only of strong reads: a request that waits for the first upload of a scope has seen it already.
+        // Only for strong reads: an eventually consistent read may miss the first generation of a
+        // scope, although the waiting request has already seen an upload there.
         if consistency == Consistency::Strong && unknown.len() > MANY {
             self.read_items(invocation, &[], scopes.clone(), consistency)
                 .await?;
@@ -107,7 +111,8 @@ impl Symbolicator {
         Ok(found.into_iter().map(Option::flatten).collect())
     }
 
-    /// Reads items, and beside them the generations of these scopes that were not read a moment ago; remembers all.
+    /// Reads items, and in the same call the generations of these scopes that were not read a
+    /// moment ago. Caches all of them.
     async fn read_items(
         &self,
         invocation: &Invocation,
@@ -139,7 +144,7 @@ impl Symbolicator {
             let generation = match loaded.next().flatten().map(|stored| stored.item) {
                 Some(Item::Generation(generation)) => Some(generation),
                 None => None,
-                // A newer build's: nothing can be concluded from it.
+                // A newer build wrote it, so it validates nothing.
                 Some(_) => continue,
             };
             let seen = generation
@@ -148,7 +153,7 @@ impl Symbolicator {
             self.memory
                 .remember_generation(invocation, scope.clone(), seen.clone());
             if earlier.as_ref() == Some(&seen) {
-                // It is the one that was read before these items, however long ago.
+                // The generation has not changed since it was read before these items.
                 before.insert(scope.clone(), seen);
             }
             beside.insert(scope, generation);

@@ -1,15 +1,15 @@
-//! What a warm instance remembers between requests: items, and opened caches up to a number of bytes.
+//! The cache of a warm instance: items, opened blobs up to a number of bytes, and demangled names.
 //!
-//! An item is believed for a time after it was read. What was read of the uploads of a scope is believed for longer, as
-//! long as the [`Generation`] of that scope stands: it is read again at most every two seconds, and if it is the one that
-//! was read *before* the item, nothing was uploaded or removed since. So a warm request whose modules are ready makes no
-//! call at all, and one with modules without an upload, or with symbols alone, reads one item for each
-//! scope.
+//! An item is valid for a time after it was read. Items about the uploads of a scope stay valid for
+//! longer, while the [`Generation`] of the scope is unchanged. The generation is read again at most
+//! every two seconds. If it is the one that was read *before* the item, no file was uploaded or
+//! removed since. So a warm request whose modules are ready makes no call at all. A request with
+//! modules that have no upload, or whose uploads have only symbols, reads one item per scope.
 //!
-//! The monotonic clock may stand still while the sandbox is frozen, and the wall clock may be set back. A time is over
-//! when either of them says so.
+//! The monotonic clock may stand still while the sandbox is frozen, and the wall clock may be set
+//! back. An item expires as soon as either clock says so.
 //!
-//! What this instance changes itself it forgets at once.
+//! An item that this instance changes is removed from the cache at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,36 +24,37 @@ use crate::debuginfo::{OpenCache, Slice, SliceIndex};
 use crate::domain::{DebugId, Quality, Scope, Timestamp};
 use crate::symbolicate::NameMemory;
 
-/// Items that are remembered; some hundred bytes each.
+/// The maximum number of cached items; each takes some hundred bytes.
 const MAX_ITEMS: usize = 20_000;
 
-/// Scopes whose generation is remembered.
+/// The maximum number of scopes whose generation is cached.
 const MAX_SCOPES: usize = 1_000;
 
-/// PDBs that Microsoft's clients asked for.
+/// The maximum number of PDBs for which the requests of Microsoft's clients are remembered.
 const MAX_ASKED: usize = 10_000;
 
-/// Demangled names that are remembered, in bytes.
+/// The maximum size of the cached demangled names, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
 
-/// A ready entry that nothing could be better than is believed for at most this long before its scope's generation is asked
-/// for: what its owner removed is out of every answer within a minute.
+/// How long a ready entry that no upload can improve is valid before the generation of its scope is
+/// checked. It ensures that a removed file disappears from all responses within a minute.
 const READY_LIFETIME: Duration = Duration::from_secs(45);
 
-/// A generation is believed for this long, and so is whatever no generation vouches for: an upload is seen by every
-/// instance after this time.
+/// How long a generation is valid, and any item that no generation validates. After this time,
+/// every instance sees a new upload.
 const GENERATION_LIFETIME: Duration = Duration::from_secs(2);
 
-/// A generation that was read beside an item, and not before it, vouches for the item only if it began this long ago.
-/// Else the change might lie between the two reads. The clocks of two functions differ by less.
+/// A generation that was read in parallel with an item validates the item only if it began at least
+/// this long ago. Otherwise the change might lie between the two reads. The clocks of two functions
+/// differ by less than this.
 const SETTLED_AFTER: Duration = Duration::from_secs(300);
 
-/// What a warm instance remembers.
+/// The cache of an instance.
 #[derive(Debug)]
 pub struct Memory {
     items: Cache<ItemKey, Remembered>,
     generations: Cache<Scope, KnownGeneration>,
-    /// The longest that an item is believed, whatever generation stands.
+    /// The maximum age of a cached item, even if the generation is unchanged.
     max_age: Duration,
     opened: Cache<BlobRange, Opened, CachedBytes>,
     indexes: Cache<String, SliceIndex, CachedBytes>,
@@ -61,7 +62,7 @@ pub struct Memory {
     asked: Cache<(Scope, DebugId), ()>,
 }
 
-/// A moment, by both clocks.
+/// A point in time, by both clocks.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     monotonic: Instant,
@@ -76,7 +77,7 @@ impl Moment {
         }
     }
 
-    /// Returns the time since then, by the clock that says more.
+    /// Returns the time since then, by the clock that shows more.
     fn elapsed(&self, invocation: &Invocation) -> Duration {
         let by_wall_clock = invocation.since_epoch().saturating_sub(self.since_epoch);
         self.monotonic.elapsed().max(by_wall_clock)
@@ -87,9 +88,9 @@ impl Moment {
 struct Remembered {
     stored: Option<Arc<Stored>>,
     read: Moment,
-    /// How long it is believed without a look at the generation.
+    /// How long it is valid without a check of the generation.
     lifetime: Duration,
-    /// The generation that vouches for it.
+    /// The scope and the generation that validate it.
     vouched_by: Option<(Scope, SeenGeneration)>,
 }
 
@@ -99,17 +100,17 @@ struct KnownGeneration {
     read: Moment,
 }
 
-/// Which generation was read of a scope; `None` where nothing was ever uploaded to it.
+/// The generation of a scope as it was read; `None` if no upload was ever processed there.
 pub(super) type SeenGeneration = Option<Token>;
 
 /// How an item was read.
 #[derive(Clone, Debug)]
 pub(super) enum ReadBy {
-    /// Strongly consistent, after this generation of its scope was read.
+    /// With strong consistency, after this generation of its scope was read.
     After(Scope, SeenGeneration),
-    /// Strongly consistent, at the same time as this generation of its scope.
+    /// With strong consistency, in parallel with this generation of its scope.
     Beside(Scope, Option<Generation>),
-    /// In another way: no generation vouches for it.
+    /// In another way: no generation validates it.
     Otherwise,
 }
 
@@ -127,18 +128,18 @@ impl ReadBy {
     }
 }
 
-/// What is remembered of an item.
+/// The cached state of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recalled {
-    /// It is believed: the item, or that there is none.
+    /// Valid: the item, or `None` if it does not exist.
     Believed(Option<Arc<Stored>>),
-    /// It is believed if the generation of its scope is still the same.
+    /// Valid if the generation of its scope is unchanged.
     Doubtful,
-    /// Nothing that could be believed.
+    /// Not cached, or expired.
     Unknown,
 }
 
-/// What of a blob is opened: a slice, or all of it.
+/// A part of a blob that is opened: a slice or the whole blob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BlobRange {
     /// The path of the blob.
@@ -147,7 +148,7 @@ pub(super) struct BlobRange {
     pub(super) slice: Option<u32>,
 }
 
-/// What was opened.
+/// An opened blob range.
 #[derive(Clone, Debug)]
 pub(super) enum Opened {
     /// A whole blob.
@@ -175,7 +176,8 @@ impl Weighter<String, SliceIndex> for CachedBytes {
     }
 }
 
-/// Returns a cache of `max_bytes`. One large program may be most of it: it must not be cut into shards that are too small for it.
+/// Returns a cache of `max_bytes`. It has one shard, because a single large program may take most
+/// of it.
 fn by_bytes<K, V>(max_bytes: u64) -> Cache<K, V, CachedBytes>
 where
     K: Eq + std::hash::Hash,
@@ -199,10 +201,11 @@ where
 }
 
 impl Memory {
-    /// Returns an empty memory that keeps opened caches of `max_bytes` in all, their indexes included, and believes no
-    /// item for longer than `max_age`.
+    /// Returns an empty cache. It keeps up to `max_bytes` of opened blobs, including their indexes,
+    /// and no item is valid for longer than `max_age`.
     pub fn new(max_bytes: u64, max_age: Duration) -> Self {
-        // An index is what makes its slices of use: slices must not crowd it out.
+        // A slice is useless without its index, so indexes have their own share, from which slices
+        // cannot evict them.
         let of_indexes = max_bytes / 8;
         Self {
             items: Cache::new(MAX_ITEMS),
@@ -215,7 +218,7 @@ impl Memory {
         }
     }
 
-    /// Returns what is remembered of an item.
+    /// Returns the cached state of an item.
     pub(super) fn recall(&self, invocation: &Invocation, key: &ItemKey) -> Recalled {
         let Some(remembered) = self.items.get(key) else {
             return Recalled::Unknown;
@@ -234,7 +237,7 @@ impl Memory {
         }
     }
 
-    /// Returns the generation of a scope, where it was read a moment ago.
+    /// Returns the generation of a scope, if it was read within the last two seconds.
     pub(super) fn generation(
         &self,
         invocation: &Invocation,
@@ -244,12 +247,12 @@ impl Memory {
         (known.read.elapsed(invocation) < GENERATION_LIFETIME).then_some(known.seen)
     }
 
-    /// Returns the generation of a scope as it was read last, however long ago.
+    /// Returns the generation of a scope as it was last read, however long ago.
     pub(super) fn last_generation(&self, scope: &Scope) -> Option<SeenGeneration> {
         self.generations.get(scope).map(|known| known.seen)
     }
 
-    /// Remembers which generation of a scope was read just now.
+    /// Caches the generation of a scope that was read just now.
     pub(super) fn remember_generation(
         &self,
         invocation: &Invocation,
@@ -261,7 +264,7 @@ impl Memory {
             .insert(scope, KnownGeneration { seen, read });
     }
 
-    /// Remembers what was read just now. What is about to change is not remembered.
+    /// Caches an item that was read just now. An entry that is about to change is not cached.
     pub(super) fn remember(
         &self,
         invocation: &Invocation,
@@ -277,7 +280,7 @@ impl Memory {
             return;
         }
         let vouched_by = read_by.vouched_by(now);
-        // What somebody is at work on changes without a change of the uploads.
+        // An entry with a pending build changes without a new generation.
         let vouched_by = vouched_by.filter(|_| entry.is_none_or(is_idle));
         let lifetime = match item {
             Some(Item::Entry(entry)) if is_ready_for_long(entry) => {
@@ -286,7 +289,7 @@ impl Memory {
             Some(Item::Alias(_) | Item::Source(_) | Item::Wanted(_)) => {
                 invocation.jittered(READY_LIFETIME)
             }
-            // A server does not announce what it has: what it said stands until it is asked again.
+            // Symbol servers send no events. A placeholder is valid until the next attempt is due.
             Some(Item::Entry(entry)) if !entry.module().source.is_uploads() => {
                 let placeholder = entry.missing();
                 placeholder.map_or(GENERATION_LIFETIME, |placeholder| {
@@ -305,14 +308,14 @@ impl Memory {
         self.items.insert(key, remembered);
     }
 
-    /// Forgets an item, because this instance changed it or was told that it is wrong.
+    /// Removes an item that this instance changed, or that turned out to be wrong.
     pub(super) fn forget(&self, key: &ItemKey) {
         self.items.remove(key);
     }
 
-    /// Returns what is opened of a blob; opens it with `open` where it is not remembered.
+    /// Returns an opened blob range; calls `open` if it is not cached.
     ///
-    /// Of several callers at a time, one opens it and the others wait for it.
+    /// Concurrent calls for the same range are single-flight: one opens it, and the others wait.
     pub(super) async fn opened<E>(
         &self,
         part: &BlobRange,
@@ -321,7 +324,7 @@ impl Memory {
         self.opened.get_or_insert_async(part, open).await
     }
 
-    /// Returns the index of a blob by its path; opens it with `open` where it is not remembered.
+    /// Returns the index of a blob by its path; calls `open` if it is not cached.
     pub(super) async fn index<E>(
         &self,
         path: &str,
@@ -330,12 +333,13 @@ impl Memory {
         self.indexes.get_or_insert_async(path, open).await
     }
 
-    /// Forgets the index of a blob that is not what its record says.
+    /// Removes the index of a blob that does not match its record.
     pub(super) fn forget_index(&self, path: &str) {
         self.indexes.remove(path);
     }
 
-    /// Notes that a client of a scope asked for the SymCache of a PDB; tells whether one did before.
+    /// Records that a client of a scope requested the SymCache of a PDB. Returns whether one did so
+    /// before.
     pub(super) fn note_asking(&self, scope: &Scope, pdb: DebugId) -> bool {
         let key = (scope.clone(), pdb);
         let is_known = self.asked.get(&key).is_some();
@@ -343,19 +347,19 @@ impl Memory {
         is_known
     }
 
-    /// Returns the demangled names that are remembered.
+    /// Returns the cached demangled names.
     pub(super) fn names(&self) -> &NameMemory {
         &self.names
     }
 
-    /// Returns how many bytes of opened caches are remembered.
+    /// Returns the size of the opened blobs and indexes in the cache, in bytes.
     pub fn bytes(&self) -> u64 {
         self.opened.weight() + self.indexes.weight()
     }
 }
 
-/// Tells whether an entry is ready, and no upload could make it better: the next file of the module is likely to be on its
-/// way where there are only symbols so far, or where another file has more.
+/// Returns whether an entry is ready and no upload is likely to improve it. If it has only symbols,
+/// or lacks information that another file has, the next file of the module may arrive soon.
 fn is_ready_for_long(entry: &Entry) -> bool {
     let is_upload = entry.module().source.is_uploads();
     let ready = entry.ready();
@@ -363,12 +367,13 @@ fn is_ready_for_long(entry: &Entry) -> bool {
     ready.is_some_and(|ready| !is_upload || is_complete(ready))
 }
 
-/// Tells whether somebody is at work on an entry that has nothing to show yet, or something to take back.
+/// Returns whether an entry is about to change: it is suspect, or it has no ready state and a build
+/// of it is pending.
 fn is_unsettled(entry: &Entry) -> bool {
     entry.suspect().is_some() || (entry.ready().is_none() && !is_idle(entry))
 }
 
-/// Tells whether nobody is at work on an entry, or was asked to be.
+/// Returns whether no build of an entry is in progress or requested.
 fn is_idle(entry: &Entry) -> bool {
     entry.build_request().is_none() && entry.lease().is_none()
 }

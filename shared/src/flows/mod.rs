@@ -1,12 +1,16 @@
-//! The three sentences, over the ports.
+//! The three flows of the service, written against the ports.
 //!
-//! - *An upload becomes derived caches*: [`uploads`] (events of the bucket) and [`mod@derive`] (messages of the lanes) both
-//!   end in [`build`]: lease, [`find`], [`fetch`], parse, publish.
-//! - *A request becomes a response*: [`symbolicate`], which reads through [`memory`], and [`requests`] for those that
-//!   were answered `pending`.
-//! - *A schedule removes what is no longer used*: [`prune`], which also counts for [`rollout`].
+//! - *An upload becomes derived caches.* [`uploads`] processes the events of the uploads bucket,
+//!   and [`mod@derive`] the messages of the queues. Both end in [`build`]: take the leases, find
+//!   the DIFs ([`find`]), fetch them ([`fetch`]), derive, publish.
+//! - *A request becomes a response.* [`symbolicate`] answers requests through the instance's cache
+//!   ([`memory`]). [`requests`] stores a request whose response was `pending`, so that any instance
+//!   can continue it.
+//! - *A schedule removes what is no longer used.* [`prune`] also counts the entries for
+//!   [`rollout`].
 //!
-//! Every write of a record goes through [`Update`]. The clock and chance are in [`Invocation`], which the edge makes.
+//! Every write of a record goes through [`Update`]. [`Invocation`] provides the clock and the
+//! randomness; `runtime` creates it.
 
 pub mod build;
 mod build_requests;

@@ -1,14 +1,18 @@
-//! Microsoft's SymCaches for those who ask by its protocol: found, waited for, or said to be nowhere.
+//! Serves Microsoft's SymCaches to the clients of Microsoft's protocol.
 //!
-//! The entries are those of every other cache: a record a major version beside the others of the PDB's module, built by `derive`, of what
-//! was uploaded ready-made or by a transcoder. Here it is decided which of them a client is answered with:
+//! The entries are like those of other caches: one per major version, in the partition of the PDB's
+//! module. `derive` builds them, from an uploaded SymCache or with a transcoder. This module
+//! decides how to respond to a client:
 //!
-//! 1. Of all versions that the client reads, the highest that is ready. If the client has as good a one, and nothing better can be
-//!    made, it is told so.
-//! 2. Nothing is ready, and every place that could have the PDB is known to have nothing: final.
-//! 3. Else the place is asked for a build. Who asks again is put off; who does not is held, as long as a request may last.
+//! 1. If a version that the client reads is ready, the highest one is served. If the client already
+//!    has a version that is as good, and nothing better can be made, the response is `NotModified`.
+//! 2. If nothing is ready, and no place that could have the PDB has it, the response is `Nothing`,
+//!    which is final.
+//! 3. Otherwise a build is requested. A client that retries is told to retry later. A client that
+//!    does not is held for as long as a request may last.
 //!
-//! What nobody here can make is noted as *wanted*, for somebody who has Microsoft's tool.
+//! A requested SymCache that this service cannot make is recorded as *wanted*, for an operator who
+//! has Microsoft's tool.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -31,50 +35,52 @@ use crate::cache::{
 use crate::domain::{Cause, DebugId, FormatVersion, ObjectId, ObjectType, Scope, Timestamp};
 use crate::ports::{Consistency, Fault};
 
-/// How many major versions are looked for, the newest that a client reads first.
+/// The maximum number of major versions that are looked up, beginning with the newest that the
+/// client reads.
 const MAX_MAJORS: usize = 8;
 
-/// How long a URL leads to a file. With the 45 s for which an instance believes a record, what its owner removes is out of
-/// every answer in a minute.
+/// The lifetime of a presigned URL. An instance may use a record for 45 s, so a removed file
+/// disappears from all responses within a minute.
 const URL_LIFETIME: Duration = Duration::from_secs(15);
 
-/// When a client that is put off is to ask again: a build takes seconds.
+/// The delay before a client retries: a build takes seconds.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// When a client is to ask again that was held as long as it could be, or met a server that does not answer.
+/// The delay before a retry if the client was held for the maximum time, or if the source does not
+/// respond.
 const ASK_LATER: Duration = Duration::from_secs(10);
 
-/// How long it is remembered that something is wanted.
+/// How long a wanted SymCache is recorded.
 const WANTED_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What a page lists of what is wanted.
+/// The number of wanted SymCaches per page.
 const PAGE: usize = 1000;
 
-/// What was asked for within this time is not forgotten for another PDB with the same key.
+/// A record that was updated within this time is not replaced by another PDB with the same key.
 const WANTED_STILL: Duration = Duration::from_secs(3600);
 
-/// What a client is answered.
+/// The response to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SymCacheResponse {
-    /// There is a file.
+    /// A file.
     File {
-        /// Where it can be had for a minute.
+        /// The presigned URL of the file.
         url: String,
-        /// What it is, with its version.
+        /// The media type, with the version.
         content_type: String,
     },
-    /// What the client has is as good as what it could have.
+    /// The client's version is as good as any that it could get.
     NotModified,
-    /// There is nothing, and it is no use to ask again soon.
+    /// There is no file, and there will be none soon.
     Nothing,
-    /// It is being made: the client is to ask again after this time.
+    /// A build is pending: the client retries after this time.
     Pending(Duration),
-    /// It is not known whether there is something: the client may try again after this time.
+    /// It is unknown whether there is a file: the client may retry after this time.
     Unknown(Duration),
 }
 
 impl SymCacheResponse {
-    /// Returns what a log calls it. A URL is for the client alone: whoever has it can read the file.
+    /// Returns the name for logs. The URL must not be logged, because it grants access to the file.
     pub fn name(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
@@ -86,41 +92,42 @@ impl SymCacheResponse {
     }
 }
 
-/// What one look tells.
+/// The result of one lookup.
 enum Look {
     Ready(Box<(Entry, Ready)>),
     NotModified,
     Nothing,
-    /// Somebody is at work, or asked.
+    /// A build is in progress or requested.
     Waiting,
-    /// Somebody who should know does not answer, until then.
+    /// A source does not respond. The time until the next attempt.
     Silent(Duration),
 }
 
-/// A client, and where what it asks for may be.
+/// A request, and the places where its PDB may be found.
 struct Client<'a> {
     asked: &'a SymCacheRequest,
-    /// The version that it has.
+    /// The version that the client has.
     present: Option<FormatVersion>,
     places: Vec<ModuleKey>,
-    /// The best version that can be made for it.
+    /// The highest version that can be made for the client.
     transcoder: Option<FormatVersion>,
 }
 
 impl Client<'_> {
-    /// Returns the kinds that it reads, the newest first.
+    /// Returns the kinds that the client reads, the newest first.
     fn kinds(&self) -> impl Iterator<Item = Kind> {
         let majors = FormatVersion::FIRST.major..=self.asked.version.major;
         majors.rev().take(MAX_MAJORS).map(Kind::MsSymCache)
     }
 
-    /// Returns the kind that can be made for it.
+    /// Returns the kind that can be made for the client.
     fn made(&self) -> Option<Kind> {
         self.transcoder
             .map(|version| Kind::MsSymCache(version.major))
     }
 
-    /// Returns the entries that there may be. A server's are made here, or not at all.
+    /// Returns the entries that may exist. For a symbol server, only the kind that can be made
+    /// here.
     fn entries(&self) -> Vec<(&ModuleKey, Kind)> {
         let of_kind = |kind: Kind| {
             let is_made = self.made() == Some(kind);
@@ -131,20 +138,20 @@ impl Client<'_> {
         self.kinds().flat_map(of_kind).collect()
     }
 
-    /// Tells whether a state may be handed out.
+    /// Returns whether the client reads a state.
     fn reads(&self, ready: &Ready) -> bool {
         self.asked
             .version
             .reads(FormatVersion::from_u32(ready.version))
     }
 
-    /// Tells whether nothing better than a state can be made.
+    /// Returns whether no version better than a state can be made.
     fn is_best(&self, ready: &Ready) -> bool {
         self.transcoder
             .is_none_or(|made| ready.version >= made.as_u32())
     }
 
-    /// Tells whether a state is news to the client.
+    /// Returns the result for a ready state: `NotModified` if the client already has this version.
     fn judge(&self, (entry, ready): (Entry, Ready)) -> Look {
         match self.has(FormatVersion::from_u32(ready.version)) {
             true => Look::NotModified,
@@ -152,7 +159,8 @@ impl Client<'_> {
         }
     }
 
-    /// Tells whether the client has a file, and nothing newer can be made.
+    /// Returns whether the client has the newest version that can be made. If none can be made,
+    /// returns whether it has any.
     fn has_the_newest(&self) -> bool {
         match self.transcoder {
             Some(made) => self.has(made),
@@ -160,18 +168,18 @@ impl Client<'_> {
         }
     }
 
-    /// Tells whether the client has a version, or a higher one.
+    /// Returns whether the client has this version or a higher one.
     fn has(&self, version: FormatVersion) -> bool {
         self.present.is_some_and(|present| present >= version)
     }
 }
 
-/// An entry that a build could make, or make anew.
+/// An entry that a build could make or renew.
 #[derive(Clone, Copy)]
 struct Buildable<'a> {
     place: &'a ModuleKey,
     kind: Kind,
-    /// Whether somebody is at work on it, or was asked to be.
+    /// Whether a build is in progress or requested.
     is_requested: bool,
 }
 
@@ -181,19 +189,19 @@ impl Buildable<'_> {
     }
 }
 
-/// What the entries say, taken together.
+/// The combined state of the entries.
 #[derive(Default)]
 struct Survey<'a> {
     /// The newest state that the client reads.
     best: Option<(Entry, Ready)>,
-    /// Entries that have nothing, and that a build could make.
+    /// Entries without a state that a build could make.
     to_request: Vec<Buildable<'a>>,
-    /// Entries that a build would make anew.
+    /// Entries that a build would renew.
     behind: Vec<Buildable<'a>>,
     is_waited_for: bool,
-    /// Whether one that is waited for is of the uploads.
+    /// Whether an entry that is waited for belongs to the uploads.
     is_upload_awaited: bool,
-    /// How long a source has to be left alone that did not answer.
+    /// The time until a source that did not respond may be called again.
     silent_for: Option<Duration>,
 }
 
@@ -208,7 +216,7 @@ impl<'a> Survey<'a> {
     ) -> Self {
         let mut survey = Self::default();
         for ((place, kind), item) in entries.iter().copied().zip(items) {
-            // Uploads announce themselves: what no event told of is not there.
+            // Without a presence item, no upload serves this place.
             let may_come = !place.source.is_uploads() || with_files.contains(&place);
             let entry = item.as_deref().and_then(|stored| stored.item.entry());
             let open = Buildable {
@@ -256,7 +264,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Returns the entries of which something newer than a state may come.
+    /// Returns the entries that could provide a newer version than a state.
     fn newer_than(&self, ready: &Ready, client: &Client<'_>) -> Vec<Buildable<'a>> {
         if client.is_best(ready) {
             return Vec::new();
@@ -267,7 +275,8 @@ impl<'a> Survey<'a> {
 }
 
 impl Symbolicator {
-    /// Answers a client that asks for a file; `may_be_put_off` says that it asks again when it is told to.
+    /// Answers a request for a file. `may_be_put_off` says that the client retries when it is told
+    /// to.
     pub async fn ms_sym_cache(
         &self,
         invocation: &Invocation,
@@ -298,7 +307,7 @@ impl Symbolicator {
                 Look::Ready(found) => return self.file(invocation, *found).await,
                 Look::NotModified => return Ok(SymCacheResponse::NotModified),
                 Look::Nothing => {
-                    // What is asked for once costs no write.
+                    // The first request for a PDB costs no write.
                     if is_asked_again {
                         self.note_wanted(invocation, asked).await?;
                     }
@@ -316,8 +325,8 @@ impl Symbolicator {
         }
     }
 
-    /// Lists what clients of a scope want and nothing here can make: what is asked for most, and of that the oldest first.
-    /// A page has 1,000; the first is number 1.
+    /// Lists the wanted SymCaches of a scope, those with the most requests first, and of these the
+    /// oldest first. A page has 1,000 entries; the first page has the number 1.
     pub async fn wanted(&self, scope: &Scope, page: usize) -> Result<WantedList, Error> {
         let partition = ItemKey::wanted_partition(scope);
         let items = self.records.query(&partition).await?.into_iter();
@@ -337,7 +346,7 @@ impl Symbolicator {
         })
     }
 
-    /// Returns where a PDB, or what was made of it, may be.
+    /// Returns the places where a PDB, or a SymCache of it, may be found.
     fn places_of_pdb(&self, asked: &SymCacheRequest) -> Vec<ModuleKey> {
         let pdb = ObjectId {
             debug_id: Some(asked.debug_id),
@@ -349,7 +358,7 @@ impl Symbolicator {
         self.places(&pdb, &asked.scope, &sources, Sought::to_transcode)
     }
 
-    /// Looks at what there is, and asks for what could be.
+    /// Looks the entries up, and requests builds of those that could be made.
     async fn look_for(
         &self,
         invocation: &Invocation,
@@ -380,7 +389,7 @@ impl Symbolicator {
             let look = client.judge(found);
             return Ok(match look {
                 Look::Ready(found) => {
-                    // What is there is served; what could be newer is for the next who asks.
+                    // The existing version is served. A newer one is built for later requests.
                     let unrequested = newer.into_iter().filter(|newer| !newer.is_requested);
                     self.ask_for(invocation, unrequested.collect(), Queue::Refresh)
                         .await?;
@@ -409,12 +418,12 @@ impl Symbolicator {
         let is_requested = self.ask_for(invocation, to_request, Queue::Eager).await?;
         Ok(match survey.is_waited_for || is_requested {
             true => Look::Waiting,
-            // All that could be asked are sources that do not answer now.
+            // The circuits of all sources that could be called are open.
             false => Look::Silent(ASK_LATER),
         })
     }
 
-    /// Returns the entries that there would be of what was uploaded ready-made, and that are gone: nobody had used them.
+    /// Returns the entries of uploaded SymCaches that were retired because they were unused.
     async fn uploaded<'a>(
         &self,
         client: &Client<'_>,
@@ -446,7 +455,7 @@ impl Symbolicator {
         Ok(there.into_iter().map(open).collect())
     }
 
-    /// Returns what this instance remembers and nothing could be better than: then nobody else is asked.
+    /// Returns a cached entry that cannot be improved. Then no item is read.
     fn remembered(
         &self,
         invocation: &Invocation,
@@ -464,9 +473,11 @@ impl Symbolicator {
         })
     }
 
-    /// Asks for builds that are due, but of sources that are not asked now; tells whether it asked, or somebody is at work.
+    /// Requests the builds that are due, except from sources whose circuit is open. Returns whether
+    /// a build is in progress or was requested.
     ///
-    /// What this instance remembers may be seconds old: somebody may have asked since, and been answered. So it looks once more.
+    /// The cached records may be seconds old, and another request may have had the entry built
+    /// since. Therefore this reads them again.
     async fn ask_for(
         &self,
         invocation: &Invocation,
@@ -517,7 +528,7 @@ impl Symbolicator {
         Ok(SymCacheResponse::File { url, content_type })
     }
 
-    /// Notes that a file is wanted, unless this instance did so just now.
+    /// Records that a SymCache is wanted, unless this instance did so a moment ago.
     async fn note_wanted(
         &self,
         invocation: &Invocation,
@@ -567,12 +578,12 @@ impl Symbolicator {
     }
 }
 
-/// Tells whether somebody is at work on an entry, or was asked to be.
+/// Returns whether a build of an entry is in progress or requested.
 fn is_at_work(entry: &Entry, now: Timestamp) -> bool {
     entry.live_request(now).is_some() || entry.live_lease(now).is_some()
 }
 
-/// Leaves out servers as long as it may be that what they would be asked for is among the uploads.
+/// Leaves out symbol servers while the uploads may have the file.
 fn uploads_first(entries: Vec<Buildable<'_>>, is_upload_awaited: bool) -> Vec<Buildable<'_>> {
     let is_upload = |open: &Buildable<'_>| open.place.source.is_uploads();
     let only_uploads = is_upload_awaited || entries.iter().any(is_upload);
@@ -580,31 +591,31 @@ fn uploads_first(entries: Vec<Buildable<'_>>, is_upload_awaited: bool) -> Vec<Bu
     entries.into_iter().filter(is_next).collect()
 }
 
-/// What is wanted in a scope.
+/// The wanted SymCaches of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WantedList {
     /// The PDBs.
     pub wanted: Vec<WantedPdb>,
-    /// How many more there are, on the next pages.
+    /// The number of further ones, on the next pages.
     pub more: usize,
 }
 
 /// A PDB whose SymCache is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WantedPdb {
-    /// Its file name.
+    /// The file name of the PDB.
     pub pdb: String,
-    /// Its identity.
+    /// The debug id.
     pub debug_id: DebugId,
-    /// The same as symbol servers and the tools write it: GUID and age, in hex.
+    /// The debug id as symbol servers and tools write it: GUID and age, in hex.
     pub id: String,
-    /// The highest version that was asked for.
+    /// The highest version that was requested.
     pub version: FormatVersion,
-    /// How often it was asked for, about.
+    /// The approximate number of requests.
     pub asked: u64,
-    /// When it was asked for first.
+    /// When it was first requested.
     pub first_at: Timestamp,
-    /// When it was asked for last.
+    /// When it was last requested.
     pub last_at: Timestamp,
 }
 

@@ -1,7 +1,8 @@
-//! Opening what a request looks up in: a whole blob, or of a sliced one the index and those slices that are needed.
+//! Reads the parts of blobs that a request needs: a whole blob, or the index of a sliced blob and
+//! the slices that cover the request's addresses.
 //!
-//! Two reads, one after the other, of a sliced blob that nobody remembers: its index, then all slices side by side. One of a blob
-//! that is small.
+//! An uncached sliced blob costs two sequential round trips: the index, then all slices in
+//! parallel. A small blob costs one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,25 +23,28 @@ use crate::ports::{BlobStore, Fault};
 use crate::symbolicate::{LookupCache, ReadCounts};
 use crate::unwind::ModuleCfi;
 
-/// Slices of one blob that are read at a time.
+/// The maximum number of slices of one blob that are read at a time.
 const SLICES_IN_FLIGHT: usize = 16;
 
-/// Slices of all blobs of a request that are read and decompressed at a time: what they take beside what is held.
+/// The maximum number of slices of one request that are read and decompressed at a time, over all
+/// blobs. It limits the memory that they use in addition to [`HELD_BYTES`].
 const ALL_SLICES_IN_FLIGHT: usize = 64;
 
-/// Blobs up to this size, in bytes, are read at once: a second read would take longer than the bytes.
+/// Blobs up to this size, in bytes, are read whole: a second round trip would take longer than the
+/// additional bytes.
 const SMALL_BLOB: u64 = 256 << 10;
 
-/// Slices that a request holds while it is answered, in bytes. Of those beyond, it holds what its frames need, and leaves the
-/// rest to the memory, which has its bound: thousands of frames may need thousands of slices.
+/// The size of the slices that a request holds whole, in bytes. Beyond it, a request holds only the
+/// parts of slices that its frames need, because thousands of frames may need thousands of slices.
+/// The instance's cache, which has its own limit, keeps the rest.
 const HELD_BYTES: usize = 16 << 20;
 
-/// What is opened for a lookup.
+/// A cache that was loaded for lookups.
 #[derive(Clone, Debug)]
 pub(super) enum LoadedCache {
-    /// All of a blob.
+    /// The whole blob.
     Whole(OpenCache),
-    /// Those slices that the addresses of the request need.
+    /// The slices that cover the addresses of the request.
     Sliced(SlicedCache),
 }
 
@@ -55,12 +59,12 @@ pub(super) enum ReadError {
     Store(#[from] Fault),
 }
 
-/// Opens blobs for one request, and counts what that takes.
+/// Opens blobs for one request, and counts the reads.
 #[derive(Debug)]
 pub(super) struct Opening<'a> {
     /// The bucket of derived caches.
     caches: &'a dyn BlobStore,
-    /// What this instance remembers.
+    /// The cache of this instance.
     memory: &'a Memory,
     reads: AtomicU64,
     bytes: AtomicU64,
@@ -82,7 +86,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Returns what was read so far, and what needed no read.
+    /// Returns the number of reads, of bytes read, and of cache hits so far.
     pub(super) fn counts(&self) -> ReadCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ReadCounts {
@@ -92,7 +96,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Opens a blob, so far as is needed to look up the addresses that `needed` returns for an object of an architecture.
+    /// Opens the parts of a blob that are needed to look up addresses. `needed` returns the
+    /// addresses for an object of an architecture.
     pub(super) async fn open(
         &self,
         kind: Kind,
@@ -110,7 +115,7 @@ impl<'a> Opening<'a> {
     }
 
     async fn whole(&self, kind: Kind, ready: &Ready) -> Result<LoadedCache, ReadError> {
-        // What is stored is compressed: where that alone is too much, nothing is read.
+        // The stored size is the compressed size. If it exceeds the limit, so does the content.
         if ready.blob.bytes > MAX_WHOLE_BYTES {
             return Err(BlobFault::TooLarge(ready.blob.bytes).into());
         }
@@ -181,7 +186,7 @@ impl<'a> Opening<'a> {
             slice: Some(number),
         };
         let open = async {
-            // It is never closed.
+            // The semaphore is never closed.
             let _permit = self.in_flight.acquire().await.ok();
             let range = index.range(number).unwrap_or_default();
             let frame = match whole {
@@ -196,7 +201,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Returns what a request holds of a slice.
+    /// Returns the part of a slice that the request holds.
     fn held(&self, slice: Slice, addresses: &[u64]) -> Slice {
         let bytes = slice.memory_bytes();
         let held = self.held.fetch_add(bytes, Ordering::Relaxed);
@@ -206,7 +211,7 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Opens a part, unless it is remembered.
+    /// Opens a blob range, unless it is cached.
     async fn opened(
         &self,
         part: &BlobRange,
@@ -231,7 +236,7 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// Returns a range of a blob, so far as it is there.
+/// Returns a range of a blob, truncated to the blob's length.
 fn range_of(blob: &Bytes, range: Range<u64>) -> Bytes {
     let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(blob.len());
     let (start, end) = (within(range.start), within(range.end));
@@ -239,7 +244,7 @@ fn range_of(blob: &Bytes, range: Range<u64>) -> Bytes {
 }
 
 impl LoadedCache {
-    /// Returns what addresses are looked up in; `None` where it is of another kind than the record says.
+    /// Returns the cache to look addresses up in; `None` if its kind does not match the record.
     pub(super) fn lookup_cache(&self, kind: Kind) -> Option<LookupCache<'_>> {
         match (self, kind) {
             (Self::Whole(cache), Kind::PpdbCache) => cache.ppdb_cache().map(LookupCache::Ppdb),
@@ -247,7 +252,7 @@ impl LoadedCache {
         }
     }
 
-    /// Returns the functions; `None` where it is no SymCache.
+    /// Returns the SymCaches; `None` if this is not a SymCache.
     pub(super) fn sym_caches(&self) -> Option<SymCaches<'_>> {
         match self {
             Self::Whole(cache) => Some(cache.sym_cache()?.into()),
@@ -255,7 +260,7 @@ impl LoadedCache {
         }
     }
 
-    /// Returns the unwind information; `None` where there is none at all.
+    /// Returns the unwind information; `None` if there is none.
     pub(super) fn cfi(&self) -> Option<ModuleCfi> {
         let parts = match self {
             Self::Whole(cache) => {

@@ -1,6 +1,8 @@
-//! Visits to symbol servers: whoever asks one enters first, and says on leaving whether it answered.
+//! Permits to call symbol servers: a builder acquires one before its first call, and reports the
+//! outcome on release.
 //!
-//! What the fleet knows of a source is one item ([`SourceHealth`]): it is read by whoever waits for the source, and changed here.
+//! The fleet shares one item per source ([`SourceHealth`]). Readers that wait for the source read
+//! it; only this module changes it.
 
 use std::pin::pin;
 
@@ -9,7 +11,7 @@ use crate::cache::{CallOutcome, Item, ItemKey, LEASE_EXTENSION, NotAdmitted, Sou
 use crate::domain::SourceKey;
 use crate::ports::{Consistency, Fault, RecordStore};
 
-/// Somebody's visit to a source.
+/// A permit that this build holds.
 #[derive(Debug)]
 pub(super) struct HeldPermit<'a> {
     update: Update<'a>,
@@ -17,7 +19,8 @@ pub(super) struct HeldPermit<'a> {
     id: Token,
 }
 
-/// Tells why a source is not to be asked now: what is known before anybody takes a lease for it.
+/// Returns why a source may not be called now; `None` if it may. Builders check this before they
+/// take a lease.
 pub(super) async fn refused(
     records: &dyn RecordStore,
     invocation: &Invocation,
@@ -34,7 +37,7 @@ pub(super) async fn refused(
     Ok(health.and_then(|health| health.refuses(invocation.now(), most)))
 }
 
-/// Begins a visit, or says why not.
+/// Acquires a permit, or returns why none is given.
 pub(super) async fn acquire<'a>(
     update: Update<'a>,
     source: &'a SourceKey,
@@ -59,7 +62,7 @@ pub(super) async fn acquire<'a>(
 }
 
 impl HeldPermit<'_> {
-    /// Does what the visit is for, and holds on to it meanwhile.
+    /// Runs `work`, and extends the permit meanwhile.
     pub(super) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -73,7 +76,7 @@ impl HeldPermit<'_> {
         }
     }
 
-    /// Ends the visit.
+    /// Releases the permit.
     pub(super) async fn release(self, outcome: &CallOutcome) {
         let left = |health: &mut SourceHealth, now| {
             health.release(&self.id, outcome, now);
@@ -82,7 +85,8 @@ impl HeldPermit<'_> {
         self.change(left).await;
     }
 
-    /// Changes what is known. A visit that could not be ended is taken for lost in a minute.
+    /// Changes the health of the source. A permit that could not be released expires after a
+    /// minute.
     async fn change(
         &self,
         mut change: impl FnMut(&mut SourceHealth, crate::domain::Timestamp) -> bool,
@@ -93,12 +97,12 @@ impl HeldPermit<'_> {
         };
         let key = ItemKey::health(self.source);
         if let Err(error) = self.update.put_with(&key, changed).await {
-            tracing::warn!(source = %self.source.id(), %error, "could not note the health of a source");
+            tracing::warn!(source = %self.source.id(), %error, "cannot update source health");
         }
     }
 }
 
-/// Returns what an item says of a source's health.
+/// Returns the health in an item.
 pub(super) fn health(item: &Item) -> Option<&SourceHealth> {
     match item {
         Item::Health(health) => Some(health),

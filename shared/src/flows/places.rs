@@ -1,4 +1,6 @@
-//! Where a module may be found: a place in each source, the nearest first.
+//! The places where a module may be found, in the order of precedence.
+//!
+//! A symbol server is one place. The uploads are one place per scope that the request may read.
 
 use std::borrow::Cow;
 
@@ -12,11 +14,11 @@ use crate::cache::{ItemKey, ModuleKey, Sought};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
 use crate::ports::{Consistency, Fault};
 
-/// A source that a request may use; with its definition where the request defines it.
+/// A source that a request may use, with its definition if the request defines it.
 pub(super) type NamedSource = (SourceKey, Option<HttpSource>);
 
 impl Symbolicator {
-    /// Returns the keys of all sources, in the order in which they are searched.
+    /// Returns the keys of all configured sources, in the order in which they are searched.
     pub(super) fn sources(&self) -> Vec<SourceKey> {
         let servers = self.settings.sources.iter();
         std::iter::once(SourceKey::uploads())
@@ -24,8 +26,8 @@ impl Symbolicator {
             .collect()
     }
 
-    /// Returns the keys of the selected sources, and the definitions of those that the request defines, which are kept
-    /// for `derive`.
+    /// Returns the keys of the selected sources, with the definitions of those that the request
+    /// defines. Stores these definitions, so that `derive` can call the sources.
     pub(super) async fn named(
         &self,
         invocation: &Invocation,
@@ -75,8 +77,8 @@ impl Symbolicator {
         Ok(named)
     }
 
-    /// Returns where a module may be found, the nearest first: in each source, in each scope that the request may read.
-    /// `seek` says what it is sought for.
+    /// Returns the places where a module may be found, in the order of precedence. `seek` returns
+    /// what is sought on a symbol server, given the module and its locations there.
     pub(super) fn places(
         &self,
         module: &ObjectId,
@@ -114,8 +116,8 @@ impl Symbolicator {
     }
 }
 
-/// Returns where a server may have files of a module, and what of the module decides that: requests that differ in what
-/// decides nothing share their entries.
+/// Returns the locations of a module on a server, and the ids of the module that determine them.
+/// Requests that differ only in other ids share their entries.
 fn located<'a>(
     source: &HttpSource,
     module: &'a ObjectId,

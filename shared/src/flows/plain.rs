@@ -1,7 +1,8 @@
-//! Plain SymCaches, for tools that read no slices.
+//! Serves plain SymCaches, for tools that cannot read slices.
 //!
-//! A blob is read whole, its slices are joined, and the result is put beside it under a name that no record has: the sweep takes it
-//! for an orphan, and removes it when its time has come. Until then whoever asks is led to it.
+//! The blob is read whole, its slices are joined, and the result is stored under a path that no
+//! record names. The pruner treats it as an orphan, and removes it after the minimum age of
+//! orphans. Until then, further requests are led to the same blob.
 
 use std::time::Duration;
 
@@ -15,32 +16,35 @@ use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
 use crate::ports::{Consistency, Fault, FaultKind};
 
-/// The largest SymCache that is joined, in bytes of its slices: as many again are in memory once it is.
+/// The maximum size of a SymCache that is joined, in bytes of its slices. Joining takes twice this
+/// much memory.
 pub const MAX_PLAIN_BYTES: u64 = 256 << 20;
 
-/// How long a URL leads to a SymCache: what its owner removes is out of every answer in a minute.
+/// The lifetime of a presigned URL: a removed file disappears from all responses within a minute.
 const URL_LIFETIME: Duration = Duration::from_secs(60);
 
-/// For so long whoever asks is led to the same one: together with the lifetime of a URL less than the sweep leaves an orphan.
+/// How long requests are led to the same blob. Together with the lifetime of a URL, this is shorter
+/// than the minimum age of orphans.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
-/// What there is of a SymCache.
+/// The result of a request for a plain SymCache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plain {
-    /// Where it can be had for a minute.
+    /// The presigned URL, which is valid for a minute.
     At(String),
-    /// It is not ready: what the records say instead.
+    /// It is not ready; the states of the entries.
     Nowhere(Vec<Explained>),
-    /// It would have more than [`MAX_PLAIN_BYTES`]; how many.
+    /// It exceeds [`MAX_PLAIN_BYTES`]; its size.
     TooLarge(u64),
 }
 
 impl Symbolicator {
-    /// Finds the best SymCache of a module that is ready in any source, and puts it where it can be had.
+    /// Finds the best ready SymCache of a module in any source, and returns a URL for it.
     ///
     /// # Errors
     ///
-    /// A store that fails, or a blob that is not what its record says: a request that needs it has it built again.
+    /// A store failed, or the blob does not match its record. A symbolication request that needs
+    /// the blob has it rebuilt.
     pub async fn plain_sym_cache(
         &self,
         invocation: &Invocation,
@@ -76,7 +80,7 @@ impl Symbolicator {
         let period = invocation.now().as_secs() / KEPT.as_secs();
         let key = entry.module().entry(Kind::SymCache);
         let path = key.plain_blob(&ready.blob.path, period);
-        // What is stored is compressed: where that alone is too much, nothing is read.
+        // The stored size is the compressed size. If it exceeds the limit, so does the content.
         if ready.blob.bytes > MAX_PLAIN_BYTES {
             return Ok(Plain::TooLarge(ready.blob.bytes));
         }
@@ -97,7 +101,7 @@ impl Symbolicator {
         ))
     }
 
-    /// Loads entries, and where aliases lead to.
+    /// Loads entries, and the targets of aliases.
     async fn sym_caches(&self, keys: Vec<ItemKey>) -> Result<(Vec<Entry>, Vec<ModuleKey>), Fault> {
         let (mut entries, mut targets) = (Vec::new(), Vec::new());
         let loaded = self.records.load(&keys, Consistency::Strong).await?;
@@ -114,12 +118,12 @@ impl Symbolicator {
     /// Reads a blob, and joins its slices.
     async fn joined(&self, ready: &Ready) -> Result<JoinOutcome, Error> {
         let blob = self.caches.get(&ready.blob.path, None).await?;
-        let blob = blob.ok_or_else(|| unreadable("it is gone"))?;
+        let blob = blob.ok_or_else(|| unreadable("the blob does not exist"))?;
         let Some(at) = ready.blob.index else {
             let open = OpenCache::open(Kind::SymCache, ready, blob).map_err(unreadable)?;
             let plain = open
                 .plain_sym_cache()
-                .ok_or_else(|| unreadable("it is of another kind"))?;
+                .ok_or_else(|| unreadable("the blob is not a SymCache"))?;
             return Ok(JoinOutcome::Bytes(plain.to_vec()));
         };
         let bytes = usize::try_from(at.offset)

@@ -1,24 +1,25 @@
-//! What readers may conclude from the absence of an upload.
+//! Maintains the items that let readers conclude that a module has no uploaded file.
 //!
-//! Uploads announce themselves, so a module of which no event told has no file. Two items make that
-//! knowledge:
+//! Every upload causes an event, so a module without any event has no file. Two items record this:
 //!
 //! - [`Presence`], in the partition of a module: the module has files in a scope. Builders write it
-//!   after each `dif` item, and remove it after a strongly consistent query that found no `dif`
-//!   item, if no builder wrote it since. A reader that finds neither it nor a ready cache answers at
-//!   once: it writes nothing, asks for nothing and waits for nothing. It names the code ids of these
-//!   files. Each has an [`Alias`] that leads to the module, and all of them are removed with it, by
-//!   the same rule: builders write them again, with new revisions, after each `dif` item.
-//! - [`Generation`], one for each scope: the last change to its uploads. Builders write a new one
-//!   after everything else that a change writes, and before its message is deleted. What a reader
-//!   read of the scope's uploads *after* it read the generation stands as long as the generation
-//!   does.
+//!   after each `dif` item. They remove it after a strongly consistent query that found no `dif`
+//!   item, if no builder has written it since. A reader that finds neither a presence nor a ready
+//!   cache responds at once, without a write, a message or a wait. The presence lists the code ids
+//!   of the files. Each code id has an [`Alias`] that refers to the module. The aliases follow the
+//!   same rule: builders write them again, with new revisions, after each `dif` item, and remove
+//!   them together with the presence.
+//! - [`Generation`], one per scope: the last change to its uploads. Builders write a new one after
+//!   everything else that a change writes, and before its message is deleted. Items about the
+//!   scope's uploads that a reader read *after* the generation are valid until the generation
+//!   changes.
 //!
-//! A write whose answer is lost is no harm: the message comes back and everything is written again.
-//! Of builders that write at the same moment one is enough, because all of them write after their
-//! changes.
+//! A write whose response is lost does no harm, because the message is delivered again and
+//! everything is written again. If several builders write at the same time, one write is enough,
+//! because each builder writes after its own changes.
 //!
-//! The reasons and the interleavings: `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
+//! The reasons and the interleavings are in
+//! `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
 
 use std::time::Duration;
 
@@ -30,14 +31,15 @@ use crate::cache::{Alias, Generation, Item, ItemKey, ModuleKey, Presence, Stored
 use crate::domain::{CodeId, ModuleId, Scope};
 use crate::ports::{Consistency, Fault, Removed};
 
-/// The clocks of two builders differ by no more. Readers allow for five times as much, see `memory`.
+/// The maximum difference between the clocks of two builders. Readers allow for five times as much,
+/// see `memory`.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
-/// Aliases of a module that are written at a time.
+/// The maximum number of aliases that are written at a time.
 const WRITES_IN_FLIGHT: usize = 16;
 
-/// Notes that a module has a file, and that these code ids lead to it. Call it after the `dif` item
-/// is written. `known` is the presence as it was read before.
+/// Records that a module has a file, and that these code ids refer to it. Must be called after the
+/// `dif` item was written. `known` is the presence as it was read before.
 pub(super) async fn note_file(
     update: Update<'_>,
     module: &ModuleKey,
@@ -56,8 +58,7 @@ pub(super) async fn note_file(
                 noted.push(code_id.clone());
             }
         }
-        // Another builder's write, which came after our `dif` item, does as well, unless it lacks a
-        // code id.
+        // A write by another builder after our `dif` item is equivalent, unless it lacks a code id.
         let is_enough = is_rivals && item.is_some() && noted.len() == known;
         (!is_enough).then(|| {
             Item::Presence(Presence {
@@ -86,8 +87,8 @@ pub(super) async fn note_file(
         .await
 }
 
-/// Forgets that a module has files, and the code ids that lead to it, if it has none any more.
-/// Returns what is in its partition, read after the caller's removals.
+/// Removes the presence and the aliases of a module, if it has no files left. Returns the items of
+/// its partition, read after the caller's removals.
 pub(super) async fn forget_files(
     update: Update<'_>,
     module: &ModuleKey,
@@ -101,7 +102,8 @@ pub(super) async fn forget_files(
     else {
         return Ok(partition);
     };
-    // Of the aliases, too, only those go that no file has brought again since a query found none.
+    // The same applies to aliases: remove only those that no file has written again since a query
+    // found none.
     let aliases: Vec<ItemKey> = present
         .code_ids
         .iter()
@@ -111,7 +113,7 @@ pub(super) async fn forget_files(
     if !aliases.is_empty() && has_files(&update.records.query(&module.partition()).await?) {
         return Ok(partition);
     }
-    // The presence names the aliases: it goes last.
+    // The presence lists the aliases, so it is removed last.
     for (key, alias) in aliases.iter().zip(stored) {
         let is_ours =
             |stored: &Stored| matches!(&stored.item, Item::Alias(alias) if alias.target == *module);
@@ -120,12 +122,12 @@ pub(super) async fn forget_files(
         }
     }
     match update.records.remove(&module.presence(), &revision).await? {
-        // Lost: a file came meanwhile.
+        // `Lost`: a file arrived meanwhile.
         Removed::Done | Removed::Lost(_) => Ok(partition),
     }
 }
 
-/// Returns the number of files that a partition holds, those of newer builds included.
+/// Returns the number of files in a partition, including those of newer builds.
 pub(super) fn files(partition: &[(ItemKey, Stored)]) -> usize {
     partition.iter().filter(|(key, _)| is_file(key)).count()
 }
@@ -134,14 +136,14 @@ fn has_files(partition: &[(ItemKey, Stored)]) -> bool {
     files(partition) > 0
 }
 
-/// Returns the key of the alias that leads from a code id to a module.
+/// Returns the key of the alias from a code id to a module.
 fn alias(module: &ModuleKey, code_id: &CodeId) -> ItemKey {
     ModuleKey::uploads(module.scope.clone(), &ModuleId::Code(code_id.clone())).alias()
 }
 
-/// Writes an item with a new revision, even if the same is stored: who is about to remove what they
-/// read before then loses. Leaves alone what a newer build wrote, and the same item written by
-/// others meanwhile.
+/// Writes an item with a new revision, even if the same item is stored, so that a concurrent
+/// removal based on an earlier read fails. Keeps the stored item if a newer build wrote it, or if
+/// another builder wrote the same item meanwhile.
 async fn renew(
     update: Update<'_>,
     key: &ItemKey,
@@ -156,13 +158,15 @@ async fn renew(
     Ok(())
 }
 
-/// Tells whether the item with this key stands for a file of its module, also where only a newer build can read the item.
+/// Returns whether the item with this key is a file of its module, even if only a newer build can
+/// read the item.
 pub(super) fn is_file(key: &ItemKey) -> bool {
     key.sort.starts_with(ItemKey::DIF_PREFIX)
 }
 
-/// Notes that the uploads of a scope changed. Call it after everything else that the change writes.
-/// `known` is the generation as it was read or written before; returns it as it was written now.
+/// Records that the uploads of a scope changed. Must be called after everything else that the
+/// change writes. `known` is the generation as it was last read or written. Returns the generation
+/// as it was written now.
 pub(super) async fn note_change(
     update: Update<'_>,
     scope: &Scope,
@@ -170,8 +174,9 @@ pub(super) async fn note_change(
 ) -> Result<KnownItem, Fault> {
     let looked_at = update.invocation.now();
     let noted = |Present { item, is_rivals }: Present<'_>| {
-        // A generation that another builder began since we looked began after our writes, too. One that is dated earlier
-        // was written by a builder that was frozen: readers would take it for older than our writes.
+        // If another builder wrote a generation after this write began, it also covers our changes.
+        // But if its date is much earlier, that builder was frozen: readers would consider the
+        // generation older than our changes.
         let is_enough = match item {
             Some(Item::Generation(other)) => {
                 is_rivals && other.began_at.plus(CLOCK_SKEW) >= looked_at

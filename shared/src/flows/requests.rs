@@ -1,7 +1,7 @@
-//! Requests that were answered `pending`: any instance continues them.
+//! Stored requests: a request whose response was `pending` can be continued by any instance.
 //!
-//! What is kept is the request itself. Asking for it answers it anew, from caches that are nearer to complete; nothing
-//! is kept of its answer.
+//! Only the request itself is stored. Each continuation symbolicates it again, with the caches that
+//! are ready by then; no response is stored.
 
 use std::time::Duration;
 
@@ -14,18 +14,19 @@ use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
 use crate::domain::Scope;
 use crate::ports::{Consistency, Fault, FaultKind};
 
-/// Bodies up to this are kept in the item. The store of items bills a write by the kilobyte: beyond this the other one is
-/// cheaper.
+/// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
+/// kilobyte, so a blob is cheaper for larger bodies.
 const MAX_INLINE_BYTES: usize = 8 * 1024;
 
-/// The longest a request waits for what is being built. The gateway answers in our stead after 30 s.
+/// The longest time that a request waits for builds. API Gateway times out after 30 s.
 pub const MAX_WAIT: Duration = Duration::from_secs(25);
 
-/// Time kept back at the end of an invocation for the answer.
+/// The time that is reserved at the end of an invocation for the response.
 const RESERVE: Duration = Duration::from_secs(2);
 
 impl Symbolicator {
-    /// Returns how long a request waits: as long as its caller says, and the gateway and the function allow.
+    /// Returns how long a request waits: the requested timeout, limited by [`MAX_WAIT`] and the
+    /// time left in the invocation.
     pub fn wait(&self, invocation: &Invocation, timeout: Option<Duration>) -> Duration {
         timeout
             .unwrap_or(MAX_WAIT)
@@ -33,8 +34,8 @@ impl Symbolicator {
             .min(invocation.time_left().saturating_sub(RESERVE))
     }
 
-    /// Keeps a request under an id that its caller is told; sealed where there may be credentials
-    /// in it.
+    /// Stores a request under the id that its client receives. The body is encrypted if requests
+    /// may define sources, because it may contain credentials.
     pub async fn keep_request(
         &self,
         invocation: &Invocation,
@@ -42,7 +43,7 @@ impl Symbolicator {
         scope: &Scope,
         body: &[u8],
     ) -> Result<(), Error> {
-        let corrupt = || Fault::new(FaultKind::Bug, "keeping a request that is no text");
+        let corrupt = || Fault::new(FaultKind::Bug, "the request to store is not valid UTF-8");
         let text = std::str::from_utf8(body).map_err(|error| corrupt().caused_by(error))?;
         let secret = self.settings.request_sources.as_ref();
         let encrypted = secret
@@ -69,16 +70,17 @@ impl Symbolicator {
             encrypted: is_encrypted,
             expires_at: invocation.now().plus(self.settings.request_lifetime),
         });
-        // Its id is new: nothing is stored there.
+        // The id is new, so no item exists.
         let known = KnownItem::Before(None);
         let (key, update) = (ItemKey::request(id), self.update(invocation));
         let written = update.write(&key, known, |_| Some(item.clone()));
-        // The caller receives its id only when both are stored.
+        // The client receives the id only after both are stored.
         try_join(written, blob).await?;
         Ok(())
     }
 
-    /// Returns a request that was kept, with its scope; `None` where there is none, or it has expired.
+    /// Returns a stored request with its scope; `None` if it does not exist, has expired or cannot
+    /// be decrypted.
     pub async fn kept_request(
         &self,
         invocation: &Invocation,

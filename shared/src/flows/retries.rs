@@ -1,4 +1,4 @@
-//! When something that could not be done is tried again.
+//! The delays before retries.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::build::Builder;
 use crate::ports::Fault;
 pub use crate::ports::Received;
 
-/// Delays of a message that failed for the first, the second … time.
+/// The delays of a message that failed for the first time, the second time, and so on.
 const FAILED: Backoff = Backoff {
     first: Duration::from_secs(30),
     longest: Duration::from_secs(15 * 60),
@@ -15,14 +15,14 @@ const FAILED: Backoff = Backoff {
 /// Delays that double from one attempt to the next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backoff {
-    /// The delay before the first repetition.
+    /// The delay before the first retry.
     pub(super) first: Duration,
     /// The longest delay.
     pub(super) longest: Duration,
 }
 
 impl Backoff {
-    /// Returns the delay after so many repetitions.
+    /// Returns the delay after this number of retries.
     pub(super) fn after(self, repetitions: u32) -> Duration {
         let factor = 1_u32.checked_shl(repetitions).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.longest)
@@ -30,8 +30,8 @@ impl Backoff {
 }
 
 impl Builder {
-    /// Has a message retried that was received so many times and failed: sooner than at the end of
-    /// the visibility timeout of its queue, which is as long as the function may run.
+    /// Shortens the visibility timeout of a message that failed after this number of receives. The
+    /// visibility timeout of its queue is as long as the function may run.
     pub async fn retry_later(&self, received: &Received, receives: u32) -> Result<(), Fault> {
         let delay = FAILED.after(receives.saturating_sub(1));
         self.queues.retry_later(received, delay).await

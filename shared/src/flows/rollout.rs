@@ -1,4 +1,5 @@
-//! How far the current converter is rolled out: what the last whole pass of the sweep counted, and when it will be done.
+//! The progress of the rollout of the current converter: the counts of the last complete pass of
+//! the pruner, and an estimate of the end.
 
 use std::collections::BTreeMap;
 
@@ -13,49 +14,50 @@ use crate::cache::{
 use crate::domain::Timestamp;
 use crate::ports::Consistency;
 
-/// How far the current converter is rolled out.
+/// The progress of the rollout of the current converter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RolloutReport {
-    /// The number of the last whole pass over the records; none before the first came to its end.
+    /// The number of the last complete pass; absent before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pass: Option<u64>,
     /// When that pass ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// How long ago that was, in seconds.
+    /// The time since then, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
     /// The converter of this build.
     pub converter: Converter,
-    /// Each kind, by its text.
+    /// The kinds, by their text.
     pub kinds: BTreeMap<String, KindRollout>,
-    /// Upload items that are not gone.
+    /// The number of uploads that were not removed.
     pub uploads: u64,
-    /// Bytes of derived caches by the hours since their last use: where a bucket begins, and what is in it.
+    /// The bytes of derived caches by the hours since their last use: the lower bound of each
+    /// bucket, and its bytes.
     pub bytes_by_age_hours: Vec<(u64, u64)>,
-    /// Copies of DIFs from symbol servers.
+    /// The number of copies of DIFs from symbol servers.
     pub copies: u64,
-    /// Bytes of these copies.
+    /// The bytes of these copies.
     pub copy_bytes: u64,
-    /// What the refresh lane did with the asks of the pass before.
+    /// What became of the build requests in the refresh queue since the previous pass.
     pub queue: Drained,
-    /// When nothing will be behind any more.
+    /// The estimate when no entry will be outdated.
     #[serde(flatten)]
     pub estimate: Estimate,
 }
 
-/// How far the current version of a kind is rolled out.
+/// The progress of the rollout of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KindRollout {
     /// The version of this build.
     pub version: u32,
-    /// What was counted.
+    /// The counts.
     #[serde(flatten)]
     pub tally: KindTally,
 }
 
 impl RolloutReport {
-    /// Returns the report on what a pass counted, at `now`.
+    /// Returns the report on the counts of a pass, at `now`.
     pub fn of(rollout: &Rollout, now: Timestamp) -> Self {
         let tally = &rollout.tally;
         let estimate = if rollout.converter == Converter::CURRENT {
@@ -63,7 +65,7 @@ impl RolloutReport {
         } else {
             Estimate::Unknown {
                 reason: format!(
-                    "the last pass was made by converter {}: the next one tells",
+                    "the last pass ran with converter {}; the next one provides an estimate",
                     rollout.converter.0
                 ),
             }
@@ -83,7 +85,7 @@ impl RolloutReport {
         }
     }
 
-    /// Returns the report before any pass came to its end.
+    /// Returns the report before any pass is complete.
     pub fn none_yet() -> Self {
         Self {
             pass: None,
@@ -97,7 +99,7 @@ impl RolloutReport {
             copy_bytes: 0,
             queue: Drained::default(),
             estimate: Estimate::Unknown {
-                reason: "no pass of the sweep has come to its end yet".to_owned(),
+                reason: "no pass is complete yet".to_owned(),
             },
         }
     }
@@ -114,7 +116,7 @@ fn kinds(tally: impl Fn(Kind) -> Option<KindTally>) -> BTreeMap<String, KindRoll
 }
 
 impl Symbolicator {
-    /// Tells how far the current converter is rolled out. Changes nothing.
+    /// Returns the progress of the rollout. Changes nothing.
     pub async fn rollout(&self, invocation: &Invocation) -> Result<RolloutReport, Error> {
         let key = ItemKey::sweep(SweepItem::Rollout);
         let loaded = self.records.load(&[key], Consistency::Strong).await?;

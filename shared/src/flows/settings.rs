@@ -11,43 +11,45 @@ use crate::domain::{FormatVersion, HttpSource, SourceKey};
 pub struct Settings {
     /// The cache rules.
     pub policy: Policy,
-    /// The largest DIF that is fetched, in bytes.
+    /// The maximum size of a DIF that is fetched, in bytes.
     pub dif_max_bytes: u64,
-    /// Room for DIFs while they are derived, in bytes.
+    /// The scratch space for DIFs, in bytes.
     pub scratch_bytes: u64,
-    /// Memory that the parser of a DIF may use, in bytes.
+    /// The memory limit of the parser of a DIF, in bytes.
     pub parser_memory_bytes: u64,
-    /// How long a pending request can be asked for.
+    /// How long a pending request can be continued.
     pub request_lifetime: Duration,
-    /// Blobs younger than this are no orphans: their build may not have published yet.
+    /// The minimum age of an orphan: the build of a younger blob may not have published it yet.
     pub orphan_min_age: Duration,
-    /// The symbol servers that are configured, in the order in which they are asked.
+    /// The configured symbol servers, in the order in which they are searched.
     pub sources: Vec<Server>,
-    /// The secret of the sources that requests define; `None` where they may not.
+    /// The secret for sources that requests define; `None` if requests may not define sources.
     pub request_sources: Option<SourceSecret>,
-    /// The absence of a DIF from a public source is remembered for this long.
+    /// How long a miss of a public source is cached.
     pub retry_public_misses_after: Duration,
-    /// What the sweep may read of the records in a second, in DynamoDB's read units; 0: as fast as it can.
+    /// The read capacity that the pruner may use in a second, in DynamoDB's read units; 0: no
+    /// limit.
     pub sweep_read_units: u64,
-    /// An upload that was not heard of, or is pending, for longer than this is looked after.
+    /// The age at which the pruner re-queues an upload that has no item or is pending.
     pub reconcile_after: Duration,
-    /// Bytes that derived caches may have together; 0: as many as they like.
+    /// The byte budget of derived caches; 0: no limit.
     pub derived_budget_bytes: u64,
-    /// A copy of a DIF that nobody derived from for this long is retired; zero: none are made.
+    /// The time after which an unused copy of a DIF is retired; zero: no copies are made.
     pub dif_max_unused: Duration,
-    /// Bytes that copies of DIFs may have together; 0: as many as they like.
+    /// The byte budget of copies of DIFs; 0: no limit.
     pub dif_budget_bytes: u64,
-    /// Builds that may ask one symbol server at a time, over all instances.
+    /// The number of permits per symbol server, over all instances.
     pub source_max_permits: usize,
-    /// Blobs that may be taken for lost in an hour, over all instances.
+    /// The number of blobs that may be confirmed as lost in an hour, over all instances.
     pub max_losses_per_hour: u64,
-    /// The versions of Microsoft's SymCaches that can be made here: one a transcoder, one transcoder a major version.
+    /// The versions of Microsoft's SymCaches that this deployment can make. Each has a transcoder;
+    /// there is at most one transcoder per major version.
     pub transcoded: Vec<FormatVersion>,
-    /// Derived caches that stay in memory between requests, in bytes.
+    /// The memory for derived caches between requests, in bytes.
     pub memory_cache_bytes: u64,
 }
 
-/// A symbol server that is configured, and its key: that costs a hash, and every request asks for it.
+/// A configured symbol server, with its key precomputed, because every request needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     key: SourceKey,
@@ -71,7 +73,8 @@ impl From<HttpSource> for Server {
 }
 
 impl Settings {
-    /// Returns the configured source with this key; `None` where it is configured otherwise now, or not at all.
+    /// Returns the configured source with this key; `None` if it is not configured, or its
+    /// configuration has changed.
     pub fn source(&self, key: &SourceKey) -> Option<&HttpSource> {
         self.sources
             .iter()
@@ -79,7 +82,7 @@ impl Settings {
             .map(|server| &server.source)
     }
 
-    /// Returns what a reader under these settings can read and make.
+    /// Returns what a reader with these settings can read and make.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             converter: Converter::CURRENT,

@@ -1,13 +1,18 @@
-//! A request becomes a response.
+//! Answers a symbolication request: plans it, looks its modules up, and symbolicates its frames.
 //!
-//! 1. *Plan* (pure): which modules do the frames lie in?
-//! 2. *Look up*: the entries of all of them, in every place that the request may read, in one round of reads; from memory
-//!    as long as that may be believed (`items`).
-//! 3. *Decide* (pure): use, wait, or ask for a build (`asking`). What no upload serves is known from the same round: it
-//!    is missing, and nobody is asked. The request is kept before it asks, so that any instance can continue it.
-//! 4. *Read* the blobs, side by side. One that cannot be read is a suspect: reported, and waited for.
-//! 5. Look again until everything is decided or the time is up: then the request is *pending*.
-//! 6. *Symbolicate* (pure), and note the use of what was not used for an hour.
+//! 1. *Plan* (pure): find the modules that the frames lie in (`crate::symbolicate::plan`).
+//! 2. *Look up*: load the entries of these modules, in every place that the request may read, in
+//!    one round of reads. `items` serves them from the instance's cache while the cached items are
+//!    valid.
+//! 3. *Decide* (pure): use a cache, report the module as missing, or wait. An upload whose presence
+//!    item is absent is missing; no build is requested for it.
+//! 4. *Request builds* (`build_requests`) for the places to wait for. The request is stored first,
+//!    so that any instance can continue it.
+//! 5. *Read* the blobs in parallel. A blob that cannot be read is reported as suspect, and the
+//!    request waits for its replacement.
+//! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
+//!    the response is `pending`.
+//! 7. *Symbolicate* (pure), and touch the entries that were used.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -37,49 +42,50 @@ use crate::symbolicate::{
     Considered, KnownNames, ModuleOutcome, Plan, Searched, Stats, advise, plan, symbolicate_with,
 };
 
-/// Blobs read at a time.
+/// The maximum number of blobs that are read at a time.
 const READS_IN_FLIGHT: usize = 64;
 
-/// Builds that one request asks for at most: whoever continues it asks for the next ones.
+/// The maximum number of builds that one call requests. The call that continues the request
+/// requests the next ones.
 const MAX_BUILD_REQUESTS: usize = 256;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum SymbolicateOutcome {
-    /// It is finished.
+    /// The response is complete.
     Completed(Box<Completed>, Stats),
-    /// Something is being built that it needs. It is kept under its id.
+    /// The request waits for builds, and is stored under its id.
     Pending,
 }
 
-/// A request as it came, to be kept while what it needs is being built.
+/// A request as it was received. It is stored while it waits for builds.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
-    /// The id that its caller is told.
+    /// The id that the client receives.
     pub id: &'a str,
-    /// Its body; none if the request is kept already.
+    /// The body; `None` if the request is already stored.
     pub body: Option<&'a [u8]>,
 }
 
-/// A cache that the request needs, and what is known of it.
+/// A cache that the request needs, and the state of its lookup.
 struct ModuleLookup {
     kind: Kind,
-    /// The places where the module may be found, in order.
+    /// The places where the module may be found, in the order of precedence.
     places: Vec<CachePlace>,
-    /// Whether the request wants to see what was tried.
+    /// Whether the response lists the candidates.
     shows_candidates: bool,
-    /// What was tried in all places, if it does.
+    /// The candidates of all places, if the response lists them.
     candidates: Vec<Candidate>,
     outcome: Option<LookupOutcome>,
 }
 
-/// A place where a module may be found, and the keys of the items that tell.
+/// A place where a module may be found, and the keys of the items to load for it.
 struct CachePlace {
     module: ModuleKey,
     entry: ItemKey,
-    /// Of an upload: whether the module has files.
+    /// For uploads: the item that exists if the module has files.
     presence: Option<ItemKey>,
-    /// Of an upload that is looked up by its code id: where it may be filed under its debug id.
+    /// For uploads that are looked up by code id: the item that refers to the module's debug id.
     alias: Option<ItemKey>,
 }
 
@@ -99,10 +105,10 @@ impl CachePlace {
     }
 }
 
-/// Items by their keys.
+/// The loaded items by key; `None` if an item does not exist.
 type Items = HashMap<ItemKey, Option<Arc<Stored>>>;
 
-/// What came of a lookup.
+/// The outcome of a lookup.
 enum LookupOutcome {
     Cache {
         cache: LoadedCache,
@@ -114,7 +120,7 @@ enum LookupOutcome {
     },
 }
 
-/// What a request asks, and what opens the caches for it.
+/// A request, its plan, and the reader of its blobs.
 struct RequestContext<'a> {
     request: &'a Request,
     plan: &'a Plan,
@@ -122,7 +128,7 @@ struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// Opens the cache at a place of the plan, so far as the request needs it.
+    /// Opens the parts of a cache that the request needs, for a place of the plan.
     async fn open(&self, place: usize, chosen: &Chosen) -> Result<LoadedCache, ReadError> {
         let Chosen { entry, ready, .. } = chosen;
         let needed = |arch| self.plan.addresses(self.request, place, arch);
@@ -130,62 +136,63 @@ impl RequestContext<'_> {
     }
 }
 
-/// A state that can be used, and the entry that it belongs to.
+/// A state to use, and the entry that it belongs to.
 struct Chosen {
     entry: Entry,
     ready: Ready,
-    /// The number of its place.
+    /// The index of its place.
     at: usize,
-    /// The record that it was read from.
+    /// The stored record of the entry.
     stored: Arc<Stored>,
 }
 
-/// What to do next about a lookup.
+/// The next step of a lookup.
 enum Next {
     Use(Box<Chosen>),
     Give(Missing),
     Wait(Vec<Awaited>),
 }
 
-/// A place that may still have something.
+/// A place that may still provide a cache.
 struct Awaited {
-    /// Its number among the places.
+    /// The index of the place.
     at: usize,
-    /// Whether somebody is at work, or asked.
+    /// Whether a build is in progress or requested.
     is_requested: bool,
 }
 
-/// What one round tells of a lookup.
+/// The decision about a lookup in one round.
 struct Decided {
     next: Next,
-    /// Places of which something better may come, for which nobody asked yet.
+    /// Places that could provide a better cache and have no pending build request.
     to_improve: Vec<usize>,
 }
 
-/// A request on its way through the rounds.
+/// The state of a request across its rounds.
 struct Rounds<'a> {
     kept: Kept<'a>,
     scope: &'a Scope,
     is_kept: bool,
-    /// Builds that may still be asked for.
+    /// The number of builds that this call may still request.
     requests_left: usize,
-    /// Blobs that cannot be read.
+    /// The paths of blobs that cannot be read.
     unreadable: HashSet<String>,
 }
 
-/// What a round leaves to wait for.
+/// What is left to wait for after a round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Left {
-    /// Nothing: everything is decided.
+    /// Nothing: every lookup has an outcome.
     Nothing,
-    /// Builds that are asked for.
+    /// Builds that are in progress or requested.
     Builds,
-    /// Only builds that this request may not ask for any more.
+    /// Only builds that this call may no longer request.
     Unrequested,
 }
 
 impl Symbolicator {
-    /// Answers a request, waiting up to `wait` for what is being built. It is kept before it asks for anything.
+    /// Answers a request, waiting up to `wait` for builds. Stores the request before it requests
+    /// any build.
     pub async fn answer(
         &self,
         invocation: &Invocation,
@@ -260,7 +267,7 @@ impl Symbolicator {
         Ok(SymbolicateOutcome::Completed(Box::new(completed), stats))
     }
 
-    /// Tells where a lookup searched, and which of the files that it found cannot be read.
+    /// Returns where a lookup searched, and which of the files that it found is damaged.
     fn searched(&self, lookup: &ModuleLookup) -> Searched {
         let place = |place: &CachePlace| {
             let ModuleKey { source, scope, .. } = &place.module;
@@ -268,7 +275,7 @@ impl Symbolicator {
                 return source.id().to_owned();
             }
             match self.memory.last_generation(scope) {
-                Some(None) => format!("the uploads of {scope} (nothing was read there yet)"),
+                Some(None) => format!("the uploads of {scope} (no upload was processed there yet)"),
                 _ => format!("the uploads of {scope}"),
             }
         };
@@ -280,7 +287,7 @@ impl Symbolicator {
             })
         };
         let mut places: Vec<String> = lookup.places.iter().map(place).collect();
-        // A module that is found by several ids has a place for each.
+        // A module that is found by several ids has one place per id.
         places.dedup();
         Searched {
             places,
@@ -291,7 +298,7 @@ impl Symbolicator {
         }
     }
 
-    /// Keeps the request, unless it is kept.
+    /// Stores the request, unless it is already stored.
     async fn keep(&self, invocation: &Invocation, progress: &mut Rounds<'_>) -> Result<(), Error> {
         let Kept { id, body } = progress.kept;
         if let Some(body) = body.filter(|_| !progress.is_kept) {
@@ -317,7 +324,8 @@ impl Symbolicator {
             .collect()
     }
 
-    /// Looks up, decides, asks and reads until every lookup has an outcome; `false` if the time was up before.
+    /// Repeats rounds until every lookup has an outcome. Returns `false` if the time is up first,
+    /// or if only builds are left that this call may not request.
     async fn resolve(
         &self,
         invocation: &Invocation,
@@ -344,7 +352,8 @@ impl Symbolicator {
         }
     }
 
-    /// One round: the entries of all lookups without an outcome, then the blobs of those that can be used.
+    /// Runs one round: loads the entries of all lookups without an outcome, requests builds, and
+    /// reads the blobs of the caches to use.
     async fn round(
         &self,
         invocation: &Invocation,
@@ -404,7 +413,7 @@ impl Symbolicator {
         to_improve.truncate(progress.requests_left);
         progress.requests_left -= to_improve.len();
         to_request.append(&mut to_improve);
-        // Asking and reading wait for nothing of each other.
+        // Build requests and reads are independent of each other.
         let reads = self.read_blobs(invocation, asked, lookups, to_read, progress);
         let (asked, read) =
             futures::future::join(self.request_builds(invocation, to_request), reads).await;
@@ -415,7 +424,7 @@ impl Symbolicator {
         })
     }
 
-    /// Reads the blobs of these lookups, side by side.
+    /// Reads the blobs of these lookups in parallel.
     async fn read_blobs(
         &self,
         invocation: &Invocation,
@@ -436,13 +445,13 @@ impl Symbolicator {
             match read {
                 Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
                 Err(ReadError::Store(error)) => {
-                    tracing::warn!(blob, %error, "could not read a blob");
+                    tracing::warn!(blob, %error, "cannot read blob");
                     lookups[at].outcome = Some(LookupOutcome::Failed {
                         detail: error.to_string(),
                     });
                 }
                 Err(fault) => {
-                    tracing::warn!(blob, %fault, "a blob is not what its record says");
+                    tracing::warn!(blob, %fault, "blob does not match its record; a rebuild is requested");
                     self.report(invocation, &chosen).await?;
                     progress.unreadable.insert(blob.clone());
                     left = Left::Builds;
@@ -452,7 +461,8 @@ impl Symbolicator {
         Ok(left)
     }
 
-    /// Loads what tells about these lookups, in one round of reads; in a second one what aliases lead to.
+    /// Loads the items of these lookups in one round of reads, and the targets of aliases in a
+    /// second one.
     async fn look(
         &self,
         invocation: &Invocation,
@@ -510,8 +520,11 @@ impl Symbolicator {
             .collect())
     }
 
-    /// Returns the items that tell about a lookup. Behind what this instance remembers as ready, and nothing could be
-    /// better than, there is no need to look.
+    /// Returns the items to load for a lookup.
+    ///
+    /// The items of a place whose cached entry is ready are limited to that entry. No later place
+    /// is searched if that entry is of the preferred quality, because no later place could be
+    /// better.
     fn wanted_of(&self, invocation: &Invocation, lookup: &ModuleLookup) -> Vec<ItemQuery> {
         let mut wanted = Vec::new();
         for place in &lookup.places {
@@ -531,7 +544,7 @@ impl Symbolicator {
         wanted
     }
 
-    /// Returns the quality of what is ready and needs nothing else.
+    /// Returns the quality of a ready state that can be used as it is; `None` if there is none.
     fn ready(&self, invocation: &Invocation, stored: &Stored) -> Option<Quality> {
         let entry = stored.item.entry()?;
         match decide(Some(entry), &self.settings.capabilities(), invocation.now()) {
@@ -540,7 +553,7 @@ impl Symbolicator {
         }
     }
 
-    /// Decides what to do about a lookup, of what was read of its places.
+    /// Decides the next step of a lookup from the items of its places. Pure.
     fn decide(
         &self,
         invocation: &Invocation,
@@ -557,7 +570,8 @@ impl Symbolicator {
         let mut to_improve = Vec::new();
         let reader = self.settings.capabilities();
         for (at, place) in lookup.places.iter().enumerate() {
-            // A place that was not looked at is behind what nothing could be better than.
+            // `wanted_of` omitted this place and the following ones, because an earlier place
+            // cannot be beaten.
             let Some(stored) = items.get(&place.entry) else {
                 break;
             };
@@ -581,7 +595,7 @@ impl Symbolicator {
                     Some(entry),
                 ) => {
                     if progress.unreadable.contains(&ready.blob.path) {
-                        // The build that would replace it has failed: what it said is all there is.
+                        // The rebuild of an unreadable blob has failed: report its reason.
                         match entry.missing().filter(|failed| now < failed.retry_at) {
                             Some(failed) => {
                                 missing = says_more(missing, failed.missing.clone());
@@ -614,7 +628,8 @@ impl Symbolicator {
                 (Decision::Missing(placeholder), ..) => {
                     missing = says_more(missing, placeholder.missing.clone());
                 }
-                // Uploads announce themselves: what no event told of is not there.
+                // The presence item is absent, so no upload serves this place. The reason in a
+                // placeholder is more specific than "not found".
                 (_, _, entry) if has_no_files(place, items) => {
                     let known = entry.and_then(Entry::missing);
                     let known = known.map(|placeholder| placeholder.missing.clone());
@@ -630,7 +645,8 @@ impl Symbolicator {
                 }),
             }
         }
-        // Wait only for what could beat it: a better file, or the owner's own.
+        // Wait only for a place that could provide a better file, or for uploads that take
+        // precedence over the chosen place.
         let could_beat = |chosen: &Chosen, other: &Awaited| {
             let is_upload = lookup.places[other.at].module.source.is_uploads();
             let is_nearer = is_upload && other.at < chosen.at;
@@ -641,7 +657,7 @@ impl Symbolicator {
             None => waits_for.is_empty(),
         };
         if !is_settled(&waits_for) {
-            // There is no use in waiting for a source that is not asked now.
+            // Do not wait for sources whose circuit is open.
             waits_for.retain(|awaited| {
                 let open = health.missing(&lookup.places[awaited.at].module.source, now);
                 let is_open = open.is_some();
@@ -662,7 +678,7 @@ impl Symbolicator {
         Decided { next, to_improve }
     }
 
-    /// Loads what is known of the servers that a lookup might wait for, or ask.
+    /// Loads the health of the servers that a lookup would wait for or request a build from.
     async fn health_of_awaited(
         &self,
         invocation: &Invocation,
@@ -689,7 +705,7 @@ impl Symbolicator {
         self.health_of(invocation, servers).await
     }
 
-    /// Loads what is known of servers.
+    /// Loads the health of these servers.
     async fn health_of(
         &self,
         invocation: &Invocation,
@@ -705,7 +721,8 @@ impl Symbolicator {
         Ok(Health(known.collect()))
     }
 
-    /// Tells why a module's source is not asked now; not to be remembered of the module.
+    /// Returns the reason if the circuit of the module's source is open. It must not be stored for
+    /// the module.
     pub(super) async fn circuit_open(
         &self,
         invocation: &Invocation,
@@ -719,7 +736,7 @@ impl Symbolicator {
         Ok(health.missing(&module.source, invocation.now()))
     }
 
-    /// Reports a blob that cannot be read, and has it built again.
+    /// Reports a blob that cannot be read, and requests a rebuild.
     async fn report(&self, invocation: &Invocation, chosen: &Chosen) -> Result<(), Fault> {
         let Chosen {
             entry,
@@ -750,7 +767,7 @@ impl Symbolicator {
         }
     }
 
-    /// Notes the use of entries that were not used for an hour; which of many instances does, is left to chance.
+    /// Touches these entries, each at most hourly.
     async fn touch(&self, invocation: &Invocation, used: Vec<&Entry>) {
         let touches = used
             .into_iter()
@@ -762,7 +779,8 @@ impl Symbolicator {
             .await;
     }
 
-    /// Notes the use of an entry that was not used for an hour.
+    /// Touches an entry that was last used 60 to 90 minutes ago. The threshold is random, so that
+    /// instances rarely write the same record at the same time.
     pub(super) async fn touch_if_due(&self, invocation: &Invocation, entry: &Entry) {
         let due = invocation.jittered(Policy::TOUCH_INTERVAL) + Policy::TOUCH_INTERVAL / 2;
         if invocation.now().since(entry.last_used_at()) < due {
@@ -773,41 +791,41 @@ impl Symbolicator {
         let touched = update.apply(module, kind, &Change::Touch).await;
         self.memory.forget(&module.entry(kind));
         if let Err(error) = touched {
-            tracing::warn!(%error, "could not note a use");
+            tracing::warn!(%error, "cannot record the use of an entry");
         }
     }
 }
 
-/// What is known of the health of servers.
+/// The health of servers, by source.
 #[derive(Default)]
 struct Health(HashMap<SourceKey, Arc<Stored>>);
 
 impl Health {
-    /// Tells why a server is not asked now.
+    /// Returns the reason if the circuit of this source is open.
     fn missing(&self, source: &SourceKey, now: Timestamp) -> Option<Missing> {
         let stored = self.0.get(source)?;
         permits::health(&stored.item)?.missing(now)
     }
 }
 
-/// Returns an item that was read.
+/// Returns a loaded item.
 fn item<'a>(items: &'a Items, key: &ItemKey) -> Option<&'a Item> {
     items.get(key)?.as_deref().map(|stored| &stored.item)
 }
 
-/// Tells whether it is known that nobody uploaded a file of the module to this place.
+/// Returns whether the presence item was read and does not exist: no upload serves this place.
 fn has_no_files(place: &CachePlace, items: &Items) -> bool {
     let presence = place.presence.as_ref().and_then(|key| items.get(key));
     presence.is_some_and(Option::is_none)
 }
 
-/// Returns why there is nothing where a newer build wrote the record.
+/// Returns the reason for a record that a newer build wrote.
 fn unreadable_record() -> Missing {
-    let detail = "its record cannot be read by this version of symdepot: a newer one wrote it";
+    let detail = "a newer version of symdepot wrote its record, which this version cannot read";
     Missing::new(Cause::DownloadFailed, detail)
 }
 
-/// Returns of two reasons the one that says more: that a file is nowhere says least.
+/// Returns the more specific of two reasons; "not found" is the least specific.
 fn says_more(known: Option<Missing>, other: Missing) -> Option<Missing> {
     match known {
         Some(known) if known.cause != Cause::NotFound => Some(known),
@@ -815,7 +833,7 @@ fn says_more(known: Option<Missing>, other: Missing) -> Option<Missing> {
     }
 }
 
-/// Returns what the pure core is told of a lookup.
+/// Returns the outcome of a lookup as the symbolication uses it.
 fn outcome(lookup: &ModuleLookup) -> ModuleOutcome<'_> {
     match &lookup.outcome {
         Some(LookupOutcome::Cache { cache, chosen }) => {
@@ -834,13 +852,13 @@ fn outcome(lookup: &ModuleLookup) -> ModuleOutcome<'_> {
                     lacks: ready.lacks.as_deref(),
                     considered,
                 },
-                // A file was found, but there is nothing in it to symbolicate with.
+                // A file was found, but it has neither debug information nor symbols.
                 Some(_) => ModuleOutcome::Missing {
                     missing: Missing::not_found(),
                     considered,
                 },
                 None => ModuleOutcome::Failed {
-                    detail: "the cache is of another kind than its record says".to_owned(),
+                    detail: "the kind of the cache does not match its record".to_owned(),
                 },
             }
         }
@@ -855,12 +873,12 @@ fn outcome(lookup: &ModuleLookup) -> ModuleOutcome<'_> {
             detail: detail.clone(),
         },
         None => ModuleOutcome::Failed {
-            detail: "it was not looked up".to_owned(),
+            detail: "the module was not looked up".to_owned(),
         },
     }
 }
 
-/// Returns what was tried according to the entries of a lookup.
+/// Returns the candidates of all entries of a lookup.
 fn tried(lookup: &ModuleLookup, items: &Items) -> Vec<Candidate> {
     let read = lookup
         .places

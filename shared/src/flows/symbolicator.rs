@@ -1,4 +1,4 @@
-//! What `symbolicate` works with.
+//! The context of the `symbolicate` function: the ports, the instance's cache and the settings.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use crate::flows::settings::Settings;
 use crate::flows::update::Update;
 use crate::ports::{BlobStore, Demangler, Queues, RecordStore};
 
-/// Answers requests.
+/// Serves the requests of the HTTP API. Each module that handles a kind of request adds methods.
 #[derive(Clone, Debug)]
 pub struct Symbolicator {
-    /// The records.
+    /// The store of records.
     pub records: Arc<dyn RecordStore>,
     /// The bucket of derived caches.
     pub caches: Arc<dyn BlobStore>,
     /// The queues of builds.
     pub queues: Arc<dyn Queues>,
-    /// Makes names readable that may not be made so here.
+    /// Demangles names that must be demangled in isolation.
     pub demangler: Arc<dyn Demangler>,
-    /// What this instance remembers.
+    /// The cache of this instance.
     pub memory: Arc<Memory>,
     /// The settings.
     pub settings: Settings,
@@ -35,5 +35,5 @@ impl Symbolicator {
     }
 }
 
-/// Calls of the records on their way at a time.
+/// The maximum number of concurrent calls to the store of records.
 pub(super) const CALLS_IN_FLIGHT: usize = 64;

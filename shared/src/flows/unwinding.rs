@@ -1,4 +1,5 @@
-//! What a stack walk reads: unwind information and functions of modules whose entries are ready, slice by slice.
+//! Provides the unwind information and functions for stack walks, from the ready caches of modules,
+//! slice by slice.
 
 use async_trait::async_trait;
 
@@ -8,7 +9,7 @@ use crate::cache::{Kind, Ready};
 use crate::symbolicate::ReadCounts;
 use crate::unwind::{ModuleCfi, UnwindInfo};
 
-/// The caches of a module that can be used.
+/// The ready caches of a module.
 #[derive(Clone, Debug, Default)]
 pub struct ModuleCaches {
     /// The CFI cache.
@@ -17,7 +18,7 @@ pub struct ModuleCaches {
     pub symbols: Option<Ready>,
 }
 
-/// Reads for one walk, and counts it.
+/// The reader of one walk, which counts its reads.
 #[derive(Debug)]
 pub struct CfiReader<'a> {
     opening: Opening<'a>,
@@ -25,7 +26,7 @@ pub struct CfiReader<'a> {
 }
 
 impl Symbolicator {
-    /// Returns what unwinds stacks in these modules, in the order of the minidump.
+    /// Returns the unwind information of these modules, in the order of the minidump.
     pub fn unwinding(&self, modules: Vec<ModuleCaches>) -> CfiReader<'_> {
         CfiReader {
             opening: Opening::new(&*self.caches, &self.memory),
@@ -35,18 +36,19 @@ impl Symbolicator {
 }
 
 impl CfiReader<'_> {
-    /// Returns what was read so far, and what needed no read.
+    /// Returns the number of reads, of bytes read, and of cache hits so far.
     pub fn counts(&self) -> ReadCounts {
         self.opening.counts()
     }
 
-    /// Opens a cache, so far as it answers for these addresses. One that cannot be read is as good as none: a walk goes on without.
+    /// Opens the parts of a cache that cover these addresses; `None` if it cannot be read. The walk
+    /// continues without it.
     async fn open(&self, kind: Kind, ready: &Ready, addresses: &[u64]) -> Option<LoadedCache> {
         let opened = self.opening.open(kind, ready, |_| addresses.to_vec()).await;
         opened
             .inspect_err(|error| {
                 let blob = &ready.blob.path;
-                tracing::warn!(blob, %error, "a walk goes on without a cache");
+                tracing::warn!(blob, %error, "cannot read cache; unwinding without it");
             })
             .ok()
     }

@@ -1,4 +1,4 @@
-//! Read, apply, compare and swap: how every record is changed.
+//! Changes records: reads, applies the change, and writes by compare-and-swap, with retries.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::cache::{
 };
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed, Replaced};
 
-/// Times that a write may fail with an unknown outcome before the failure is handed on.
+/// The number of times that a write may fail with an unknown outcome before the error is returned.
 const MAX_AMBIGUOUS: u32 = 3;
 
 /// Changes the entries of a record store.
@@ -18,73 +18,74 @@ pub struct Update<'a> {
     pub records: &'a dyn RecordStore,
     /// The cache rules.
     pub policy: &'a Policy,
-    /// The clock and chance.
+    /// The clock and the randomness.
     pub invocation: &'a Invocation,
 }
 
-/// What became of a change. A lost race is an outcome, not an error.
+/// The result of a change. A lost race is an outcome, not an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Updated {
-    /// Its effect is stored: the entry as it is now.
+    /// The effect is stored; this is the entry now.
     Done(Entry),
-    /// The record is removed: the entry as it was, whose blobs may go.
+    /// The record was removed; this is the entry as it was. Its blobs may be deleted.
     Retired(Entry),
-    /// It does not apply to what is stored; `None` where nothing is, or what a newer build wrote.
+    /// The change does not apply to the stored entry; `None` if there is none, or if a newer build
+    /// wrote it.
     Refused(Refused, Option<Entry>),
 }
 
-/// What a caller knows of an item that it is about to write.
+/// What the caller knows about an item that it is about to write.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::large_enum_variant,
     reason = "each lives for one write, and none is kept"
 )]
 pub(super) enum KnownItem {
-    /// Nothing: it is read first.
+    /// Nothing: the item is read first.
     #[default]
     Nothing,
-    /// It was so when the caller read or wrote it; `None` where there was none.
+    /// The item as the caller last read or wrote it; `None` if it did not exist.
     Before(Option<Stored>),
 }
 
 impl KnownItem {
-    /// Returns what is known after [`Update::write`].
+    /// Returns what is known after [`Update::write`] returned `written`.
     pub(super) fn written(written: Option<Stored>) -> Self {
         written.map_or(Self::Nothing, |written| Self::Before(Some(written)))
     }
 }
 
-/// What a caller knows of the entries of a module that it is about to change.
+/// What the caller knows about the entries of a module that it is about to change.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Entries {
-    /// Nothing: they are read first.
+    /// Nothing: the entries are read first.
     #[default]
     Unknown,
-    /// These were all when the caller read them.
+    /// All entries as the caller read them.
     Before(HashMap<ItemKey, Stored>),
 }
 
 impl Entries {
-    /// Returns those of a partition.
+    /// Returns the entries of a partition.
     pub(super) fn of(partition: &[(ItemKey, Stored)]) -> Self {
         let is_entry = |(_, stored): &&(ItemKey, Stored)| stored.item.entry().is_some();
         Self::Before(partition.iter().filter(is_entry).cloned().collect())
     }
 }
 
-/// An item as it is stored, while it is about to be replaced.
+/// The stored item that a write is about to replace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
     pub(super) item: Option<&'a Item>,
-    /// Whether another invocation wrote it after this write had begun.
+    /// Whether another invocation wrote it after this write began.
     pub(super) is_rivals: bool,
 }
 
 impl Update<'_> {
-    /// Changes the entry of a kind of a module: reads what is stored, applies, compares and swaps, until the effect is
-    /// there or [`apply`] refuses.
+    /// Changes the entry of a kind of a module. Reads the stored entry, applies the change and
+    /// writes the result by compare-and-swap, until the effect is stored or [`apply`] refuses.
     ///
-    /// After a failed or ambiguous write the stored entry tells whether the write happened, not its answer.
+    /// After a failed or ambiguous write, the stored entry tells whether the write happened.
     pub async fn apply(
         &self,
         module: &ModuleKey,
@@ -96,8 +97,8 @@ impl Update<'_> {
         Ok(updated)
     }
 
-    /// Changes the entries of several kinds of a module as [`Update::entry`] does, side by side, beginning with what the caller read
-    /// of them; where that is nothing, after one read of all.
+    /// Changes the entries of several kinds of a module like [`Update::apply`], in parallel. Starts
+    /// with the entries that the caller read; if they are unknown, reads all of them in one call.
     pub(super) async fn apply_all(
         &self,
         module: &ModuleKey,
@@ -120,8 +121,9 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Changes the entry of a kind of a module as [`Update::entry`] does, beginning with what the caller read of it:
-    /// one call fewer where no other invocation changed it since. Returns also what is stored now, if it is known.
+    /// Changes the entry of a kind of a module like [`Update::apply`], starting with the item that
+    /// the caller read. This saves a call if no other invocation changed it since. Also returns the
+    /// stored item, if it is known.
     pub async fn apply_from(
         &self,
         module: &ModuleKey,
@@ -132,8 +134,8 @@ impl Update<'_> {
         self.apply_to(module, kind, change, stored, false).await
     }
 
-    /// Applies a change to what is `stored`; `is_fresh` says that it was read just now. A refusal is believed of nothing
-    /// else: another invocation may have changed the record since.
+    /// Applies a change to `stored`. `is_fresh` says that it was read just now. A refusal counts
+    /// only for a fresh item, because another invocation may have changed the record since.
     async fn apply_to(
         &self,
         module: &ModuleKey,
@@ -169,7 +171,7 @@ impl Update<'_> {
                 Some(_) => {
                     return Err(Fault::new(
                         FaultKind::Corrupt,
-                        format!("the entry at {key:?}"),
+                        format!("the item at {key:?} is not an entry"),
                     ));
                 }
             };
@@ -220,7 +222,7 @@ impl Update<'_> {
         }
     }
 
-    /// Reads an item, strongly consistent.
+    /// Reads an item with strong consistency.
     pub(super) async fn load(&self, key: &ItemKey) -> Result<Option<Stored>, Fault> {
         let mut loaded = self
             .records
@@ -229,10 +231,10 @@ impl Update<'_> {
         Ok(loaded.pop().flatten())
     }
 
-    /// Writes an item that is no entry, whatever is stored, unless a newer build wrote that; `keep` may refuse what is
-    /// stored instead.
+    /// Writes an item that is not an entry, unless a newer build wrote the stored item, or `keep`
+    /// returns `true` for the stored item.
     ///
-    /// Returns whether it was written.
+    /// Returns whether the item was written, or was already stored.
     pub async fn put(
         &self,
         key: &ItemKey,
@@ -246,11 +248,11 @@ impl Update<'_> {
         self.put_with(key, next).await
     }
 
-    /// Writes the item, no entry, that `next` makes of what is stored (`None`: of nothing), unless it makes none, or a
-    /// newer build wrote what is stored.
+    /// Writes the item that `next` returns for the stored item (`None` if there is none), unless
+    /// `next` returns `None` or a newer build wrote the stored item. Not for entries.
     ///
-    /// `next` is asked again whenever somebody else came first: what is written rests on what it replaces. Returns
-    /// whether it was written, or was there already.
+    /// `next` is called again after every lost race, so the written item is always based on the one
+    /// that it replaces. Returns whether the item was written, or was already stored.
     pub async fn put_with(
         &self,
         key: &ItemKey,
@@ -266,11 +268,11 @@ impl Update<'_> {
         Ok(written.is_some() || is_there)
     }
 
-    /// Writes an item as [`Update::make`] does, even the same one again, beginning with what the caller knows of it: one
-    /// call fewer where no other invocation changed it since. That there is nothing to write is believed only of what was read just
-    /// now.
+    /// Writes an item like [`Update::put_with`], but also if it is equal to the stored one,
+    /// starting with what the caller knows about it. This saves a call if no other invocation
+    /// changed it since. `None` from `next` counts only for an item that was read just now.
     ///
-    /// Returns what was written.
+    /// Returns the written item.
     pub(super) async fn write(
         &self,
         key: &ItemKey,
@@ -306,7 +308,8 @@ impl Update<'_> {
             match self.records.replace(key, revision, &written).await? {
                 Replaced::Done => return Ok(Some(written)),
                 Replaced::Lost(current) => {
-                    // What replaced an item that was read long ago may be of any age.
+                    // A replacement of an item that was read long ago may have been written before
+                    // this write began.
                     is_rivals = is_fresh;
                     (stored, is_fresh) = (current, true);
                 }
@@ -314,7 +317,7 @@ impl Update<'_> {
         }
     }
 
-    /// Removes an item that is no entry, if it is still what `matches` accepts.
+    /// Removes an item that is not an entry, if `matches` accepts the stored one.
     pub async fn remove(
         &self,
         key: &ItemKey,
@@ -331,7 +334,7 @@ impl Update<'_> {
     }
 }
 
-/// Tells whether a change makes sense where nothing is stored yet.
+/// Returns whether a change applies if there is no record yet.
 fn creates(change: &Change) -> bool {
     matches!(
         change,

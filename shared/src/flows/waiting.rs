@@ -1,21 +1,22 @@
-//! Waiting for what somebody else is making: looks at it follow each other less and less often, until the time is up.
+//! The polling loop of a request that waits for builds: reads follow each other at growing
+//! intervals until the time is up.
 
 use std::time::Duration;
 
 use super::Invocation;
 use crate::ports::{Consistency, Fault, FaultKind};
 
-/// The first wait between two looks at what somebody else is building; it doubles.
+/// The first pause between two reads; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The longest wait between two looks in the first seconds, and afterwards: a thousand who wait for one module must not
-/// overload its partition.
+/// The longest pause within [`FIRST_SECONDS`], and afterwards. A thousand requests that wait for
+/// one module must not overload its partition.
 const LONGEST_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2));
 
-/// After this time it is a large file that is being built: looks may be far apart.
+/// After this time the file is probably large, so reads can be rarer.
 const FIRST_SECONDS: Duration = Duration::from_secs(5);
 
-/// Somebody who waits.
+/// A request that waits for builds.
 pub(super) struct Waiting<'a> {
     invocation: &'a Invocation,
     began: Duration,
@@ -25,7 +26,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Begins to wait, for so long at most.
+    /// Begins to wait for at most `wait`.
     pub(super) fn new(invocation: &'a Invocation, wait: Duration) -> Self {
         Self {
             invocation,
@@ -36,8 +37,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Returns how the next look reads. The first one may precede a write and reads strongly; the
-    /// repetitions read eventually, which costs half as much.
+    /// Returns the consistency of the next read. The first read may precede a write and is strongly
+    /// consistent. The repetitions are eventually consistent, which costs half as much.
     pub(super) fn consistency(&self) -> Consistency {
         match self.has_paused {
             false => Consistency::Strong,
@@ -45,12 +46,13 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Tells whether a look that failed is repeated: many requests wait for the same record, and the
-    /// table is overloaded for a moment. The first look is not.
+    /// Returns whether to continue after this error. A temporary failure of a repeated read is
+    /// tolerated, because many requests that wait for one record can overload the table for a
+    /// moment. A failure of the first read is not tolerated.
     pub(super) fn tolerates(&self, error: &Fault) -> bool {
         let is_tolerated = self.has_paused && error.kind() == FaultKind::Transient;
         if is_tolerated {
-            tracing::warn!(%error, "could not read what a request waits for");
+            tracing::warn!(%error, "cannot read the awaited items; will retry");
         }
         is_tolerated
     }
@@ -59,12 +61,12 @@ impl<'a> Waiting<'a> {
         self.invocation.elapsed() - self.began
     }
 
-    /// Tells whether the time is up: then the next look is the last.
+    /// Returns whether the time is up, so that the next read is the last one.
     pub(super) fn is_over(&self) -> bool {
         self.waited() >= self.wait
     }
 
-    /// Waits until it is time for another look.
+    /// Waits until the next read is due.
     pub(super) async fn pause(&mut self) {
         self.has_paused = true;
         let waited = self.waited();

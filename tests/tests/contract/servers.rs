@@ -424,7 +424,7 @@ async fn a_location_that_is_not_below_its_source_is_not_asked() {
         let refused = get(&HttpServers::new(true), &source, &Location::new(&location)).await;
         let missing = refused.unwrap_err().missing;
         assert!(
-            missing.detail.contains("not below its address"),
+            missing.detail.contains("not below the address"),
             "{location}: {missing:?}"
         );
     }

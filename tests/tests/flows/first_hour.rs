@@ -94,8 +94,7 @@ async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_
     assert!(advice.contains("?scope=symbols"), "{advice}");
 
     let missing = world.symbolicate(&sample_crash()).await;
-    let nowhere =
-        "no file for this module was found in the uploads of global (nothing was read there yet);";
+    let nowhere = "no file for this module was found in the uploads of global (no upload was processed there yet);";
     assert!(
         detail(&missing).starts_with(nowhere),
         "{}",
@@ -106,7 +105,7 @@ async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_
     world.upload("global/inventory", "elf/inventory").await;
     world.pass(SEEN_AFTER).await;
     let missing = world.symbolicate_for(&other, &sample_crash()).await;
-    let both = "the uploads of other (nothing was read there yet), the uploads of global;";
+    let both = "the uploads of other (no upload was processed there yet), the uploads of global;";
     assert!(detail(&missing).contains(both), "{}", detail(&missing));
 }
 

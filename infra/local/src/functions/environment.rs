@@ -10,7 +10,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::calendar::Moment;
-use super::{Endpoints, FunctionSpec};
+use super::spec::{Endpoints, FunctionSpec};
 use crate::identity::{self, FunctionProcess};
 
 /// Returns the variables of one process.

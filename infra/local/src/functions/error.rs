@@ -4,8 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::MAX_EVENT;
-use super::runtime_api::MAX_ANSWER;
+use super::quotas::{MAX_ANSWER, MAX_EVENT};
 
 /// Why a function gave no response, in Lambda's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]

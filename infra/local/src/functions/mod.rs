@@ -25,7 +25,9 @@ pub mod ledger;
 mod log;
 mod pool;
 mod process;
+mod quotas;
 mod runtime_api;
+mod spec;
 mod stats;
 mod worker;
 
@@ -41,44 +43,12 @@ pub use error::{FunctionError, FunctionsError};
 use ledger::Ledger;
 use log::FunctionLog;
 use pool::Pool;
+pub use quotas::MAX_EVENT;
+pub(crate) use spec::Invocation;
+pub use spec::{Answer, Endpoints, FunctionSpec};
 pub use stats::{FunctionStats, Spread};
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
-
-/// The maximum size of an event ("Lambda quotas": synchronous invocations).
-pub const MAX_EVENT: usize = 6 * 1024 * 1024;
-
-/// How to run a function.
-#[derive(Clone, Debug)]
-pub struct FunctionSpec {
-    /// Its name.
-    pub name: String,
-    /// Its binary.
-    pub binary: PathBuf,
-    /// `AWS_LAMBDA_FUNCTION_MEMORY_SIZE`.
-    pub memory_mb: u64,
-    /// The timeout of an invocation.
-    pub timeout: Duration,
-    /// The maximum number of simultaneous processes.
-    pub concurrency: usize,
-    /// `AWS_LAMBDA_LOG_FORMAT`.
-    pub log_format: String,
-    /// `AWS_LAMBDA_LOG_GROUP_NAME`.
-    pub log_group: String,
-    /// The function's own variables.
-    pub environment: BTreeMap<String, String>,
-}
-
-/// The addresses of the services, as URLs without a path.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Endpoints {
-    /// S3.
-    pub s3: String,
-    /// DynamoDB.
-    pub dynamodb: String,
-    /// SQS.
-    pub sqs: String,
-}
 
 /// All functions of the stack. Clones share the same functions.
 #[derive(Clone, Debug)]
@@ -87,27 +57,6 @@ pub struct Functions {
     ledger: Ledger,
     begun: Arc<AtomicU64>,
     running: watch::Sender<BTreeMap<String, usize>>,
-}
-
-/// One event for a function.
-#[derive(Clone, Debug)]
-pub(crate) struct Invocation {
-    request_id: String,
-    trace_id: String,
-    payload: Bytes,
-}
-
-/// The result of an invocation.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// The invocation's id.
-    pub request_id: String,
-    /// The function's response, or its error.
-    pub outcome: Result<Bytes, FunctionError>,
-    /// The time from the event to the response; zero if no process received the event.
-    pub duration: Duration,
-    /// How long the process took to start, if it was started for this event.
-    pub cold: Option<Duration>,
 }
 
 impl Functions {
@@ -240,7 +189,9 @@ impl Functions {
 
     /// Returns the maximum number of simultaneous invocations of `name`.
     pub fn concurrency(&self, name: &str) -> usize {
-        self.pools.get(name).map_or(0, |pool| pool.spec.concurrency)
+        self.pools
+            .get(name)
+            .map_or(0, |pool| pool.sandbox.spec.concurrency)
     }
 
     /// Ends all existing processes: idle ones at once, others after their invocation. Waits until

@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
+use super::error::FunctionError;
 use super::ledger::Ledger;
 use super::log::{FunctionLog, Report};
+use super::spec::{Answer, Endpoints, FunctionSpec, Invocation, Sandbox};
 use super::stats::Counting;
 use super::worker::{Ran, Worker};
-use super::{Answer, Endpoints, FunctionError, FunctionSpec, Invocation};
 
 /// How long a call that may start a process waits for one that has answered.
 const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
@@ -26,11 +27,7 @@ const ABOUT_TO_BE_IDLE: Duration = Duration::from_millis(100);
 /// The processes of one function.
 #[derive(Debug)]
 pub(super) struct Pool {
-    pub(super) spec: FunctionSpec,
-    pub(super) arn: Arc<str>,
-    pub(super) endpoints: Endpoints,
-    pub(super) ledger: Ledger,
-    pub(super) log: Arc<FunctionLog>,
+    pub(super) sandbox: Sandbox,
     pub(super) counting: Mutex<Counting>,
     state: Mutex<State>,
     seat_freed: Notify,
@@ -38,7 +35,7 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    idle: Vec<Worker>,
+    idle: Vec<Worker<Seat>>,
     /// The number of seats in use, by generation.
     seats: BTreeMap<u64, usize>,
     /// Processes that have answered but not yet requested the next event.
@@ -51,7 +48,7 @@ struct State {
 /// What a call receives: an idle process, or the right to start one.
 #[derive(Debug)]
 enum Turn {
-    Warm(Worker),
+    Warm(Worker<Seat>),
     Cold(Seat),
 }
 
@@ -70,11 +67,13 @@ impl Pool {
         log: FunctionLog,
     ) -> Self {
         Self {
-            arn: crate::template::function_arn(&spec.name).into(),
-            spec,
-            endpoints,
-            ledger,
-            log: Arc::new(log),
+            sandbox: Sandbox {
+                arn: crate::template::function_arn(&spec.name).into(),
+                spec,
+                endpoints,
+                ledger,
+                log: Arc::new(log),
+            },
             counting: Mutex::default(),
             state: Mutex::default(),
             seat_freed: Notify::new(),
@@ -95,7 +94,7 @@ impl Pool {
             };
             let mut worker = match turn {
                 Turn::Warm(worker) => worker,
-                Turn::Cold(seat) => match Worker::start(&self, seat).await {
+                Turn::Cold(seat) => match Worker::start(&self.sandbox, seat).await {
                     Ok(worker) => {
                         self.counting().started(worker.init.unwrap_or_default());
                         worker
@@ -103,7 +102,7 @@ impl Pool {
                     Err(error) => return self.refuse(&invocation, error, answer),
                 },
             };
-            match worker.run(&self, &invocation).await {
+            match worker.run(&self.sandbox, &invocation).await {
                 Ran::Ended { outcome, duration } => break (worker, outcome, duration),
                 Ran::NeverBegan => worker.end().await,
             }
@@ -177,9 +176,9 @@ impl Pool {
     ) {
         let error = outcome.as_ref().err();
         if let Some(error) = error {
-            tracing::warn!(target: "function", function = %self.spec.name, request_id = %invocation.request_id, %error, "invocation failed");
+            tracing::warn!(target: "function", function = %self.sandbox.spec.name, request_id = %invocation.request_id, %error, "invocation failed");
         }
-        self.log.report(&Report {
+        self.sandbox.log.report(&Report {
             request_id: &invocation.request_id,
             status: match error {
                 None => "success",
@@ -189,7 +188,7 @@ impl Pool {
             error_type: error.map(|error| error.error_type.as_str()),
             duration,
             init,
-            memory_mb: self.spec.memory_mb,
+            memory_mb: self.sandbox.spec.memory_mb,
             max_rss,
         });
     }
@@ -209,7 +208,7 @@ impl Pool {
                     None => {
                         let one_will_be_idle =
                             wait_for_idle && state.waiting.len() < state.finishing;
-                        if !one_will_be_idle && state.taken() < self.spec.concurrency {
+                        if !one_will_be_idle && state.taken() < self.sandbox.spec.concurrency {
                             return Ok(Turn::Cold(self.take_seat(&mut state)));
                         }
                         let (sender, receiver) = oneshot::channel();
@@ -236,13 +235,13 @@ impl Pool {
 
     /// Passes a process that was finishing to the call that waits longest, or freezes it if no call
     /// waits.
-    async fn give_back(self: &Arc<Self>, worker: Worker) {
+    async fn give_back(self: &Arc<Self>, worker: Worker<Seat>) {
         let mut worker = worker;
         let obsolete = {
             let mut state = self.state();
             state.finishing -= 1;
             loop {
-                if state.closed || worker.generation() != state.generation {
+                if state.closed || worker.seat().generation() != state.generation {
                     break Some(worker);
                 }
                 match state.waiting.pop_front() {
@@ -343,7 +342,7 @@ impl Drop for Seat {
                     state.seats.remove(&self.generation);
                 }
             }
-            let waiting = if state.closed || state.taken() >= self.pool.spec.concurrency {
+            let waiting = if state.closed || state.taken() >= self.pool.sandbox.spec.concurrency {
                 None
             } else {
                 state.waiting.pop_front()

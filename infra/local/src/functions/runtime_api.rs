@@ -19,11 +19,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::FunctionError;
+use super::error::FunctionError;
+use crate::functions::quotas::MAX_ANSWER;
 use crate::guard::Guard;
-
-/// The maximum size of a response: 6 MB plus the 100 bytes that AWS allows.
-pub(super) const MAX_ANSWER: usize = 6 * 1024 * 1024 + 100;
 
 /// An event for a process.
 #[derive(Debug)]

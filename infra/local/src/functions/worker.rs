@@ -14,10 +14,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout
 use uuid::Uuid;
 
 use super::environment::variables;
-use super::pool::{Pool, Seat};
+use super::error::FunctionError;
 use super::process::Process;
 use super::runtime_api::{Asked, Event, serve};
-use super::{FunctionError, Invocation};
+use super::spec::{Invocation, Sandbox};
 
 /// The time limit from the start of a process to its first request for an event ("Lambda execution
 /// environment": the init phase).
@@ -29,7 +29,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A process that has requested an event at least once.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct Worker<Seat> {
     process: Process,
     asked: mpsc::Receiver<Asked>,
     /// The pending request for an event.
@@ -51,13 +51,14 @@ pub(super) enum Ran {
     NeverBegan,
 }
 
-impl Worker {
+impl<Seat> Worker<Seat> {
     /// Starts a process and waits until it requests an event.
-    pub(super) async fn start(pool: &Arc<Pool>, seat: Seat) -> Result<Self, FunctionError> {
-        let failed = |error: std::io::Error| FunctionError::cannot_start(&pool.spec.binary, &error);
+    pub(super) async fn start(sandbox: &Sandbox, seat: Seat) -> Result<Self, FunctionError> {
+        let failed =
+            |error: std::io::Error| FunctionError::cannot_start(&sandbox.spec.binary, &error);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?.to_string();
-        let scratch = pool
+        let scratch = sandbox
             .ledger
             .folder()
             .join(Uuid::new_v4().simple().to_string());
@@ -65,14 +66,14 @@ impl Worker {
 
         let (sender, asked) = mpsc::channel(8);
         let server = tokio::spawn(serve(listener, sender));
-        let environment = variables(&pool.spec, &pool.endpoints, &address, &scratch);
+        let environment = variables(&sandbox.spec, &sandbox.endpoints, &address, &scratch);
         let begun = Instant::now();
         let process = match Process::start(
-            &pool.spec.binary,
+            &sandbox.spec.binary,
             environment,
             &scratch,
-            &pool.ledger,
-            &pool.log,
+            &sandbox.ledger,
+            &sandbox.log,
         ) {
             Ok(process) => process,
             Err(error) => {
@@ -126,14 +127,14 @@ impl Worker {
 
     /// Sends an event to the process and waits for its response, its exit or the deadline. After
     /// the deadline the process has ended.
-    pub(super) async fn run(&mut self, pool: &Pool, invocation: &Invocation) -> Ran {
+    pub(super) async fn run(&mut self, sandbox: &Sandbox, invocation: &Invocation) -> Ran {
         let Some(next) = self.next.take() else {
             return Ran::NeverBegan;
         };
         if !self.process.lives() {
             return Ran::NeverBegan;
         }
-        let limit = pool.spec.timeout;
+        let limit = sandbox.spec.timeout;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -143,7 +144,7 @@ impl Worker {
         let event = Event {
             request_id: invocation.request_id.clone(),
             deadline_ms: u64::try_from((now + limit).as_millis()).unwrap_or(u64::MAX),
-            function_arn: Arc::clone(&pool.arn),
+            function_arn: Arc::clone(&sandbox.arn),
             trace_id: invocation.trace_id.clone(),
             payload: invocation.payload.clone(),
         };
@@ -209,8 +210,9 @@ impl Worker {
         self.process.freeze();
     }
 
-    pub(super) fn generation(&self) -> u64 {
-        self.seat.generation()
+    /// Returns what gives the process its place.
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
     }
 
     /// Kills the process and waits until all of its group has ended.
@@ -225,7 +227,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl<Seat> Drop for Worker<Seat> {
     fn drop(&mut self) {
         self.server.abort();
     }

@@ -38,6 +38,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::response::Answer;
 use crate::control::Control;
 use crate::functions::{Functions, trace_id};
 use crate::guard::Guard;
@@ -45,16 +46,11 @@ use crate::guard::Guard;
 /// The maximum size of a request's body.
 pub const MAX_BODY: usize = 10 * 1024 * 1024;
 
-/// The maximum size of a response's body.
-pub const MAX_RESPONSE: usize = 6 * 1024 * 1024;
-
 /// The timeout of a function's response.
 pub const INTEGRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A body over the limit is read up to this size, so that its sender can receive the response.
 const MAX_DRAINED: usize = 1024 * 1024 * 1024;
-
-type Answer = Response<Full<Bytes>>;
 
 /// The configuration of the gateway.
 #[derive(Clone, Debug)]

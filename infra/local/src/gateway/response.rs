@@ -11,8 +11,6 @@ use http_body_util::Full;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Answer, MAX_RESPONSE};
-
 /// A function's result in format 2.0.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,6 +108,11 @@ fn is_of_the_connection(name: &HeaderName) -> bool {
     ]
     .contains(&name.as_str())
 }
+
+/// The maximum size of a response's body.
+pub(super) const MAX_RESPONSE: usize = 6 * 1024 * 1024;
+
+pub(super) type Answer = Response<Full<Bytes>>;
 
 #[cfg(test)]
 mod tests {

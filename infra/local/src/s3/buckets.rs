@@ -9,10 +9,11 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, s3_error};
 
 use super::failure::Failure;
-use super::objects::{require_bucket, timestamp};
+use super::objects::require_bucket;
 use super::pages::owner;
 use super::store::{Store, StoreError};
 use crate::identity::REGION;
+use crate::s3::time::timestamp;
 
 pub(crate) async fn create(
     store: &Store,

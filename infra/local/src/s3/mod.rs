@@ -21,6 +21,7 @@ mod pages;
 mod reading;
 mod service;
 mod store;
+mod time;
 mod writing;
 
 pub use self::events::Notification;

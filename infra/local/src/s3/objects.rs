@@ -2,7 +2,6 @@
 //! events.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use s3s::dto::{ETag, Timestamp};
@@ -14,6 +13,7 @@ use super::checksums::Checksums;
 use super::conditions::WriteConditions;
 use super::events::{self, Cause, Notification};
 use super::failure::Failure;
+pub(crate) use crate::s3::time::timestamp;
 
 /// The columns that [`Object::read`] expects, in order.
 pub(crate) const COLUMNS: &str = "key, size, etag, modified_ms, parts, checksums, attributes";
@@ -101,11 +101,6 @@ pub(crate) fn json<T: serde::de::DeserializeOwned>(
             Box::new(error),
         )
     })
-}
-
-/// Returns a time as an S3 timestamp.
-pub(crate) fn timestamp(epoch_ms: i64) -> Timestamp {
-    Timestamp::from(UNIX_EPOCH + Duration::from_millis(u64::try_from(epoch_ms).unwrap_or(0)))
 }
 
 /// Returns the object under a key.

@@ -14,10 +14,11 @@ use super::listing::{
     self, Query, after_marker, following, page_size, read_token, token, url_encode,
 };
 use super::multipart::{parts, require_upload, uploads};
-use super::objects::{Object, require_bucket, timestamp};
+use super::objects::{Object, require_bucket};
 use super::set_checksums;
 use super::store::Store;
 use crate::identity::ACCOUNT;
+use crate::s3::time::timestamp;
 
 pub(crate) async fn list_v2(
     store: &Store,

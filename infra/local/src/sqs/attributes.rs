@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
 use serde_json::{Map, Value, json};
 
-use super::SqsError;
+use super::error::SqsError;
 
 /// Values, and data types other than `String`.
 pub(super) type Attributes = (BTreeMap<String, String>, BTreeMap<String, String>);

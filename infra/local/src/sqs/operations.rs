@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::attributes::{self, Attributes};
-use super::{Closed, SqsError};
+use super::error::{Closed, SqsError};
 use crate::identity::{ACCOUNT, REGION};
 use crate::queues::{MAX_MESSAGE_BYTES, NewMessage, Queues, Received};
 

@@ -5,9 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
 use super::{StackError, private};
-
-/// The lock file in the data folder.
-pub(super) const LOCK_FILE: &str = "lock";
+use crate::stack::files::LOCK_FILE;
 
 /// The lock of a data folder, held until it is dropped.
 ///

@@ -12,6 +12,7 @@
 //!    exists only while the stack is ready.
 
 mod error;
+mod files;
 mod listeners;
 mod lock;
 pub mod machine;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::StackError;
+pub use files::ADDRESSES_FILE;
 use listeners::Listeners;
 use lock::FolderLock;
 use machine::{Claim, Division, Machine};
@@ -43,9 +45,6 @@ use crate::meter::Meter;
 use crate::queues::{QueueSpec, Queues, Redrive};
 use crate::template::{Function, Template};
 use crate::{dynamodb, s3, sqs};
-
-/// The file in the data folder that lists the addresses.
-pub const ADDRESSES_FILE: &str = "stack.json";
 
 /// How long requests in progress may take when the stack stops.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);

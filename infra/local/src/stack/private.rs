@@ -10,8 +10,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::ADDRESSES_FILE;
-use super::lock::LOCK_FILE;
+use super::files::{ADDRESSES_FILE, LOCK_FILE};
 use crate::{database, dynamodb};
 
 /// The permission bits of everyone but the owner.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::TemplateError;
+use super::error::TemplateError;
 use super::fields::Fields;
 use super::node::{Node, Value};
 

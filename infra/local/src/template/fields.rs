@@ -1,7 +1,7 @@
 //! Reads a map with a fixed set of keys: each key is taken once, and a key that is not taken is an
 //! error that names it.
 
-use super::TemplateError;
+use super::error::TemplateError;
 use super::node::{Node, Value};
 
 /// The entries of a map that have not been taken yet.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::fields::Fields;
 use super::node::{Node, Value};
-use super::{
-    Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError, queue_of_arn,
-};
+use super::{Function, MachineShare, QueueSource, Resource, Schedule, Template, TemplateError};
+use crate::template::model::queue_of_arn;
 
 /// An event of a function, before the resources that it refers to are checked.
 pub(super) struct DeclaredEvent {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::TemplateError;
+use super::error::TemplateError;
 use super::node::{Node, Value};
 use crate::identity;
 

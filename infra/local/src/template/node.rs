@@ -7,7 +7,7 @@
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 
-use super::TemplateError;
+use super::error::TemplateError;
 
 /// A value and the line it begins on.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::fields::Fields;
 use super::intrinsics::{Identities, resolve};
 use super::node::{Node, Value};
-use super::{Bucket, Notification, Queue, Table, TemplateError, queue_of_arn};
+use super::{Bucket, Notification, Queue, Table, TemplateError};
+use crate::template::model::queue_of_arn;
 
 const DAY: i64 = 24 * 60 * 60;
 

@@ -1,7 +1,9 @@
 //! Publishing: how a successful build changes its entry.
 
-use crate::cache::{Converter, Entry, Lease, Placeholder, Probes, Ready, Seen};
-use crate::domain::{DifRef, Missing, Quality, Timestamp};
+use std::time::Duration;
+
+use crate::cache::{Converter, Entry, Lease, Placeholder, Probes, Ready};
+use crate::domain::{Candidate, DifRef, Missing, Quality, Timestamp};
 
 /// The result of a publish.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -101,4 +103,24 @@ pub(super) fn settle_request(next: &mut Entry, lease: &Lease) {
     if next.dirty == lease.dirty {
         next.build_request = None;
     }
+}
+
+/// The DIFs that a build evaluated, and the results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// Every DIF that the build ranked.
+    pub considered: Vec<DifRef>,
+    /// Every candidate that the build tried, with its result. The entry keeps the first
+    /// [`Seen::MAX_CANDIDATES`].
+    pub candidates: Vec<Candidate>,
+    /// The delay before the next attempt, if the source sets it: its `Retry-After`, or the longer
+    /// delay for misses of public servers. Otherwise the cause determines the delay.
+    pub retry_after: Option<Duration>,
+    /// Why nothing better was published: the failure of a better DIF or of a newer version.
+    pub better_failed: Option<Missing>,
+}
+
+impl Seen {
+    /// The number of candidates that an entry keeps.
+    pub const MAX_CANDIDATES: usize = 32;
 }

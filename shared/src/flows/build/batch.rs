@@ -1,14 +1,17 @@
-//! One visit to a symbol server for many modules: most of them are ones that it does not have.
+//! Probes a symbol server for many modules with one permit. The server has few of them.
 //!
-//! 1. Read the records of all modules in one round. Modules whose ask is over, or that somebody else is at work on, are
-//!    left out.
-//! 2. Take the leases of the others, side by side, and begin one visit.
-//! 3. Ask the server for all modules side by side. What it does not have is published as missing at once: that is the
-//!    commit point of such a build.
-//! 4. A module that it has is handed over: its lease ends, its ask stands, and it is built by itself, here or elsewhere.
-//!    Its file is probed for again then; of this answer nothing but its beginning was read.
+//! 1. Read the records of all modules in one round. A module whose build request is no longer
+//!    pending is dropped. A module that has a copy, a ready state, a suspect blob or a live lease
+//!    is built on its own, without a probe.
+//! 2. Acquire a permit, and take the leases of the other modules in parallel.
+//! 3. Probe the server for all modules in parallel. If it does not have a module, the placeholder
+//!    is written at once: that is the commit point of such a build.
+//! 4. If the server has a module, its leases are handed over, its build request stays pending, and
+//!    it is built on its own, by this builder or another one. That build fetches the file again:
+//!    the probe reads only the beginning of the response.
 //!
-//! As in any build, leases are extended meanwhile, and what cannot be done is given back.
+//! As in any build, leases are extended meanwhile, and modules that cannot be probed now are sent
+//! again.
 
 use std::pin::pin;
 
@@ -26,29 +29,29 @@ use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, permits};
 use crate::ports::{Consistency, Fault, QueueMessage, RequestedModule};
 
-/// Calls of the records, and modules that a server is probed for, at a time.
+/// The maximum number of concurrent calls to the store of records, and of concurrent probes.
 const IN_FLIGHT: usize = 16;
 
-/// A module of a visit.
+/// A module of a batch.
 struct BatchMember {
     message: QueueMessage,
     sought: Sought,
-    /// Its entries of the kinds that are probed for, as they were read.
+    /// The entries of the requested kinds, as they were read.
     entries: Vec<(Kind, Option<Stored>)>,
     held: Vec<Held>,
 }
 
-/// What a server said about a module.
+/// The server's answer about a module.
 enum ServerAnswer {
-    /// It has a file that may serve.
+    /// The server has a file that may serve the module.
     Has,
-    /// It has none, or does not answer.
+    /// The server has no file, or does not respond.
     Nothing(Search),
 }
 
 impl Builder {
-    /// Asks the server of a message for all of its modules, and publishes which it does not have. Returns a message for
-    /// each of the others.
+    /// Probes the server for all modules of a message, and publishes which of them it does not
+    /// have. Returns a message for each of the others.
     pub(in crate::flows) async fn probe_batch(
         &self,
         invocation: &Invocation,
@@ -56,7 +59,7 @@ impl Builder {
     ) -> Result<Vec<QueueMessage>, Error> {
         let source_key = &message.module.source;
         let Some(source) = self.source_of(invocation, source_key).await? else {
-            // Each module's own build says that its source is unknown.
+            // The build of each module records that its source is unknown.
             return Ok(message.each().map(hop).collect());
         };
         let (batch, mut found) = self.read_batch(invocation, message).await?;
@@ -86,18 +89,19 @@ impl Builder {
             self.delay_batch(invocation, left, until).await?;
         }
         match probed.failed {
-            // What was found is probed for nevertheless; the rest comes back with the message.
+            // If there is no module to build, the whole message is retried. Otherwise the modules
+            // that were found are built, and readers request the failed ones again.
             Some(error) if found.is_empty() => Err(error.into()),
             Some(error) => {
-                tracing::warn!(%error, "could not publish what a server does not have");
+                tracing::warn!(%error, "cannot publish missing modules");
                 Ok(found)
             }
             None => Ok(found),
         }
     }
 
-    /// Reads the records of all modules of a message: those to ask the server for, and messages for those of which there
-    /// is a copy.
+    /// Reads the records of all modules of a message. Returns the modules to probe, and messages
+    /// for those to build without a probe.
     async fn read_batch(
         &self,
         invocation: &Invocation,
@@ -161,8 +165,9 @@ impl Builder {
         Ok((batch, found))
     }
 
-    /// Takes the leases of all modules, side by side. A module whose leases another builder holds is left to it. Returns
-    /// the messages of those that may not be built yet, too, and until when.
+    /// Takes the leases of all modules in parallel. Leaves out modules whose leases another builder
+    /// holds. Also returns the messages of modules that back off, each with the end of the
+    /// back-off.
     async fn lease_batch(
         &self,
         invocation: &Invocation,
@@ -178,11 +183,13 @@ impl Builder {
                         .await;
                     match taken {
                         Ok(Ok(held)) => member.held.push(held),
-                        Ok(Err(NotTaken::BackingOff { until })) => backing_off = backing_off.max(Some(until)),
-                        // Whoever holds it settles the ask.
+                        Ok(Err(NotTaken::BackingOff { until })) => {
+                            backing_off = backing_off.max(Some(until))
+                        }
+                        // The holder settles the build request.
                         Ok(Err(NotTaken::Leased { .. } | NotTaken::NotOurs)) => {}
                         Err(error) => {
-                            tracing::warn!(%kind, module = module.id, %error, "could not take a lease");
+                            tracing::warn!(%kind, module = module.id, %error, "cannot take lease");
                             backing_off = backing_off.max(Some(invocation.now()));
                         }
                     }
@@ -204,7 +211,8 @@ impl Builder {
         (ours, put_off)
     }
 
-    /// Asks the server for all modules, side by side, and settles each as soon as it is known.
+    /// Probes the server for all modules in parallel, and settles each as soon as its answer is
+    /// known.
     async fn probe_all(
         &self,
         invocation: &Invocation,
@@ -246,14 +254,15 @@ impl Builder {
                 Err(error) => probed.failed = Some(error),
             }
         }
-        // One location that fails is its own matter, as long as the server answers for most of the others.
+        // Failures count against the server only if it failed for most of the modules.
         if probed.silent <= probed.answered + probed.found.len() {
             probed.outcome = CallOutcome::Answered;
         }
         probed
     }
 
-    /// Asks the server for a module, and settles it: published as missing, or handed over.
+    /// Probes the server for a module, and settles it: publishes that it is missing, or hands it
+    /// over.
     async fn probe_one(
         &self,
         invocation: &Invocation,
@@ -267,7 +276,7 @@ impl Builder {
         let said = match tokio::time::timeout(left, probed).await {
             Ok(said) => said,
             Err(_) => {
-                let detail = "the server did not answer in the time that a function has";
+                let detail = "the server did not respond within the time that a function has";
                 let mut search = Search::default();
                 search.fail(Missing::new(Cause::Timeout, detail));
                 ServerAnswer::Nothing(search)
@@ -308,7 +317,7 @@ impl Builder {
         Ok(answered)
     }
 
-    /// Asks the server for one location of a module after the other, until it has something.
+    /// Requests one location of a module after the other, until the server has a file.
     async fn probe(
         &self,
         invocation: &Invocation,
@@ -336,7 +345,7 @@ impl Builder {
         ServerAnswer::Nothing(search)
     }
 
-    /// Sends the modules again, in one message, that could not be probed for now.
+    /// Sends the modules that cannot be probed now again, in one message.
     async fn delay_batch(
         &self,
         invocation: &Invocation,
@@ -357,36 +366,36 @@ impl Builder {
     }
 }
 
-/// What came of probing for all modules.
+/// The results of all probes.
 #[derive(Default)]
 struct Probed {
     /// Messages for the modules that the server has.
     found: Vec<QueueMessage>,
-    /// Modules that it does not have.
+    /// The number of modules that the server does not have.
     answered: usize,
-    /// Modules about which it did not answer.
+    /// The number of modules for which the server did not respond.
     silent: usize,
     outcome: CallOutcome,
     failed: Option<Fault>,
 }
 
-/// What became of a module.
+/// The result of one probe.
 enum Answered {
     /// The server has it.
     Found(QueueMessage),
     /// The server does not have it.
     Settled,
-    /// The server did not answer.
+    /// The server did not respond.
     Silent(CallOutcome),
 }
 
-/// Returns the keys of the copies that there may be of the files of a module.
+/// Returns the keys of all possible copies of the files of a module.
 fn copies_of<'a>(module: &'a ModuleKey, sought: &'a Sought) -> impl Iterator<Item = ItemKey> + 'a {
     let locations = sought.locations.iter();
     locations.map(|(_, location)| module.copy(location))
 }
 
-/// Counts that a message travels once more.
+/// Returns the message with its number of hops incremented.
 fn hop(message: QueueMessage) -> QueueMessage {
     QueueMessage {
         hops: message.hops + 1,

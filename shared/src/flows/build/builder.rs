@@ -1,4 +1,4 @@
-//! What `derive` works with.
+//! The context of the `derive` function: the ports and the settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use crate::flows::settings::Settings;
 use crate::flows::update::Update;
 use crate::ports::{BlobStore, Deriver, DifReader, Parser, Queues, RecordStore, SymbolServers};
 
-/// Time kept back at the end of an invocation: to publish, or to give the leases back.
+/// The time that is reserved at the end of an invocation to publish or release the leases.
 pub(super) const RESERVE: Duration = Duration::from_secs(5);
 
-/// Builds derived caches.
+/// Builds derived caches, and processes the events of uploads.
 #[derive(Clone, Debug)]
 pub struct Builder {
-    /// The records.
+    /// The store of records.
     pub records: Arc<dyn RecordStore>,
     /// The bucket of derived caches.
     pub caches: Arc<dyn BlobStore>,
-    /// The bucket that users upload to.
+    /// The uploads bucket.
     pub uploads: Arc<dyn DifReader>,
     /// The symbol servers.
     pub servers: Arc<dyn SymbolServers>,
-    /// The queues of builds.
+    /// The queues of build requests.
     pub queues: Arc<dyn Queues>,
     /// Parses DIFs.
     pub deriver: Arc<dyn Deriver>,
@@ -31,32 +31,32 @@ pub struct Builder {
     pub settings: Settings,
 }
 
-/// A DIF that is fetched and being parsed.
+/// A fetched DIF with its running parser.
 #[derive(Debug)]
 pub struct OpenDif {
-    /// Which one.
+    /// The location and etag of the DIF.
     pub dif: DifRef,
-    /// Its companions, which are open with it.
+    /// The companions that were opened together with it.
     pub beside: Vec<DifRef>,
-    /// Its parser.
+    /// The parser.
     pub parser: Box<dyn Parser>,
-    /// What is in it.
+    /// The objects of the DIF.
     pub inspection: Inspection,
     /// How long fetching it took.
     pub took: Duration,
 }
 
-/// What a build leaves to do.
+/// What remains to do after a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing: no ask stands that it could have answered.
+    /// Nothing: no build request is pending that this build could have settled.
     Settled,
-    /// Somebody else is at work, or the entry rests: come back at this time.
+    /// Another builder is at work, or the entry backs off: build again at this time.
     Later(Timestamp),
 }
 
 impl Builder {
-    /// Returns what changes the records in this invocation.
+    /// Returns the means to change records in this invocation.
     pub(in crate::flows) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
         Update {
             records: &*self.records,

@@ -1,4 +1,4 @@
-//! The companions of uploaded DIFs: found where both are filed.
+//! Finds the companions of uploaded DIFs, in the partitions of the ids that both have in common.
 
 use futures::future::try_join_all;
 
@@ -7,12 +7,12 @@ use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::domain::{CompanionId, DifRef, ModuleId};
 use crate::ports::Fault;
 
-/// The companions of DIFs that need some, as they are filed now.
+/// The companions of the DIFs that need some, as they are filed now.
 #[derive(Default)]
 pub(super) struct FiledCompanions(Vec<(DifRef, Vec<Dif>)>);
 
 impl FiledCompanions {
-    /// Returns those of a DIF that a kind is made from, too.
+    /// Returns the companions of a DIF that a kind is also made from.
     pub(super) fn of(&self, dif: &DifRef, kind: Kind) -> &[Dif] {
         if !kind.is_completed() {
             return &[];
@@ -21,14 +21,14 @@ impl FiledCompanions {
         known.map_or(&[], |(_, companions)| companions)
     }
 
-    /// Returns all of those.
+    /// Returns all companions that a kind is also made from.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &DifRef> {
         let known = self.0.iter().filter(move |_| kind.is_completed());
         known.flat_map(|(_, companions)| companions.iter().map(|companion| &companion.file))
     }
 }
 
-/// Returns a file of the same module whose symbols complete a DIF that has debug information alone.
+/// Returns a file of the same module whose symbols complete a DIF that has only debug information.
 fn with_symbols<'d>(dif: &Dif, difs: &'d [Dif]) -> Option<&'d Dif> {
     if !dif.features.lack_symbols(dif.file_type) {
         return None;
@@ -48,7 +48,7 @@ impl OpenDif {
 }
 
 impl Builder {
-    /// Finds the companions of those of a module's DIFs that need some.
+    /// Finds the companions of the DIFs of a module that need some.
     pub(super) async fn companions(
         &self,
         module: &ModuleKey,
@@ -87,7 +87,8 @@ impl Builder {
                     && file.file.location != dif.file.location
             };
             let files: Vec<Dif> = files.filter(serves).collect();
-            // One package has the units of many ids. Of several files with an id, any is as good.
+            // A package has the units of many ids, so it may be in the list already. Several files
+            // with one id are equivalent.
             if !files.iter().any(|file| companions.contains(file)) {
                 companions.extend(files.into_iter().next());
             }

@@ -1,7 +1,7 @@
-//! Leases: the right of one build to make a kind of a module.
+//! Leases: taking, extending and ending the right to build a kind of a module.
 
 use super::builder::Builder;
-use super::make::{Made, MadeOf};
+use super::made::{Made, MadeOf};
 use crate::cache::{Change, Kind, ModuleKey, Refused, Stored, Token};
 use crate::domain::{Cause, Timestamp};
 use crate::flows::error::Error;
@@ -9,26 +9,28 @@ use crate::flows::invocation::Invocation;
 use crate::flows::update::Updated;
 use crate::ports::Fault;
 
-/// A kind whose lease this build holds.
+/// A lease that this build holds.
 pub(super) struct Held {
     pub(super) kind: Kind,
     pub(super) token: Token,
-    /// The record with the lease, as it was written: what ends the lease need not read it again.
+    /// The record with the lease as it was written, so that ending the lease need not read it
+    /// again.
     pub(super) stored: Option<Stored>,
 }
 
-/// Why there is no lease.
+/// Why a lease was not taken.
 pub(super) enum NotTaken {
-    /// Somebody else holds it, until this time at the latest.
+    /// Another builder holds it, until this time at the latest.
     Leased { until: Timestamp },
-    /// The entry rests.
+    /// The entry backs off until this time.
     BackingOff { until: Timestamp },
-    /// It was given up as crashed, or is not ours to touch.
+    /// The entry failed as crashed instead, or this build may not change it.
     NotOurs,
 }
 
 impl NotTaken {
-    /// Returns when to look again, if at all: a holder that lives settles the ask itself.
+    /// Returns when to try again, if at all. By that time, a live holder has settled the build
+    /// request.
     pub(super) fn look_again(&self) -> Option<Timestamp> {
         match self {
             Self::Leased { until } | Self::BackingOff { until } => Some(*until),
@@ -38,7 +40,7 @@ impl NotTaken {
 }
 
 impl Builder {
-    /// Takes the lease of a kind whose record was read; else says what is in the way.
+    /// Takes the lease of a kind, starting with its record as it was read.
     pub(super) async fn take_lease_from(
         &self,
         invocation: &Invocation,
@@ -90,13 +92,14 @@ impl Builder {
             token: token.clone(),
             deadline: invocation.deadline(),
         };
-        // A lease that was lost is found out by the publish; two extensions may fail before one is.
+        // The publish detects a lost lease. A lease survives two failed extensions.
         if let Err(error) = self.update(invocation).apply(module, kind, &change).await {
-            tracing::warn!(%kind, module = module.id, %error, "could not extend a lease");
+            tracing::warn!(%kind, module = module.id, %error, "cannot extend lease");
         }
     }
 
-    /// Ends a lease with what was made; returns when to come back for what arrived meanwhile.
+    /// Ends a lease with the result. Returns when to build again, if a build request is still
+    /// pending.
     pub(super) async fn finish(
         &self,
         invocation: &Invocation,
@@ -111,7 +114,9 @@ impl Builder {
         let token = token.clone();
         let change = match outcome {
             MadeOf::Ready(ready) => Change::Publish { token, ready, seen },
-            // Somebody may have killed the parser. When as many attempts have ended so as may, no lease is given.
+            // The parser may have been killed from outside, so this is not yet a failure of the
+            // DIF. After the maximum number of such attempts, the next `TakeLease` fails the entry
+            // as crashed.
             MadeOf::Missing(missing) if missing.cause == Cause::Crashed => {
                 Change::Abandon { token }
             }
@@ -136,7 +141,7 @@ impl Builder {
         })
     }
 
-    /// Gives the leases back before any work was done under them.
+    /// Releases leases under which no work was done.
     pub(super) async fn hand_over(
         &self,
         invocation: &Invocation,
@@ -146,12 +151,12 @@ impl Builder {
         for Held { kind, token, .. } in held {
             let token = token.clone();
             let change = Change::HandOver { token };
-            // What cannot be given back now runs out by itself.
+            // A lease that cannot be released now will expire.
             let _ = self.update(invocation).apply(module, *kind, &change).await;
         }
     }
 
-    /// Gives the leases back undone; returns when to come back.
+    /// Releases the leases without a result. Returns when to build again.
     pub(super) async fn give_back(
         &self,
         invocation: &Invocation,

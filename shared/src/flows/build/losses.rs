@@ -1,7 +1,7 @@
-//! Blobs that readers could not read, and files that are gone.
+//! Verifies blobs that readers could not read, and removes the items of DIFs that no longer exist.
 
 use super::builder::Builder;
-use super::make::NotMade;
+use super::made::NotMade;
 use crate::cache::{Change, Dif, Entry, Item, ItemKey, Losses, Refused, UploadState};
 use crate::debuginfo;
 use crate::domain::{Cause, Missing};
@@ -10,20 +10,21 @@ use crate::flows::presence;
 use crate::flows::update::Updated;
 use crate::ports::Fault;
 
-/// What to do about an entry whose blob a reader could not read.
+/// The verdict about an entry whose blob a reader could not read.
 pub(super) enum Judged {
-    /// Build it; the entry as it is now, where it was changed.
+    /// Build the entry; this is the entry now, if it was changed.
     Build(Option<Box<Entry>>),
-    /// Do not build it again, for this reason.
+    /// Do not build the entry, for this reason.
     GiveUp(Missing),
 }
 
 impl Builder {
-    /// Judges what a reader said of a blob. One that is gone, or has other bytes than were published, is taken away; one
-    /// that is as it was published is built again, too, but no state is taken away for it. Either happens once an hour at
-    /// most.
+    /// Verifies a blob that a reader reported as suspect. If the blob is missing, or has other
+    /// bytes than were published, its state is removed and built again. If the blob is intact, it
+    /// is built again, but the state stays. Each entry is rebuilt for this at most hourly.
     ///
-    /// Where too many blobs seem lost at a time, none is: nothing is built either, as it would go into the wrong bucket.
+    /// If too many blobs seem lost at a time, returns [`NotMade::Doubtful`] and changes nothing:
+    /// new blobs would go to the wrong bucket, too.
     pub(super) async fn judge_suspect(
         &self,
         invocation: &Invocation,
@@ -52,10 +53,11 @@ impl Builder {
         Ok(match updated {
             Updated::Refused(Refused::TooSoon, _) => {
                 let how = match is_sound {
-                    true => "is as it was published, and cannot be read",
-                    false => "was lost or damaged again",
+                    true => "is intact, but cannot be read",
+                    false => "is missing or corrupt again",
                 };
-                let detail = format!("its cache {how}; it was replaced within the last hour");
+                let detail =
+                    format!("its cache {how}, and was already replaced within the last hour");
                 Judged::GiveUp(Missing::new(Cause::DownloadFailed, detail))
             }
             Updated::Done(entry) => Judged::Build(Some(Box::new(entry))),
@@ -63,8 +65,8 @@ impl Builder {
         })
     }
 
-    /// Removes the item of an uploaded DIF whose bytes are gone, unless an event that tells more is on its way; tells
-    /// whether none is.
+    /// Removes the item of an uploaded DIF whose bytes no longer exist. Returns `false` if it keeps
+    /// the item, because the event of the change has yet to be processed.
     pub(super) async fn forget_if_stale(
         &self,
         invocation: &Invocation,
@@ -77,7 +79,7 @@ impl Builder {
             Some(Item::Upload(upload)) => {
                 upload.state == UploadState::Pending || upload.etag == dif.file.etag
             }
-            // A newer build's.
+            // A newer build wrote it.
             Some(_) => true,
             None => false,
         };
@@ -90,7 +92,7 @@ impl Builder {
         Ok(true)
     }
 
-    /// Counts a loss, unless there were as many as there may be.
+    /// Counts a loss. Returns `false` if the hourly limit is reached.
     pub(super) async fn may_be_lost(&self, invocation: &Invocation) -> Result<bool, Fault> {
         let most = self.settings.max_losses_per_hour;
         let counted = |present: Option<&Item>| {

@@ -1,4 +1,4 @@
-//! Making caches: opened, derived, stored.
+//! Makes the caches of a module: opens the DIFs, derives from them, and stores the blobs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use super::builder::{Builder, OpenDif};
 use super::companions::FiledCompanions;
 use super::lease::Held;
 use super::losses::Judged;
+use super::made::{Made, MadeOf, NotMade, Origin};
 use super::opaque::transcoding;
 use super::partition::{Partition, failed_here};
 use super::search::Search;
@@ -16,71 +17,16 @@ use super::work::{Target, Work};
 use super::{opaque, search};
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
 use crate::debuginfo;
-use crate::domain::{
-    Cause, DebugId, DifRef, Features, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank,
-};
+use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
 use crate::flows::fetch;
 use crate::flows::invocation::Invocation;
 use crate::ports::{DifError, Fault, Parser};
 
-/// Why nothing was made, and the leases are given back.
-pub(super) enum NotMade {
-    /// A store failed.
-    Store(Fault),
-    /// A blob seems lost, and is not taken for it.
-    Doubtful {
-        /// The blob.
-        blob: String,
-    },
-    /// What was fetched is not what is there now, or it is not the time to ask for it.
-    Later,
-}
-
-impl From<Fault> for NotMade {
-    fn from(error: Fault) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<DifError> for NotMade {
-    fn from(error: DifError) -> Self {
-        match error {
-            DifError::Store(error) => Self::Store(error),
-            // Of uploads, the event of the new bytes is on its way.
-            DifError::Changed | DifError::Missing(_) => Self::Later,
-        }
-    }
-}
-
-/// What a cache is made of.
-pub(super) struct Origin {
-    pub(super) made_from: Vec<DifRef>,
-    pub(super) rank: Rank,
-    pub(super) features: Features,
-    pub(super) arch: String,
-    pub(super) file_type: FileType,
-}
-
-/// What came of one kind.
-pub(super) struct Made {
-    pub(super) outcome: MadeOf,
-    pub(super) seen: Seen,
-}
-
-/// What came of one kind.
-pub(super) enum MadeOf {
-    /// A cache.
-    Ready(Box<Ready>),
-    /// Nothing, for a reason that is remembered.
-    Missing(Missing),
-    /// Nothing yet: a file is being replaced, and its event is on its way.
-    Later,
-}
-
 /// Returns the objects of a module in a DIF.
 pub(super) fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<ObjectMeta> {
     let sought = module.sought();
-    // An archive may have ten thousand objects: ids are compared, and written out only where that does not tell.
+    // An archive may have ten thousand objects: compare debug ids as values, and format only code
+    // ids.
     let debug_id = module.id.strip_prefix("debug_id:");
     let debug_id: Option<DebugId> = debug_id.and_then(|text| text.parse().ok());
     let is_filed_here = |object: &&ObjectMeta| match (&sought, debug_id) {
@@ -97,7 +43,7 @@ pub(super) fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<Obj
         .collect()
 }
 
-/// Returns the object that serves a kind best, the first of equals.
+/// Returns the object that serves a kind best, the first one if several are equal.
 pub(super) fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectMeta> {
     let serves = |object: &&ObjectMeta| kind.comes_of(object.file_type);
     objects
@@ -107,7 +53,7 @@ pub(super) fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectM
 }
 
 impl Builder {
-    /// Makes each kind that is held, in that order.
+    /// Makes the kinds whose leases are held. Returns one result per lease, in order.
     pub(super) async fn make(
         &self,
         invocation: &Invocation,
@@ -136,7 +82,7 @@ impl Builder {
         if let Some(sought) = module.sought() {
             let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
             if entries.iter().any(|entry| failed_here(entry, &kinds)) {
-                // The file may have been mended where it came from.
+                // The file may have been replaced on the server since, so do not use its copy.
                 copies.clear();
             }
             is_fetching.store(true, Ordering::Relaxed);
@@ -156,7 +102,7 @@ impl Builder {
                 work
             })
             .collect();
-        // Each round fetches one DIF and derives from it all kinds for which it is the best that is left.
+        // Each iteration opens one DIF, and derives all kinds for which it is the best untried one.
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
             is_fetching.store(true, Ordering::Relaxed);
             let answers = match self
@@ -181,7 +127,7 @@ impl Builder {
                     if !self.forget_if_stale(invocation, &dif).await? {
                         work.iter_mut().for_each(|work| work.is_awaiting(&dif));
                     }
-                    let detail = "the file was overwritten; its event brings the new one";
+                    let detail = "the file was overwritten; the event of the new version starts another build";
                     vec![Err(Missing::new(Cause::NotFound, detail)); work.len()]
                 }
                 Err(other) => return Err(other.into()),
@@ -203,7 +149,8 @@ impl Builder {
             .collect())
     }
 
-    /// Derives what is wanted of one DIF and stores the blobs: one answer for each kind that wants it, in order.
+    /// Derives the kinds for which this DIF is the next one to try, and stores the blobs. Returns
+    /// one result per such kind, in order.
     pub(super) async fn derive_from(
         &self,
         invocation: &Invocation,
@@ -227,7 +174,8 @@ impl Builder {
         is_fetching.store(false, Ordering::Relaxed);
         let objects = objects_of(&open.inspection, module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
-        // Kinds of the same object are derived side by side; the best object may differ from kind to kind.
+        // All kinds of one object are derived in one call. The best object may differ between
+        // kinds.
         for object in &objects {
             let kind = |at: usize| targets[at].lease.kind;
             let serves = |at: &usize| {
@@ -282,7 +230,7 @@ impl Builder {
         }
         let none = || {
             Err(Missing::malformed(format!(
-                "{} has no such object any more",
+                "{} no longer contains the object",
                 dif.file.location
             )))
         };
@@ -292,7 +240,7 @@ impl Builder {
             .collect())
     }
 
-    /// Opens a DIF and its companions, unless they are open.
+    /// Returns the open DIF with its companions; opens them if they are not open.
     pub(super) async fn open<'a>(
         &self,
         invocation: &Invocation,
@@ -305,7 +253,7 @@ impl Builder {
             open.dif == dif.file && beside.eq(companions.iter().map(|companion| &companion.file))
         };
         if !open.iter().any(is_it) {
-            open.clear(); // gives its scratch space back before more is reserved
+            open.clear(); // frees its scratch space before more is reserved
             if module.source.is_uploads() {
                 open.push(self.open_upload(invocation, dif, companions).await?);
             } else {
@@ -317,7 +265,7 @@ impl Builder {
             .ok_or_else(|| DifError::Missing(Missing::not_found()))
     }
 
-    /// Opens an uploaded DIF, together with its companions; alone where they cannot be fetched.
+    /// Opens an uploaded DIF together with its companions, or alone if they cannot be fetched.
     pub(super) async fn open_upload(
         &self,
         invocation: &Invocation,
@@ -326,7 +274,7 @@ impl Builder {
     ) -> Result<OpenDif, DifError> {
         let began = invocation.elapsed();
         let (mut parser, beside) = match self.fetch_upload(dif, companions).await {
-            // What takes a companion away has an event of its own.
+            // A change to a companion has an event of its own, which leads to another build.
             Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
                 (self.fetch_upload(dif, &[]).await?, &[][..])
             }
@@ -354,7 +302,8 @@ impl Builder {
         fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max).await
     }
 
-    /// Creates the blob. Only this build knows its path: one that is there already is its own, written twice.
+    /// Creates the blob of a derived cache. The path contains the lease's token, so if a blob with
+    /// this path exists, this build wrote it.
     pub(super) async fn store(
         &self,
         invocation: &Invocation,
@@ -393,9 +342,11 @@ impl Builder {
     }
 }
 
-/// The time is up. Work that had most of an invocation would not end in another one either; else it is given back.
+/// Returns the results of a build that ran out of time. If the build had at least half of the
+/// elapsed time, another invocation would not finish it either: it fails. Otherwise the leases are
+/// released.
 ///
-/// A source that did not hand the file out in time says nothing about the file.
+/// A slow download says nothing about the file, so it fails as a timeout rather than as malformed.
 pub(super) fn out_of_time(
     invocation: &Invocation,
     held: &[Held],
@@ -409,11 +360,11 @@ pub(super) fn out_of_time(
     let seconds = worked.as_secs();
     let missing = match is_fetching {
         true => {
-            let detail = format!("fetching it did not end within {seconds} s");
+            let detail = format!("fetching it took longer than {seconds} s");
             Missing::new(Cause::Timeout, detail)
         }
         false => Missing::malformed(format!(
-            "deriving it did not end within {seconds} s, the time that a function has"
+            "deriving it took longer than {seconds} s, the time that a function has"
         )),
     };
     Ok(held

@@ -1,21 +1,26 @@
-//! Building the derived caches of one module: lease, find, fetch, derive, publish.
+//! Builds the derived caches of one module: lease, find, fetch, derive, publish.
 //!
-//! 1. Take the leases of every kind that may come of it, in the order of the kinds, before looking for DIFs: what
-//!    arrives later marks the entries, and a mark that the lease did not see keeps its ask alive.
-//! 2. Find the DIFs of the module, strongly consistent, and rank them for each kind.
-//! 3. Fetch the best one (or use the copy that is open already), derive, create the blobs. A DIF that fails makes room
-//!    for the next best.
-//! 4. Publish each kind: the conditional write is the commit point. What is not published is an orphan for `prune`.
+//! 1. *Lease*: take the leases of every kind that the module's DIFs may yield, in the order of the
+//!    kinds. This precedes the search for DIFs: a DIF that arrives later marks the entries dirty,
+//!    and a mark that the lease did not see keeps the build request pending.
+//! 2. *Find*: query the DIFs of the module with strong consistency, and rank them for each kind.
+//! 3. *Fetch* the best DIF, or use it if it is already open; *derive*; create the blobs. If a DIF
+//!    fails, try the next best one.
+//! 4. *Publish* each kind: the conditional write is the commit point. A blob that is not published
+//!    is an orphan, which `prune` removes.
 //!
-//! While 2 and 3 go on, the leases are extended. A fault of ours gives them back; a fault of the DIF is remembered.
+//! The leases are extended during steps 2 and 3. An internal error releases them. A failure of the
+//! DIF is stored as a placeholder.
 //!
-//! Where a message asks for many modules of a symbol server, one visit finds out first which of them it has (`visit`).
+//! If a message requests many modules of a symbol server, `batch` first checks which of them the
+//! server has.
 
 mod batch;
 mod builder;
 mod companions;
 mod lease;
 mod losses;
+mod made;
 mod make;
 mod opaque;
 mod partition;
@@ -30,7 +35,8 @@ use opaque::opaque;
 use self::builder::RESERVE;
 pub use self::builder::{Builder, OpenDif, Outcome};
 use self::lease::{Held, NotTaken};
-use self::make::{NotMade, out_of_time};
+use self::made::NotMade;
+use self::make::out_of_time;
 use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
@@ -40,21 +46,24 @@ use crate::cache::{
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
 
-/// Builds of one module in a row: what arrives during the last is left to a message.
+/// The maximum number of consecutive builds of one module. What arrives during the last one is left
+/// to a message.
 const MAX_ROUNDS: u32 = 3;
 
-/// What a message asks for.
+/// The builds that a message or an event requests.
 #[derive(Clone, Copy)]
 struct Demand<'a> {
     kinds: &'a [Kind],
-    /// The ask of the message; none where an event is the reason.
+    /// The build request of the message; `None` if an event requests the build.
     build_request: Option<&'a Token>,
-    /// Whether whoever asks cannot read what this build makes.
+    /// Whether the requester has an older converter, and so may be unable to read what this build
+    /// makes.
     requester_is_behind: bool,
 }
 
 impl Demand<'_> {
-    /// Tells whether the ask is over: another one, or none, is in the records.
+    /// Returns whether the build request is no longer pending: the records hold another one, or
+    /// none.
     fn is_over(&self, entries: &[Entry]) -> bool {
         let asked = entries
             .iter()
@@ -64,8 +73,8 @@ impl Demand<'_> {
             .is_some_and(|id| !requests.any(|build_request| build_request.id == *id))
     }
 
-    /// Tells whether an entry has what this build makes, and whoever asks cannot read it. The ask stays: it keeps those
-    /// who ask again in short intervals from doing so.
+    /// Returns whether an entry has what this build makes, and the requester cannot read it. The
+    /// build request stays pending, so that the requester does not repeat it at short intervals.
     fn is_beyond(&self, entry: &Entry, made: Option<u32>) -> bool {
         let is_made =
             |ready: &Ready| Some(ready.version) == made && ready.converter == Converter::CURRENT;
@@ -79,10 +88,12 @@ impl Demand<'_> {
 }
 
 impl Builder {
-    /// Builds the kinds of a module for which an ask stands, and those that come of the same DIF and are due.
+    /// Builds the kinds of a module whose build requests are pending, and other kinds that come of
+    /// the same DIFs and are due.
     ///
-    /// What arrives meanwhile is built at once, unless it goes on arriving. `open` is what the caller has fetched
-    /// already. [`Error::Store`] leaves the asks standing.
+    /// DIFs that arrive meanwhile are built at once, in at most [`MAX_ROUNDS`] rounds. `open` has
+    /// the DIFs that the caller has fetched. After [`Error::Store`], the build requests stay
+    /// pending.
     pub async fn build(
         &self,
         invocation: &Invocation,
@@ -98,7 +109,7 @@ impl Builder {
         self.meet(invocation, module, demand, open).await
     }
 
-    /// Builds what a message asks for, if its ask is not over.
+    /// Builds what a message requests, if its build request is still pending.
     pub(super) async fn build_requested(
         &self,
         invocation: &Invocation,
@@ -122,7 +133,7 @@ impl Builder {
     ) -> Result<Outcome, Error> {
         let mut outcome = Outcome::Settled;
         for round in 0..MAX_ROUNDS {
-            // What arrived since has an ask of its own, and is built at once all the same.
+            // What arrived since then has its own build request, and is built in the next round.
             let build_request = demand.build_request.filter(|_| round == 0);
             let demand = Demand {
                 build_request,
@@ -194,7 +205,8 @@ impl Builder {
             };
             match taken {
                 Ok(Ok(lease)) => held.push(lease),
-                // Whoever has the first kind is about to take the others: two who share them would fetch the DIF twice.
+                // The holder of the first lease is about to take the others. If two builders shared
+                // them, both would fetch the DIF.
                 Ok(Err(leased @ NotTaken::Leased { .. })) if held.is_empty() => {
                     let is_requested = |entry: &Entry| {
                         kinds.contains(&entry.kind()) && entry.build_request().is_some()
@@ -220,9 +232,10 @@ impl Builder {
         Ok(later.map_or(Outcome::Settled, Outcome::Later))
     }
 
-    /// Puts a build off whose source is not to be asked now.
+    /// Returns the outcome if the module's source may not be called now; `None` if it may.
     ///
-    /// Where the source does not answer, a message comes back only as long as its ask stands: whoever asks later asks anew.
+    /// If the circuit is open, the build is delayed only while a build request is live: a later
+    /// reader requests the build again.
     async fn put_off(
         &self,
         invocation: &Invocation,
@@ -247,7 +260,8 @@ impl Builder {
         }))
     }
 
-    /// Tells whether a build should be made of an entry: an ask stands for it, or a reader would ask now.
+    /// Returns whether to build an entry. A requested kind is due if its build request is pending.
+    /// Another kind is due if a reader would request it now.
     fn is_due(&self, entry: Option<&Entry>, asked_for: bool, now: Timestamp) -> bool {
         match entry {
             Some(entry) if asked_for => entry.build_request().is_some(),
@@ -255,7 +269,7 @@ impl Builder {
         }
     }
 
-    /// Does the work under the leases, and ends them: published, failed, or given back.
+    /// Makes the kinds under their leases, and ends the leases: publishes, fails or releases them.
     async fn work(
         &self,
         invocation: &Invocation,
@@ -290,7 +304,7 @@ impl Builder {
                     match ended {
                         Ok(at) => later = later.max(at),
                         Err(error) => {
-                            // One that cannot be published keeps no other from it.
+                            // A kind that cannot be published does not affect the others.
                             let _ = self
                                 .give_back(invocation, module, std::slice::from_ref(lease))
                                 .await;

@@ -1,24 +1,26 @@
-//! Microsoft's SymCaches in a build: taken over as they were uploaded, or transcoded. Their bytes mean nothing here.
+//! Microsoft's SymCaches in a build: stored as they were uploaded, or transcoded. Their bytes are
+//! opaque here.
 
 use bytes::Bytes;
 
 use super::super::Invocation;
 use super::builder::Builder;
-use super::make::Origin;
+use super::made::Origin;
 use super::work::Target;
 use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding};
 use crate::debuginfo;
 use crate::domain::{DifRef, FormatVersion, Missing, ObjectMeta, Rank};
 use crate::ports::DifError;
 
-/// The most bytes that a file may have which is stored as it came: they are in memory.
+/// The maximum size of a file that is stored as it was uploaded, in bytes. The file is held in
+/// memory.
 const MAX_OPAQUE_BYTES: u64 = 1 << 30;
 
-/// The longest name that a file has beside its extension, in bytes, with room for a version behind it.
+/// The maximum length of a file name without its extension, in bytes. It leaves room for a version.
 const MAX_STEM_BYTES: usize = 200;
 
 impl Builder {
-    /// Stores what was uploaded ready-made: one answer for each kind that wants it.
+    /// Stores a SymCache as it was uploaded. Returns one result per kind that wants it.
     pub(super) async fn take_over(
         &self,
         invocation: &Invocation,
@@ -28,7 +30,7 @@ impl Builder {
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
         if dif.size > MAX_OPAQUE_BYTES {
             let bytes = dif.size;
-            let detail = format!("its {bytes} bytes exceed {MAX_OPAQUE_BYTES}, all that are taken");
+            let detail = format!("its {bytes} bytes exceed the limit of {MAX_OPAQUE_BYTES} bytes");
             return Err(DifError::Missing(Missing::malformed(detail)));
         }
         let DifRef { location, etag } = &dif.file;
@@ -50,7 +52,7 @@ impl Builder {
     }
 }
 
-/// Returns a cache that is stored as it came.
+/// Returns a cache that is stored unchanged.
 pub(super) fn opaque(kind: Kind, bytes: Bytes) -> Derived {
     Derived {
         kind,
@@ -60,14 +62,15 @@ pub(super) fn opaque(kind: Kind, bytes: Bytes) -> Derived {
     }
 }
 
-/// Returns what a transcoder is told of a PDB.
+/// Returns the parameters for transcoding a PDB.
 pub(super) fn transcoding(
     module: &ModuleKey,
     dif: &Dif,
     object: &ObjectMeta,
     version: u32,
 ) -> Transcoding {
-    // Of a server, it is called as it was sought first: where it was found may be called otherwise.
+    // For a symbol server, use the name at the first location that is sought, because the file may
+    // have been found under another name.
     let sought = module.sought();
     let first = sought.as_ref().and_then(|sought| sought.locations.first());
     let location = first.map_or(&dif.file.location, |(_, location)| location);
@@ -78,14 +81,15 @@ pub(super) fn transcoding(
     }
 }
 
-/// Returns the name of a PDB by that of the file it came in: a server may have it compressed (`.pd_`), and users (`.pdb.gz`).
+/// Returns the name of a PDB, given the name of its file. The file may be compressed, by a server
+/// (`.pd_`) or a user (`.pdb.gz`).
 fn pdb_name(file: &str) -> String {
     let lower = file.to_ascii_lowercase();
     let stem = [".pdb", ".pd_"]
         .iter()
         .find_map(|extension| lower.rfind(extension));
     let stem = stem.and_then(|at| file.get(..at)).unwrap_or(file);
-    // A key of a bucket may have in it what no file name has.
+    // A key may contain characters that a file name cannot.
     let is_odd = |c: char| c.is_control() || "/\\".contains(c);
     match stem.len() > MAX_STEM_BYTES || stem.contains(is_odd) {
         true => "module.pdb".to_owned(),

@@ -1,20 +1,20 @@
-//! What is stored in the partition of a module, as a build reads it.
+//! The items in the partition of a module, as a build reads them.
 
 use super::builder::Builder;
 use crate::cache::{Converter, Dif, DifCopy, Entry, Item, Kind, ModuleKey, Placeholder, Stored};
 use crate::ports::Fault;
 
-/// What is stored in the partition of a module.
+/// The items in the partition of a module.
 #[derive(Default)]
 pub(super) struct Partition {
     pub(super) entries: Vec<Entry>,
-    /// The same, as they are stored.
+    /// The stored form of these entries.
     pub(super) stored: Vec<(Kind, Stored)>,
     pub(super) difs: Vec<Dif>,
     pub(super) copies: Vec<DifCopy>,
 }
 
-/// Tells whether this converter failed over an entry of these kinds.
+/// Returns whether this converter failed to build an entry, and the entry is of one of these kinds.
 pub(super) fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
     let by_this = |placeholder: &Placeholder| {
         placeholder.missing.cause.belongs_to_the_converter()
@@ -23,13 +23,13 @@ pub(super) fn failed_here(entry: &Entry, kinds: &[Kind]) -> bool {
     kinds.contains(&entry.kind()) && entry.missing().is_some_and(by_this)
 }
 
-/// Tells whether a kind comes of any of these DIFs.
+/// Returns whether a kind can be made from any of these DIFs.
 pub(super) fn comes_of(difs: &[Dif], kind: Kind) -> bool {
     difs.iter().any(|dif| kind.comes_of(dif.file_type))
 }
 
 impl Builder {
-    /// Reads a module's partition, strongly consistent.
+    /// Reads the partition of a module with strong consistency.
     pub(super) async fn look(&self, module: &ModuleKey) -> Result<Partition, Fault> {
         let mut known = Partition::default();
         for (_, stored) in self.records.query(&module.partition()).await? {

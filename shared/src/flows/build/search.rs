@@ -1,8 +1,9 @@
-//! Searching a symbol server: what it has of a module.
+//! Searches a symbol server for the files of a module.
 //!
-//! What we keep a copy of is there already. The other locations are tried in their order, until what was found serves every
-//! kind as well as anything could. A server that fails is not asked for more: the next location would meet the same. What was
-//! fetched stays open for deriving, and is kept as a copy.
+//! Files with a stored copy need no call. The other locations are tried in order, until the files
+//! that were found serve every kind as well as any file could. If the server fails, the search
+//! ends, because the next location would fail in the same way. A fetched file stays open for
+//! deriving, and is stored as a copy.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::sync::mpsc;
 use super::super::copies::{self, Destination, StoredChunks};
 use super::super::{Invocation, Settings, definitions, fetch, permits};
 use super::builder::{Builder, OpenDif, RESERVE};
-use super::make::NotMade;
+use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Item, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
@@ -19,34 +20,34 @@ use crate::domain::{
 };
 use crate::ports::{Concerns, Consistency, DifError, Fault, ParseError, ServerFailure};
 
-/// Pieces of a file that wait to be copied.
+/// The maximum number of buffers of a download that wait to be copied.
 const WAITING_PIECES: usize = 4;
 
-/// A file that a server handed out.
+/// A file that was downloaded from a server.
 struct Fetched {
     dif: DifRef,
     size: u64,
-    /// The parts of our copy, where one is made.
+    /// The chunks of the copy, if one is made.
     chunks: Option<StoredChunks>,
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// What was found.
+    /// The DIFs that were found.
     pub(super) difs: Vec<Dif>,
-    /// The locations that had nothing that serves, and why.
+    /// The locations without a usable file, and the reasons.
     pub(super) tried: Vec<Candidate>,
-    /// Why nothing was found, where there is more to say than that.
+    /// Why nothing was found, if the reason is more specific than "not found".
     pub(super) failure: Option<Missing>,
-    /// How long the source wants to be left alone.
+    /// The `Retry-After` of the source.
     pub(super) retry_after: Option<Duration>,
-    /// What keeps every scope from asking the source, where that is so.
+    /// The outcome of the calls for the health of the source.
     unanswered: CallOutcome,
 }
 
 impl Builder {
-    /// Searches a symbol server for what serves these kinds, beside what there are copies of.
+    /// Searches a symbol server for files that serve these kinds, in addition to those with a copy.
     pub(super) async fn search(
         &self,
         invocation: &Invocation,
@@ -64,8 +65,12 @@ impl Builder {
             return Ok(search);
         }
         let Some(source) = self.source_of(invocation, &module.source).await? else {
-            // It may be that this function does not know of it yet, after a deployment: that is soon over.
-            let detail = format!("derive is not configured for {}", module.source.id());
+            // After a deployment, this instance may not know the source yet. The reason is retried
+            // soon.
+            let detail = format!(
+                "the configuration of the derive function has no source {}",
+                module.source.id()
+            );
             search.failure = Some(Missing::new(Cause::DownloadFailed, detail));
             return Ok(search);
         };
@@ -91,7 +96,7 @@ impl Builder {
         Ok(search)
     }
 
-    /// Asks a server for one location after the other.
+    /// Fetches one location after the other.
     #[expect(clippy::too_many_arguments, reason = "a search is about all of this")]
     async fn probe_places(
         &self,
@@ -138,7 +143,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the definition of a symbol server; `None` for the uploads, and for one that is gone.
+    /// Returns the definition of a symbol server; `None` for the uploads, and for a source that no
+    /// longer exists.
     pub(super) async fn source_of(
         &self,
         invocation: &Invocation,
@@ -152,7 +158,8 @@ impl Builder {
         }
     }
 
-    /// Opens what a search found and that is not open: from our copy, else it is fetched once more.
+    /// Opens a DIF that a search found and that is no longer open: from its copy, or else by
+    /// fetching it again.
     pub(super) async fn open_again(
         &self,
         invocation: &Invocation,
@@ -183,7 +190,7 @@ impl Builder {
         }
     }
 
-    /// Opens our copy of a DIF, if there is one.
+    /// Opens the copy of a DIF, if there is one.
     async fn open_copy(
         &self,
         invocation: &Invocation,
@@ -224,8 +231,8 @@ impl Builder {
             .find(|copy| copy.dif.file == dif.file))
     }
 
-    /// Fetches a file from a server, and leaves it open; makes the parts of a copy meanwhile. Where there is no room for another
-    /// file beside those that are open, these are closed.
+    /// Fetches a file from a server, and leaves it open. The chunks of a copy are written at the
+    /// same time. If the open files leave too little scratch space, closes them and fetches again.
     async fn fetch_from_server(
         &self,
         invocation: &Invocation,
@@ -302,26 +309,27 @@ impl Builder {
 }
 
 impl Search {
-    /// Tells whether what is at a location is found already.
+    /// Returns whether the file at a location was already found.
     fn has(&self, location: &Location) -> bool {
         self.difs.iter().any(|dif| dif.file.location == *location)
     }
 
-    /// Returns whether the server answered. What it answered about these locations, however bad, is
-    /// the module's own matter: another scope may ask for what it answers well.
+    /// Returns the outcome of the calls for the health of the source. A response about these
+    /// locations, even an error, concerns only this module: the server may serve the locations of
+    /// another scope.
     pub(super) fn outcome(&self) -> CallOutcome {
         self.unanswered.clone()
     }
 
-    /// Returns how long what was not found is not asked for again: as the server said, else for a public one as the
-    /// settings have it for files that it does not have.
+    /// Returns how long a miss is cached: the `Retry-After` of the server, or the configured time
+    /// for files that a public server does not have. Otherwise the cause determines the time.
     pub(super) fn retry_after(&self, source: &HttpSource, settings: &Settings) -> Option<Duration> {
         let is_absent = source.is_public && self.difs.is_empty() && self.failure.is_none();
         let public = is_absent.then_some(settings.retry_public_misses_after);
         self.retry_after.or(public)
     }
 
-    /// Tells whether nothing could serve a kind better than what was found.
+    /// Returns whether no other file could serve a kind better than those that were found.
     fn serves_well(&self, kind: Kind) -> bool {
         self.difs.iter().any(|dif| {
             kind.comes_of(dif.file_type)
@@ -329,12 +337,12 @@ impl Search {
         })
     }
 
-    /// Notes why nothing was found.
+    /// Records why nothing was found.
     pub(super) fn fail(&mut self, missing: Missing) {
         self.failure = Some(missing);
     }
 
-    /// Notes what came of a location that has nothing; returns whether it is no use to ask for more.
+    /// Records the failure of a location. Returns whether the search ends.
     pub(super) fn note(
         &mut self,
         module: &ModuleKey,
@@ -370,12 +378,13 @@ impl Search {
     }
 }
 
-/// Tells whether a failure is the server's rather than the file's: then the next question would meet the same.
+/// Returns whether the server failed rather than the file, so that the next location would fail,
+/// too.
 fn is_the_servers(cause: Cause) -> bool {
     matches!(cause, Cause::DownloadFailed | Cause::Timeout)
 }
 
-/// Returns the DIF for what was fetched, if it is of this module: a server may hand out anything.
+/// Returns the DIF for a fetched file, if it belongs to the module: a server may return any file.
 fn filed(
     module: &ModuleKey,
     sought: &Sought,
@@ -393,7 +402,7 @@ fn filed(
             inspection.and_then(|inspection| inspection.ignored.first()),
         ) {
             ([], Some(reason)) => reason.clone(),
-            ([], None) => "there is no object in it".to_owned(),
+            ([], None) => "it contains no object".to_owned(),
             _ => "it belongs to another module".to_owned(),
         };
         return Err(of_the_file(Missing::malformed(format!(
@@ -418,7 +427,8 @@ fn filed(
     })
 }
 
-/// Tells whether an object is of the module that is sought. Ages differ: a debug file may have been written once more.
+/// Returns whether an object belongs to the module that is sought. The ages of debug ids may
+/// differ, because a debug file may have been written again.
 pub(super) fn is_sought(object: &ObjectMeta, sought: &Sought) -> bool {
     let debug_ids = object.debug_id.zip(sought.debug_id);
     let code_ids = object.code_id.as_ref().zip(sought.code_id.as_ref());

@@ -1,4 +1,4 @@
-//! One kind on its way through a build: the DIFs that are left to try, and what came of those before.
+//! The state of one kind during a build: the DIFs to try, and the results of those that were tried.
 
 use std::time::Duration;
 
@@ -6,42 +6,45 @@ use super::super::Settings;
 use super::super::find::{self, Ranked};
 use super::companions::FiledCompanions;
 use super::lease::Held;
-use super::make::{Made, MadeOf};
+use super::made::{Made, MadeOf};
 use super::search::Search;
 use crate::cache::{Converter, Dif, Entry, Kind, Ready, Seen};
 use crate::domain::{Candidate, Cause, DifRef, Missing, Rank};
 
-/// One kind on its way: the DIFs that are left to try, and what came of those before.
+/// The state of one kind during a build.
 pub(super) struct Work<'a> {
-    /// The lease that it is made under.
+    /// The lease of the kind.
     pub(super) lease: &'a Held,
     left: std::vec::IntoIter<Ranked>,
     outcome: Option<Ready>,
     failure: Option<Missing>,
-    /// The version that the first failure was to make, and its rank.
+    /// The version and the rank that the first failed DIF would have had.
     failed_at: Option<(u32, Rank)>,
     candidates: Vec<Candidate>,
-    /// DIFs that were tried, in that order.
+    /// The DIFs that were tried, in order.
     tried: Vec<DifRef>,
-    /// DIFs that were not there: if they return, nobody considered them.
+    /// The DIFs that did not exist. They do not count as considered, so that they are tried if they
+    /// return.
     absent: Vec<DifRef>,
-    /// Whether a DIF is being replaced: without an outcome, it is to be built later.
+    /// Whether the event of a replaced DIF has yet to be processed. Without an outcome, the kind is
+    /// then built later.
     awaits_event: bool,
-    /// The version that the newest converter or transcoder would make.
+    /// The version that this build makes.
     made_version: Option<u32>,
 }
 
-/// What a build is to make of a DIF.
+/// What to make from a DIF.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
-    /// The lease that it is made under.
+    /// The lease of the kind.
     pub(super) lease: &'a Held,
-    /// The version that it will have.
+    /// The version to make.
     pub(super) version: u32,
 }
 
 impl<'a> Work<'a> {
-    /// Ranks the DIFs for a kind. Where the best is the one that what is ready was made from, nothing is left to do.
+    /// Ranks the DIFs for a kind. If the ready state was made from the best one, nothing is left to
+    /// do.
     pub(super) fn begin(
         lease: &'a Held,
         entry: Option<&Entry>,
@@ -77,24 +80,24 @@ impl<'a> Work<'a> {
         work
     }
 
-    /// Leaves it at this reason: nothing is made.
+    /// Gives the kind up for this reason.
     pub(super) fn give_up(&mut self, missing: Missing) {
         self.left = Vec::new().into_iter();
         self.outcome = None;
         self.failure = Some(missing);
     }
 
-    /// Notes that the event of a DIF that is to be tried next is on its way.
+    /// Records that the event of this DIF has yet to be processed, if it is the next one to try.
     pub(super) fn is_awaiting(&mut self, dif: &Dif) {
         self.awaits_event |= self.next_dif().is_some_and(|next| next.file == dif.file);
     }
 
-    /// Returns the DIF to try next; `None` when there is an outcome, or nothing is left.
+    /// Returns the DIF to try next; `None` if there is an outcome or no DIF is left.
     pub(super) fn next_dif(&self) -> Option<&Dif> {
         self.next().map(|ranked| &ranked.dif)
     }
 
-    /// Returns what is to be made of a DIF, if it is the one to try next.
+    /// Returns what to make from a DIF, if it is the one to try next.
     pub(super) fn target(&self, dif: &Dif) -> Option<Target<'a>> {
         let next = self.next().filter(|next| next.dif.file == dif.file)?;
         Some(Target {
@@ -108,7 +111,7 @@ impl<'a> Work<'a> {
         next.filter(|_| self.outcome.is_none())
     }
 
-    /// Notes what came of the DIF that was to be tried, and how long fetching it took.
+    /// Records the result of the DIF that was tried, and how long fetching it took.
     pub(super) fn settle(
         &mut self,
         dif: &Dif,
@@ -124,7 +127,7 @@ impl<'a> Work<'a> {
         }
         match answer {
             Ok(ready) => self.outcome = Some(ready),
-            // The best DIF's failure says more than that of a lesser one.
+            // The failure of the best DIF matters more than that of a lesser one.
             Err(missing) => {
                 let at = tried.map(|ranked| (ranked.version, ranked.rank));
                 self.failed_at = self.failed_at.or(at);
@@ -133,7 +136,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Returns what came of it.
+    /// Returns the result of the kind.
     pub(super) fn end(
         mut self,
         (difs, companions): (&[Dif], &FiledCompanions),
@@ -148,7 +151,7 @@ impl<'a> Work<'a> {
                 considered.push(dif);
             }
         }
-        // A record has room for so many; a DIF beyond them is looked at again when it is announced again.
+        // A record has room for this many. A DIF beyond them is tried again after its next event.
         considered.truncate(find::MAX_RANKED);
         considered.retain(|dif| !self.absent.contains(dif));
         let untried = self
@@ -160,7 +163,7 @@ impl<'a> Work<'a> {
             Some(missing) if difs.is_empty() => Some(missing.clone()),
             _ => self.failure,
         };
-        // A file that would have served no better is no loss.
+        // Report the failure only of a DIF that would have served better.
         let failed_at = self.failed_at;
         let is_lesser = |ready: &Ready| {
             failed_at.is_some_and(|(version, rank)| ready.version < version || rank < ready.rank)
@@ -168,7 +171,7 @@ impl<'a> Work<'a> {
         let is_below = |ready: &Ready| self.made_version.is_some_and(|made| ready.version < made);
         let better_failed = match &self.outcome {
             None => None,
-            // Nothing is there that the current version could be made of.
+            // There is no DIF to make the current version from.
             Some(ready) if is_below(ready) => {
                 failure.clone().or_else(|| Some(Missing::not_found()))
             }
@@ -190,7 +193,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Tells whether a ready state is what this build would make of the best DIF, byte for byte, or what a newer one made.
+/// Returns whether a ready state is what this build would make from the best DIF, byte for byte, or
+/// what a newer build made from it.
 fn is_what_would_be_made(
     ready: &Ready,
     kind: Kind,
@@ -201,7 +205,7 @@ fn is_what_would_be_made(
         let companions = companions.of(&best.dif.file, kind).iter();
         let files = std::iter::once(&best.dif).chain(companions);
         ready.version == best.version
-            // What transcoders made, no converter of ours makes better.
+            // The converter does not affect what transcoders make.
             && (kind.is_opaque() || ready.converter >= Converter::CURRENT)
             && ready.made_from.iter().eq(files.map(|file| &file.file))
     })

@@ -1,4 +1,4 @@
-//! What a warm instance believes, and for how long.
+//! Which items a warm instance considers valid, and for how long.
 
 use super::*;
 use crate::cache::{Applied, Change, Kind, ModuleKey, Policy, Queue, Revision, Seen, Token, apply};
@@ -6,7 +6,7 @@ use crate::domain::{Cause, Missing, ModuleId};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// An invocation that begins so many seconds after the first one, by the wall clock.
+/// Returns an invocation that begins this many seconds after the first one, by the wall clock.
 fn invocation(seconds: u64) -> Invocation {
     Invocation::new(
         "1".to_owned(),
@@ -66,7 +66,7 @@ fn take(invocation: &Invocation, token: &Token) -> Change {
     }
 }
 
-/// A generation that began so many seconds before the first invocation.
+/// Returns a generation that began this many seconds before the first invocation.
 fn generation(seconds: u64) -> Generation {
     Generation {
         scope: Scope::Global,
@@ -141,7 +141,7 @@ async fn what_is_remembered_ends_by_either_clock() {
     let memory = memory();
     memory.remember(&invocation(0), key.clone(), item.clone(), ReadBy::Otherwise);
     assert_eq!(memory.recall(&invocation(600), &key), Recalled::Unknown);
-    // An hour back, an hour forth: by the wall clock alone nothing is believed for longer.
+    // The wall clock moves back an hour. It alone does not extend the validity of an item.
     memory.remember(&invocation(3600), key.clone(), item, ReadBy::Otherwise);
     tokio::time::advance(GENERATION_LIFETIME).await;
     assert_eq!(memory.recall(&invocation(0), &key), Recalled::Unknown);

@@ -27,32 +27,15 @@ mod report;
 mod run;
 mod uploads;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 pub use blobs::UNNAMED_MIN_AGE;
 use pace::Pace;
 pub use report::{PlannedAction, Report};
+pub use run::Pruner;
 
 use self::run::Run;
-use super::{Error, Invocation, Settings};
-use crate::ports::{BlobStore, DifListing, DifReader, Queues, RecordStore};
-
-/// Removes what is no longer used, has what is behind made again, and makes up for lost events.
-#[derive(Clone, Debug)]
-pub struct Pruner {
-    /// The records.
-    pub records: Arc<dyn RecordStore>,
-    /// The bucket of derived caches.
-    pub caches: Arc<dyn BlobStore>,
-    /// The bucket that users upload to: what is at a key.
-    pub uploads: Arc<dyn DifReader>,
-    /// The same bucket: which keys there are.
-    pub listing: Arc<dyn DifListing>,
-    /// Where builds are asked for.
-    pub queues: Arc<dyn Queues>,
-    /// The settings.
-    pub settings: Settings,
-}
+use super::{Error, Invocation};
 
 impl Pruner {
     /// Sweeps, or with `dry_run` says what a sweep would do, from the beginning, and changes nothing.

@@ -1,13 +1,10 @@
 //! The budget of read units that all walks of a run share.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::run::Run;
-use crate::cache::{ItemKey, Stored};
-use crate::ports::{Consistency, Fault};
+use crate::cache::Stored;
 
 /// Bytes that half a read unit pays for in an eventually consistent read, and a whole one in a strongly consistent read
 /// (DynamoDB developer guide, "Read capacity units").
@@ -22,10 +19,10 @@ pub(super) struct Pace {
 }
 
 #[derive(Debug, Default)]
-struct PaceState {
+pub(super) struct PaceState {
     read_units: f64,
     /// The time since the run began from which on more may be read.
-    due: Duration,
+    pub(super) due: Duration,
 }
 
 impl Pace {
@@ -47,7 +44,7 @@ impl Pace {
     }
 
     /// Notes what was read. Time in which a walk read less than it might have is not made up for.
-    fn spend(&self, read_units: f64, elapsed: Duration) {
+    pub(super) fn spend(&self, read_units: f64, elapsed: Duration) {
         let mut state = self.state();
         state.read_units += read_units;
         if self.rate > 0 {
@@ -57,53 +54,13 @@ impl Pace {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, PaceState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, PaceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Run<'_> {
-    /// Waits until more may be read; `false` where the time of the walk, which must leave this share of the run to the
-    /// others, is up before.
-    pub(super) async fn may_read(&self, share_left: f64) -> bool {
-        let due = self.pace.state().due;
-        let wait = due.saturating_sub(self.invocation.elapsed());
-        if wait >= self.time_left(share_left) {
-            return false;
-        }
-        tokio::time::sleep(wait).await;
-        !self.is_time_up(share_left)
-    }
-
-    /// Notes what was read.
-    pub(super) fn spend(&self, read_units: f64) {
-        self.pace.spend(read_units, self.invocation.elapsed());
-    }
-
-    /// Loads items, and notes what that consumed, about.
-    pub(super) async fn load(
-        &self,
-        keys: &[ItemKey],
-        consistency: Consistency,
-    ) -> Result<Vec<Option<Stored>>, Fault> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        let loaded = self.pruner.records.load(keys, consistency).await?;
-        let mut met = BTreeSet::new();
-        let different = keys.iter().zip(&loaded).filter(|(key, _)| met.insert(*key));
-        let units: u64 = different.map(|(_, stored)| units_of(stored.as_ref())).sum();
-        let units = f64::from(u32::try_from(units).unwrap_or(u32::MAX));
-        self.spend(match consistency {
-            Consistency::Strong => units,
-            Consistency::Eventual => units / 2.0,
-        });
-        Ok(loaded)
-    }
-}
-
 /// Returns the read units that a strongly consistent read of an item consumes, by the size of its JSON.
-fn units_of(stored: Option<&Stored>) -> u64 {
+pub(super) fn units_of(stored: Option<&Stored>) -> u64 {
     let bytes = stored.map_or(0, |stored| {
         let mut bytes = Bytes(0);
         // The item of a newer build has no JSON: it counts as a small one.

@@ -1,16 +1,19 @@
 //! One run of the sweep: what its steps share.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Pruner;
-use super::pace::Pace;
+use super::pace::{Pace, units_of};
 use super::report::Report;
+use crate::cache::{ItemKey, Stored};
 use crate::domain::Scope;
 use crate::flows::invocation::Invocation;
+use crate::flows::settings::Settings;
 use crate::flows::update::Update;
-use crate::ports::MAX_DELETES;
+use crate::ports::{
+    BlobStore, Consistency, DifListing, DifReader, Fault, MAX_DELETES, Queues, RecordStore,
+};
 
 /// Time kept back at the end of an invocation: for the call that is on its way, and to write the cursor.
 pub(super) const RESERVE: Duration = Duration::from_secs(10);
@@ -107,4 +110,63 @@ impl Run<'_> {
 pub(super) struct Doomed {
     pub(super) path: String,
     pub(super) bytes: u64,
+}
+
+/// Removes what is no longer used, has what is behind made again, and makes up for lost events.
+#[derive(Clone, Debug)]
+pub struct Pruner {
+    /// The records.
+    pub records: Arc<dyn RecordStore>,
+    /// The bucket of derived caches.
+    pub caches: Arc<dyn BlobStore>,
+    /// The bucket that users upload to: what is at a key.
+    pub uploads: Arc<dyn DifReader>,
+    /// The same bucket: which keys there are.
+    pub listing: Arc<dyn DifListing>,
+    /// Where builds are asked for.
+    pub queues: Arc<dyn Queues>,
+    /// The settings.
+    pub settings: Settings,
+}
+
+impl Run<'_> {
+    /// Waits until more may be read; `false` where the time of the walk, which must leave this share of the run to the
+    /// others, is up before.
+    pub(super) async fn may_read(&self, share_left: f64) -> bool {
+        let due = self.pace.state().due;
+        let wait = due.saturating_sub(self.invocation.elapsed());
+        if wait >= self.time_left(share_left) {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+        !self.is_time_up(share_left)
+    }
+
+    /// Loads items, and notes what that consumed, about.
+    pub(super) async fn load(
+        &self,
+        keys: &[ItemKey],
+        consistency: Consistency,
+    ) -> Result<Vec<Option<Stored>>, Fault> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let loaded = self.pruner.records.load(keys, consistency).await?;
+        let mut met = BTreeSet::new();
+        let different = keys.iter().zip(&loaded).filter(|(key, _)| met.insert(*key));
+        let units: u64 = different.map(|(_, stored)| units_of(stored.as_ref())).sum();
+        let units = f64::from(u32::try_from(units).unwrap_or(u32::MAX));
+        self.spend(match consistency {
+            Consistency::Strong => units,
+            Consistency::Eventual => units / 2.0,
+        });
+        Ok(loaded)
+    }
+}
+
+impl Run<'_> {
+    /// Notes what was read.
+    pub(super) fn spend(&self, read_units: f64) {
+        self.pace.spend(read_units, self.invocation.elapsed());
+    }
 }

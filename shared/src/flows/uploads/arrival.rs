@@ -2,20 +2,13 @@
 
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt};
-use futures::stream;
-use futures::stream::{StreamExt as _, TryStreamExt as _};
-
-use super::building::ToBuild;
 use super::filing::FiledModule;
-use super::{UploadEvent, objects};
-use crate::cache::{NoRoom, Upload, UploadProgress, UploadState};
+use super::objects;
+use super::order::order;
+use crate::cache::{NoRoom, Token, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};
 use crate::flows::update::KnownItem;
 use crate::ports::DifStat;
-
-/// Modules that are worked on side by side.
-pub(super) const SIDE_BY_SIDE: usize = 16;
 
 /// An event that is being applied.
 pub(super) struct Arrived<'a> {
@@ -52,35 +45,6 @@ pub(super) enum Revoked {
     Module(Box<ToBuild>),
     /// The file was a companion there: of these programs.
     Companion(Vec<FiledModule>),
-}
-
-/// Does work for each of some things, side by side; returns what came of each, in their order.
-/// After an error nothing further is begun.
-pub(super) fn side_by_side<'a, T, R, E, Work>(
-    of: &'a [T],
-    work: impl FnMut(&'a T) -> Work,
-) -> BoxFuture<'a, Result<Vec<R>, E>>
-where
-    Work: Future<Output = Result<R, E>> + Send + 'a,
-    R: Send + 'a,
-    E: Send + 'a,
-{
-    // Behind boxes: else the compiler cannot tell that what borrows so much may be sent to other
-    // threads.
-    let work: Vec<BoxFuture<'a, Result<R, E>>> =
-        of.iter().map(work).map(FutureExt::boxed).collect();
-    stream::iter(work)
-        .buffered(SIDE_BY_SIDE)
-        .try_collect()
-        .boxed()
-}
-
-/// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.
-pub(super) fn order(a: &str, b: &str) -> std::cmp::Ordering {
-    let length = a.len().max(b.len());
-    format!("{a:0<length$}")
-        .to_ascii_lowercase()
-        .cmp(&format!("{b:0<length$}").to_ascii_lowercase())
 }
 
 /// Returns the item that announces the reading of a file. Until they are out of every answer, it
@@ -162,6 +126,36 @@ pub(super) fn is_about(known: &Upload, stat: &DifStat) -> bool {
 
 /// A tombstone stands this long: no event is older.
 pub(super) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
+
+/// A module whose entries are marked, and the ask that came with the marks.
+pub(super) struct ToBuild {
+    pub(super) module: FiledModule,
+    pub(super) build_request: Token,
+    /// Whether it has files to build from. Else the build notes that there is nothing.
+    pub(super) has_files: bool,
+}
+
+/// An event of the uploads bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadEvent {
+    /// The key, decoded.
+    pub key: String,
+    /// The order of the event among those of this key: hex digits, compared as padded numbers.
+    pub sequencer: String,
+    /// What happened.
+    pub change: UploadChange,
+    /// The bytes that were written, where the event tells.
+    pub written: Option<DifStat>,
+}
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadChange {
+    /// It was written.
+    Created,
+    /// It was removed.
+    Removed,
+}
 
 #[cfg(test)]
 mod tests {

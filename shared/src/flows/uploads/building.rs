@@ -9,9 +9,10 @@ use super::super::build::{Builder, OpenDif, Outcome};
 use super::super::derive::SENT_AGAIN;
 use super::super::update::KnownItem;
 use super::super::{Error, Invocation, presence};
-use super::arrival::{Arrived, side_by_side};
+use super::arrival::{Arrived, ToBuild};
 use super::filing::FiledModule;
-use crate::cache::{Entry, Queue, Token, UploadState};
+use super::order::side_by_side;
+use crate::cache::{Entry, Queue, UploadState};
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage, ReconcileMessage};
 
@@ -25,14 +26,6 @@ const MAX_MESSAGES: usize = 10;
 
 /// Modules without files that are looked at before the time is.
 const MODULES_AT_ONCE: usize = 256;
-
-/// A module whose entries are marked, and the ask that came with the marks.
-pub(super) struct ToBuild {
-    pub(super) module: FiledModule,
-    pub(super) build_request: Token,
-    /// Whether it has files to build from. Else the build notes that there is nothing.
-    pub(super) has_files: bool,
-}
 
 impl Builder {
     /// Builds modules. Returns `false` if the time did not suffice: then a message was sent that

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 
 use super::super::build::Builder;
 use super::super::update::Entries;
-use super::arrival::side_by_side;
 use super::filing::FiledModule;
+use super::order::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::domain::FileType;
 use crate::ports::Fault;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::super::build::Builder;
 use super::super::update::{Entries, KnownItem, Present};
 use super::super::{Invocation, presence};
-use super::arrival::order;
+use super::order::order;
 use super::room::{MAX_DIFS, has_room};
 use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
 use crate::domain::{

@@ -1,7 +1,8 @@
 //! The item of an upload: read, announced, written.
 
 use super::UploadEvent;
-use super::arrival::{Announced, is_done_with, is_same, order};
+use super::arrival::{Announced, is_done_with, is_same};
+use super::order::order;
 use crate::cache::{Item, ItemKey, Stored, Upload, UploadState};
 use crate::domain::Location;
 use crate::flows::build::Builder;

@@ -34,13 +34,14 @@ mod companions;
 mod filing;
 mod item;
 mod objects;
+mod order;
 mod reading;
 mod removal;
 mod room;
 
 use std::collections::HashSet;
 
-use building::ToBuild;
+use arrival::ToBuild;
 use filing::FiledModule;
 use futures::future::{join, try_join};
 pub(super) use objects::objects_of;
@@ -48,8 +49,10 @@ use reading::{ReadUpload, Reading};
 
 use self::arrival::{
     Announced, Arrived, Before, announced, given_up, ignored, is_about, is_done_with, is_same,
-    no_room, side_by_side, upload_in,
+    no_room, upload_in,
 };
+pub use self::arrival::{UploadChange, UploadEvent};
+use self::order::side_by_side;
 use super::build::Builder;
 use super::update::KnownItem;
 use super::{Error, Invocation, presence};
@@ -61,28 +64,6 @@ pub use crate::ports::{DifStat, ReconcileMessage};
 /// The part of what is left of an invocation that reading a file may take. The rest is for what
 /// follows.
 const READING_SHARE: f64 = 0.75;
-
-/// An event of the uploads bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadEvent {
-    /// The key, decoded.
-    pub key: String,
-    /// The order of the event among those of this key: hex digits, compared as padded numbers.
-    pub sequencer: String,
-    /// What happened.
-    pub change: UploadChange,
-    /// The bytes that were written, where the event tells.
-    pub written: Option<DifStat>,
-}
-
-/// What happened to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadChange {
-    /// It was written.
-    Created,
-    /// It was removed.
-    Removed,
-}
 
 const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
 

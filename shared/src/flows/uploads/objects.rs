@@ -8,7 +8,7 @@
 use super::super::Invocation;
 use super::super::build::Builder;
 use super::super::update::KnownItem;
-use super::arrival::side_by_side;
+use super::order::side_by_side;
 use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject};
 use crate::domain::Location;
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed};

@@ -1,11 +1,9 @@
 //! Removal: what a file that is gone, or overwritten, takes out of the records.
 
-use super::arrival::{
-    Announced, Arrived, Before, Revoked, TOMBSTONE_LIFETIME, is_same, side_by_side,
-};
-use super::building::ToBuild;
+use super::arrival::{Announced, Arrived, Before, Revoked, TOMBSTONE_LIFETIME, ToBuild, is_same};
 use super::filing::FiledModule;
 use super::objects::objects_of;
+use super::order::side_by_side;
 use super::{UploadEvent, companions, filing};
 use crate::cache::{Change, Token, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};

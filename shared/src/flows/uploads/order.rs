@@ -1,0 +1,37 @@
+//! The order of events, and of work on the modules of one upload.
+
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream;
+use futures::stream::{StreamExt as _, TryStreamExt as _};
+
+/// Modules that are worked on side by side.
+pub(super) const SIDE_BY_SIDE: usize = 16;
+
+/// Does work for each of some things, side by side; returns what came of each, in their order.
+/// After an error nothing further is begun.
+pub(super) fn side_by_side<'a, T, R, E, Work>(
+    of: &'a [T],
+    work: impl FnMut(&'a T) -> Work,
+) -> BoxFuture<'a, Result<Vec<R>, E>>
+where
+    Work: Future<Output = Result<R, E>> + Send + 'a,
+    R: Send + 'a,
+    E: Send + 'a,
+{
+    // Behind boxes: else the compiler cannot tell that what borrows so much may be sent to other
+    // threads.
+    let work: Vec<BoxFuture<'a, Result<R, E>>> =
+        of.iter().map(work).map(FutureExt::boxed).collect();
+    stream::iter(work)
+        .buffered(SIDE_BY_SIDE)
+        .try_collect()
+        .boxed()
+}
+
+/// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.
+pub(super) fn order(a: &str, b: &str) -> std::cmp::Ordering {
+    let length = a.len().max(b.len());
+    format!("{a:0<length$}")
+        .to_ascii_lowercase()
+        .cmp(&format!("{b:0<length$}").to_ascii_lowercase())
+}

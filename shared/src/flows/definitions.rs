@@ -267,7 +267,7 @@ mod tests {
             let bad = format!("0.{}", STANDARD.encode(bad));
             assert_eq!(decrypt(SECRET, "this", &bad), None, "{at}");
         }
-        // As builds before numbers sealed it.
+        // As a build without numbers encrypted it.
         let before = STANDARD.encode(bytes);
         assert_eq!(decrypt(SECRET, "this", &before).unwrap(), b"open sesame");
         assert_eq!(decrypt(SECRET, "this", ""), None);
@@ -278,7 +278,8 @@ mod tests {
     fn a_new_secret_encrypts_while_what_the_old_one_encrypted_is_still_decrypted() {
         let old = secret(&format!("1:{SECRET}"));
         let encrypted = old.encrypt([7; 12], "this", b"open sesame").unwrap();
-        // First every function learns the new secret, then it becomes the first, then the old one goes.
+        // First all functions get the new secret, then it becomes the first one, then the old one
+        // is removed.
         let learned = secret(&format!("1:{SECRET},2:{OTHER}"));
         let rotated = secret(&format!("2:{OTHER}, 1:{SECRET}"));
         let alone = secret(&format!("2:{OTHER}"));

@@ -328,7 +328,8 @@ impl Symbolicator {
             let known: Vec<String> = sources.iter().map(|key| key.id().to_owned()).collect();
             sources.retain(|key| key.id() == id);
             if sources.is_empty() {
-                let detail = format!("no source {id:?} is configured; the configured sources are {known:?}");
+                let detail =
+                    format!("no source {id:?} is configured; the configured ones are {known:?}");
                 return Err(Error::Invalid { detail });
             }
         }

@@ -51,7 +51,7 @@ pub(super) enum LoadedCache {
 /// Why a blob cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    #[error("the blob is gone")]
+    #[error("the blob does not exist")]
     Gone,
     #[error(transparent)]
     Fault(#[from] BlobFault),

@@ -193,7 +193,7 @@ async fn an_answer_that_would_have_a_gigabyte_is_refused_before_it_is_in_memory(
     let reply = client.symbolicate("", &many).await.unwrap();
     assert_eq!(reply.status, 413, "{}", reply.text);
     assert!(
-        reply.text.contains("send its threads in several requests"),
+        reply.text.contains("send the threads in several requests"),
         "{}",
         reply.text
     );

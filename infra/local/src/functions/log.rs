@@ -103,7 +103,7 @@ mod tests {
     fn only_what_a_function_notes_in_normal_running_is_kept_from_the_terminal() {
         assert!(is_routine(r#"{"level":"INFO","message":"completed"}"#));
         for line in [
-            r#"{"level":"WARN","message":"a blob is not what its record says"}"#,
+            r#"{"level":"WARN","message":"blob does not match its record; a rebuild is requested"}"#,
             r#"{"level":"ERROR","message":"request failed"}"#,
             "thread 'main' panicked",
             "INFO",

@@ -16,6 +16,7 @@ mod events;
 mod failure;
 mod listing;
 mod multipart;
+mod multipart_rows;
 mod objects;
 mod pages;
 mod reading;

@@ -1,6 +1,6 @@
 //! Multipart uploads: parts in any order and with any numbers, joined without copying bytes.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{OptionalExtension, params};
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumType,
     CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, CopyPartResult,
@@ -10,53 +10,22 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use uuid::Uuid;
 
-use super::bodies::{NewBody, Segment};
+use super::bodies::NewBody;
 use super::checksums::{self, Algorithm, Checksums, Claims};
 use super::conditions::{ReadConditions, WriteConditions};
 use super::events::Cause;
 use super::failure::Failure;
-use super::objects::{self, Attributes, Object, json, require_bucket};
+use super::objects::{self, Object, require_bucket};
 use super::reading::{Attempts, pinned};
 use super::store::Store;
 use super::writing::{MAX_REQUEST_BYTES, hex, nothing, source};
 use super::{claimed_checksums, refuse_unsupported, set_checksums, stored_attributes};
+use crate::s3::multipart_rows::{Part, Upload, forget_upload, parts, require_upload};
 
 /// The minimum size of every part but the last (Amazon S3 User Guide, "Multipart upload limits").
 const MIN_PART_BYTES: u64 = 5 * 1024 * 1024;
 
 const PART_NUMBERS: std::ops::RangeInclusive<i32> = 1..=10_000;
-
-/// An upload in progress.
-#[derive(Debug)]
-pub(crate) struct Upload {
-    /// Its id.
-    pub(crate) id: String,
-    /// The key of the future object.
-    pub(crate) key: String,
-    /// When it started, in epoch milliseconds.
-    pub(crate) started_ms: i64,
-    /// The checksum algorithm, if the upload specified one.
-    pub(crate) algorithm: Option<Algorithm>,
-    /// Whether the object's checksum is computed over the parts' checksums.
-    pub(crate) composite: bool,
-    /// The headers that are stored with the object.
-    pub(crate) attributes: Attributes,
-}
-
-/// An uploaded part.
-#[derive(Debug)]
-pub(crate) struct Part {
-    /// 1 to 10,000.
-    pub(crate) number: i32,
-    /// The file with its bytes.
-    pub(crate) segment: Segment,
-    /// The ETag without quotes.
-    pub(crate) etag: String,
-    /// When it was uploaded, in epoch milliseconds.
-    pub(crate) modified_ms: i64,
-    /// Its additional checksums.
-    pub(crate) checksums: Checksums,
-}
 
 pub(crate) async fn create(
     store: &Store,
@@ -485,87 +454,6 @@ async fn add_part(
         Ok(part)
     })
     .await
-}
-
-/// Returns the upload with this id, or the error that S3 returns.
-pub(crate) fn require_upload(
-    transaction: &Transaction<'_>,
-    bucket: &str,
-    key: &str,
-    id: &str,
-) -> Result<Upload, Failure> {
-    require_bucket(transaction, bucket)?;
-    let mut select = transaction.prepare_cached(&format!(
-        "SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ?1 AND key = ?2 AND id = ?3"
-    ))?;
-    let mut rows = select.query([bucket, key, id])?;
-    match rows.next()? {
-        Some(row) => read_upload(row),
-        None => Err(s3_error!(
-            NoSuchUpload,
-            "the upload does not exist; it may have been completed or aborted"
-        )
-        .into()),
-    }
-}
-
-/// Returns the uploads in progress of a bucket, ordered by key and id.
-pub(crate) fn uploads(transaction: &Transaction<'_>, bucket: &str) -> Result<Vec<Upload>, Failure> {
-    let mut select = transaction.prepare_cached(&format!(
-        "SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ?1 ORDER BY key, id"
-    ))?;
-    let mut rows = select.query([bucket])?;
-    let mut uploads = Vec::new();
-    while let Some(row) = rows.next()? {
-        uploads.push(read_upload(row)?);
-    }
-    Ok(uploads)
-}
-
-const UPLOAD_COLUMNS: &str = "id, key, started_ms, algorithm, kind, attributes";
-
-fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
-    let algorithm: Option<String> = row.get(3)?;
-    let kind: String = row.get(4)?;
-    Ok(Upload {
-        id: row.get(0)?,
-        key: row.get(1)?,
-        started_ms: row.get(2)?,
-        algorithm: algorithm.map(|name| Algorithm::parse(&name)).transpose()?,
-        composite: kind == ChecksumType::COMPOSITE,
-        attributes: json(row, 5)?,
-    })
-}
-
-/// Returns the parts of an upload, ordered by number.
-pub(crate) fn parts(
-    transaction: &Transaction<'_>,
-    upload: &str,
-) -> Result<Vec<Part>, rusqlite::Error> {
-    transaction
-        .prepare_cached(
-            "SELECT number, file, size, etag, modified_ms, checksums FROM upload_parts WHERE upload = ?1 ORDER BY number",
-        )?
-        .query_map([upload], |row| {
-            Ok(Part {
-                number: row.get(0)?,
-                segment: Segment { file: row.get(1)?, size: row.get(2)? },
-                etag: row.get(3)?,
-                modified_ms: row.get(4)?,
-                checksums: json(row, 5)?,
-            })
-        })?
-        .collect()
-}
-
-fn forget_upload(
-    transaction: &Transaction<'_>,
-    upload: &str,
-    files: Vec<String>,
-) -> Result<Vec<String>, rusqlite::Error> {
-    transaction.execute("DELETE FROM upload_parts WHERE upload = ?1", [upload])?;
-    transaction.execute("DELETE FROM uploads WHERE id = ?1", [upload])?;
-    objects::forget(transaction, files)
 }
 
 /// Returns the algorithm to compute for the parts of an upload. An upload that does not exist is

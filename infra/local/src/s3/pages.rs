@@ -13,11 +13,12 @@ use super::failure::Failure;
 use super::listing::{
     self, Query, after_marker, following, page_size, read_token, token, url_encode,
 };
-use super::multipart::{parts, require_upload, uploads};
+use super::multipart_rows::require_upload;
 use super::objects::{Object, require_bucket};
 use super::set_checksums;
 use super::store::Store;
 use crate::identity::ACCOUNT;
+use crate::s3::multipart_rows::{parts, uploads};
 use crate::s3::time::timestamp;
 
 pub(crate) async fn list_v2(

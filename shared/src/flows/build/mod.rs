@@ -91,9 +91,8 @@ impl Builder {
     /// Builds the kinds of a module whose build requests are pending, and other kinds that come of
     /// the same DIFs and are due.
     ///
-    /// DIFs that arrive meanwhile are built at once, in at most [`MAX_ROUNDS`] rounds. `open` has
-    /// the DIFs that the caller has fetched. After [`Error::Store`], the build requests stay
-    /// pending.
+    /// DIFs that arrive meanwhile are built at once, a limited number of times. `open` has the DIFs
+    /// that the caller has fetched. After [`Error::Store`], the build requests stay pending.
     pub async fn build(
         &self,
         invocation: &Invocation,

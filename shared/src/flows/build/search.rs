@@ -97,7 +97,7 @@ impl Builder {
     }
 
     /// Fetches one location after the other.
-    #[expect(clippy::too_many_arguments, reason = "a search is about all of this")]
+    #[expect(clippy::too_many_arguments, reason = "a search needs all of these")]
     async fn probe_places(
         &self,
         invocation: &Invocation,

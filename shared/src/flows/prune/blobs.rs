@@ -1,7 +1,8 @@
-//! The walk over all blobs: removes those that no record names.
+//! Lists all blobs, and deletes orphans: blobs that no record names.
 //!
-//! Nearly every blob is named, so the records are read eventually consistent first, a batch at a time: a blob that its
-//! record names needs no second look. The others are looked at once more, strongly consistent, before they are removed.
+//! Nearly every blob is named, so the records are first read with eventual consistency, in batches.
+//! A blob that its record names is not an orphan. The records of the others are read again with
+//! strong consistency before the blobs are deleted.
 
 use std::time::Duration;
 
@@ -12,29 +13,32 @@ use crate::domain::Timestamp;
 use crate::flows::Updated;
 use crate::ports::{BlobSummary, Consistency, Fault};
 
-/// Where parts of copies, derived caches and plain SymCaches lie, in the order in which they are walked.
+/// The prefixes of chunks of copies, derived caches and plain SymCaches, in the order in which they
+/// are listed.
 const PREFIXES: [&str; 3] = ["copies/", "derived/", "plain/"];
 
-/// Where derived caches lie: a lease names a derived cache before it is created.
+/// The prefix of derived caches. A lease names a derived cache before it is created.
 const DERIVED: &str = "derived/";
 
-/// Blobs that no record names while they are used, or being made, are left alone for this long: a client is led to a plain
-/// SymCache for 10 minutes, by URLs that work for 15; the parts of a copy are made within 15.
+/// The minimum age of an orphan that may be in use or about to be named. A client is led to a plain
+/// SymCache for 10 minutes, by URLs that are valid for a minute. The chunks of a copy are written
+/// within 15 minutes.
 pub const UNNAMED_MIN_AGE: Duration = Duration::from_secs(25 * 60);
 
-/// A walk begins this long after the last one began: once a day, however late in its hour a run begins.
+/// The interval between the beginnings of two listings: once a day, however late in its hour a run
+/// begins.
 const WALK_INTERVAL: Duration = Duration::from_secs(23 * 3600 + 1800);
 
-/// Blobs whose records are read together: as many as one `BatchGetItem` reads.
+/// The number of blobs whose records are read together: the limit of one `BatchGetItem` call.
 const BLOBS_AT_ONCE: usize = 100;
 
 impl Run<'_> {
-    /// Walks the blobs, once a day, from where the last run stopped; tells whether nothing is left to do.
+    /// Continues the daily listing of blobs. Returns whether nothing is left to do.
     pub(super) async fn sweep_blobs(&self, progress: &mut Progress) -> bool {
         let cursor = &mut progress.cursor;
         let now = self.invocation.now();
         if cursor.blobs_after.is_none() {
-            // Where no blob is too young, an orphan is not left for a day either.
+            // If there is no minimum age, orphans are deleted in every run.
             let is_daily = !self.pruner.settings.orphan_min_age.is_zero();
             if is_daily && now.since(cursor.blobs_began_at) < WALK_INTERVAL {
                 return true;
@@ -99,10 +103,11 @@ impl Run<'_> {
         }
     }
 
-    /// Removes those of these blobs that are old enough and that no record names; tells whether it looked at all of them.
+    /// Deletes the orphans among these blobs that are old enough. Returns whether all blobs were
+    /// checked.
     ///
-    /// The records of what is removed are read strongly, after the listing: what a build is writing now is younger than
-    /// any blob here, or named by its lease.
+    /// The records of deleted blobs are read with strong consistency, after the listing: a blob
+    /// that a build is writing now is younger than these, or named by the build's lease.
     async fn remove_orphans(
         &self,
         blobs: &[BlobSummary],
@@ -126,7 +131,7 @@ impl Run<'_> {
         let stored = self.load(&keys, Consistency::Strong).await?;
         let (mut doomed, mut is_all) = (Vec::new(), true);
         for ((blob, key), stored) in suspects.into_iter().zip(&keys).zip(stored) {
-            // A dead lease takes calls of its own.
+            // An expired lease takes additional calls.
             is_all = !self.is_time_up(0.0);
             if !is_all {
                 break;
@@ -153,8 +158,9 @@ impl Run<'_> {
         Ok(is_all)
     }
 
-    /// Tells whether a record names a blob. A dead lease that does is cleared first, by compare-and-swap: its holder may
-    /// freeze just before it publishes, and finds then that the lease is gone.
+    /// Returns whether a record names a blob. If only an expired lease names it, the lease is
+    /// cleared first, by compare-and-swap. Its holder may be frozen just before it publishes, and
+    /// then finds the lease gone.
     async fn is_named(
         &self,
         key: &ItemKey,
@@ -169,7 +175,8 @@ impl Run<'_> {
             Item::Entry(entry) if is_leased(entry, path) => entry,
             _ => return Ok(false),
         };
-        // The lease is dead. An entry at a key of another schema is for the builds to clear that use this key.
+        // The lease is expired. An entry under the key of another schema is left to the builds that
+        // use this schema.
         if *key != entry.module().entry(entry.kind()) {
             return Ok(true);
         }
@@ -183,14 +190,15 @@ impl Run<'_> {
         Ok(match cleared {
             Updated::Done(entry) => is_ready(&entry, path) || is_leased(&entry, path),
             Updated::Refused(_, Some(entry)) => is_ready(&entry, path) || is_leased(&entry, path),
-            // Removed meanwhile, or a newer build's: the next sweep tells which.
+            // The record was removed meanwhile, or a newer build wrote it: leave it to the next
+            // pass.
             Updated::Refused(_, None) | Updated::Retired(_) => true,
         })
     }
 }
 
-/// Tells whether an item names a blob: as a state of an entry, by a live lease, as a part of a copy, or in a way that only
-/// a newer build can read.
+/// Returns whether an item names a blob: as a state of an entry, by a live lease, as a chunk of a
+/// copy, or possibly in a way that only a newer build can read.
 fn names(item: &Item, path: &str, now: Timestamp) -> bool {
     match item {
         Item::Entry(entry) => {
@@ -203,13 +211,13 @@ fn names(item: &Item, path: &str, now: Timestamp) -> bool {
     }
 }
 
-/// Tells whether a blob is a state of an entry.
+/// Returns whether a blob is a state of an entry.
 fn is_ready(entry: &Entry, path: &str) -> bool {
     let mut states = entry.ready().into_iter().chain(entry.older());
     states.any(|ready| ready.blob.path == path)
 }
 
-/// Tells whether a blob is named by the lease under which it was made.
+/// Returns whether the entry's lease, live or expired, names a blob.
 fn is_leased(entry: &Entry, path: &str) -> bool {
     entry
         .lease()

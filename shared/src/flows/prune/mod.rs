@@ -1,21 +1,25 @@
-//! The schedule: removes what is no longer used, has what is behind made again, and makes up for lost events.
+//! The pruner: removes what is no longer used, requests rebuilds of outdated entries, and re-queues
+//! uploads whose events were lost.
 //!
-//! 1. A pass begins: entries that the last pass found behind are asked for, the most recently used first, as many as the
-//!    refresh lane drains (`refresh`).
-//! 2. Walk all records, in segments side by side (`records`). An entry that was not used for too long, or that the byte
-//!    budget has no room for, is retired: the record goes first, if no other function changed it meanwhile (the commit
-//!    point), then its blobs. A crash between leaves orphans, never a record without its blob. What stays is counted, and
-//!    what readers conclude from the absence of an upload is made true again where it is not (`presences`).
-//! 3. Compare the uploads bucket with the upload items (`uploads`): what no event told of is sent to the uploads lane.
-//! 4. Once a day, walk all blobs that are older than a build can take (`blobs`). A blob that its record does not name,
-//!    read strongly, is an orphan.
+//! 1. A pass begins: the entries that the last pass found outdated are requested, the most recently
+//!    used first, as many as the refresh queue can process (`refresh`).
+//! 2. Scan all records, in parallel segments (`records`). An entry that is unused for too long, or
+//!    that the byte budget evicts, is retired: first its record is removed, if no other function
+//!    has changed it meanwhile (the commit point), then its blobs are deleted. A crash in between
+//!    leaves orphans, never a record without its blob. The other entries are counted. Presence
+//!    items and aliases that do not match the uploads are repaired (`presences`).
+//! 3. Compare the uploads bucket with the upload items (`uploads`). Keys whose event was lost are
+//!    sent to the uploads queue.
+//! 4. Once a day, list all blobs (`blobs`). A blob is an orphan if it is older than any running
+//!    build and its record does not name it in a strongly consistent read. Orphans are deleted.
 //!
-//! Each walk stops well before the function's deadline, and the next run goes on where it stopped: the cursor item says
-//! where (`progress`). It is written last, so that a run which dies repeats its steps, all of which may be repeated.
+//! Each of these steps stops well before the function's deadline, and the next run continues where
+//! it stopped. The cursor item records the progress (`progress`). It is written last, so a run that
+//! is killed is repeated; every step may be repeated.
 //!
-//! A call that fails harms the item that it was for: it is counted in the [`Report`], the walk goes on, and the run has
-//! failed when it is at its end. A page that cannot be read ends its segment or walk for this run, at the last page that
-//! was. All walks share one budget of read units (`pace`).
+//! A failed call affects only the item that it was for: it is counted in the [`Report`], the run
+//! continues, and fails at its end. If a page cannot be read, its segment or listing ends for this
+//! run, after the last page that was read. All steps share one budget of read units (`pace`).
 
 mod blobs;
 mod pace;
@@ -38,13 +42,14 @@ use self::run::Run;
 use super::{Error, Invocation};
 
 impl Pruner {
-    /// Sweeps, or with `dry_run` says what a sweep would do, from the beginning, and changes nothing.
+    /// Runs the pruner. With `dry_run`, starts a new pass, reports what would be done, and changes
+    /// nothing.
     ///
-    /// Calls that failed on the way are in the report: [`Report::failure`].
+    /// Failed calls are in the report: [`Report::failure`].
     ///
     /// # Errors
     ///
-    /// Where the sweep is could not be read: nothing was done.
+    /// The progress could not be read, and nothing was done.
     pub async fn prune(&self, invocation: &Invocation, dry_run: bool) -> Result<Report, Error> {
         let run = Run {
             pruner: self,

@@ -1,4 +1,4 @@
-//! The budget of read units that all walks of a run share.
+//! The budget of read units that all steps of a run share.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::cache::Stored;
 
-/// Bytes that half a read unit pays for in an eventually consistent read, and a whole one in a strongly consistent read
-/// (DynamoDB developer guide, "Read capacity units").
+/// The bytes that an eventually consistent read returns for half a read unit, and a strongly
+/// consistent read for a whole one (DynamoDB developer guide, "Read capacity units").
 const UNIT_BYTES: u64 = 4096;
 
-/// What was read, and when more may be.
+/// The read units that were consumed, and when more may be.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Read units a second; 0: any number.
+    /// Read units per second; 0: no limit.
     rate: u64,
     state: Mutex<PaceState>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Pace {
 #[derive(Debug, Default)]
 pub(super) struct PaceState {
     read_units: f64,
-    /// The time since the run began from which on more may be read.
+    /// When more may be read, as the time since the beginning of the run.
     pub(super) due: Duration,
 }
 
@@ -33,17 +33,17 @@ impl Pace {
         }
     }
 
-    /// Returns what was read so far, in whole read units.
+    /// Returns the read units that were consumed so far, rounded up.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a count that no table reaches the limits of"
+        reason = "no table is large enough to reach the limits"
     )]
     pub(super) fn read_units(&self) -> u64 {
         self.state().read_units.ceil() as u64
     }
 
-    /// Notes what was read. Time in which a walk read less than it might have is not made up for.
+    /// Charges read units. Unused time is not credited.
     pub(super) fn spend(&self, read_units: f64, elapsed: Duration) {
         let mut state = self.state();
         state.read_units += read_units;
@@ -59,11 +59,12 @@ impl Pace {
     }
 }
 
-/// Returns the read units that a strongly consistent read of an item consumes, by the size of its JSON.
+/// Returns the read units that a strongly consistent read of an item consumes, estimated from the
+/// size of its JSON.
 pub(super) fn units_of(stored: Option<&Stored>) -> u64 {
     let bytes = stored.map_or(0, |stored| {
         let mut bytes = Bytes(0);
-        // The item of a newer build has no JSON: it counts as a small one.
+        // The item of a newer build cannot be serialized, and counts as a small one.
         let _ = serde_json::to_writer(&mut bytes, &stored.item);
         bytes.0
     });

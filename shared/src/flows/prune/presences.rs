@@ -1,13 +1,15 @@
-//! Makes true again what readers conclude from the absence of a presence: that no upload serves a module.
+//! Repairs the items from which readers conclude that no upload serves a module.
 //!
-//! - A module with a `dif` item and without a presence gets one: tables that builds before presences filled have none.
-//!   After the repairs of a page, each scope that they concern gets a new generation.
-//! - A presence of a module without a `dif` item goes.
-//! - An alias goes whose target has no file.
+//! - A module with a `dif` item and without a presence gets one. Tables from builds before
+//!   presences existed have none. After the repairs of a page, each scope that they concern gets a
+//!   new generation.
+//! - The presence of a module without a `dif` item is removed.
+//! - An alias whose target has no file is removed.
 //!
-//! The items of a partition lie side by side on the pages of a segment, so a page answers nearly every question about its
-//! modules itself. Only where a page or a run begins or ends within a partition is a presence read, and only the targets
-//! of aliases lie elsewhere: each alias has its turn in one of [`ALIAS_ROUNDS`] passes.
+//! The items of a partition are adjacent in the pages of a segment, so a page nearly always shows
+//! all items of its modules. A presence is read only if a page or a run begins or ends within a
+//! partition. Only the targets of aliases are in other partitions: each alias is checked in one of
+//! [`ALIAS_ROUNDS`] passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -23,24 +25,25 @@ use crate::flows::presence;
 use crate::flows::update::KnownItem;
 use crate::ports::{Consistency, Fault, Removed};
 
-/// Passes in which each alias has its turn once: a day of them.
+/// The number of passes over which the checks of aliases are spread: the passes of a day.
 const ALIAS_ROUNDS: u64 = 24;
 
-/// What a page leaves open.
+/// What the items of a page do not show.
 #[derive(Default)]
 struct Unresolved<'a> {
     /// Modules with a `dif` item and without a presence on this page.
     unnoted: BTreeMap<&'a str, &'a ModuleKey>,
     /// Modules with a presence and without a `dif` item on this page.
     unfounded: Vec<&'a ModuleKey>,
-    /// Aliases whose turn it is.
+    /// Aliases to check in this pass.
     aliases: Vec<(&'a ItemKey, &'a Stored, &'a Alias)>,
 }
 
 impl Run<'_> {
-    /// Repairs what the items of a page show to be wrong; `false` where the time is up before.
+    /// Repairs what the items of a page show to be wrong. Returns `false` if the time is up before
+    /// all repairs are made.
     ///
-    /// `neighbour` is the partition of a module with a `dif` item which the page before ended with.
+    /// `neighbour` is the partition that the previous page ended with, if it has a `dif` item.
     pub(super) async fn mend_presences(
         &self,
         items: &[(ItemKey, Stored)],
@@ -55,7 +58,7 @@ impl Run<'_> {
             Ok(known) => known,
             Err(error) => {
                 self.fail(&error);
-                // The next pass asks the same of the same items.
+                // The next pass checks the same items again.
                 vec![None; 0]
             }
         };
@@ -75,30 +78,31 @@ impl Run<'_> {
         let is_all = self.each(unnoted).await & self.each(unfounded).await;
         let is_all = is_all & self.each(aliases).await;
         *neighbour = with_files_at_the_end(items, neighbour.take());
-        // With each page, and once more at the end: the run after one that was killed finds nothing to repair any more.
+        // After each page, and again at the end: after a run that was killed, the next run finds
+        // nothing left to repair, and would write no generation.
         let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.announce(&mut changed).await;
         is_all
     }
 
-    /// Returns what the items of a page do not answer.
+    /// Returns what the items of a page do not show.
     fn open<'a>(&self, items: &'a [(ItemKey, Stored)], neighbour: Option<&str>) -> Unresolved<'a> {
         let mut open = Unresolved::default();
         let mut with_files: BTreeSet<&str> = BTreeSet::new();
         for (key, stored) in items {
             let partition = key.partition.as_str();
             match &stored.item {
-                // The page before has looked after its neighbour.
+                // The previous page has shown that this partition has files.
                 _ if neighbour == Some(partition) => {}
                 Item::Dif(dif) if dif.module.source.is_uploads() => {
                     with_files.insert(partition);
                     open.unnoted.insert(partition, &dif.module);
                 }
-                // Files of a newer build.
+                // A file of a newer build.
                 _ if key.sort.starts_with(ItemKey::DIF_PREFIX) => {
                     with_files.insert(partition);
                 }
-                // Its `dif` items come before it.
+                // The `dif` items of a partition precede its presence.
                 Item::Presence(presence) => {
                     open.unnoted.remove(partition);
                     if !with_files.contains(partition) {
@@ -114,7 +118,7 @@ impl Run<'_> {
         open
     }
 
-    /// A dry run looks at every alias.
+    /// Returns whether an alias is checked in this pass. A dry run checks all.
     fn is_turn_of(&self, alias: &ItemKey) -> bool {
         let (pass, is_dry) = {
             let report = self.report();
@@ -124,7 +128,7 @@ impl Run<'_> {
         is_dry || turn == pass % ALIAS_ROUNDS
     }
 
-    /// Makes repairs side by side; `false` where the time is up before all are made.
+    /// Makes repairs concurrently. Returns `false` if the time is up before all are made.
     async fn each(&self, repairs: Vec<impl Future<Output = Result<(), Fault>>>) -> bool {
         let repairs = repairs.into_iter().map(|repair| async {
             if self.is_time_up(SHARE_LEFT) {
@@ -148,7 +152,7 @@ impl Run<'_> {
         changed: &Mutex<BTreeSet<Scope>>,
     ) -> Result<(), Fault> {
         if !self.is_dry() {
-            // First: the walk may be abandoned at any call.
+            // Record the scope first, because the step may be abandoned at any call.
             self.changed_scopes().insert(module.scope.clone());
             presence::note_file(self.update(), module, &[], KnownItem::Nothing).await?;
             let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,16 +161,16 @@ impl Run<'_> {
         let mut report = self.report();
         report.presences_noted += 1;
         report.say(
-            "note that there are files of",
+            "add the presence item of",
             told(module),
-            "no item said so",
+            "the module has files",
         );
         Ok(())
     }
 
     async fn forget(&self, module: &ModuleKey) -> Result<(), Fault> {
         if self.is_dry() {
-            // Its files may be on another page.
+            // The files may be on another page.
             let partition = self.pruner.records.query(&module.partition()).await?;
             if partition.iter().any(|(key, _)| presence::is_file(key)) {
                 return Ok(());
@@ -179,11 +183,15 @@ impl Run<'_> {
         }
         let mut report = self.report();
         report.presences_forgotten += 1;
-        report.say("forget the files of", told(module), "there are none");
+        report.say(
+            "remove the presence item of",
+            told(module),
+            "the module has no files",
+        );
         Ok(())
     }
 
-    /// Removes an alias if its target has no file, which a strongly consistent query decides.
+    /// Removes an alias if a strongly consistent query shows that its target has no file.
     async fn check_alias(
         &self,
         key: &ItemKey,
@@ -194,7 +202,8 @@ impl Run<'_> {
         let target = &alias.target;
         let partition = self.pruner.records.query(&target.partition()).await?;
         if partition.iter().any(|(key, _)| presence::is_file(key)) {
-            // Of a table that an older build filled, whose target this walk has not met yet.
+            // The target is from an older build, without a presence, and this scan has not reached
+            // it yet.
             return self.note_again(target, changed).await;
         }
         let presence = target.presence();
@@ -206,7 +215,8 @@ impl Run<'_> {
             if removed != Removed::Done {
                 return Ok(());
             }
-            // A builder that brought a file of the target meanwhile may have found the alias still there, and left it.
+            // A builder that added a file of the target meanwhile may have seen the alias before
+            // its removal, and kept it. Write it again.
             if self.update().load(&presence).await?.is_some() {
                 self.update()
                     .put(key, stored.item.clone(), |_| true)
@@ -221,8 +231,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Writes a new generation for each of these scopes, in which presences were repaired before. Those whose generation
-    /// could not be written are left.
+    /// Writes a new generation for each of these scopes, in which presences were repaired. Scopes
+    /// whose generation could not be written remain in the set.
     pub(super) async fn announce(&self, unannounced: &mut BTreeSet<Scope>) {
         for scope in std::mem::take(unannounced) {
             if let Err(error) =
@@ -235,7 +245,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns the partition that a page ends with if there are `dif` items in it.
+/// Returns the partition that a page ends with, if it has `dif` items.
 fn with_files_at_the_end(items: &[(ItemKey, Stored)], before: Option<String>) -> Option<String> {
     let (last, _) = items.last()?;
     let mut same = items
@@ -247,7 +257,7 @@ fn with_files_at_the_end(items: &[(ItemKey, Stored)], before: Option<String>) ->
     (has_files || is_same).then(|| last.partition.clone())
 }
 
-/// Names a module for a person.
+/// Returns the name of a module for people.
 fn told(module: &ModuleKey) -> String {
     format!("{} in {}", module.id, module.scope)
 }

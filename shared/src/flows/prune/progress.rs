@@ -1,4 +1,5 @@
-//! What the sweep keeps from one run to the next: where it is, what it found behind, what it asked for.
+//! The state that the pruner keeps between runs: its position, the outdated entries that it found,
+//! and the builds that it requested.
 
 use futures::stream::{self, StreamExt};
 
@@ -11,29 +12,30 @@ use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
 use crate::ports::{Consistency, Fault, Replaced};
 
-/// Parts of the table that are walked side by side.
+/// The number of segments of the table that are scanned in parallel.
 const SEGMENTS: usize = 8;
 
-/// What the sweep keeps from one run to the next.
+/// The state that the pruner keeps between runs.
 #[derive(Debug)]
 pub(super) struct Progress {
     /// The revision of the cursor as it was read.
     revision: Option<Revision>,
-    /// Where it is.
+    /// The position.
     pub(super) cursor: SweepCursor,
-    /// What this pass found behind so far.
+    /// The outdated entries that this pass has found so far.
     pub(super) gathering: Manifest,
-    /// What the last whole pass found behind, where a pass begins or has come to its end in this run.
+    /// The outdated entries that the last complete pass found. Loaded only if a pass begins or ends
+    /// in this run.
     pub(super) manifest: Option<Manifest>,
-    /// What was asked for when this pass began; before, what the last one asked for. Where no pass begins in this run, it
-    /// stays as it is stored.
+    /// The builds that were requested at the beginning of this pass; before that, those of the
+    /// previous pass. If no pass begins in this run, the stored list stays unchanged.
     pub(super) requested: Option<Manifest>,
-    /// What the last whole pass counted.
+    /// The counts of the last complete pass.
     pub(super) rollout: Option<Rollout>,
 }
 
 impl Progress {
-    /// Tells whether a new pass begins: the last one has walked all segments.
+    /// Returns whether a new pass begins, because the last one has scanned all segments.
     pub(super) fn begins_pass(&self) -> bool {
         self.cursor.segments.is_empty()
     }
@@ -45,7 +47,7 @@ impl Progress {
 }
 
 impl Run<'_> {
-    /// Reads where the sweep is. A dry run begins from the start, with what the last whole pass left.
+    /// Reads the state. A dry run starts a new pass, based on the last complete one.
     pub(super) async fn progress(&self) -> Result<Progress, Error> {
         let keys = [SweepItem::Cursor, SweepItem::Rollout].map(ItemKey::sweep);
         let mut loaded = self.load(&keys, Consistency::Strong).await?.into_iter();
@@ -84,7 +86,7 @@ impl Run<'_> {
         Ok(progress)
     }
 
-    /// Reads a list that is spread over so many items.
+    /// Reads a list that is spread over this number of items.
     async fn list(
         &self,
         item: impl Fn(usize) -> SweepItem,
@@ -101,7 +103,8 @@ impl Run<'_> {
         Ok(Manifest::from_items(items))
     }
 
-    /// Begins a pass: asks for what is behind, and sets the byte budget's cut.
+    /// Begins a pass: requests rebuilds of outdated entries, and determines what the byte budgets
+    /// evict.
     pub(super) async fn begin_pass(&self, progress: &mut Progress) {
         let drained = self.in_time(self.refresh(progress)).await;
         let drained = drained.unwrap_or_default();
@@ -124,7 +127,8 @@ impl Run<'_> {
         self.report().pass = progress.cursor.pass;
     }
 
-    /// Ends a pass if all records were walked: what it counted and found behind is what the next one begins with.
+    /// Ends the pass if all records were scanned. The next pass begins with its counts and its list
+    /// of outdated entries.
     pub(super) fn end_pass(&self, progress: &mut Progress) -> bool {
         if !progress.ends_pass() {
             return false;
@@ -149,7 +153,7 @@ impl Run<'_> {
         true
     }
 
-    /// Writes where the sweep is; the cursor last, and only if no other run did meanwhile.
+    /// Writes the state; the cursor last, and only if no other run has written it meanwhile.
     pub(super) async fn keep(&self, mut progress: Progress) {
         let SweepLists {
             gathering,
@@ -186,14 +190,17 @@ impl Run<'_> {
         let expected = progress.revision.as_ref();
         match self.pruner.records.replace(&key, expected, &cursor).await {
             Ok(Replaced::Done) => {}
-            // It did the same work; nothing is lost but the time.
-            Ok(Replaced::Lost(_)) => tracing::warn!("another sweep ran at the same time"),
+            // The other run did the same work, so only time is lost.
+            Ok(Replaced::Lost(_)) => {
+                tracing::warn!("another run of the pruner was active at the same time")
+            }
             Err(error) => self.fail(&error),
         }
     }
 
-    /// Writes a list, which took so many items before; returns how many it takes now. One item is there in any case: builds
-    /// that know of no other must not go by what they wrote long ago.
+    /// Writes a list, which took `before` items until now. Returns the number of items that it
+    /// takes now. At least one item is written, because builds that know only one item must not use
+    /// its old content.
     async fn keep_list(
         &self,
         item: impl Fn(usize) -> SweepItem,
@@ -210,7 +217,7 @@ impl Run<'_> {
         }
         let now = items.len();
         let writes = items.into_iter().map(Some).chain(
-            // What is left over of a longer list.
+            // Remove the surplus items of a longer list.
             (now..before).map(|_| None),
         );
         let writes = writes.enumerate().map(|(number, manifest)| {

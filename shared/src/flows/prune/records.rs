@@ -1,7 +1,7 @@
-//! The walk over all records: retires, clears, drops and counts.
+//! Scans all records: retires entries, clears leases, drops older states, and counts.
 //!
-//! What a page adds to the counts is kept when the whole page was walked, together with the place behind it. A page that a
-//! run breaks off is walked again by the next run.
+//! The counts of a page are kept when the whole page was processed, together with the position
+//! after it. A page that a run does not complete is processed again by the next run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::domain::Location;
 use crate::flows::Updated;
 use crate::ports::{Cursor, Fault, MAX_DELETES, Removed, Segment};
 
-/// What the walk leaves of the run to the others.
+/// The share of the run that is left to later steps.
 pub(super) const SHARE_LEFT: f64 = 0.4;
 
-/// The longest that an upload is left pending before the sweep has it looked at again, where `RECONCILE_AFTER` is shorter.
+/// The maximum time before a pending upload is re-queued, unless `RECONCILE_AFTER` is longer.
 const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// What the walks over the segments count together.
+/// The combined counts of all segments.
 struct Counted {
     segments: Vec<SegmentProgress>,
     tally: Tally,
@@ -34,7 +34,7 @@ struct Counted {
     to_check: ToCheck,
 }
 
-/// What one page adds to the counts, and the blobs of what was retired on it.
+/// The counts of one page, and the blobs of what was retired on it.
 #[derive(Default)]
 struct PageCount {
     tally: Tally,
@@ -43,13 +43,13 @@ struct PageCount {
     doomed: Vec<Doomed>,
 }
 
-/// What the byte budgets cost in this pass.
+/// What the byte budgets evict in this pass.
 struct Cuts {
     derived: Option<EvictionCut>,
     copies: Option<EvictionCut>,
 }
 
-/// One walk over the records.
+/// One scan of the records.
 struct RecordSweep<'a> {
     run: &'a Run<'a>,
     counted: Mutex<Counted>,
@@ -58,7 +58,7 @@ struct RecordSweep<'a> {
 }
 
 impl Run<'_> {
-    /// Walks the records from where the last run stopped; tells whether the pass came to its end.
+    /// Continues the scan of the records. Returns whether the pass is complete.
     pub(super) async fn sweep_records(&self, progress: &mut Progress) -> bool {
         let cursor = &mut progress.cursor;
         self.report().pass = cursor.pass;
@@ -90,7 +90,7 @@ impl Run<'_> {
         cursor.cut = cuts.derived;
         cursor.copies_cut = cuts.copies;
         progress.gathering = counted.behind;
-        // Once more, for pages that were abandoned before; what cannot be written is for the next run.
+        // Again, for pages that were abandoned. What cannot be written is left to the next run.
         cursor.unannounced.append(&mut self.changed_scopes());
         self.announce(&mut cursor.unannounced).await;
         self.in_time(self.check(counted.to_check)).await;
@@ -99,7 +99,7 @@ impl Run<'_> {
 }
 
 impl RecordSweep<'_> {
-    /// Walks a segment, as far as the time allows and its pages can be read.
+    /// Scans a segment, until the time is up or a page cannot be read.
     async fn segment(&self, segment: Segment) {
         let number = segment.index as usize;
         let mut neighbour = None;
@@ -137,7 +137,7 @@ impl RecordSweep<'_> {
         }
     }
 
-    /// Walks a page; `None` where the time is up before its end.
+    /// Processes a page; `None` if the time is up before its end.
     async fn page(
         &self,
         items: &[(ItemKey, Stored)],
@@ -153,7 +153,7 @@ impl RecordSweep<'_> {
             if let Err(error) = self.item(key, stored, &mut count).await {
                 self.run.fail(&error);
             }
-            // An item adds two blobs, or the thousand parts of a copy.
+            // An item adds two blobs, or up to a thousand chunks of a copy.
             if count.doomed.len() >= MAX_DELETES {
                 self.remove_blobs(&mut count.doomed).await;
             }
@@ -247,7 +247,8 @@ impl RecordSweep<'_> {
         let now = self.run.invocation.now();
         count.tally.count(entry, now);
         if *key != entry.module().entry(entry.kind()) {
-            // Of a schema with keys of its own: whoever writes these looks after it.
+            // The entry is stored under the key of another schema. Builds that use this schema
+            // maintain it.
             return Ok(());
         }
         let is_behind = standing(entry, now) == Standing::Behind;
@@ -255,7 +256,7 @@ impl RecordSweep<'_> {
             count.behind.push(Behind::of(entry));
         }
         if self
-            .change(entry, &Change::ClearLease, "clear the lease of")
+            .change(entry, &Change::ClearLease, "clear the expired lease of")
             .await?
         {
             self.run.report().leases_cleared += 1;
@@ -269,7 +270,8 @@ impl RecordSweep<'_> {
         Ok(())
     }
 
-    /// Retires an entry that is unused for too long, or over the byte budget: the record at the key at which it was met.
+    /// Retires an entry that is unused for too long, or that the byte budget evicts. Removes the
+    /// record at the key that was scanned.
     async fn retire(
         &self,
         key: &ItemKey,
@@ -283,7 +285,8 @@ impl RecordSweep<'_> {
         let bytes = entry_bytes(entry);
         let cut = self.cuts().derived;
         let cut_at = cut.and_then(|cut| cut.applies(entry.last_used_at(), bytes));
-        // A cut is a shorter patience: what was used meanwhile is in use, and what is at work stays.
+        // An eviction is a retirement with a shorter limit, so entries that were used or leased
+        // meanwhile stay.
         let policy = match cut_at {
             Some(cut_at) if !by_age => Policy {
                 derived_max_unused: now.since(cut_at),
@@ -324,10 +327,10 @@ impl RecordSweep<'_> {
         Ok(true)
     }
 
-    /// Removes the record of an entry if it may still go; returns the entry as it was then.
+    /// Removes the record of an entry if it may still be retired. Returns the entry as it was then.
     ///
-    /// What the page says may be a second old: the removal names the revision, and whatever is stored instead is judged
-    /// again.
+    /// The scanned page may be a second old: the removal is conditional on the revision, and a
+    /// changed record is checked again.
     async fn remove_entry(
         &self,
         key: &ItemKey,
@@ -354,7 +357,8 @@ impl RecordSweep<'_> {
         }
     }
 
-    /// Retires a copy of a DIF that is unused for too long, or over its byte budget; else counts it.
+    /// Retires a copy of a DIF that is unused for too long, or that its byte budget evicts. Counts
+    /// any other copy.
     async fn copy(
         &self,
         key: &ItemKey,
@@ -380,13 +384,13 @@ impl RecordSweep<'_> {
         run.report()
             .say("retire", format!("the copy of {location}"), why);
         if !run.is_dry() {
-            // A build that derived from it meanwhile has changed the record: then it stays.
+            // If a build has used the copy meanwhile, its revision has changed, and it stays.
             let removed = run.pruner.records.remove(key, &stored.revision).await?;
             if removed != Removed::Done {
                 return Ok(());
             }
         }
-        // The item says how many bytes all parts have together: they count as freed with the first.
+        // The item only has the total size of all chunks: attribute it to the first one.
         let parts = copy.chunks().enumerate();
         count.doomed.extend(parts.map(|(number, (_, _, path))| {
             let bytes = if number == 0 { copy.bytes } else { 0 };
@@ -399,8 +403,8 @@ impl RecordSweep<'_> {
         Ok(())
     }
 
-    /// Removes objects of an upload that no upload item names: a builder was killed before it named
-    /// them, or before it removed them.
+    /// Removes a chunk of objects that no upload item names, because a builder was killed before it
+    /// named or removed the chunk.
     async fn objects(
         &self,
         key: &ItemKey,
@@ -426,13 +430,13 @@ impl RecordSweep<'_> {
         Ok(())
     }
 
-    /// Tells whether a change seems to apply. What was read may be a second old: it is only a hint, [`apply`] judges what
-    /// is stored.
+    /// Returns whether a change seems to apply. The scanned entry may be a second old, so this is
+    /// only a hint: [`apply`] decides for the stored one.
     fn would(&self, entry: &Entry, change: &Change, policy: &Policy) -> bool {
         apply(entry, change, self.run.invocation.now(), policy).is_ok()
     }
 
-    /// Makes a change of housekeeping; tells whether it applied, or would.
+    /// Makes a maintenance change. Returns whether it was applied, or would be.
     async fn change(
         &self,
         entry: &Entry,
@@ -445,7 +449,7 @@ impl RecordSweep<'_> {
         }
         if run.is_dry() {
             run.report()
-                .say(what, told(entry), "nobody needs it any more");
+                .say(what, told(entry), "it is no longer needed");
             return Ok(true);
         }
         let updated = run
@@ -464,15 +468,15 @@ impl RecordSweep<'_> {
     }
 }
 
-/// How long an upload may be pending before the sweep has it looked at again: ever longer, up to a day, the more often
-/// that was in vain.
+/// Returns how long an upload may be pending before it is re-queued. The time doubles with each
+/// fruitless attempt, up to a day.
 fn patience_with_pending(patience: Duration, reconciled: u32) -> Duration {
     patience
         .saturating_mul(1 << reconciled.min(16))
         .min(patience.max(MOST_PATIENCE))
 }
 
-/// Names an entry for a person.
+/// Returns the name of an entry for people.
 fn told(entry: &Entry) -> String {
     let module = entry.module();
     format!("{} of {} in {}", entry.kind(), module.id, module.scope)

@@ -1,4 +1,5 @@
-//! What the last pass found behind is requested for, at the rate at which the refresh lane drains.
+//! Requests rebuilds of the entries that the last pass found outdated, at the rate at which the
+//! refresh queue is drained.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,23 +14,24 @@ use crate::cache::{
 use crate::flows::Updated;
 use crate::ports::{Consistency, Fault, QueueMessage};
 
-/// What the asks leave of the run to the walks.
+/// The share of the run that is left to the other steps.
 const SHARE_LEFT: f64 = 0.7;
 
-/// Entries of a list that are looked at together.
+/// The number of entries of a list that are loaded together.
 const ENTRIES_AT_ONCE: usize = 1000;
 
-/// Modules whose messages are sent together: so many are requested for without one if the function is killed.
+/// The number of modules whose messages are sent together. If the function is killed, at most this
+/// many build requests have no message.
 const MODULES_AT_ONCE: usize = 100;
 
-/// The entries of one module that are requested for.
+/// The entries of one module that were requested, and their message.
 struct Requested {
     message: QueueMessage,
     entries: Vec<Behind>,
 }
 
 impl Run<'_> {
-    /// Asks for entries that are behind; returns what became of the asks before.
+    /// Requests rebuilds of outdated entries. Returns what became of the previous requests.
     pub(super) async fn refresh(&self, progress: &mut Progress) -> Drained {
         let now = self.invocation.now();
         let requested = progress.requested.take().unwrap_or_default();
@@ -37,7 +39,8 @@ impl Run<'_> {
         let entries = match self.entries(&requested.entries).await {
             Ok(entries) => entries,
             Err(error) => {
-                // Nothing is known of the lane: this pass asks for nothing, and the next one looks at the same asks.
+                // The rate of the queue is unknown: this pass requests nothing, and the next one
+                // evaluates the same build requests.
                 self.fail(&error);
                 return Drained::default();
             }
@@ -59,7 +62,7 @@ impl Run<'_> {
         drained
     }
 
-    /// Returns the entries of a list that are to be requested for, the most recently used first, and no more than `quota`.
+    /// Returns the entries of a list to request, the most recently used first, and at most `quota`.
     async fn wanted(&self, manifest: &Manifest, quota: usize) -> Vec<Entry> {
         let policy = &self.pruner.settings.policy;
         let mut wanted = Vec::new();
@@ -80,7 +83,7 @@ impl Run<'_> {
         wanted
     }
 
-    /// Asks for the entries of some modules; returns the asks.
+    /// Requests the entries of some modules. Returns those whose build request was stored.
     async fn request_builds(&self, modules: &[Vec<Entry>]) -> Vec<Behind> {
         let requests: Vec<_> = modules
             .iter()
@@ -99,7 +102,7 @@ impl Run<'_> {
             return Vec::new();
         }
         if let Err(error) = self.pruner.queues.send(&messages, Duration::ZERO).await {
-            // Asks whose message was not sent are taken for lost in time.
+            // A build request without a message expires.
             self.fail(&error);
         }
         let requested: Vec<Behind> = requested.into_iter().flatten().collect();
@@ -107,7 +110,7 @@ impl Run<'_> {
         requested
     }
 
-    /// Asks for the kinds of one module by one message, so that its DIF is fetched once.
+    /// Requests the kinds of one module with one message, so that its DIF is fetched once.
     async fn request_build(&self, entries: &[Entry]) -> Option<Requested> {
         let id = self.invocation.token();
         let change = Change::RequestBuild {
@@ -121,7 +124,7 @@ impl Run<'_> {
                 let to = format!("{kind} of {}", module.id);
                 let mut report = self.report();
                 report.requested += 1;
-                report.say("ask for", to, "it is behind, and still used");
+                report.say("request a build of", to, "it is outdated, and still used");
                 continue;
             }
             match self.update().apply(module, kind, &change).await {
@@ -148,7 +151,8 @@ impl Run<'_> {
         })
     }
 
-    /// Returns the entries that are stored now. Who changes one of them reads it strongly.
+    /// Returns the stored entries. Eventual consistency suffices, because changing an entry reads
+    /// it again.
     async fn entries(&self, list: &[Behind]) -> Result<Vec<Option<Entry>>, Fault> {
         let keys: Vec<_> = list.iter().map(Behind::key).collect();
         let loaded = self.load(&keys, Consistency::Eventual).await?;
@@ -163,7 +167,7 @@ impl Run<'_> {
     }
 }
 
-/// Puts the entries of each module together, in the order in which the modules come first.
+/// Groups the entries by module, in the order in which the modules first occur.
 fn by_module(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
     let mut modules: Vec<Vec<Entry>> = Vec::new();
     let mut places: HashMap<ModuleKey, usize> = HashMap::new();
@@ -179,7 +183,7 @@ fn by_module(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
     modules
 }
 
-/// Returns the asks that were not answered yet.
+/// Returns the build requests that are still pending.
 fn still_requested(requested: &Manifest, entries: &[Option<Entry>]) -> Vec<Behind> {
     let stands = |(behind, entry): &(&Behind, &Option<Entry>)| {
         let build_request = entry.as_ref().and_then(Entry::build_request);

@@ -1,4 +1,4 @@
-//! What a run did, or would do.
+//! The report of a run: what it did, or would do.
 
 use std::collections::BTreeMap;
 
@@ -7,81 +7,82 @@ use serde::Serialize;
 use crate::flows::Error;
 use crate::flows::rollout::RolloutReport;
 
-/// Errors that a report tells; it counts all of them.
+/// The maximum number of error texts in a report; all errors are counted.
 const MOST_ERRORS: usize = 5;
 
-/// Things that a dry run tells one by one; it counts all of them.
+/// The maximum number of planned actions in the report of a dry run; all actions are counted.
 const MOST_SAID: usize = 100;
 
 /// What a run did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Whether nothing was changed.
+    /// Whether this was a dry run, which changes nothing.
     pub dry_run: bool,
-    /// Whether every walk came to its end in this run; the next one goes on with those that did not.
+    /// Whether every step was completed. The next run continues the others.
     pub complete: bool,
     /// The number of the pass over the records.
     pub pass: u64,
-    /// Items that were read, by type.
+    /// The number of scanned items, by type.
     pub items: BTreeMap<&'static str, u64>,
-    /// What reading them consumed, in whole read units of DynamoDB.
+    /// The read capacity that was consumed, in whole DynamoDB read units.
     pub read_units: u64,
-    /// Entries that nobody used for too long, or that the byte budget had no room for.
+    /// The number of retired entries.
     pub retired: u64,
-    /// Those of them that went for the byte budget.
+    /// The number of these that the byte budget evicted.
     pub over_budget: u64,
-    /// Copies of DIFs that nobody derived from for too long, or that their byte budget had no room for.
+    /// The number of retired copies of DIFs.
     pub copies_retired: u64,
-    /// Leases whose holders vanished.
+    /// The number of expired leases that were cleared.
     pub leases_cleared: u64,
-    /// States that were kept for an older build.
+    /// The number of older states that were dropped.
     pub older_dropped: u64,
-    /// Items that had expired by themselves.
+    /// The number of expired items.
     pub expired: u64,
-    /// Entries that the refresh lane was asked for.
+    /// The number of entries whose rebuild was requested.
     pub requested: u64,
-    /// Keys of the uploads bucket that the uploads lane was asked to reconcile.
+    /// The number of keys of the uploads bucket that were sent to the uploads queue.
     pub reconciled: u64,
-    /// Keys that seem gone, but too many at a time to be believed: is `UPLOADS_BUCKET` the right one?
+    /// The number of keys that seem gone, but are too many to be believed: check `UPLOADS_BUCKET`.
     pub doubtful: u64,
-    /// Modules with uploaded files of which no item said so.
+    /// The number of presence items that were added.
     pub presences_noted: u64,
-    /// Modules of which an item said that they have files, and that have none.
+    /// The number of presence items that were removed, because the module has no files.
     pub presences_forgotten: u64,
-    /// Aliases that led to a module without files.
+    /// The number of aliases that were removed, because their target has no files.
     pub aliases_removed: u64,
-    /// Calls that failed, each of which harmed one item, one page or one write of the sweep's own.
+    /// The number of failed calls. Each affected one item, one page, or one write of the pruner's
+    /// own state.
     pub failed: u64,
-    /// What the first of them said.
+    /// The texts of the first errors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// Blobs that were looked at.
+    /// The number of blobs that were checked.
     pub blobs: u64,
-    /// Blobs that no record names.
+    /// The number of orphans.
     pub orphans: u64,
-    /// Bytes of the blobs that were removed.
+    /// The bytes of the deleted blobs.
     pub bytes_freed: u64,
-    /// The rollout, where a pass over the records came to its end.
+    /// The progress of the rollout, if a pass was completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutReport>,
-    /// In a dry run, what would be done, and why: the first hundred things.
+    /// The planned actions of a dry run: the first hundred.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<PlannedAction>,
 }
 
-/// One thing that would be done.
+/// An action that a dry run would have taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedAction {
-    /// What.
+    /// The action.
     pub what: &'static str,
-    /// To which entry, key or blob.
+    /// The entry, key or blob.
     pub to: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl Report {
-    /// Returns the error with which a run ends in which calls failed, so that an alarm is raised.
+    /// Returns the error of a run with failed calls, which raises an alarm.
     pub fn failure(&self) -> Option<Error> {
         let first = self.errors.first()?;
         Some(Error::Incomplete {
@@ -90,7 +91,7 @@ impl Report {
         })
     }
 
-    /// Notes that a call failed, with everything that caused it.
+    /// Records a failed call, with all causes of its error.
     pub(super) fn fail(&mut self, error: &(dyn std::error::Error + 'static)) {
         self.failed += 1;
         if self.errors.len() < MOST_ERRORS {
@@ -100,7 +101,7 @@ impl Report {
         }
     }
 
-    /// Notes what would be done, in a dry run.
+    /// Records a planned action, in a dry run.
     pub(super) fn say(
         &mut self,
         what: &'static str,

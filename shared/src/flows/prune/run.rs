@@ -1,4 +1,4 @@
-//! One run of the sweep: what its steps share.
+//! The context that the steps of one run share.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,31 +15,32 @@ use crate::ports::{
     BlobStore, Consistency, DifListing, DifReader, Fault, MAX_DELETES, Queues, RecordStore,
 };
 
-/// Time kept back at the end of an invocation: for the call that is on its way, and to write the cursor.
+/// The time that is reserved at the end of an invocation, for the call in progress and for writing
+/// the cursor.
 pub(super) const RESERVE: Duration = Duration::from_secs(10);
 
-/// Calls that do not depend on one another are made so many at a time.
+/// The maximum number of independent calls at a time.
 pub(super) const CALLS_IN_PARALLEL: usize = 16;
 
-/// One run of the sweep.
+/// One run of the pruner.
 pub(super) struct Run<'a> {
     pub(super) pruner: &'a Pruner,
     pub(super) invocation: &'a Invocation,
-    /// The time that the whole run had at its beginning.
+    /// The time that the run had at its beginning.
     pub(super) time: Duration,
     pub(super) pace: Pace,
-    /// Scopes in which presences were repaired.
+    /// The scopes in which presence items were repaired.
     pub(super) changed: Mutex<BTreeSet<Scope>>,
     pub(super) report: Mutex<Report>,
 }
 
 impl Run<'_> {
-    /// Returns the report. Never hold it over an `await`.
+    /// Returns the report. The guard must not be held across an `await`.
     pub(super) fn report(&self) -> MutexGuard<'_, Report> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the scopes with repairs. Never hold them over an `await`.
+    /// Returns the scopes with repairs. The guard must not be held across an `await`.
     pub(super) fn changed_scopes(&self) -> MutexGuard<'_, BTreeSet<Scope>> {
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,24 +49,24 @@ impl Run<'_> {
         self.report().dry_run
     }
 
-    /// Notes that a call failed. What it was for waits for a later run.
+    /// Records a failed call. A later run repeats its work.
     pub(super) fn fail(&self, error: &(dyn std::error::Error + 'static)) {
         self.report().fail(error);
     }
 
-    /// Tells whether a walk has to stop that must leave this share of the run to those behind it.
+    /// Returns whether a step has to stop, if it must leave this share of the run to later steps.
     pub(super) fn is_time_up(&self, share_left: f64) -> bool {
         self.time_left(share_left).is_zero()
     }
 
-    /// Returns the time that is left to a walk which must leave this share of the run to those behind it.
+    /// Returns the time left for a step that must leave this share of the run to later steps.
     pub(super) fn time_left(&self, share_left: f64) -> Duration {
         let reserve = RESERVE.max(self.time.mul_f64(share_left));
         self.invocation.time_left().saturating_sub(reserve)
     }
 
-    /// Does the work of a walk, and abandons it when only the reserve is left: a call may take longer than any check for
-    /// the time foresees. Returns `None` then.
+    /// Runs a step, and abandons it when only the reserve is left, because a call may take longer
+    /// than expected. Then returns `None`.
     pub(super) async fn in_time<T>(&self, walk: impl Future<Output = T>) -> Option<T> {
         let limit = self.invocation.time_left().saturating_sub(RESERVE);
         tokio::time::timeout(limit, walk).await.ok()
@@ -79,7 +80,7 @@ impl Run<'_> {
         }
     }
 
-    /// Removes blobs of which no record knows any more; returns those that it removed, or would remove.
+    /// Deletes blobs that no record names any more. Returns those that were deleted, or would be.
     pub(super) async fn delete(&self, blobs: Vec<Doomed>) -> Vec<Doomed> {
         if self.is_dry() {
             return blobs;
@@ -105,33 +106,33 @@ impl Run<'_> {
     }
 }
 
-/// A blob that is to be removed.
+/// A blob to delete.
 #[derive(Clone, Debug)]
 pub(super) struct Doomed {
     pub(super) path: String,
     pub(super) bytes: u64,
 }
 
-/// Removes what is no longer used, has what is behind made again, and makes up for lost events.
+/// The pruner: its ports and its settings.
 #[derive(Clone, Debug)]
 pub struct Pruner {
-    /// The records.
+    /// The store of records.
     pub records: Arc<dyn RecordStore>,
     /// The bucket of derived caches.
     pub caches: Arc<dyn BlobStore>,
-    /// The bucket that users upload to: what is at a key.
+    /// The uploads bucket, for reading.
     pub uploads: Arc<dyn DifReader>,
-    /// The same bucket: which keys there are.
+    /// The uploads bucket, for listing.
     pub listing: Arc<dyn DifListing>,
-    /// Where builds are asked for.
+    /// The queues of build requests.
     pub queues: Arc<dyn Queues>,
     /// The settings.
     pub settings: Settings,
 }
 
 impl Run<'_> {
-    /// Waits until more may be read; `false` where the time of the walk, which must leave this share of the run to the
-    /// others, is up before.
+    /// Waits until the read budget allows another read. Returns `false` if the time of the step,
+    /// which must leave this share of the run to later steps, is up first.
     pub(super) async fn may_read(&self, share_left: f64) -> bool {
         let due = self.pace.state().due;
         let wait = due.saturating_sub(self.invocation.elapsed());
@@ -142,7 +143,7 @@ impl Run<'_> {
         !self.is_time_up(share_left)
     }
 
-    /// Loads items, and notes what that consumed, about.
+    /// Loads items, and charges the approximate read units.
     pub(super) async fn load(
         &self,
         keys: &[ItemKey],
@@ -165,7 +166,7 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Notes what was read.
+    /// Charges read units.
     pub(super) fn spend(&self, read_units: f64) {
         self.pace.spend(read_units, self.invocation.elapsed());
     }

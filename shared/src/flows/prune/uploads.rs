@@ -1,8 +1,9 @@
-//! Looks after the uploads whose events were lost: the bucket is compared with the upload items.
+//! Compares the uploads bucket with the upload items, and re-queues uploads whose events were lost.
 //!
-//! Both ways: keys that no item knows, or knows with other bytes, are found by listing the bucket; items whose key is
-//! gone, by asking for the key of each when its turn comes. What differs goes into the uploads lane, where `derive`
-//! compares once more, so that a message too many does nothing.
+//! Keys without an item, or whose item describes other bytes, are found by listing the bucket.
+//! Items whose key no longer exists are found by checking the key of each item, spread over several
+//! passes. Differences are sent to the uploads queue. `derive` compares again, so a superfluous
+//! message has no effect.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,28 +16,29 @@ use crate::cache::{Item, ItemKey, Rollout, Stored, Upload, UploadState};
 use crate::domain::{Cause, Location};
 use crate::ports::{Consistency, DifError, Fault, ListedDif, ReconcileMessage};
 
-/// What the comparison leaves of the run to the walk over the blobs.
+/// The share of the run that is left to the listing of blobs.
 const SHARE_LEFT: f64 = 0.2;
 
-/// Keys that one run sends into the lane at most: the rest has its turn in the next.
+/// The maximum number of keys that one run sends to the queue. The rest is left to the next run.
 const KEYS_PER_RUN: u64 = 5000;
 
-/// Keys that one pass asks the bucket for at most, about: with more, each has its turn in a later pass.
+/// The approximate maximum number of keys that one pass checks. If there are more, they are spread
+/// over several passes.
 const CHECKS_PER_PASS: u64 = 5000;
 
-/// So many keys may be gone without a word before it is doubted that this is the right bucket.
+/// The number of missing keys up to which the setting of the bucket is not doubted.
 const GONE_WITHOUT_DOUBT: usize = 20;
 
-/// Upload items that a walk over the records met, and that are old enough to be looked after.
+/// The upload items that a scan found, and that are old enough to be checked.
 #[derive(Debug, Default)]
 pub(super) struct ToCheck {
-    /// Those whose event is being worked on for too long.
+    /// Uploads that have been pending for too long.
     pub(super) pending: Vec<Location>,
-    /// Those that are settled: is their key still there?
+    /// Uploads with a final state, whose key may no longer exist.
     pub(super) settled: Vec<Location>,
 }
 
-/// Whose turn it is in a pass.
+/// Selects the keys to check in a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pass: u64,
@@ -44,7 +46,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Returns the turn of a pass, by the uploads that the last one counted.
+    /// Returns the selection for a pass, given the number of uploads in the last one.
     pub(super) fn of(pass: u64, last: Option<&Rollout>) -> Self {
         let uploads = last.map_or(0, |last| last.tally.uploads);
         Self {
@@ -53,7 +55,7 @@ impl Turn {
         }
     }
 
-    /// Tells whether it is the turn of a key.
+    /// Returns whether a key is checked in this pass.
     pub(super) fn is_due(self, location: &Location) -> bool {
         let hash = xxhash_rust::xxh3::xxh3_64(location.as_str().as_bytes());
         hash % self.rounds == self.pass % self.rounds
@@ -61,7 +63,7 @@ impl Turn {
 }
 
 impl ToCheck {
-    /// Adds what another page met.
+    /// Adds the uploads of another page.
     pub(super) fn extend(&mut self, other: Self) {
         self.pending.extend(other.pending);
         self.settled.extend(other.settled);
@@ -69,9 +71,9 @@ impl ToCheck {
 }
 
 impl Run<'_> {
-    /// Makes up for events that were lost after their item was written.
+    /// Re-queues uploads whose event was lost after their item was written.
     pub(super) async fn check(&self, to_check: ToCheck) {
-        self.reconcile_all(to_check.pending, "its event is pending for too long")
+        self.reconcile_all(to_check.pending, "it is pending for too long")
             .await;
         let stats: Vec<_> = to_check
             .settled
@@ -87,20 +89,20 @@ impl Run<'_> {
             checked += 1;
             gone.extend(is_gone.then_some(location));
         }
-        // The wrong bucket must not take everything out of every answer.
+        // A wrong bucket setting must not remove everything from responses.
         if gone.len() > GONE_WITHOUT_DOUBT && gone.len() * 2 > checked {
             tracing::error!(
                 gone = gone.len(),
                 checked,
-                "is this the right bucket of uploads?"
+                "most uploads seem to be gone; check UPLOADS_BUCKET"
             );
             self.report().doubtful = gone.len() as u64;
             return;
         }
-        self.reconcile_all(gone, "its key is gone").await;
+        self.reconcile_all(gone, "its key no longer exists").await;
     }
 
-    /// Tells whether there is nothing at a key; `None` where it was not asked for, or the store did not say.
+    /// Returns whether a key no longer exists; `None` if it was not checked, or the check failed.
     async fn is_gone(&self, location: Location) -> Option<(Location, bool)> {
         if self.is_time_up(SHARE_LEFT) {
             return None;
@@ -115,8 +117,8 @@ impl Run<'_> {
         }
     }
 
-    /// Lists the bucket from where the last run stopped, and has those keys looked at that no event told of; tells whether
-    /// the listing came to its end.
+    /// Continues the listing of the bucket, and re-queues keys whose event was lost. Returns
+    /// whether the listing is complete.
     pub(super) async fn compare_uploads(&self, progress: &mut Progress) -> bool {
         let walk = self.walk_uploads(&mut progress.cursor.uploads_after);
         self.in_time(walk).await.unwrap_or_default()
@@ -153,7 +155,8 @@ impl Run<'_> {
         }
     }
 
-    /// Compares a page of the listing with the upload items; tells whether it had the time for all of it.
+    /// Compares a page of the listing with the upload items. Returns whether there was time for all
+    /// of them.
     async fn compare(&self, difs: &[ListedDif]) -> Result<bool, Fault> {
         let now = self.invocation.now();
         let patience = self.pruner.settings.reconcile_after;
@@ -165,7 +168,7 @@ impl Run<'_> {
             .iter()
             .map(|dif| ItemKey::upload(&dif.location))
             .collect();
-        // Only a hint: who serves the message reads strongly.
+        // Only a hint: the receiver of the message reads with strong consistency.
         let known = self.load(&keys, Consistency::Eventual).await?;
         let mut lost: BTreeMap<&str, Vec<Location>> = BTreeMap::new();
         for (dif, known) in old.into_iter().zip(known) {
@@ -180,7 +183,7 @@ impl Run<'_> {
         Ok(is_all)
     }
 
-    /// Has keys looked at; tells whether there was time for all of them.
+    /// Sends messages to reconcile keys. Returns whether there was time for all of them.
     async fn reconcile_all(&self, locations: Vec<Location>, why: &str) -> bool {
         let sends: Vec<_> = locations
             .into_iter()
@@ -208,27 +211,27 @@ impl Run<'_> {
         };
         match self.pruner.queues.reconcile(&message, Duration::ZERO).await {
             Ok(()) => self.report().reconciled += 1,
-            // The next pass, or the next listing, meets the key again.
+            // The next pass or listing finds the key again.
             Err(error) => self.fail(&error),
         }
         true
     }
 }
 
-/// Tells why a key has to be looked at; `None` where its item is about these bytes.
+/// Returns why a key has to be reconciled; `None` if its item describes these bytes.
 fn differs(dif: &ListedDif, known: Option<&Stored>) -> Option<&'static str> {
     match known.map(|stored| &stored.item) {
-        None => Some("no event told of it"),
+        None => Some("no event was received for it"),
         Some(Item::Upload(Upload { state, etag, .. })) => match state {
-            // The walk over the records looks after these.
+            // The scan of the records handles pending uploads.
             UploadState::Pending => None,
-            UploadState::Gone => Some("it is there, and was said to be gone"),
+            UploadState::Gone => Some("it exists, but is recorded as removed"),
             UploadState::Applied | UploadState::Ignored { .. } if *etag != dif.etag => {
-                Some("no event told of its bytes")
+                Some("no event was received for its bytes")
             }
             UploadState::Applied | UploadState::Ignored { .. } => None,
         },
-        // A newer build looks after its own.
+        // Newer builds handle their own items.
         Some(_) => None,
     }
 }

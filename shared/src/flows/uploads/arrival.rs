@@ -1,4 +1,4 @@
-//! An upload event on its way: what is known of it, and of the module files before it.
+//! The state of an upload event while it is applied, and the pure decisions about it.
 
 use std::time::Duration;
 
@@ -15,40 +15,41 @@ pub(super) struct Arrived<'a> {
     pub(super) key: &'a str,
     pub(super) sequencer: &'a str,
     pub(super) scope: &'a Scope,
-    /// The bytes that are at the key now; of a removal, those that were.
+    /// The bytes at the key now; for a removal, the former ones.
     pub(super) dif: DifRef,
-    /// How many messages went on with it so far.
+    /// The number of messages that have continued the event so far.
     pub(super) hops: u32,
-    /// The generation of the scope, as it was read when the event came.
+    /// The generation of the scope as it was read at the beginning.
     pub(super) generation: KnownItem,
 }
 
-/// The items that an event changes, as they were read when it came; by default they were not.
+/// The items that an event changes, as they were read at the beginning; by default they were not
+/// read.
 #[derive(Default)]
 pub(super) struct Before {
     pub(super) upload: KnownItem,
     pub(super) generation: KnownItem,
 }
 
-/// The upload item with which an event began.
+/// The upload item as the event wrote it at the beginning.
 pub(super) struct Announced {
     pub(super) upload: Upload,
-    /// The same, as it is stored.
+    /// The stored form of this item.
     pub(super) stored: KnownItem,
 }
 
-/// What became of a module that a file was removed from.
+/// The result of removing a file from a module.
 pub(super) enum Revoked {
-    /// It had no room for the file.
+    /// The module had reached its limit of files, so the file was not filed there.
     LeftOut,
-    /// It is to be built of what is left.
+    /// The module has to be built from the files that are left.
     Module(Box<ToBuild>),
-    /// The file was a companion there: of these programs.
+    /// The file was a companion of these programs.
     Companion(Vec<FiledModule>),
 }
 
-/// Returns the item that announces the reading of a file. Until they are out of every answer, it
-/// names the bytes that were here before: an event that comes again takes them back.
+/// Returns the item for the beginning of a creation. As long as the former bytes may be served, the
+/// item names them, so that a repeated event withdraws them.
 pub(super) fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> Upload {
     let again = known.filter(|known| known.sequencer == upload.sequencer);
     let mut announced = Upload {
@@ -58,7 +59,7 @@ pub(super) fn announced(upload: &Upload, known: Option<&Upload>, hops: u32) -> U
     };
     if let Some(named) = known.filter(|known| known.names_objects()) {
         let is_the_same = named.etag == upload.etag;
-        // The bytes of a module that had no room are filed again, unless this only goes on.
+        // An upload that a module had no room for is filed again, unless this only continues it.
         let is_filed = is_the_same && again.is_some() && (hops > 0 || named.no_room.is_none());
         announced.progress = match named.progress {
             UploadProgress::Filed if is_filed => UploadProgress::Filed,
@@ -81,9 +82,9 @@ pub(super) fn ignored(upload: &Upload, reason: String) -> Upload {
     }
 }
 
-/// Says why an upload is not read any more, and what to do.
+/// Returns why an upload is given up, and what to do.
 pub(super) fn given_up(attempts: u32, reason: &str) -> String {
-    format!("after {attempts} attempts to read it: {reason}; upload it again to have it read again")
+    format!("gave up after {attempts} attempts to read it: {reason}; upload it again to retry")
 }
 
 /// Returns the modules of an upload that have no room for it.
@@ -96,7 +97,7 @@ pub(super) fn no_room(without: &[FiledModule], with_room: usize) -> Option<NoRoo
     })
 }
 
-/// Returns the upload that is known.
+/// Returns the upload in a known item.
 pub(super) fn upload_in(known: &KnownItem) -> Option<&Upload> {
     match known {
         KnownItem::Before(Some(stored)) => stored.item.upload(),
@@ -104,18 +105,20 @@ pub(super) fn upload_in(known: &KnownItem) -> Option<&Upload> {
     }
 }
 
-/// Tells whether an item is about the same event and bytes.
+/// Returns whether two items describe the same event and bytes.
 pub(super) fn is_same(known: &Upload, upload: &Upload) -> bool {
     known.sequencer == upload.sequencer && known.etag == upload.etag
 }
 
-/// Tells whether an event came before, and was applied, or came behind a later one of its key.
+/// Returns whether nothing is left to do for an event: it was already applied, or a later event of
+/// its key was received.
 pub(super) fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
     let order = order(&event.sequencer, &known.sequencer);
     order.is_lt() || (order.is_eq() && known.state != UploadState::Pending)
 }
 
-/// Tells whether nothing is left to do about an upload: its item is about these bytes, and says what became of them.
+/// Returns whether nothing is left to do for an upload: its item describes these bytes and has a
+/// final state.
 pub(super) fn is_about(known: &Upload, stat: &DifStat) -> bool {
     let is_done = matches!(
         known.state,
@@ -124,31 +127,32 @@ pub(super) fn is_about(known: &Upload, stat: &DifStat) -> bool {
     is_done && known.etag == stat.etag && known.no_room.is_none()
 }
 
-/// A tombstone stands this long: no event is older.
+/// How long a tombstone is kept. No event is delivered later than that.
 pub(super) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(15 * 24 * 3600);
 
-/// A module whose entries are marked, and the ask that came with the marks.
+/// A module whose entries are marked dirty, and the build request that the marks added.
 pub(super) struct ToBuild {
     pub(super) module: FiledModule,
     pub(super) build_request: Token,
-    /// Whether it has files to build from. Else the build notes that there is nothing.
+    /// Whether it has files to build from. If not, the build records that there is none.
     pub(super) has_files: bool,
 }
 
 /// An event of the uploads bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadEvent {
-    /// The key, decoded.
+    /// The decoded key.
     pub key: String,
-    /// The order of the event among those of this key: hex digits, compared as padded numbers.
+    /// The sequencer, which orders the events of one key: hex digits, compared as if padded with
+    /// zeros on the right.
     pub sequencer: String,
-    /// What happened.
+    /// The change.
     pub change: UploadChange,
-    /// The bytes that were written, where the event tells.
+    /// The bytes that were written, if the event names them.
     pub written: Option<DifStat>,
 }
 
-/// What happened to a key.
+/// A change to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadChange {
     /// It was written.

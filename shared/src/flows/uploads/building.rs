@@ -1,9 +1,9 @@
-//! Building what an event of the uploads bucket asks for, over several invocations if need be.
+//! Builds the modules of an upload event, over several invocations if necessary.
 //!
 //! Modules whose files must be fetched are built one after the other: neighbours are often in one
-//! archive, which stays open. When half of the invocation is over, one message goes on with the
-//! rest ([`ReconcileMessage`]); it finds the upload pending, and the entries that are built already
-//! without an ask.
+//! archive, which stays open. When half of the invocation is over, a message continues with the
+//! rest ([`ReconcileMessage`]). Its receiver finds the upload pending, and no build requests in the
+//! entries that are already built.
 
 use super::super::build::{Builder, OpenDif, Outcome};
 use super::super::derive::SENT_AGAIN;
@@ -16,22 +16,22 @@ use crate::cache::{Entry, Queue, UploadState};
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage, ReconcileMessage};
 
-/// Messages for one event that follow one another. What is left then is left to the sweep and to
-/// readers.
+/// The maximum number of consecutive messages for one event. After that, the rest is left to the
+/// pruner and to readers.
 const MAX_HOPS: u32 = 30;
 
-/// Modules that get a message each because others are at work on them. With more of them, one
-/// message looks at all.
+/// The maximum number of modules that get a message of their own because other builders work on
+/// them. If there are more, one message covers all.
 const MAX_MESSAGES: usize = 10;
 
-/// Modules without files that are looked at before the time is.
+/// The number of modules without files that are built between two checks of the time.
 const MODULES_AT_ONCE: usize = 256;
 
 impl Builder {
-    /// Builds modules. Returns `false` if the time did not suffice: then a message was sent that
-    /// goes on.
+    /// Builds modules. Returns `false` if the time was not sufficient, and a message was sent to
+    /// continue.
     ///
-    /// Each invocation builds at least one.
+    /// Each invocation builds at least one module.
     pub(super) async fn build_all(
         &self,
         invocation: &Invocation,
@@ -64,7 +64,7 @@ impl Builder {
             }
             let outcomes = side_by_side(some, |to_build| async move {
                 let module = &to_build.module;
-                // Nothing is fetched: there is no file.
+                // There is no file to fetch.
                 let mut open = Vec::new();
                 let build = self.build(invocation, &module.key, &module.kinds, &mut open);
                 Ok::<_, Error>((to_build, Box::pin(build).await?))
@@ -95,7 +95,7 @@ impl Builder {
         Ok(true)
     }
 
-    /// Returns those of the modules for which an ask stands: what an earlier invocation left to
+    /// Returns the modules with a pending build request: those that an earlier invocation left to
     /// build.
     pub(super) async fn left_to_build(
         &self,
@@ -125,7 +125,7 @@ impl Builder {
         Ok(left.await?.into_iter().flatten().collect())
     }
 
-    /// Sends the message that goes on with an upload. Reading it did not fail: no attempt is
+    /// Sends the message that continues an upload. Reading it did not fail, so the attempt is not
     /// counted.
     async fn go_on(&self, invocation: &Invocation, arrived: &Arrived<'_>) -> Result<(), Error> {
         let Arrived { key, hops, .. } = *arrived;
@@ -134,7 +134,7 @@ impl Builder {
             tracing::error!(
                 key,
                 hops,
-                "an upload is left to the sweep: so many messages did not suffice to build what it serves"
+                "upload has modules left to build after the maximum number of messages; the pruner will re-queue it"
             );
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes back that an attempt to read an upload was counted.
+    /// Reverts the count of an attempt to read an upload.
     pub(super) async fn give_attempt_back(
         &self,
         invocation: &Invocation,

@@ -1,8 +1,11 @@
-//! Whom a file concerns beside the modules that it is filed under: a companion, the programs that need it.
+//! Finds the modules that a file concerns in addition to its own: for a companion, the programs
+//! that need it.
 //!
-//! Both are filed under what they have in common ([`ModuleId::Companion`]), where nothing is built. Who is filed there second finds the
-//! other: a companion marks the entries of the programs, and a program is built with the companions that are there. Each is filed before
-//! it looks, so two that come at a time cannot miss each other.
+//! A companion and a program are both filed under the ids that they have in common
+//! ([`ModuleId::Companion`]). Nothing is built under such an id. The one that is filed second finds
+//! the other: a companion marks the entries of the programs dirty, and a program is built with the
+//! existing companions. Each is filed before it searches, so two that arrive at the same time
+//! cannot miss each other.
 //!
 //! [`ModuleId::Companion`]: crate::domain::ModuleId::Companion
 
@@ -17,14 +20,14 @@ use crate::domain::FileType;
 use crate::ports::Fault;
 
 impl Builder {
-    /// Returns the modules whose entries a file concerns that is filed under these, each once.
+    /// Returns the modules whose entries a file concerns if it is filed under these, each once.
     pub(super) async fn concerned(
         &self,
         modules: &[FiledModule],
     ) -> Result<Vec<FiledModule>, Fault> {
         let concerned = side_by_side(modules, |module| async move {
             if module.is_program() {
-                return Ok(Vec::new()); // It concerns itself, under its own id.
+                return Ok(Vec::new()); // A program only concerns itself, under its own id.
             }
             if module.key.is_of_companions() {
                 let partition = self.records.query(&module.key.partition()).await?;
@@ -32,7 +35,8 @@ impl Builder {
             }
             let mut module = module.clone();
             if module.has_pdb {
-                // Looked for since the `dif` item is there: who creates such an entry from now on builds with it.
+                // The `dif` item is already written, so an entry that is created after this query
+                // is built with it.
                 let partition = self.records.query(&module.key.partition()).await?;
                 module.add_opaque_kinds(&partition);
                 module.entries = Entries::of(&partition);
@@ -43,7 +47,7 @@ impl Builder {
     }
 }
 
-/// Returns the programs that need a companion, as the partition has them where they meet.
+/// Returns the programs that need a companion, given the partition in which both are filed.
 pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> Vec<FiledModule> {
     let difs = partition
         .iter()
@@ -67,7 +71,7 @@ pub(super) fn programs(met_at: &ModuleKey, partition: &[(ItemKey, Stored)]) -> V
     programs.collect()
 }
 
-/// Returns modules without those that come again: the first of each counts.
+/// Returns the modules without duplicates; the first of each is kept.
 pub(super) fn each_once(mut modules: Vec<FiledModule>) -> Vec<FiledModule> {
     let mut seen = HashSet::new();
     modules.retain(|module| seen.insert(module.key.clone()));

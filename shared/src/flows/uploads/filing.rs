@@ -1,4 +1,5 @@
-//! Filing an upload under its modules: which they are, and the items that lead from each to the file.
+//! Files an upload under its modules: finds the modules, and writes the items that refer to the
+//! file.
 
 use std::collections::HashMap;
 
@@ -14,30 +15,31 @@ use crate::domain::{
 };
 use crate::ports::Fault;
 
-/// A module that an upload serves: all its objects with one id.
+/// A module that an upload serves, with all its objects of one id.
 #[derive(Clone)]
 pub(super) struct FiledModule {
-    /// Its key.
+    /// The key.
     pub(super) key: ModuleKey,
-    /// The code ids that lead to it.
+    /// The code ids that refer to it.
     pub(super) code_ids: Vec<CodeId>,
-    /// What can be derived for it.
+    /// The kinds that can be derived for it.
     pub(super) kinds: Vec<Kind>,
     /// Whether one of its objects is a PDB.
     pub(super) has_pdb: bool,
-    /// The type of the object that serves best, for naming and ties.
+    /// The file type of the best object, for names and ties.
     pub(super) file_type: FileType,
-    /// What its objects offer together.
+    /// The combined features of its objects.
     pub(super) features: Features,
-    /// Whether one of its objects came with files that may complete it.
+    /// Whether the upload contains other files that may complete one of its objects.
     pub(super) is_accompanied: bool,
-    /// What companions of its objects have.
+    /// The ids of the companions that its objects need.
     pub(super) needs: Vec<CompanionId>,
-    /// Where companions meet: the modules in the file that need one. Of the companion, none.
+    /// Under a companion's id: the modules in the file that need the companion. Empty for the
+    /// companion itself.
     pub(super) needed_by: Vec<String>,
     /// Why nothing can be derived from one of its objects.
     pub(super) fault: Option<Missing>,
-    /// Its entries, as they were when its partition was read last.
+    /// Its entries as they were last read.
     pub(super) entries: Entries,
 }
 
@@ -98,7 +100,7 @@ pub(super) fn modules(
 }
 
 impl FiledModule {
-    /// Returns a module of which nothing else is known.
+    /// Returns a module of which only the key and the file type are known.
     pub(super) fn of(key: ModuleKey, file_type: FileType) -> Self {
         Self {
             key,
@@ -115,13 +117,13 @@ impl FiledModule {
         }
     }
 
-    /// Tells whether it stands for a program, where that meets its companions.
+    /// Returns whether it is a program that is filed under a companion's id.
     pub(super) fn is_program(&self) -> bool {
         !self.needed_by.is_empty()
     }
 
-    /// Adds what others had transcoded of the PDBs of the module, as its partition has it: that is
-    /// made for those who ask for it, and every PDB of the module concerns it.
+    /// Adds the kinds of Microsoft's SymCaches that the partition has entries of, if the module has
+    /// a PDB. They are made only on request, and every PDB of the module concerns them.
     pub(super) fn add_opaque_kinds(&mut self, partition: &[(ItemKey, Stored)]) {
         if self.has_pdb {
             let entries = partition
@@ -136,8 +138,8 @@ impl FiledModule {
 }
 
 impl Builder {
-    /// Makes a file known to a module, and to those who know the module by another id. Returns the entries of the module as they were
-    /// before; `None` if the module has no room for the file.
+    /// Adds a file to a module, and the aliases for its other ids. Returns the module's entries as
+    /// they were before; `None` if the module has no room for the file.
     pub(super) async fn add_dif(
         &self,
         invocation: &Invocation,
@@ -151,11 +153,12 @@ impl Builder {
         if !has_room(&partition, &module.key, location) {
             self.note_overflow(invocation, &module.key, location)
                 .await?;
-            // The removal of a file before this was noted called no other file.
+            // A file may have been removed before this upload was in the overflow. That removal did
+            // not re-queue this upload, so check for room again.
             partition = self.records.query(&module.key.partition()).await?;
             if !has_room(&partition, &module.key, location) {
                 let (module, most) = (&module.key.id, MAX_DIFS);
-                tracing::warn!(module, %location, most, "a module has no room for another file");
+                tracing::warn!(module, %location, most, "module has reached its limit of files");
                 return Ok(None);
             }
             let gone = std::slice::from_ref(location);
@@ -195,8 +198,8 @@ impl Builder {
         Ok(Some(entries))
     }
 
-    /// Removes from a module the item about a location, if it is meant. Returns what is in the
-    /// partition of the module since.
+    /// Removes the `dif` item of a location from a module, if `is_meant` accepts it. Returns the
+    /// items of the module's partition after that.
     pub(super) async fn take_out(
         &self,
         invocation: &Invocation,

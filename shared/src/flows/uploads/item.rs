@@ -1,4 +1,4 @@
-//! The item of an upload: read, announced, written.
+//! Reads and writes upload items.
 
 use super::UploadEvent;
 use super::arrival::{Announced, is_done_with, is_same};
@@ -23,8 +23,9 @@ impl Builder {
             }))
     }
 
-    /// Writes the upload item with which an event begins, made of what it replaces: what an earlier event of the key did
-    /// meanwhile is seen, and so undone. Returns it, or `None` where the event is done with.
+    /// Writes the upload item at the beginning of an event, based on the item that it replaces, so
+    /// that the effects of a concurrent earlier event are seen and undone. Returns the written
+    /// item; `None` if nothing is left to do for the event.
     pub(super) async fn announce(
         &self,
         invocation: &Invocation,
@@ -48,9 +49,9 @@ impl Builder {
         }))
     }
 
-    /// Writes an upload item unless a later event of its key was here; `known` is what it replaces,
-    /// as it was read or written before. Returns what was written. Chunks of objects that the item
-    /// named before go.
+    /// Writes an upload item, unless a later event of its key was received. `known` is the replaced
+    /// item as it was last read or written. Returns the written item. Removes the chunks of objects
+    /// that only the replaced item named.
     pub(super) async fn put_upload(
         &self,
         invocation: &Invocation,
@@ -77,8 +78,8 @@ impl Builder {
         Ok(written.map(|written| KnownItem::Before(Some(written))))
     }
 
-    /// Changes the upload item of a key as it is stored, if `change` says that it applies. `known`
-    /// is the item as it was read or written before; returns it as it was written now.
+    /// Changes the stored upload item of a key, if `change` returns `Some`. `known` is the item as
+    /// it was last read or written. Returns the item as it was written now.
     pub(super) async fn amend(
         &self,
         invocation: &Invocation,
@@ -95,8 +96,8 @@ impl Builder {
         Ok(KnownItem::written(written))
     }
 
-    /// Tells whether an upload is still what its key holds. Two deliveries of one event may have
-    /// read different bytes: the item names those of the later one.
+    /// Returns whether an upload still describes its key. Two deliveries of one event may have read
+    /// different bytes; the item names those of the later one.
     pub(super) async fn is_current(&self, upload: &Upload) -> Result<bool, Fault> {
         let known = self.known_upload(&upload.key).await?;
         Ok(known.is_some_and(|known| is_same(&known, upload) && known.state != UploadState::Gone))

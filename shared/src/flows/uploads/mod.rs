@@ -1,32 +1,34 @@
-//! Events of the uploads bucket: a DIF was created or removed.
+//! Applies the events of the uploads bucket: a file was created or removed.
 //!
-//! A creation, each step of which may be repeated:
+//! A creation takes these steps, each of which may be repeated:
 //!
-//! 1. The upload item becomes *pending*, and an attempt to read the file is counted. Events of a
-//!    key are ordered by their sequencer; an event that is older than the item ends here. The event
-//!    says which bytes it is about: those are read, or none.
-//! 2. Are other bytes filed under this key, they are taken back: see below.
-//! 3. The file is fetched once, and its ids are read. A file without one serves nothing: *ignored*,
-//!    with the reason.
+//! 1. The upload item becomes *pending*, and an attempt to read the file is counted. The sequencer
+//!    orders the events of a key; an event that is older than the item is dropped. Only the bytes
+//!    that the event names are read.
+//! 2. If other bytes are filed under this key, they are withdrawn, see below.
+//! 3. The file is fetched once, and its ids are read. A file without ids serves no module: it is
+//!    *ignored*, with the reason.
 //! 4. The upload item names the objects in the file (`objects`).
-//! 5. Each module gets a `dif` item, and an alias for its other id (`filing`). A module that is
-//!    full gets none (`room`). So does what the file has in common with its companions.
-//! 6. The upload item is read again: was the file removed or overwritten meanwhile, its `dif` items
-//!    are removed.
+//! 5. Each module gets a `dif` item, and aliases for its other ids (`filing`). A module that has
+//!    reached its limit of files gets none (`room`). The ids that the file has in common with its
+//!    companions get `dif` items, too.
+//! 6. The upload item is read again. If the file was removed or overwritten meanwhile, its `dif`
+//!    items are removed.
 //! 7. The entries of the modules, and of the programs that the file completes (`companions`), are
-//!    marked: what was missing is asked for, what is being built is built again.
-//! 8. The caches are built from the file that is still open (`building`), in as many invocations as
-//!    that takes. Meanwhile the scope gets a new generation, and the upload item says that it is
-//!    filed.
+//!    marked dirty. Missing entries are requested, and entries that are being built are built
+//!    again.
+//! 8. The caches are built from the file, which is still open (`building`), in as many invocations
+//!    as necessary. Meanwhile the scope gets a new generation, and the upload item records that it
+//!    is filed.
 //! 9. The scope gets a new generation, and the upload item becomes *applied*.
 //!
-//! To take back what is filed under a key: the `dif` items are removed and the entries of all
-//! modules revoked, side by side; the scope gets a new generation. From then on no reader uses the
-//! bytes. Then what replaces them is built.
+//! To withdraw the bytes that are filed under a key, their `dif` items are removed and the entries
+//! of all modules are revoked, in parallel. Then the scope gets a new generation. From then on no
+//! reader uses the bytes. The replacements are built afterwards.
 //!
-//! A removal takes back what is filed under the key, and the upload item becomes *gone*.
+//! A removal withdraws the bytes that are filed under the key, and the upload item becomes *gone*.
 //!
-//! An event that was lost is made up for by the sweep, which asks to *reconcile* the key.
+//! If an event is lost, the pruner sends a message to *reconcile* the key.
 
 mod arrival;
 mod building;
@@ -61,20 +63,22 @@ use crate::domain::{Cause, DebugId, DifRef, FileType, Location, Missing, Scope};
 use crate::ports::{Consistency, DifError, Fault, FaultKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
 
-/// The part of what is left of an invocation that reading a file may take. The rest is for what
-/// follows.
+/// The share of an invocation's remaining time that reading a file may take. The rest is for the
+/// steps that follow.
 const READING_SHARE: f64 = 0.75;
 
 const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
 
 impl Builder {
-    /// Applies an event. Delivered again, or behind a later one of the same key, it does nothing.
+    /// Applies an event. An event that was already applied, or that is older than the last event of
+    /// its key, has no effect.
     pub async fn upload(&self, invocation: &Invocation, event: &UploadEvent) -> Result<(), Error> {
         let mut keys = vec![ItemKey::upload(&Location::new(event.key.as_str()))];
         keys.extend(Scope::of_key(&event.key).map(|scope| ItemKey::generation(&scope)));
         let stat = async {
             match (event.change, &event.written) {
-                // Where other bytes are there by now, reading these fails, and another event tells of those.
+                // If the key has other bytes by now, reading these fails. The other bytes have an
+                // event of their own.
                 (UploadChange::Created, Some(written)) => Some(Ok(written.clone())),
                 (UploadChange::Created, None) => {
                     Some(self.uploads.stat(&Location::new(&*event.key)).await)
@@ -93,11 +97,11 @@ impl Builder {
         self.apply_event(invocation, event, 0, before, stat).await
     }
 
-    /// Does what the lost event of a key would have done: compares what is known of it with what is
-    /// there. Goes on with an upload that is pending.
+    /// Does what a lost event of a key would have done: compares the upload item with the bucket.
+    /// Also continues a pending upload.
     ///
-    /// It counts as a repetition of the last event that was seen, so that one processed meanwhile
-    /// wins.
+    /// It counts as a repetition of the last event of the key, so an event that is processed at the
+    /// same time wins.
     pub async fn reconcile(
         &self,
         invocation: &Invocation,
@@ -119,10 +123,11 @@ impl Builder {
                 }
                 UploadChange::Removed
             }
-            // It is there, and cannot be read now.
+            // The file exists, but cannot be read now.
             Err(_) => return Ok(()),
         };
-        // Pending again, as if its last event had come a second time; unless something happens to it at this moment.
+        // Make the item pending, as if its last event was delivered again, unless the item changes
+        // at the same time.
         if let Some(known) = &known {
             let by_the_sweep = u32::from(message.hops == 0);
             let pending = Upload {
@@ -149,7 +154,7 @@ impl Builder {
             .await
     }
 
-    /// Applies an event: of a creation, with what is at its key.
+    /// Applies an event; `stat` describes the bytes at the key of a creation.
     async fn apply_event(
         &self,
         invocation: &Invocation,
@@ -185,7 +190,7 @@ impl Builder {
         } = before;
         let stat = match stat {
             Ok(stat) => stat,
-            // Removed already: its event follows, or has been here.
+            // The file was removed. The event of its removal follows, or was already applied.
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
             Err(DifError::Store(error)) => return Err(error.into()),
         };
@@ -221,12 +226,12 @@ impl Builder {
         if let Err(Error::Store(_)) = &taken_in
             && let Err(error) = self.give_attempt_back(invocation, &arrived).await
         {
-            tracing::warn!(key = event.key, %error, "an attempt that failed for our own reasons stays counted");
+            tracing::warn!(key = event.key, %error, "cannot revert the count of a failed attempt");
         }
         taken_in
     }
 
-    /// Reads a file that was announced, and applies it.
+    /// Reads a file whose item is pending, and applies it.
     async fn take_in(
         &self,
         invocation: &Invocation,
@@ -236,14 +241,14 @@ impl Builder {
         stat: &DifStat,
     ) -> Result<(), Error> {
         let before = &announced.upload;
-        // Whatever the file is: the bytes that were here before must not be served any more.
+        // Whatever the new file contains, the former bytes must no longer be served.
         let former = match before.names_objects() && before.etag != upload.etag {
             true => self.take_back(invocation, arrived, before).await?,
             false => Vec::new(),
         };
         let (attempts, most) = (before.crashes, self.settings.policy.max_attempts);
         let reading = match attempts > most {
-            true => Reading::Ignored(given_up(most, "all of them ended without a word")),
+            true => Reading::Ignored(given_up(most, "every attempt was interrupted")),
             false => {
                 self.read_in_time(invocation, &arrived.dif, stat, attempts)
                     .await?
@@ -251,7 +256,7 @@ impl Builder {
         };
         match reading {
             Reading::Overtaken => Ok(()),
-            // The message comes back, and with it another attempt.
+            // The message is delivered again for another attempt.
             Reading::Crashed(reason) if attempts < most => Err(Error::Crashed {
                 what: format!("reading {}", arrived.key),
                 reason,
@@ -273,7 +278,7 @@ impl Builder {
         }
     }
 
-    /// Reads a file, as long as the invocation can spare the time.
+    /// Reads a file, within the time that the invocation can spare.
     async fn read_in_time(
         &self,
         invocation: &Invocation,
@@ -285,14 +290,14 @@ impl Builder {
         let read = Box::pin(self.read(invocation, dif, stat));
         tokio::time::timeout(most, read).await.unwrap_or_else(|_| {
             let seconds = most.as_secs();
-            tracing::warn!(%dif.location, attempt, seconds, "reading an upload did not end in time");
-            let reason = format!("fetching and reading it did not end within {seconds} s");
+            tracing::warn!(%dif.location, attempt, seconds, "reading upload timed out");
+            let reason = format!("fetching and reading it took longer than {seconds} s");
             Ok(Reading::Crashed(reason))
         })
     }
 
-    /// Notes that an upload serves nothing. `former` is what is left to build of the bytes that
-    /// were there before.
+    /// Records that an upload serves no module. `former` are the builds that replace the former
+    /// bytes.
     async fn ignore(
         &self,
         invocation: &Invocation,
@@ -305,8 +310,8 @@ impl Builder {
         let before = &announced.upload;
         if before.names_objects() {
             if before.etag == upload.etag {
-                // The same bytes could be read before. The item names nothing from now on: nothing
-                // may stay.
+                // An earlier attempt could read the same bytes. The item will name no objects, so
+                // nothing may stay filed.
                 former = self.take_back(invocation, arrived, before).await?;
             }
             if !self
@@ -326,7 +331,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Makes a file known to its modules, and builds what it serves.
+    /// Files an upload under its modules, and builds what it serves.
     async fn apply_upload(
         &self,
         invocation: &Invocation,
@@ -350,12 +355,13 @@ impl Builder {
         if before.names_objects() && before.etag == upload.etag {
             let named = objects_of(&*self.records, before, usize::MAX).await?;
             is_named = named == objects;
-            // Another build of ours may have read other ids in the same bytes.
+            // Another build of the code may have read other ids from the same bytes.
             let mut dropped = filing::modules(scope, &named, &dif.location);
             dropped.retain(|module| !keys.contains(&module.key));
             former.extend(self.revoke_all(invocation, &dropped, dif, before).await?);
         }
-        // Before the item forgets them. What the file serves, too, is built from it below.
+        // Build these while the item still names them. Modules that the new file also serves are
+        // built from it below.
         former.retain(|former| !keys.contains(&former.module.key));
         if !self
             .build_all(invocation, arrived, former, &mut Vec::new())
@@ -363,7 +369,8 @@ impl Builder {
         {
             return Ok(());
         }
-        // The item names the objects before there is anything to undo, so that a removal finds what to undo.
+        // The item names the objects before anything is filed, so that a removal finds everything
+        // to undo.
         let upload = Upload {
             passed_over,
             ..upload
@@ -406,7 +413,7 @@ impl Builder {
             }
         };
         let built = Box::pin(self.build_all(invocation, arrived, to_build, &mut open));
-        // Both to their ends: a build that is dropped keeps its leases.
+        // Await both, because a build that is dropped keeps its leases.
         let (noted, built) = join(noted, built).await;
         let (generation, stored) = noted?;
         if !built? {
@@ -416,8 +423,8 @@ impl Builder {
         self.end(invocation, &upload, stored).await
     }
 
-    /// Notes that an upload is filed: who goes on with it need not do that again. `known` is its
-    /// item as it was written before; returns it as it is now.
+    /// Records that an upload is filed, so that a continuation skips this step. `known` is its item
+    /// as it was last written. Returns the item as it is now.
     async fn note_filed(
         &self,
         invocation: &Invocation,
@@ -444,8 +451,9 @@ impl Builder {
         Ok(())
     }
 
-    /// Files an upload under its modules and marks their entries. Returns what is to be built;
-    /// `None` if the file was removed or overwritten meanwhile, and nothing is left of it.
+    /// Files an upload under its modules, and marks their entries dirty. Returns the builds that
+    /// are left to do; `None` if the file was removed or overwritten meanwhile, and its filing was
+    /// undone.
     async fn file(
         &self,
         invocation: &Invocation,
@@ -487,7 +495,7 @@ impl Builder {
         Ok(Some(marked))
     }
 
-    /// Undoes the filing of an upload that is not what its key holds any more.
+    /// Undoes the filing of an upload whose bytes are no longer at its key.
     async fn undo(
         &self,
         invocation: &Invocation,
@@ -510,14 +518,15 @@ impl Builder {
         Ok(())
     }
 
-    /// Forgets that SymCaches of Microsoft's are wanted that were uploaded.
+    /// Removes the *wanted* items of the Microsoft SymCaches that were uploaded.
     async fn satisfy(
         &self,
         invocation: &Invocation,
         scope: &Scope,
         upload: &Upload,
     ) -> Result<(), Fault> {
-        // An upload with chunks is an archive, and these are never in one.
+        // An upload with object chunks is an archive, and an archive never contains these
+        // SymCaches.
         let ready_made = upload
             .objects
             .iter()
@@ -543,12 +552,12 @@ impl Builder {
         self.amend(invocation, &upload.key, known, |present| {
             let is_pending = present.state == UploadState::Pending;
             let state = match upload.is_left_out() {
-                // Another delivery may have found room since.
+                // Another delivery of the event may have found room since.
                 true if !is_pending || present.no_room != upload.no_room => return None,
                 true => {
                     let most = room::MAX_DIFS;
                     let reason = format!(
-                        "what it serves has {most} other files already: it gets its turn when one of them is removed"
+                        "its modules have reached the limit of {most} files; it is processed again when one of these is removed"
                     );
                     UploadState::Ignored { reason }
                 }

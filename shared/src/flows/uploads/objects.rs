@@ -1,9 +1,9 @@
-//! Where the objects of an upload are stored: in its item if they fit there, else in chunks.
+//! Stores the objects of an upload: in its item if they fit, else in chunks.
 //!
-//! The chunks of each reading have a token of their own. They are written before the upload item
-//! names the token and removed after it names it no more, so an upload item always names chunks
-//! that are all there. A builder that is killed in between leaves chunks that no item names: the
-//! sweep removes them ([`ObjectChunk::MAX_UNNAMED`]).
+//! Each read of a file writes its chunks under a unique token. They are written before the upload
+//! item names the token, and removed after the item no longer names it. So the chunks that an
+//! upload item names always exist. If a builder is killed in between, the pruner removes the chunks
+//! that no item names ([`ObjectChunk::MAX_UNNAMED`]).
 
 use super::super::Invocation;
 use super::super::build::Builder;
@@ -13,8 +13,8 @@ use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject
 use crate::domain::Location;
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed};
 
-/// The most objects of an upload item, and of a chunk; and their most bytes, far below the 400 KB
-/// of an item.
+/// The limits of the objects in an upload item. Both limits of bytes are far below the 400 KB of a
+/// DynamoDB item.
 const MAX_INLINE: Size = Size {
     objects: 500,
     bytes: 100_000,
@@ -25,17 +25,16 @@ const MAX_CHUNK: Size = Size {
     bytes: 250_000,
 };
 
-/// How much objects may be.
+/// Limits of a group of objects.
 #[derive(Clone, Copy)]
 struct Size {
     objects: usize,
-    /// As JSON, which is larger than what DynamoDB counts.
+    /// The size as JSON, which is larger than the size that DynamoDB counts.
     bytes: usize,
 }
 
 impl Builder {
-    /// Stores the objects of an upload where they fit: names them in `upload`, or writes chunks
-    /// that it names.
+    /// Stores the objects of an upload: in `upload`, or in chunks that it names.
     pub(super) async fn with_objects(
         &self,
         invocation: &Invocation,
@@ -71,7 +70,7 @@ impl Builder {
             let key = ItemKey::objects(&location, &chunk.token, chunk.number);
             let item = Item::Objects(chunk.clone());
             async move {
-                // Its token is new: nothing is stored there.
+                // The token is new, so no item exists.
                 let known = KnownItem::Before(None);
                 update.write(&key, known, |_| Some(item.clone())).await
             }
@@ -94,7 +93,7 @@ impl Builder {
         let stored = self.records.load(&keys, Consistency::Strong).await?;
         for (key, stored) in keys.iter().zip(stored) {
             if let Some(stored) = stored {
-                // Nobody changes a chunk.
+                // A chunk never changes.
                 match self.records.remove(key, &stored.revision).await? {
                     Removed::Done | Removed::Lost(_) => {}
                 }
@@ -104,7 +103,7 @@ impl Builder {
     }
 }
 
-/// Returns the objects of an upload, at most about `most` of them: whole chunks are read.
+/// Returns the objects of an upload, and stops after the chunk that reaches `most`.
 pub(crate) async fn objects_of(
     records: &dyn RecordStore,
     upload: &Upload,
@@ -119,7 +118,7 @@ pub(crate) async fn objects_of(
     while let Some(key) = keys.pop()
         && objects.len() < most
     {
-        // One after the other where few are wanted, all at once where all are.
+        // Read chunk by chunk if few objects are needed, and all chunks at once if all are.
         let mut batch = vec![key];
         if most >= set.objects as usize {
             batch.extend(keys.drain(..).rev());
@@ -130,12 +129,11 @@ pub(crate) async fn objects_of(
         {
             match stored.map(|stored| stored.item) {
                 Some(Item::Objects(chunk)) => objects.extend(chunk.objects),
-                // Since the upload item was read, it names others: a second read of it finds
-                // them.
+                // The upload item names other chunks by now. A second read of the item finds them.
                 _ => {
                     let context = format!("reading objects of {location} at {}", key.sort);
                     let error = Fault::new(FaultKind::Transient, context);
-                    return Err(error.caused_by("they were replaced meanwhile"));
+                    return Err(error.caused_by("the chunks were replaced meanwhile"));
                 }
             }
         }
@@ -148,8 +146,7 @@ fn chunk_keys(location: &Location, set: &ObjectSet) -> Vec<ItemKey> {
     (0..set.chunks).map(key).collect()
 }
 
-/// Divides objects, in their order, into runs that are not larger than a size, unless a single
-/// object is.
+/// Divides objects, in order, into runs within the limits. A single object may exceed them.
 fn divided(objects: Vec<UploadedObject>, most: Size) -> Vec<Vec<UploadedObject>> {
     let mut runs: Vec<Vec<UploadedObject>> = Vec::new();
     let mut bytes = 0;
@@ -169,7 +166,7 @@ fn divided(objects: Vec<UploadedObject>, most: Size) -> Vec<Vec<UploadedObject>>
     runs
 }
 
-/// Returns a number of things that a record counts.
+/// Returns a count as records store it.
 pub(super) fn count(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }

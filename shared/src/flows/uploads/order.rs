@@ -1,14 +1,14 @@
-//! The order of events, and of work on the modules of one upload.
+//! The order of events, and concurrent work on the modules of one upload.
 
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream;
 use futures::stream::{StreamExt as _, TryStreamExt as _};
 
-/// Modules that are worked on side by side.
+/// The maximum number of modules that are processed at a time.
 pub(super) const SIDE_BY_SIDE: usize = 16;
 
-/// Does work for each of some things, side by side; returns what came of each, in their order.
-/// After an error nothing further is begun.
+/// Runs `work` for each item of `of`, concurrently. Returns the results in order. After an error,
+/// no further work is started.
 pub(super) fn side_by_side<'a, T, R, E, Work>(
     of: &'a [T],
     work: impl FnMut(&'a T) -> Work,
@@ -18,8 +18,7 @@ where
     R: Send + 'a,
     E: Send + 'a,
 {
-    // Behind boxes: else the compiler cannot tell that what borrows so much may be sent to other
-    // threads.
+    // Boxed, because otherwise the compiler cannot prove that these futures are `Send`.
     let work: Vec<BoxFuture<'a, Result<R, E>>> =
         of.iter().map(work).map(FutureExt::boxed).collect();
     stream::iter(work)
@@ -28,7 +27,8 @@ where
         .boxed()
 }
 
-/// Compares sequencers: hex digits of different lengths, the shorter padded with zeros on the right.
+/// Compares sequencers: hex digits of different lengths, the shorter one padded with zeros on the
+/// right.
 pub(super) fn order(a: &str, b: &str) -> std::cmp::Ordering {
     let length = a.len().max(b.len());
     format!("{a:0<length$}")

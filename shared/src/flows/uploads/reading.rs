@@ -1,4 +1,4 @@
-//! What is in an uploaded file: the ids of its objects, or why it serves nothing.
+//! Reads an uploaded file: the ids of its objects, or why it serves no module.
 
 use super::super::build::{Builder, OpenDif};
 use super::super::{Error, Invocation, fetch};
@@ -9,35 +9,35 @@ use crate::domain::{
 };
 use crate::ports::{DifError, DifStat};
 
-/// The most bytes of a line about something that was passed over.
+/// The maximum length of a line about something that was skipped, in bytes.
 const MAX_LINE_BYTES: usize = 300;
 
-/// What to do about an upload, once its file has been looked at.
+/// The result of reading a file.
 pub(super) enum Reading {
-    /// It has objects, each under its id.
+    /// The file has objects with ids.
     Found(ReadUpload),
-    /// Why it serves nothing.
+    /// The file serves no module, for this reason.
     Ignored(String),
-    /// The parser was killed: by whom, nobody knows.
+    /// The parser was killed, for an unknown reason.
     Crashed(String),
-    /// It is not there any more, or other bytes are: another event tells.
+    /// The file was removed or overwritten; another event follows.
     Overtaken,
 }
 
-/// What was found in a file.
+/// The contents of a file.
 pub(super) struct ReadUpload {
-    /// Its objects.
+    /// The objects.
     pub(super) objects: Vec<UploadedObject>,
-    /// What was passed over, as [`passed_over`] has it.
+    /// What was skipped, see [`passed_over`].
     pub(super) passed_over: Vec<String>,
-    /// Why nothing can be derived from it, where that is known.
+    /// Why nothing can be derived from the file, if that is known.
     pub(super) refused: Option<Missing>,
-    /// The file, open, where something can.
+    /// The open file, if caches can be derived from it.
     pub(super) open: Vec<OpenDif>,
 }
 
 impl Builder {
-    /// Fetches the file and reads the ids of its objects.
+    /// Fetches a file, and reads the ids of its objects.
     pub(super) async fn read(
         &self,
         invocation: &Invocation,
@@ -78,7 +78,7 @@ impl Builder {
         };
         let mut objects = filed_objects(&inspection);
         if too_large.is_some() {
-            // That only parts of it were read follows from that.
+            // The faults only reflect that parts of the file were not read.
             objects.iter_mut().for_each(|object| object.fault = None);
         }
         if objects.is_empty() {
@@ -105,22 +105,23 @@ impl Builder {
     }
 }
 
-/// Reads of Microsoft's SymCache what its name says; nobody but its own tools knows what is in it.
+/// Reads the ids of one of Microsoft's SymCaches from its key. Only Microsoft's tools can read the
+/// contents.
 fn read_name(location: &Location, size: u64) -> Reading {
     let Some(name) = MsSymCacheName::of(location) else {
         let form = "<pdb>/<GUID><age>/<pdb>-v<version>.symcache";
         return Reading::Ignored(format!(
-            "a SymCache of Microsoft's lies under {form}, this does not"
+            "the key of a Microsoft SymCache must have the form {form}"
         ));
     };
     let (version, first) = (name.version, FormatVersion::FIRST);
     if version < first {
         return Reading::Ignored(format!(
-            "it is of version {version}; {first} is the first that is asked for"
+            "it has version {version}, and clients request {first} or later"
         ));
     }
     if size == 0 {
-        return Reading::Ignored("it is empty".to_owned());
+        return Reading::Ignored("the file is empty".to_owned());
     }
     let object = UploadedObject {
         debug_id: Some(name.debug_id),
@@ -138,7 +139,8 @@ fn read_name(location: &Location, size: u64) -> Reading {
     })
 }
 
-/// Returns the objects that an id can be found by; and where companions meet, those that need one, and what they need.
+/// Returns the objects that have an id. For companions, also returns the ids under which programs
+/// and companions are filed.
 fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
     let mut filed = Vec::new();
     for object in &inspection.objects {
@@ -171,12 +173,12 @@ fn filed_objects(inspection: &Inspection) -> Vec<UploadedObject> {
     filed
 }
 
-/// Returns what was passed over, and why: some hundred lines, each no longer than [`MAX_LINE_BYTES`].
+/// Returns what was skipped, and why: some hundred lines of at most [`MAX_LINE_BYTES`].
 fn passed_over(inspection: &Inspection) -> Vec<String> {
     let cut = |line: &String| match line.len() {
         ..=MAX_LINE_BYTES => line.clone(),
         _ => {
-            // Names may be long, and the reason stands behind them.
+            // Names may be long, and the reason follows them.
             let tail = line.ceil_char_boundary(line.len() - MAX_LINE_BYTES);
             format!("…{}", line.get(tail..).unwrap_or_default())
         }
@@ -186,7 +188,7 @@ fn passed_over(inspection: &Inspection) -> Vec<String> {
 
 fn reason_for_nothing(inspection: &Inspection) -> String {
     match passed_over(inspection).as_slice() {
-        [] => "it holds no debug information file".to_owned(),
+        [] => "it contains no debug information file".to_owned(),
         reasons => reasons.join("; "),
     }
 }

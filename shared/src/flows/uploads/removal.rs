@@ -1,4 +1,4 @@
-//! Removal: what a file that is gone, or overwritten, takes out of the records.
+//! Applies removals, and withdraws the bytes of files that were removed or overwritten.
 
 use super::arrival::{Announced, Arrived, Before, Revoked, TOMBSTONE_LIFETIME, ToBuild, is_same};
 use super::filing::FiledModule;
@@ -85,10 +85,10 @@ impl Builder {
         Ok(())
     }
 
-    /// Takes the bytes that an upload item names out of every answer; returns what is left to build
-    /// instead of them.
+    /// Withdraws the bytes that an upload item names from all responses. Returns the builds that
+    /// replace them.
     ///
-    /// All of it is out of every answer before anything is built.
+    /// Everything is withdrawn before anything is built.
     pub(super) async fn take_back(
         &self,
         invocation: &Invocation,
@@ -114,7 +114,8 @@ impl Builder {
         Ok(revoked)
     }
 
-    /// Removes a DIF from modules, with all that was made from it; returns what is to be built instead.
+    /// Removes a DIF and everything made from it from these modules. Returns the builds that
+    /// replace it.
     pub(super) async fn revoke_all(
         &self,
         invocation: &Invocation,
@@ -146,7 +147,8 @@ impl Builder {
         Ok(to_build)
     }
 
-    /// Takes what was made from a DIF out of the entries of a module. Returns the mark, which is the ask's id, too.
+    /// Revokes a DIF in the entries of a module. Returns the dirty mark, which is also the id of
+    /// the build request.
     pub(super) async fn revoke_made(
         &self,
         invocation: &Invocation,
@@ -158,7 +160,8 @@ impl Builder {
         self.mark(invocation, module, revoke).await
     }
 
-    /// Changes the entries of a module. Returns the mark, which is the ask's id, too.
+    /// Changes the entries of a module. Returns the dirty mark, which is also the id of the build
+    /// request.
     pub(super) async fn mark(
         &self,
         invocation: &Invocation,
@@ -173,7 +176,7 @@ impl Builder {
         Ok(mark)
     }
 
-    /// Removes a DIF from a module, with all that was made from it.
+    /// Removes a DIF and everything made from it from a module.
     pub(super) async fn revoke(
         &self,
         invocation: &Invocation,
@@ -215,7 +218,8 @@ impl Builder {
         })))
     }
 
-    /// Marks the entries that this DIF may serve. The mark is the ask's id, too.
+    /// Invalidates the entries that this DIF may serve. The dirty mark is also the id of the build
+    /// request.
     pub(super) async fn invalidate(
         &self,
         invocation: &Invocation,
@@ -232,9 +236,8 @@ impl Builder {
         })
     }
 
-    /// Ends an event that asks for an item which the store does not take: however often it is
-    /// tried, it takes none that is as large. What is filed already stays filed, and is named: its
-    /// removal removes it.
+    /// Ends an event that needs an item larger than the store accepts: a retry would fail, too.
+    /// What is filed so far stays filed. The upload item names it, so that a removal finds it.
     pub(super) async fn refuse(
         &self,
         invocation: &Invocation,
@@ -243,10 +246,10 @@ impl Builder {
     ) -> Result<(), Error> {
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
         let reason = format!(
-            "{error}{}; divide it into several files",
+            "{error}{}; split it into several files",
             cause.unwrap_or_default()
         );
-        tracing::error!(key = event.key, reason, "an upload is refused");
+        tracing::error!(key = event.key, reason, "upload rejected");
         let now = invocation.now();
         let refused = self.amend(invocation, &event.key, KnownItem::Nothing, |present| {
             let is_ours =

@@ -1,12 +1,12 @@
-//! Files that a module has no room for, and how they get their turn.
+//! Limits the number of files per module, and re-queues uploads when a module has room again.
 //!
-//! A module keeps [`MAX_DIFS`] files. An upload that comes when there are as many is noted in the
-//! [`Overflow`] of the module and, if no other module has room for it, becomes *ignored*. The
-//! builder that removes a file of the module asks to reconcile as many of the noted uploads as
-//! there is room for now.
+//! A module keeps [`MAX_DIFS`] files. A further upload is added to the [`Overflow`] item of the
+//! module. If no other module has room for it, it becomes *ignored*. When a builder removes a file
+//! of the module, it sends messages to reconcile as many uploads of the overflow as there is room
+//! for.
 //!
-//! Neither side misses the other: the upload is noted before it looks a second time whether there
-//! is room, the file is removed before its builder looks who was noted.
+//! No upload is missed: an upload is added to the overflow before it checks for room a second time,
+//! and a file is removed before its builder reads the overflow.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::cache::{Item, ItemKey, ModuleKey, Overflow, Stored};
 use crate::domain::Location;
 use crate::ports::{Fault, ReconcileMessage};
 
-/// Files that a module keeps. Their `dif` items, of 1 KB each, are read with every build of the
-/// module.
+/// The maximum number of files of a module. Their `dif` items, of 1 KB each, are read in every
+/// build of the module.
 pub(super) const MAX_DIFS: usize = 256;
 
 impl Builder {
-    /// Notes that a module has no room for a file; those beyond [`Overflow::MAX_LOCATIONS`] are not
-    /// noted.
+    /// Adds a file to the overflow of a module, unless the overflow has
+    /// [`Overflow::MAX_LOCATIONS`].
     pub(super) async fn note_overflow(
         &self,
         invocation: &Invocation,
@@ -32,7 +32,8 @@ impl Builder {
         let change = invocation.token();
         let next = |present: Option<&Item>| {
             let mut locations = locations(present);
-            // One that is noted already is noted again: who called it meanwhile must not forget it.
+            // A location that is already listed is added again, so that a builder that read the
+            // list before does not remove it.
             locations.retain(|noted| noted != location);
             let is_full = locations.len() >= Overflow::MAX_LOCATIONS;
             locations.push(location.clone());
@@ -48,7 +49,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Forgets that a module had no room for a file.
+    /// Removes these locations from the overflow of a module, if `is_meant` accepts the stored
+    /// overflow.
     pub(super) async fn forget_overflow(
         &self,
         invocation: &Invocation,
@@ -74,8 +76,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Asks for the uploads that a module has room for now. `partition` is what it holds since a
-    /// file was removed.
+    /// Re-queues the uploads that a module has room for now. `partition` holds its items after the
+    /// removal of a file.
     pub(super) async fn call_overflow(
         &self,
         invocation: &Invocation,
@@ -93,8 +95,8 @@ impl Builder {
             let message = ReconcileMessage::new(location.clone());
             self.queues.reconcile(&message, Duration::ZERO).await?;
         }
-        // One that found no room in the meantime noted itself again: then nothing is forgotten, and
-        // all of them are called again when the next file is removed.
+        // An upload that found no room meanwhile has added itself again. Then nothing is removed,
+        // and all are re-queued after the next removal.
         let is_as_called = |present: &Overflow| {
             stored.as_ref().is_some_and(
                 |stored| matches!(&stored.item, Item::Overflow(read) if read.change == present.change),
@@ -106,7 +108,7 @@ impl Builder {
     }
 }
 
-/// Tells whether a module has room for a file at this location, by what is in its partition.
+/// Returns whether a module has room for a file at this location, given the items of its partition.
 pub(super) fn has_room(
     partition: &[(ItemKey, Stored)],
     module: &ModuleKey,

@@ -326,7 +326,7 @@ async fn r13_a_file_that_takes_longer_than_a_function_may_is_given_up_with_a_rea
     let placeholder = given_up.missing().unwrap();
     assert_eq!(placeholder.missing.cause, Cause::Malformed);
     assert!(
-        placeholder.missing.detail.contains("did not end within"),
+        placeholder.missing.detail.contains("took longer than"),
         "{}",
         placeholder.missing.detail
     );

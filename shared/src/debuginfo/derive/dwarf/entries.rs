@@ -10,14 +10,15 @@
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
-use gimli::{AttributeValue, Reader as _, Section as _, UnitOffset};
+use gimli::{AttributeValue, Reader as _, UnitOffset};
 use symbolic::common::Language;
 
 use super::companions::Split;
+use super::current_unit::{CurrentUnit, ReadEntry, address, number};
 use super::flatten::{Flattener, Inlined, Out};
-use super::input::{Dwarf, Section, Unit, Value};
+use super::input::{Section, Unit};
 use super::lines::{LineRows, Row, low_half};
-use super::names::{LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, referred, text};
+use super::names::{NameInShared, language_of};
 use super::related::RelatedUnits;
 use super::shapes::{Attribute, Shape, Shapes};
 use super::symbols::Symbols;
@@ -38,14 +39,6 @@ pub(super) struct Object<'o> {
     pub(super) split: &'o Split<'o>,
     /// Returns the name of an entry of the file that it shares with others.
     pub(super) name_in_shared: &'o NameInShared<'o>,
-}
-
-/// What is read of the attributes of a function or an inlined call, beside its addresses.
-#[derive(Debug, Default)]
-struct ReadEntry<'i> {
-    names: NameParts<'i>,
-    call_file: Option<u64>,
-    call_line: u64,
 }
 
 /// What an entry lies in: of entries below it, those of a greater depth belong to it.
@@ -114,19 +107,6 @@ pub(super) struct EntryReader<'o> {
     open_calls: Vec<OpenCall>,
     open_call_ranges: Vec<(u64, u64)>,
     rows: Vec<Row>,
-}
-
-/// What is known of the unit that is being read.
-struct CurrentUnit<'u, 'i> {
-    units: &'u RelatedUnits<'i>,
-    unit: &'u Unit<'i>,
-    name_in_shared: &'u NameInShared<'u>,
-    language: Language,
-    prefers_entries: bool,
-    directory: Option<TextRef>,
-    /// By their numbers in the unit.
-    files: HashMap<u64, u32>,
-    names: HashMap<UnitOffset, TextRef>,
 }
 
 impl<'o> EntryReader<'o> {
@@ -612,131 +592,6 @@ impl Object<'_> {
     fn relative(&self, begin: u64, end: u64) -> Option<(u32, u32)> {
         let moved = |address: u64| address.wrapping_sub(self.load_address).try_into().ok();
         Some((moved(begin)?, moved(end)?))
-    }
-}
-
-impl<'i> CurrentUnit<'_, 'i> {
-    /// Returns the bytes of the unit from an offset in it on.
-    fn bytes_from(&self, at: usize) -> Result<Section<'i>, gimli::Error> {
-        let header = &self.unit.header;
-        let mut bytes = *self.units.dwarf.debug_info.reader();
-        bytes.skip(header.offset().0)?;
-        bytes.truncate(header.length_including_self())?;
-        bytes.skip(at)?;
-        Ok(bytes)
-    }
-
-    /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows none. (`symbolic` takes the
-    /// unit's directory for a file then.)
-    fn file(&mut self, file: u64, numbers: &mut Numbers<UnitFile>, tables: &mut UnitTables) -> u32 {
-        if let Some(known) = self.files.get(&file) {
-            return *known;
-        }
-        let program = self
-            .unit
-            .line_program
-            .as_ref()
-            .map(|program| program.header());
-        let entry = program.and_then(|program| Some((program, program.file(file)?)));
-        let number = match entry {
-            Some((program, entry)) => {
-                let working_directory = self.directory.unwrap_or(TextRef::NONE);
-                let directory = entry.directory(program);
-                let directory = directory.map_or(TextRef::EMPTY, |value| self.path(value, tables));
-                let name = self.path(entry.path_name(), tables);
-                numbers.of([working_directory, directory, name], &mut tables.files)
-            }
-            None => NOWHERE,
-        };
-        self.files.insert(file, number);
-        number
-    }
-
-    fn text(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
-        text(self.units, self.unit, value, tables)
-    }
-
-    /// Returns a text of a line program, which is in the object itself also where its unit is not.
-    fn path(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
-        match value {
-            AttributeValue::DebugStrRef(offset) => TextRef::in_debug_str(offset.0),
-            AttributeValue::DebugLineStrRef(offset) => TextRef::in_line_str(offset.0),
-            value => self.text(value, tables),
-        }
-    }
-
-    /// Returns the language of the function that an entry is an instance of, where that is in another unit.
-    fn language_of(&self, entry: &ReadEntry<'i>) -> Option<Language> {
-        let (mut unit, mut value) = (self.unit, entry.names.origin?);
-        let mut language = None;
-        for _ in 0..LONGEST_CHAIN {
-            let (next, offset) = referred(self.units, unit, value)?;
-            if next.header.offset() != unit.header.offset() {
-                let mut entries = next.entries();
-                let root = entries.next_dfs().ok()??;
-                language = language_of(root.attr_value(gimli::DW_AT_language)).or(language);
-            }
-            unit = next;
-            let mut entries = unit.entries_at_offset(offset).ok()?;
-            entries.next_entry().ok()?;
-            let Some(origin) = entries
-                .current()
-                .and_then(|entry| entry.attr_value(gimli::DW_AT_abstract_origin))
-            else {
-                break;
-            };
-            value = origin;
-        }
-        language
-    }
-
-    /// Returns the name of an entry: its linkage name, its name, or that of what it refers to.
-    fn name_of(
-        &mut self,
-        offset: UnitOffset,
-        entry: &ReadEntry<'i>,
-        tables: &mut UnitTables,
-    ) -> TextRef {
-        if let Some(name) = entry.names.linkage_name.or(entry.names.name) {
-            return self.text(name, tables);
-        }
-        let Some(reference) = entry.names.reference else {
-            return TextRef::EMPTY;
-        };
-        let AttributeValue::UnitRef(target) = reference else {
-            return self.name_elsewhere(reference, tables);
-        };
-        if target == offset {
-            return TextRef::EMPTY;
-        }
-        if let Some(known) = self.names.get(&target) {
-            return *known;
-        }
-        let name = self.name_elsewhere(reference, tables);
-        self.names.insert(target, name);
-        name
-    }
-
-    fn name_elsewhere(&self, reference: Value<'i>, tables: &mut UnitTables) -> TextRef {
-        follow(
-            self.units,
-            self.unit,
-            reference,
-            self.name_in_shared,
-            tables,
-        )
-    }
-}
-
-fn address<'i>(dwarf: &Dwarf<'i>, unit: &Unit<'i>, value: Value<'i>) -> Result<u64, gimli::Error> {
-    let address = dwarf.attr_address(unit, value)?;
-    address.ok_or(gimli::Error::UnsupportedAttributeForm(gimli::DW_FORM_addr))
-}
-
-fn number(value: Value<'_>) -> Option<u64> {
-    match value {
-        AttributeValue::Udata(number) => Some(number),
-        _ => None,
     }
 }
 

@@ -32,6 +32,7 @@ use crate::debuginfo::workers::side_by_side;
 use crate::debuginfo::{blob, slices};
 
 mod companions;
+mod current_unit;
 mod encode;
 mod entries;
 mod flatten;

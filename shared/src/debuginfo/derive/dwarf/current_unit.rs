@@ -1,0 +1,166 @@
+//! The unit that is being read: its names, files and languages.
+
+use foldhash::HashMap;
+use gimli::{AttributeValue, Reader as _, Section as _, UnitOffset};
+
+use super::input::{Dwarf, Section, Unit, Value};
+use super::names::{LONGEST_CHAIN, NameInShared, NameParts, follow, language_of, referred, text};
+use super::related::RelatedUnits;
+use super::tables::{Numbers, TextRef, UnitFile, UnitTables};
+use crate::debuginfo::slices::NOWHERE;
+use crate::domain::Language;
+
+/// What is read of the attributes of a function or an inlined call, beside its addresses.
+#[derive(Debug, Default)]
+pub(super) struct ReadEntry<'i> {
+    pub(super) names: NameParts<'i>,
+    pub(super) call_file: Option<u64>,
+    pub(super) call_line: u64,
+}
+
+/// What is known of the unit that is being read.
+pub(super) struct CurrentUnit<'u, 'i> {
+    pub(super) units: &'u RelatedUnits<'i>,
+    pub(super) unit: &'u Unit<'i>,
+    pub(super) name_in_shared: &'u NameInShared<'u>,
+    pub(super) language: Language,
+    pub(super) prefers_entries: bool,
+    pub(super) directory: Option<TextRef>,
+    /// By their numbers in the unit.
+    pub(super) files: HashMap<u64, u32>,
+    pub(super) names: HashMap<UnitOffset, TextRef>,
+}
+
+impl<'i> CurrentUnit<'_, 'i> {
+    /// Returns the bytes of the unit from an offset in it on.
+    pub(super) fn bytes_from(&self, at: usize) -> Result<Section<'i>, gimli::Error> {
+        let header = &self.unit.header;
+        let mut bytes = *self.units.dwarf.debug_info.reader();
+        bytes.skip(header.offset().0)?;
+        bytes.truncate(header.length_including_self())?;
+        bytes.skip(at)?;
+        Ok(bytes)
+    }
+
+    /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows none. (`symbolic` takes the
+    /// unit's directory for a file then.)
+    pub(super) fn file(
+        &mut self,
+        file: u64,
+        numbers: &mut Numbers<UnitFile>,
+        tables: &mut UnitTables,
+    ) -> u32 {
+        if let Some(known) = self.files.get(&file) {
+            return *known;
+        }
+        let program = self
+            .unit
+            .line_program
+            .as_ref()
+            .map(|program| program.header());
+        let entry = program.and_then(|program| Some((program, program.file(file)?)));
+        let number = match entry {
+            Some((program, entry)) => {
+                let working_directory = self.directory.unwrap_or(TextRef::NONE);
+                let directory = entry.directory(program);
+                let directory = directory.map_or(TextRef::EMPTY, |value| self.path(value, tables));
+                let name = self.path(entry.path_name(), tables);
+                numbers.of([working_directory, directory, name], &mut tables.files)
+            }
+            None => NOWHERE,
+        };
+        self.files.insert(file, number);
+        number
+    }
+
+    fn text(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
+        text(self.units, self.unit, value, tables)
+    }
+
+    /// Returns a text of a line program, which is in the object itself also where its unit is not.
+    fn path(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
+        match value {
+            AttributeValue::DebugStrRef(offset) => TextRef::in_debug_str(offset.0),
+            AttributeValue::DebugLineStrRef(offset) => TextRef::in_line_str(offset.0),
+            value => self.text(value, tables),
+        }
+    }
+
+    /// Returns the language of the function that an entry is an instance of, where that is in another unit.
+    pub(super) fn language_of(&self, entry: &ReadEntry<'i>) -> Option<Language> {
+        let (mut unit, mut value) = (self.unit, entry.names.origin?);
+        let mut language = None;
+        for _ in 0..LONGEST_CHAIN {
+            let (next, offset) = referred(self.units, unit, value)?;
+            if next.header.offset() != unit.header.offset() {
+                let mut entries = next.entries();
+                let root = entries.next_dfs().ok()??;
+                language = language_of(root.attr_value(gimli::DW_AT_language)).or(language);
+            }
+            unit = next;
+            let mut entries = unit.entries_at_offset(offset).ok()?;
+            entries.next_entry().ok()?;
+            let Some(origin) = entries
+                .current()
+                .and_then(|entry| entry.attr_value(gimli::DW_AT_abstract_origin))
+            else {
+                break;
+            };
+            value = origin;
+        }
+        language
+    }
+
+    /// Returns the name of an entry: its linkage name, its name, or that of what it refers to.
+    pub(super) fn name_of(
+        &mut self,
+        offset: UnitOffset,
+        entry: &ReadEntry<'i>,
+        tables: &mut UnitTables,
+    ) -> TextRef {
+        if let Some(name) = entry.names.linkage_name.or(entry.names.name) {
+            return self.text(name, tables);
+        }
+        let Some(reference) = entry.names.reference else {
+            return TextRef::EMPTY;
+        };
+        let AttributeValue::UnitRef(target) = reference else {
+            return self.name_elsewhere(reference, tables);
+        };
+        if target == offset {
+            return TextRef::EMPTY;
+        }
+        if let Some(known) = self.names.get(&target) {
+            return *known;
+        }
+        let name = self.name_elsewhere(reference, tables);
+        self.names.insert(target, name);
+        name
+    }
+
+    fn name_elsewhere(&self, reference: Value<'i>, tables: &mut UnitTables) -> TextRef {
+        follow(
+            self.units,
+            self.unit,
+            reference,
+            self.name_in_shared,
+            tables,
+        )
+    }
+}
+
+pub(super) fn address<'i>(
+    dwarf: &Dwarf<'i>,
+    unit: &Unit<'i>,
+    value: Value<'i>,
+) -> Result<u64, gimli::Error> {
+    let address = dwarf.attr_address(unit, value)?;
+    address.ok_or(gimli::Error::UnsupportedAttributeForm(gimli::DW_FORM_addr))
+}
+
+pub(super) fn number(value: Value<'_>) -> Option<u64> {
+    match value {
+        AttributeValue::Udata(number) => Some(number),
+        _ => None,
+    }
+}

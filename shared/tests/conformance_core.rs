@@ -1,6 +1,8 @@
-//! The pure core against Symbolicator's own answers, where these lie beside the checkout; otherwise there is nothing to do.
+//! The pure core against Symbolicator's own answers, where these lie beside the checkout; otherwise
+//! there is nothing to do.
 //!
-//! Compared is everything but what is not the core's: candidates, and the lines of source around a frame's.
+//! Compared is everything but what is not the core's: candidates, and the lines of source around a
+//! frame's.
 
 #![expect(
     clippy::unwrap_used,
@@ -114,12 +116,14 @@ fn decompress(bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Symbolicates a request with one DIF for the module that it wants, and compares with what Symbolicator answered.
+/// Symbolicates a request with one DIF for the module that it wants, and compares with what
+/// Symbolicator answered.
 fn check(case: &str, dif: Option<&str>, request: &Value) {
     check_but(case, dif, request, 0);
 }
 
-/// The same, but for so many frames whose names are readable here alone: by choice, see `docs/conformance.md`.
+/// The same, but for so many frames whose names are readable here alone: by choice, see
+/// `docs/conformance.md`.
 fn check_but(case: &str, dif: Option<&str>, request: &Value, readable_here: usize) {
     let Some(beside) = beside() else { return };
     let expected = File::open(beside.join(format!("conformance/expected/{case}.json.gz"))).unwrap();
@@ -163,7 +167,8 @@ fn check_but(case: &str, dif: Option<&str>, request: &Value, readable_here: usiz
     );
 }
 
-/// Puts the mangled name where Symbolicator answers it, and the same function is readable here; returns in how many frames.
+/// Puts the mangled name where Symbolicator answers it, and the same function is readable here;
+/// returns in how many frames.
 fn leave_mangled(want: &Value, got: &mut Value) -> usize {
     let wanted = want["stacktraces"].as_array().unwrap();
     let given = got["stacktraces"].as_array_mut().unwrap();

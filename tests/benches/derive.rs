@@ -1,7 +1,9 @@
-//! Deriving all caches of a file: `symbolic` plainly, our code in this process, and our parser process.
+//! Deriving all caches of a file: `symbolic` plainly, our code in this process, and our parser
+//! process.
 //!
-//! `SYMDEPOT_BENCH_DIF` names a debug file of your own, beside the sample program's. The parser process needs
-//! `SYMDEPOT_BINARIES`; `make bench-real` does the same with large files, each plain run in a process of its own.
+//! `SYMDEPOT_BENCH_DIF` names a debug file of your own, beside the sample program's. The parser
+//! process needs `SYMDEPOT_BINARIES`; `make bench-real` does the same with large files, each plain
+//! run in a process of its own.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
 

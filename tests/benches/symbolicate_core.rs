@@ -1,4 +1,5 @@
-//! The pure part of a warm request: from the bytes of its body to the bytes of its answer, thirty frames in one module.
+//! The pure part of a warm request: from the bytes of its body to the bytes of its answer, thirty
+//! frames in one module.
 //!
 //! `SYMDEPOT_BENCH_DIF` names a debug file of your own to look up in, beside the sample program's.
 

@@ -1,4 +1,5 @@
-//! Modules that are made up: symbol files as large as one likes, whose functions say which module they are in.
+//! Modules that are made up: symbol files as large as one likes, whose functions say which module
+//! they are in.
 
 use std::fmt::Write;
 
@@ -21,7 +22,8 @@ pub struct MadeUp {
 }
 
 impl MadeUp {
-    /// Returns a module of so many functions; modules of different numbers have different ids and names.
+    /// Returns a module of so many functions; modules of different numbers have different ids and
+    /// names.
     pub fn new(number: u32, functions: usize) -> Self {
         Self { number, functions }
     }

@@ -1,4 +1,5 @@
-//! The whole-blob format: one zstd frame, then a footer of fixed size. Sliced blobs ([`super::slices`]) end in the same footer.
+//! The whole-blob format: one zstd frame, then a footer of fixed size. Sliced blobs
+//! ([`super::slices`]) end in the same footer.
 //!
 //! ```text
 //! frame    zstd, no dictionary; decompresses to the raw cache: a SymCache, CFI cache or PPDB cache as `symbolic` writes it
@@ -22,7 +23,8 @@
 //!   104    8  xxh3-64 of the 104 bytes before
 //! ```
 //!
-//! Whoever opens a blob trusts nothing but the record: size and checksum of the whole come from there.
+//! A reader that opens a blob trusts nothing but the record: size and checksum of the whole come
+//! from there.
 
 use std::io::{self, Write};
 use std::panic::resume_unwind;
@@ -38,8 +40,9 @@ use crate::domain::{Arch, DebugId, Features, FileType};
 /// As fast as the level that `zstd` calls fast, and a fifth smaller.
 pub(super) const ZSTD_LEVEL: i32 = 3;
 
-/// Room for the compressed bytes from the start, in bytes: so much comes from the system and grows in place, where a smaller
-/// buffer would leave holes among what the converter allocates. What is not written to takes no memory.
+/// Room for the compressed bytes from the start, in bytes: so much comes from the system and grows
+/// in place, where a smaller buffer would leave holes among what the converter allocates. What is
+/// not written to takes no memory.
 const FRAME_ROOM: usize = 8 << 20;
 
 const MAGIC: [u8; 8] = *b"SYMDEPOT";
@@ -95,7 +98,8 @@ pub enum BlobFault {
 
 /// Bytes at an address that is a multiple of eight.
 ///
-/// `symbolic` aligns by address, not by offset: the same bytes at another address parse, and answer wrongly.
+/// `symbolic` aligns by address, not by offset: the same bytes at another address parse, and answer
+/// wrongly.
 #[derive(Debug)]
 pub struct AlignedBytes {
     words: Vec<u64>,
@@ -141,8 +145,8 @@ impl AlignedBytes {
     }
 }
 
-/// Seals a raw cache while it is written, in a thread of its own: nobody need hold the raw and the compressed bytes at
-/// once, or wait for the compression.
+/// Encodes a raw cache while it is written, in a thread of its own: no caller has to hold the raw
+/// and the compressed bytes at once, or wait for the compression.
 pub(super) struct FrameEncoder {
     raw: PipeWriter,
     encoding: JoinHandle<io::Result<Encoded>>,
@@ -155,7 +159,7 @@ struct Encoded {
 }
 
 impl FrameEncoder {
-    /// Begins a blob. Fails only for want of memory.
+    /// Begins a blob. Fails only without memory.
     pub(super) fn new() -> io::Result<Self> {
         let (raw, received) = pipe();
         let mut encoder = zstd::Encoder::new(Vec::with_capacity(FRAME_ROOM), ZSTD_LEVEL)?;
@@ -716,7 +720,8 @@ mod tests {
             let at = at % bad.len();
             bad[at] ^= 1 << bit;
             prop_assert_eq!(open(Kind::SymCache, &good, &bad).unwrap_err(), BlobFault::Checksum);
-            // Nor where the record is as wrong as the blob: a flipped bit is found, or changes nothing.
+            // Nor where the record is as wrong as the blob: a flipped bit is found, or changes
+            // nothing.
             if let Ok((found, opened)) = open(Kind::SymCache, &ready(&contents(), &bad), &bad) {
                 prop_assert_eq!(found, contents());
                 prop_assert_eq!(opened.as_slice(), &raw()[..]);

@@ -2,14 +2,15 @@
 
 use std::io;
 
-/// Half of the time of the level that blobs are sealed with: nobody reads parts but `derive`, and seldom.
+/// Half of the time of the level that blobs are encoded with: only `derive` reads chunks, and
+/// rarely.
 const ZSTD_LEVEL: i32 = 1;
 
 /// Seals a part.
 ///
 /// # Errors
 ///
-/// Only for want of memory.
+/// Only without memory.
 pub fn encode_chunk(chunk: &[u8]) -> io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
     compressor.include_checksum(true)?;

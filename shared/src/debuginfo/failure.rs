@@ -10,7 +10,7 @@ use crate::domain::{Cause, Missing};
 pub enum Failure {
     /// For a reason in the DIF.
     Missing(Missing),
-    /// For want of memory: whoever set the limit knows it.
+    /// There is not enough memory. The caller that set the limit knows it.
     OutOfMemory,
 }
 

@@ -1,5 +1,5 @@
-//! What fuzzing calls: each takes any bytes for a file that was uploaded, or for what stands in a blob behind its
-//! checksums, and panics where that would do harm. `tests/fuzz` has the targets.
+//! What fuzzing calls: each takes any bytes for a file that was uploaded, or for what stands in a
+//! blob behind its checksums, and panics where that would do harm. `tests/fuzz` has the targets.
 
 use std::hint::black_box;
 
@@ -15,8 +15,9 @@ use crate::domain::{CompanionId, DebugId, Rank, Written};
 /// The most inlined calls that are followed at an address.
 const CALLS: usize = 1000;
 
-/// Tells whether an id is read again as it is written: one of PDB 2.0 with an age of 0 is written without it, and then not read.
-/// Whoever derives a cache of such a file finds that out when it opens what it made.
+/// Tells whether an id is read again as it is written: one of PDB 2.0 with an age of 0 is written
+/// without it, and then not read. A builder that derives a cache of such a file finds that out when
+/// it opens what it made.
 fn is_written(id: Option<DebugId>) -> bool {
     id.is_none_or(|id| id.to_string().parse() == Ok(id))
 }
@@ -30,7 +31,7 @@ pub fn footer(bytes: &[u8]) {
         if !is_written(contents.debug_id) {
             return;
         }
-        // What is read is what is written again, but for what nobody reads.
+        // What is read is what is written again, except for parts that no reader reads.
         let written = blob::footer(&contents, &read);
         let again = blob::split_footer(&written).expect("what was written is read");
         assert_eq!(again, (contents, read));
@@ -155,7 +156,8 @@ const SECTIONS: [&str; 19] = [
     ".debug_loclists.dwo",
 ];
 
-/// Takes bytes for the sections of a program, and of files beside it, and derives a SymCache of them: a panic is one of ours.
+/// Takes bytes for the sections of a program, and of files beside it, and derives a SymCache of
+/// them: a panic is one of ours.
 pub fn dwarf(bytes: &[u8]) {
     let elf = elf_of(bytes);
     super::derive::dwarf::derive_beside_itself(&elf);
@@ -175,7 +177,8 @@ pub(super) fn sections(data: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
     SECTIONS.iter().flat_map(with_end).collect()
 }
 
-/// Returns an ELF file for x86-64 with these sections, and code from 0x1000 on. Source: the ELF specification (gABI).
+/// Returns an ELF file for x86-64 with these sections, and code from 0x1000 on. Source: the ELF
+/// specification (gABI).
 pub(super) fn elf_of(bytes: &[u8]) -> Vec<u8> {
     const HEADER: usize = 64;
     const PROGBITS: u64 = 1;
@@ -200,7 +203,8 @@ pub(super) fn elf_of(bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0; HEADER];
     file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
     let mut names = b"\0.text\0.shstrtab\0".to_vec();
-    // Name and type, flags, address, offset and size; nothing is linked, and everything is aligned to one byte.
+    // Name and type, flags, address, offset and size; nothing is linked, and everything is aligned
+    // to one byte.
     let header = |name: u64, kind: u64, [flags, address, offset, size]: [u64; 4]| {
         [name | kind << 32, flags, address, offset, size, 0, 1, 0]
     };

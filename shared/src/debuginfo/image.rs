@@ -1,12 +1,14 @@
 //! What an object says of its addresses: where code is, and which functions its symbols name there.
 //!
-//! Symbols come from `symbolic`, but for those of ELF files, of which it passes on less than they say: an odd address is Thumb code at
-//! the even one; symbols that hand-written assembly declares without a type name code, too. Of any format, a symbol ends with its
-//! section: what has no size would else reach to the end of memory. A stripped ELF file may have a compressed one within it, with the
-//! symbols that it lost ("MiniDebugInfo").
+//! Symbols come from `symbolic`, but for those of ELF files, of which it passes on less than they
+//! say: an odd address is Thumb code at the even one; symbols that hand-written assembly declares
+//! without a type name code, too. Of any format, a symbol ends with its section: what has no size
+//! would else reach to the end of memory. A stripped ELF file may have a compressed one within it,
+//! with the symbols that it lost ("MiniDebugInfo").
 //!
-//! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm Architecture (AAELF32), "Symbol Values" and
-//! "Mapping symbols"; the PE format specification, "Section Table"; `mach-o/loader.h` of XNU; the manual of GDB, "MiniDebugInfo".
+//! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm
+//! Architecture (AAELF32), "Symbol Values" and "Mapping symbols"; the PE format specification,
+//! "Section Table"; `mach-o/loader.h` of XNU; the manual of GDB, "MiniDebugInfo".
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -100,7 +102,8 @@ impl<'d> ObjectImage<'d> {
         }
     }
 
-    /// Returns the lowest address of code, as it is in the object; zero where the object does not tell.
+    /// Returns the lowest address of code, as it is in the object; zero where the object does not
+    /// tell.
     pub(super) fn first_code(&self) -> u64 {
         let starts = self.code.iter().map(|section| section.start);
         starts.min().unwrap_or_default()
@@ -238,8 +241,8 @@ fn is_code(section: &SectionHeader) -> bool {
     section.is_executable() && section.is_alloc()
 }
 
-/// Tells whether a symbol without a type has the name of code: not one that only assemblers use, nor one that maps what is Thumb, Arm
-/// or data.
+/// Tells whether a symbol without a type has the name of code: not one that only assemblers use,
+/// nor one that maps what is Thumb, Arm or data.
 fn is_label(name: &[u8]) -> bool {
     !(name.is_empty() || name.starts_with(b"$") || name.starts_with(b".L"))
 }

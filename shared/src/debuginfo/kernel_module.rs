@@ -1,11 +1,13 @@
 //! Modules of the Linux kernel, linked as the kernel links them when it loads them.
 //!
-//! Such a module is an object file: its sections have no addresses yet, and what refers to them is in relocations. The kernel places first
-//! the sections with code, then those that are read, then those that are written, each in their order in the file, and what is needed
-//! to initialize the module elsewhere. Addresses are counted from where the first of them is, as `/proc/modules` and
+//! Such a module is an object file: its sections have no addresses yet, and what refers to them is
+//! in relocations. The kernel places first the sections with code, then those that are read, then
+//! those that are written, each in their order in the file, and what is needed to initialize the
+//! module elsewhere. Addresses are counted from where the first of them is, as `/proc/modules` and
 //! `/sys/module/<name>/sections/.text` tell it.
 //!
-//! Sources: the ELF specification (gABI), "Sections" and "Relocation"; `layout_sections` in `kernel/module/main.c` of Linux 6.
+//! Sources: the ELF specification (gABI), "Sections" and "Relocation"; `layout_sections` in
+//! `kernel/module/main.c` of Linux 6.
 
 use object::elf::{
     ET_DYN, ET_REL, EV_CURRENT, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHF_EXECINSTR, SHF_WRITE,
@@ -127,7 +129,8 @@ impl Linker {
         addresses
     }
 
-    /// Counts the values of symbols from where their sections are, no longer from the begin of these.
+    /// Counts the values of symbols from where their sections are, no longer from the begin of
+    /// these.
     fn move_symbols(&mut self, file: &File<'_>, addresses: &[Option<u64>]) {
         let (entry, value_at, size, section_at) = match self.wide {
             true => (24, 8, 8, 6),
@@ -157,7 +160,8 @@ impl Linker {
         }
     }
 
-    /// Applies the relocations of debug information and unwind tables. `placed` is the file with addresses.
+    /// Applies the relocations of debug information and unwind tables. `placed` is the file with
+    /// addresses.
     fn relocate(&mut self, placed: &[u8]) -> Result<(), String> {
         let file = File::parse(placed).map_err(|error| error.to_string())?;
         let elf = ElfObject::parse(placed).map_err(|error| error.to_string())?;
@@ -279,7 +283,8 @@ fn is_symbol_table(section: &Section<'_, '_>) -> bool {
     matches!(section.flags(), SectionFlags::Elf { sh_type, .. } if sh_type == SHT_SYMTAB)
 }
 
-/// Returns what a relocation makes of what is at its address; `None` where it does nothing, or its symbol is in the kernel.
+/// Returns what a relocation makes of what is at its address; `None` where it does nothing, or its
+/// symbol is in the kernel.
 fn value(
     file: &File<'_>,
     relocation: &Relocation,

@@ -6,7 +6,7 @@ use crate::domain::{Missing, ObjectMeta};
 
 /// What is where in a DIF. Made by [`super::unpack()`], completed by [`super::inspect()`].
 ///
-/// Whoever holds it, the DIF and what was unpacked can derive, also in another process.
+/// With it, the DIF and the unpacked members, another process can derive as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// The files.
@@ -81,7 +81,8 @@ pub struct DifBytes<'a> {
 }
 
 impl Layout {
-    /// Returns another ELF file with the symbols of an object that has debug information and no symbols.
+    /// Returns another ELF file with the symbols of an object that has debug information and no
+    /// symbols.
     pub(super) fn symbols_of(&self, object: &FoundObject) -> Option<&FoundObject> {
         let FoundObject { meta, member, .. } = object;
         if meta.code_id.is_none() || !meta.features.lack_symbols(meta.file_type) {
@@ -106,7 +107,8 @@ impl Layout {
 }
 
 impl MemberPlace {
-    /// Unpacked files, and those that are written together, begin at multiples of this: parsers of some formats need it.
+    /// Unpacked files, and those that are written together, begin at multiples of this: parsers of
+    /// some formats need it.
     pub const ALIGNMENT: u64 = 16;
 }
 

@@ -1,12 +1,16 @@
 //! From the bytes of a DIF to the bytes of its caches, and from those back to lookups.
 //!
-//! CPU only: nothing here waits, stores, reads a clock or touches a file. Whatever the bytes say, the answer is a value;
-//! what a parser cannot survive (a loop, a stack overflow, want of memory) is the business of the process around it.
+//! CPU only: nothing here waits, stores, reads a clock or touches a file. Whatever the bytes say,
+//! the answer is a value; what a parser cannot survive (a loop, a stack overflow, want of memory)
+//! is the business of the process around it.
 //!
-//! 1. **Unpack**: [`unpack()`] finds the files in a container and writes those that must be unpacked into a [`Room`].
+//! 1. **Unpack**: [`unpack()`] finds the files in a container and writes those that must be
+//!    unpacked into a [`Room`].
 //! 2. **Inspect**: [`inspect()`] lists the objects in them: ids, types, what they offer.
-//! 3. **Derive**: [`derive()`] makes one cache of one object, sealed as a blob, and loads it as a reader would.
-//! 4. **Open**: [`OpenCache::open`] checks a blob against its record and decompresses it, ready for lookups.
+//! 3. **Derive**: [`derive()`] makes one cache of one object, sealed as a blob, and loads it as a
+//!    reader would.
+//! 4. **Open**: [`OpenCache::open`] checks a blob against its record and decompresses it, ready for
+//!    lookups.
 //!
 //! Nothing outside this module knows whether a blob is whole or cut into slices.
 

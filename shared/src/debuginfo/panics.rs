@@ -11,7 +11,8 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics silent in this process, and their places part of the reasons. For processes that only parse.
+/// Makes panics silent in this process, and their places part of the reasons. For processes that
+/// only parse.
 pub fn keep_panics_quiet() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string);

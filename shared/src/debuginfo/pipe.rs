@@ -11,8 +11,8 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Pieces that may wait.
 const WAITING_BATCHES: usize = 2;
 
-/// Returns two ends of a pipe: what is written to, and the pieces as they were written. What is written is an error from
-/// [`MAX_WHOLE_BYTES`] on.
+/// Returns two ends of a pipe: what is written to, and the pieces as they were written. What is
+/// written is an error from [`MAX_WHOLE_BYTES`] on.
 pub(super) fn pipe() -> (PipeWriter, Receiver<Vec<u8>>) {
     let (sender, receiver) = sync_channel(WAITING_BATCHES);
     let writer = PipeWriter {
@@ -42,7 +42,7 @@ impl Write for PipeWriter {
         if length > MAX_WHOLE_BYTES {
             return Err(too_large(MAX_WHOLE_BYTES));
         }
-        // A reader that does not listen any more has failed for want of memory.
+        // The receiver is gone only if the other thread ran out of memory.
         let sent = self.batches.send(bytes.to_vec());
         sent.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         self.length = length;

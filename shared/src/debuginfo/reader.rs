@@ -36,7 +36,8 @@ impl<'a> ByteReader<'a> {
         })
     }
 
-    /// Reads the length that a unit or a program begins with, and the size of an offset in it (DWARF 5, section 7.4).
+    /// Reads the length that a unit or a program begins with, and the size of an offset in it
+    /// (DWARF 5, section 7.4).
     pub(super) fn initial_length(&mut self) -> Option<(u64, usize)> {
         match self.unsigned(4)? {
             0xffff_ffff => Some((self.unsigned(8)?, 8)),

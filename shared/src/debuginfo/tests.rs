@@ -189,7 +189,8 @@ fn every_format_is_inspected_as_other_tools_read_it() {
                 text(expected, "code_id"),
                 "{file}"
             );
-            // A split companion has code and DWARF: nothing tells it from a module with debug information.
+            // A split companion has code and DWARF: nothing tells it from a module with debug
+            // information.
             assert_eq!(meta.file_type, expected_type(&entry), "{file}");
             if entry["objects"].is_null() {
                 let has = |feature: &str| {
@@ -412,7 +413,8 @@ fn is_same_name(found: &str, expected: &str) -> bool {
 #[test]
 fn of_a_file_so_many_objects_are_read_and_no_more() {
     const MACHINES: u32 = 40;
-    // A Mach-O file for many machines: for each, its processor, a variant, offset, size and alignment.
+    // A Mach-O file for many machines: for each, its processor, a variant, offset, size and
+    // alignment.
     let program = fixture("macho/arm64/crash");
     let (at, size) = (8 + MACHINES * 20, program.len() as u32);
     let words = [0xcafe_babe, MACHINES].into_iter();
@@ -503,8 +505,9 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
         );
         table.push_str(&differences);
     }
-    // Where ours differ: llvm gives what pads a PE file, or comes between sections, the name of what comes before it, and the entry
-    // points of functions on PowerPC, which have no row, the line of what comes before.
+    // Where ours differ: llvm gives what pads a PE file, or comes between sections, the name of
+    // what comes before it, and the entry points of functions on PowerPC, which have no row, the
+    // line of what comes before.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
     kernel-module: of 146 145 names, 145 lines, 145 chains

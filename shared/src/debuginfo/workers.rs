@@ -3,8 +3,8 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Has so many workers, this thread among them, do the same; returns what each of them did, in no order. Where no more threads can be
-/// had, fewer do it all.
+/// Has so many workers, this thread among them, do the same; returns what each of them did, in no
+/// order. Where no more threads can be had, fewer do it all.
 ///
 /// # Errors
 ///

@@ -3,8 +3,9 @@
 //!
 //! A stack with the latency of AWS ([`Latency::AWS`]) is started on an empty folder, once without
 //! symbol servers, once with one and once with four ([`server`]). Each row of the table
-//! ([`requests`]) is measured several times, with modules that no earlier run has met ([`measure`]):
-//! of times the median counts, of calls, messages, runs and rounds the most of any run.
+//! ([`requests`]) is measured several times, with modules that no earlier run has met
+//! ([`measure`]): of times the median counts, of calls, messages, runs and rounds the most of any
+//! run.
 //!
 //! Everything is printed as it is known, and as one table at the end.
 
@@ -40,7 +41,8 @@ pub struct Arguments {
 /// Takes all numbers.
 ///
 /// # Errors
-/// A stack does not start or does not answer. A number that misses its limit is no error; it says so.
+/// A stack does not start or does not answer. A number that misses its limit is no error; it says
+/// so.
 pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     let binaries = Binaries::from_env()?;
     let mut report = Report::default();

@@ -69,7 +69,8 @@ pub const INPUTS: [Input; 6] = [
 ];
 
 impl Input {
-    /// Returns the program, and the version of its package; `None`, after saying why, where it cannot be had.
+    /// Returns the program, and the version of its package; `None`, after saying why, where it
+    /// cannot be had.
     ///
     /// # Errors
     /// It is there, and cannot be read.

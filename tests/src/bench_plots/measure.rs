@@ -17,7 +17,8 @@ const FRAMES: usize = 30;
 /// Blobs up to this length are read at once, as `flows/opening.rs` does.
 const READ_AT_ONCE: u64 = 256 << 10;
 
-/// The most ranges of a slice, side by side. The bound of bytes grows with them: 131 bytes a range, as now.
+/// The most ranges of a slice, side by side. The bound of bytes grows with them: 131 bytes a range,
+/// as now.
 pub const RANGES: [usize; 9] = [250, 500, 1000, 2200, 4000, 8000, 16_000, 32_000, 64_000];
 
 /// The most bytes of a slice, side by side, at the current bound of ranges. The last is none.
@@ -231,7 +232,8 @@ fn in_proportion(ranges: usize) -> Bounds {
     }
 }
 
-/// Returns the time that all processors together gave this process: other work on the machine changes it less than that of a clock.
+/// Returns the time that all processors together gave this process: other work on the machine
+/// changes it less than that of a clock.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

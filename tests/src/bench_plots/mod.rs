@@ -1,7 +1,9 @@
-//! How large slices should be: SymCaches of real programs, cut within several bounds, as tables and as plots.
+//! How large slices should be: SymCaches of real programs, cut within several bounds, as tables and
+//! as plots.
 //!
 //! 1. [`inputs`]: the programs. One that is not there is left out, and it is said how to get it.
-//! 2. [`measure`]: the plain SymCache of each is cut again and again; what is stored, what random stacks read, what it costs.
+//! 2. [`measure`]: the plain SymCache of each is cut again and again; what is stored, what random
+//!    stacks read, what it costs.
 //! 3. [`table`] and [`plot`]: the numbers.
 
 pub mod inputs;

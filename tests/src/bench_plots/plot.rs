@@ -1,4 +1,5 @@
-//! Plots as SVG files: no background, and colours that can be told apart on a light page and on a dark one. The same numbers give the same file.
+//! Plots as SVG files: no background, and colours that can be told apart on a light page and on a
+//! dark one. The same numbers give the same file.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(13, 150, 160),
 ];
 
-/// One program's line: bytes by the most ranges of a slice, as in [`RANGES`], and at last for the whole as one frame.
+/// One program's line: bytes by the most ranges of a slice, as in [`RANGES`], and at last for the
+/// whole as one frame.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The program.
@@ -130,7 +132,8 @@ fn names(
     Ok(())
 }
 
-/// Returns where so many ranges are on the axis: each step is twice as many; the whole is one step behind the last.
+/// Returns where so many ranges are on the axis: each step is twice as many; the whole is one step
+/// behind the last.
 fn position(ranges: Option<usize>) -> f64 {
     match ranges {
         Some(ranges) => (ranges as f64 / RANGES[0] as f64).log2(),
@@ -143,7 +146,8 @@ fn label(position: f64) -> String {
     at.map_or_else(|| "whole".to_owned(), |ranges| thousands(*ranges))
 }
 
-/// Writes a number of bytes beside its line, if it begins with 1, 2 or 5: more would be too near to each other.
+/// Writes a number of bytes beside its line, if it begins with 1, 2 or 5: more would be too near to
+/// each other.
 fn level(bytes: u64) -> String {
     let first = bytes / 10_u64.pow(bytes.checked_ilog10().unwrap_or(0));
     match bytes {

@@ -1,12 +1,13 @@
 //! How far the answers of the stack agree with those of `eu-addr2line`.
 //!
-//! Names agree if they are equal after clone suffixes are removed and both are demangled alike, or if they are aliases: names
-//! of the symbol table for the function at that address. One case of the latter is counted apart: functions that nobody
-//! outside their file can call have no linkage name in their debug information, and the tool names them without scope and
-//! parameters; ours is then the name that the symbol table has at that address.
+//! Names agree if they are equal after clone suffixes are removed and both are demangled alike, or
+//! if they are aliases: names of the symbol table for the function at that address. One case of the
+//! latter is counted apart: functions that nobody outside their file can call have no linkage name
+//! in their debug information, and the tool names them without scope and parameters; ours is then
+//! the name that the symbol table has at that address.
 //!
-//! Lines agree if base name and line of the innermost frame are equal. What does not agree is sorted into classes, by what
-//! can be seen from outside.
+//! Lines agree if base name and line of the innermost frame are equal. What does not agree is
+//! sorted into classes, by what can be seen from outside.
 
 use std::collections::BTreeMap;
 
@@ -284,7 +285,8 @@ fn normalized(name: &str) -> String {
     without_clone_suffix(demangled.split(" [clone ").next().unwrap_or(&demangled)).to_owned()
 }
 
-/// Removes `.isra.0`, `.part.1`, `.constprop.2`, `.cold`, `.lto_priv.3`, `.localalias`, however many there are.
+/// Removes `.isra.0`, `.part.1`, `.constprop.2`, `.cold`, `.lto_priv.3`, `.localalias`, however
+/// many there are.
 fn without_clone_suffix(name: &str) -> &str {
     const SUFFIXES: [&str; 8] = [
         "isra",

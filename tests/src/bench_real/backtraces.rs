@@ -1,8 +1,9 @@
-//! What cold stacks of a running program read: backtraces that gdb took of Java's virtual machine while it compiled.
+//! What cold stacks of a running program read: backtraces that gdb took of Java's virtual machine
+//! while it compiled.
 //!
-//! `ceph-osd` would need a cluster to do any work. The virtual machine's compilers call deeply, all within one module, and run anywhere.
-//! gdb looks where they take memory for an arena: that happens at any depth of any work, and at the same calls in each run but for
-//! the order of threads.
+//! `ceph-osd` would need a cluster to do any work. The virtual machine's compilers call deeply, all
+//! within one module, and run anywhere. gdb looks where they take memory for an arena: that happens
+//! at any depth of any work, and at the same calls in each run but for the order of threads.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,7 +24,8 @@ const STACKS: usize = 100;
 /// What gdb does with each backtrace.
 const SCRIPT: &str = include_str!("backtraces.py");
 
-/// Takes backtraces, and measures what each reads of the program's caches. Says so where there is no gdb.
+/// Takes backtraces, and measures what each reads of the program's caches. Says so where there is
+/// no gdb.
 ///
 /// # Errors
 /// The program does not run under gdb, or a request is not completed.
@@ -77,7 +79,8 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
     reads.add_to(report, &group, most, most);
 }
 
-/// Runs the program under gdb, and returns its backtraces: addresses in the module, innermost first. `None` where there is no gdb.
+/// Runs the program under gdb, and returns its backtraces: addresses in the module, innermost
+/// first. `None` where there is no gdb.
 fn take(cache: &Path) -> Result<Option<Vec<Vec<u64>>>, BenchError> {
     let is_there = Command::new("gdb")
         .arg("--version")

@@ -1,4 +1,5 @@
-//! Deriving caches: time and memory of our parser process, and of the whole function, against one plain process.
+//! Deriving caches: time and memory of our parser process, and of the whole function, against one
+//! plain process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ struct Ours {
     symcache_bytes: u64,
 }
 
-/// Derives the caches of a file by our parser process and by a plain process, in turn, and compares the medians.
+/// Derives the caches of a file by our parser process and by a plain process, in turn, and compares
+/// the medians.
 ///
 /// # Errors
 /// One of them fails.
@@ -100,8 +102,8 @@ pub async fn against_plain(
         Row::new("our parser process", format!("{our_time:.2} s")),
     );
     let time = our_time / plain_time;
-    // A small file is done before several threads pay, and takes no memory that anybody lacks; unwind information is parsed, which
-    // `symbolic` used plainly leaves to whoever walks stacks.
+    // A small file is done before several threads pay, and takes no memory that anybody lacks;
+    // unwind information is parsed, which `symbolic` used plainly leaves to whoever walks stacks.
     let is_large = plain_time >= 1.0;
     let row = Row::new("time, ours to plain", ratio(time));
     report.add(
@@ -132,8 +134,9 @@ pub async fn against_plain(
     Ok(())
 }
 
-/// Derives the caches of a file on one core: by our parser process, by a plain process, and by a process that does in turn all
-/// that ours does side by side. Ours mends line programs, which plain `symbolic` does not, and so has more to convert.
+/// Derives the caches of a file on one core: by our parser process, by a plain process, and by a
+/// process that does in turn all that ours does side by side. Ours mends line programs, which plain
+/// `symbolic` does not, and so has more to convert.
 ///
 /// # Errors
 /// One of them fails, or no core is to be had.
@@ -173,7 +176,8 @@ pub async fn on_one_core(
     );
     let same_work = ours / turn;
     let row = Row::new("time, ours to the same work in turn", ratio(same_work));
-    // A process of its own takes as long to start and to hand over its blobs as when the work took twice as long.
+    // A process of its own takes as long to start and to hand over its blobs as when the work took
+    // twice as long.
     report.add(&group, row.target("≤ 1.15 ×", same_work <= 1.15));
     Ok(())
 }
@@ -218,8 +222,8 @@ fn no_core(errno: Errno) -> BenchError {
     }
 }
 
-/// Derives the caches of a file as the function does: a file in scratch space, a parser process, blobs through a pipe.
-/// Time runs from the start of the parser until its last blob is here.
+/// Derives the caches of a file as the function does: a file in scratch space, a parser process,
+/// blobs through a pipe. Time runs from the start of the parser until its last blob is here.
 async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let data = std::fs::read(path).map_err(BenchError::file(path))?;

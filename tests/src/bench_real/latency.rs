@@ -1,4 +1,5 @@
-//! What a request takes: warm, through the gateway and in the handler, and right after all functions were ended.
+//! What a request takes: warm, through the gateway and in the handler, and right after all
+//! functions were ended.
 
 use std::time::Instant;
 
@@ -47,7 +48,8 @@ pub async fn measure(
         Row::new("the slowest of them", milliseconds(percentile(&cold, 100))),
     );
 
-    // What an instance remembers of records lasts for some seconds: the requests follow a first one at once.
+    // What an instance remembers of records lasts for some seconds: the requests follow a first one
+    // at once.
     client.end_functions().await?;
     timed(client, &request).await?;
     client.clear_stats().await?;
@@ -123,7 +125,8 @@ pub async fn ms_symcache(
     client.idle(PATIENCE).await?;
     client.end_functions().await?;
     let path = format!("/v3.1.0/bench.pdb/{id}/1");
-    // The redirect leads to S3, which is not ours to measure: of a file that the client has, it is told so.
+    // The redirect leads to S3, which is not ours to measure: of a file that the client has, it is
+    // told so.
     let ask = async || {
         let request = client.request(Method::GET, &path.replace("3.1.0", "3.2.0"));
         let request = request.header("if-version-exceeds", "3.1.0");

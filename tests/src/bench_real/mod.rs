@@ -1,12 +1,14 @@
-//! The service on real input: Debian's C library, its largest C++ program and its virtual machine of Java, held against an independent
-//! tool and against `symbolic` used plainly.
+//! The service on real input: Debian's C library, its largest C++ program and its virtual machine
+//! of Java, held against an independent tool and against `symbolic` used plainly.
 //!
-//! 1. [`packages`]: the debug files come from Debian, by `apt-get download`, into a folder that is kept.
-//! 2. [`deriving`]: their caches are derived by our parser process and by one plain process ([`plain`]); time and memory
-//!    of the one are held against those of the other.
-//! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by `eu-addr2line` ([`oracle`]).
-//! 4. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: what cold stacks read, random ones and real ones; what
-//!    requests, warm frames and starts take.
+//! 1. [`packages`]: the debug files come from Debian, by `apt-get download`, into a folder that is
+//!    kept.
+//! 2. [`deriving`]: their caches are derived by our parser process and by one plain process
+//!    ([`plain`]); time and memory of the one are held against those of the other.
+//! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by
+//!    `eu-addr2line` ([`oracle`]).
+//! 4. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: what cold stacks read,
+//!    random ones and real ones; what requests, warm frames and starts take.
 //!
 //! Everything is printed as it is known, and as one table at the end ([`report`]).
 
@@ -241,7 +243,8 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-/// Derives the caches of every program by our parser and plainly; of the last one also those of its stripped file.
+/// Derives the caches of every program by our parser and plainly; of the last one also those of its
+/// stripped file.
 async fn derive_all(
     binaries: &Binaries,
     programs: &[(Program, packages::Files)],

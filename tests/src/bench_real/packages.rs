@@ -120,8 +120,8 @@ pub fn files(cache: &Path, source: Source) -> Result<Files, BenchError> {
     })
 }
 
-/// Unpacks all of a package's files, unless they are there, and returns the folder. It need not be installed: what its links say of `/etc`
-/// means the `etc` of that folder.
+/// Unpacks all of a package's files, unless they are there, and returns the folder. It need not be
+/// installed: what its links say of `/etc` means the `etc` of that folder.
 ///
 /// # Errors
 /// The package cannot be had.
@@ -148,7 +148,8 @@ pub fn unpacked(cache: &Path, source: Source) -> Result<PathBuf, BenchError> {
     Ok(folder)
 }
 
-/// Returns the newest kernel's debug information, and the package with its version. The download is large, and kept.
+/// Returns the newest kernel's debug information, and the package with its version. The download is
+/// large, and kept.
 ///
 /// # Errors
 /// The package cannot be had.

@@ -93,7 +93,8 @@ pub fn symcache_of(path: &Path) -> Result<Vec<u8>, BenchError> {
     symcache(&object).map_err(|reason| BenchError::dif(path, reason))
 }
 
-/// Derives the caches of a file in this process, one step after the other: all that our parser process makes of it.
+/// Derives the caches of a file in this process, one step after the other: all that our parser
+/// process makes of it.
 ///
 /// # Errors
 /// [`BenchError::Dif`] where it cannot be read.
@@ -114,8 +115,8 @@ pub fn derive_in_turn(path: &Path) -> Result<Work, BenchError> {
     })
 }
 
-/// Derives the caches of a file in a process of its own: this program, told by a command to be plain. Returns the work, and how long
-/// the process took from its start to its end.
+/// Derives the caches of a file in a process of its own: this program, told by a command to be
+/// plain. Returns the work, and how long the process took from its start to its end.
 ///
 /// # Errors
 /// It cannot be started, or fails.

@@ -99,7 +99,8 @@ impl Reads {
     }
 }
 
-/// Symbolicates stacks of one module, each by an instance that knows nothing, and counts what the store gives out.
+/// Symbolicates stacks of one module, each by an instance that knows nothing, and counts what the
+/// store gives out.
 ///
 /// # Errors
 /// A request is not completed, or its module is not found.

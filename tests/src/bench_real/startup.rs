@@ -1,4 +1,5 @@
-//! What it takes to start a function: from its process to its first request for an event; and how large its binary is.
+//! What it takes to start a function: from its process to its first request for an event; and how
+//! large its binary is.
 
 use std::path::PathBuf;
 

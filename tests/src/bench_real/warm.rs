@@ -1,4 +1,5 @@
-//! A warm frame: looked up in slices and made an answer by the core, against `symbolic` used plainly on the whole.
+//! A warm frame: looked up in slices and made an answer by the core, against `symbolic` used
+//! plainly on the whole.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! Cuts SymCaches of real programs within several bounds: tables on the terminal, plots in `docs/plots`.
+//! Cuts SymCaches of real programs within several bounds: tables on the terminal, plots in
+//! `docs/plots`.
 
 use std::process::ExitCode;
 

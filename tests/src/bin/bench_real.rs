@@ -1,4 +1,5 @@
-//! Holds the service on real debug files against `eu-addr2line` and against `symbolic` used plainly.
+//! Holds the service on real debug files against `eu-addr2line` and against `symbolic` used
+//! plainly.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +26,8 @@ enum Command {
         /// The file
         file: PathBuf,
     },
-    /// Derives all that our parser does, in one thread, and says what it took: started by this program itself
+    /// Derives all that our parser does, in one thread, and says what it took: started by this
+    /// program itself
     #[command(hide = true)]
     InTurn {
         /// The file

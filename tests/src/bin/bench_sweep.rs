@@ -1,4 +1,5 @@
-//! Sweeps many records on the embedded endpoints: how long it takes, how much memory, and what the reads cost in AWS.
+//! Sweeps many records on the embedded endpoints: how long it takes, how much memory, and what the
+//! reads cost in AWS.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -23,8 +24,8 @@ use symdepot::ports::{Fault, RecordStore};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// The price of a million read request units of an on-demand table, in US dollars: AWS price list, us-east-1, as of
-/// November 2024.
+/// The price of a million read request units of an on-demand table, in US dollars: AWS price list,
+/// us-east-1, as of November 2024.
 const DOLLARS_PER_MILLION_READ_UNITS: f64 = 0.125;
 
 /// Writes on their way at a time while the table is filled.

@@ -1,4 +1,5 @@
-//! The first crash: uploads the debug file of a sample program, sends a crash of it, shows the stack before and after.
+//! The first crash: uploads the debug file of a sample program, sends a crash of it, shows the
+//! stack before and after.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +26,8 @@ struct Arguments {
     /// The stack.json in the data folder of the stack
     #[arg(long, default_value = ".data/stack.json")]
     stack: PathBuf,
-    /// The process of the stack, where it was started just now: a file that another one left behind is not read
+    /// The process of the stack, where it was started just now: a file that another one left behind
+    /// is not read
     #[arg(long)]
     pid: Option<u32>,
     /// How long to wait for the stack
@@ -202,7 +204,8 @@ fn print_before(crash: &Value) {
     }
 }
 
-/// Shows the stack as it came back: inlined calls are marked, and share the address of the frame they are in.
+/// Shows the stack as it came back: inlined calls are marked, and share the address of the frame
+/// they are in.
 fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
     let sent = frames(&crash["stacktraces"][0]);
     let frames = frames(&answer["stacktraces"][0]);

@@ -1,6 +1,8 @@
-//! A stand-in for Microsoft's `symcachegen.exe`, for tests: it keeps to the same contract, and what it writes is no SymCache.
+//! A stand-in for Microsoft's `symcachegen.exe`, for tests: it keeps to the same contract, and what
+//! it writes is no SymCache.
 //!
-//! It is told what to do wrong by the name of the PDB (`hangs.pdb`, `fails.pdb`, …), and notes each call in a file beside itself.
+//! It is told what to do wrong by the name of the PDB (`hangs.pdb`, `fails.pdb`, …), and notes each
+//! call in a file beside itself.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,8 @@ pub async fn a_blob_comes_back_as_it_was_written(blobs: &Blobs) {
     }
 }
 
-/// Where there is no blob there is none, whole or in part; one that others begin with does not count.
+/// Where there is no blob there is none, whole or in part; one that others begin with does not
+/// count.
 pub async fn where_no_blob_is_there_is_none(blobs: &Blobs) {
     blobs
         .create("none/a/b", Bytes::from_static(b"x"))
@@ -256,7 +257,8 @@ pub async fn many_blobs_are_removed_at_once(blobs: &Blobs) {
     assert!(stands.is_some(), "a call that was refused removed a blob");
 }
 
-/// A listing holds what begins with the prefix, in byte order, from behind a path, with sizes and etags.
+/// A listing holds what begins with the prefix, in byte order, from behind a path, with sizes and
+/// etags.
 pub async fn a_listing_is_in_byte_order(blobs: &Blobs) {
     let names = [
         "b", "a/b", "a", "a!", "Z", "ä", "a0", "", "🦀", "a/", "a b", "a+b", "a%20b",

@@ -90,7 +90,8 @@ pub async fn a_dif_that_is_not_there_is_missing(uploads: &dyn Uploads) {
     }
 }
 
-/// A DIF that is overwritten while it is read is never read as a mixture; one that is removed is missing.
+/// A DIF that is overwritten while it is read is never read as a mixture; one that is removed is
+/// missing.
 pub async fn a_dif_that_changes_while_it_is_read_is_noticed(uploads: &dyn Uploads) {
     let location = Location::new("global/changing/app.debug");
     uploads
@@ -137,7 +138,8 @@ pub async fn a_dif_that_changes_while_it_is_read_is_noticed(uploads: &dyn Upload
     assert_missing(&uploads.reader().stat(&location).await.unwrap_err());
 }
 
-/// DIFs are listed in byte order of their locations, on pages that continue each other, with the etags they are read by.
+/// DIFs are listed in byte order of their locations, on pages that continue each other, with the
+/// etags they are read by.
 pub async fn difs_are_listed_page_by_page(uploads: &dyn Uploads) {
     let odd = "global/listed/ä b+c%20/../🦀//x";
     let mut paths: Vec<String> = (0..1001)

@@ -119,7 +119,8 @@ pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records)
     assert_eq!(load(records, &key).await, Some(large));
 }
 
-/// A write succeeds on the revision that is stored and on no other; who loses is told what is stored.
+/// A write succeeds on the revision that is stored and on no other; who loses is told what is
+/// stored.
 pub async fn a_write_must_name_the_revision_that_is_stored(records: &Records) {
     let key = key("revisions", 0);
     assert_eq!(
@@ -189,7 +190,8 @@ pub async fn a_repeated_write_is_shown_its_own_effect(records: &Records) {
     );
 }
 
-/// Of sixteen writers that name the same revision, exactly one wins, and the others are shown its item.
+/// Of sixteen writers that name the same revision, exactly one wins, and the others are shown its
+/// item.
 pub async fn of_racing_writers_one_wins(records: &Records) {
     for round in 0..10 {
         let key = key("race", round);
@@ -198,7 +200,8 @@ pub async fn of_racing_writers_one_wins(records: &Records) {
                 let (records, key) = (records.clone(), key.clone());
                 let next = stored(expected.map_or(1, |_| 100 + writer));
                 let expected = expected.map(revision);
-                // The first writers all write the same revision, so that the second race has one to name.
+                // The first writers all write the same revision, so that the second race has one to
+                // name.
                 async move {
                     records
                         .replace(&key, expected.as_ref(), &next)
@@ -305,7 +308,8 @@ pub async fn an_item_that_was_made_again_is_another_one(records: &Records) {
     );
 }
 
-/// The items of a partition come in the order of their sort keys, and all of them where they exceed one answer.
+/// The items of a partition come in the order of their sort keys, and all of them where they exceed
+/// one answer.
 pub async fn a_partition_is_listed_in_the_order_of_its_sort_keys(records: &Records) {
     let sorts = [
         "dif#b", "symcache", "dif#a", "alias", "dif#", "Z", "cficache", "dif#ä",
@@ -384,7 +388,8 @@ pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
     assert!(pages > 1, "the contract says nothing about a single page");
 }
 
-/// Walks over all segments together meet each item once, share them out, and say what reading them consumed.
+/// Walks over all segments together meet each item once, share them out, and say what reading them
+/// consumed.
 pub async fn segments_share_out_the_items(records: &Records) {
     let items: BTreeMap<_, _> = (0..1200)
         .map(|number| (key("segments", number), sized(number as u64, 900)))
@@ -441,7 +446,8 @@ pub async fn pages_tell_what_reading_them_consumed(records: &Records) {
     );
 }
 
-/// What a newer build wrote is told as such, and neither written nor removed, even by who knows its revision.
+/// What a newer build wrote is told as such, and neither written nor removed, even by who knows its
+/// revision.
 ///
 /// The item has been put under this key at this revision by the store's own means.
 pub async fn what_a_newer_build_wrote_is_left_alone(

@@ -1,7 +1,8 @@
 //! The flows over ports in memory, in a world whose time and chance the test drives.
 //!
-//! Time is tokio's paused clock: it moves when everybody waits, or when the test says so. Chance is a seed that counts
-//! up. Every port can be broken through [`World::faults`]; what a port holds is looked at directly.
+//! Time is tokio's paused clock: it moves when everybody waits, or when the test says so. Chance is
+//! a seed that counts up. Every port can be broken through [`World::faults`]; what a port holds is
+//! looked at directly.
 
 mod archive;
 mod deriver;

@@ -16,7 +16,8 @@ pub fn sample_crash() -> Crash {
     parse(&fixture_text("crash.json"))
 }
 
-/// Returns a crash in one module, at these addresses relative to it, each of which is that of an instruction.
+/// Returns a crash in one module, at these addresses relative to it, each of which is that of an
+/// instruction.
 ///
 /// `module` has the type and the ids; it is given a place unless it has one.
 pub fn in_module(module: Value, addresses: &[u64]) -> Crash {
@@ -33,7 +34,8 @@ pub fn in_module(module: Value, addresses: &[u64]) -> Crash {
 
 /// Returns a crash in the module that a fixture belongs to.
 ///
-/// WASM modules have no place in an address space: as browsers do, their frames are counted from the start of the file.
+/// WASM modules have no place in an address space: as browsers do, their frames are counted from
+/// the start of the file.
 pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
     let kind = match fixture.format.as_deref() {
         Some("pdb" | "pe") => "pe",
@@ -51,7 +53,8 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
     crash
 }
 
-/// Returns the names of the functions in an answer, stack by stack, innermost first; `?` where there is none.
+/// Returns the names of the functions in an answer, stack by stack, innermost first; `?` where
+/// there is none.
 pub fn function_names(completed: &Completed) -> Vec<String> {
     let frames = completed
         .stacktraces

@@ -201,13 +201,15 @@ impl World {
         world
     }
 
-    /// Returns the same world, seen by another instance of `symbolicate`, which remembers nothing yet.
+    /// Returns the same world, seen by another instance of `symbolicate`, which remembers nothing
+    /// yet.
     #[must_use]
     pub fn another_instance(&self) -> Self {
         self.deployed_with(|_| {})
     }
 
-    /// Returns other instances of `symbolicate` and `derive`, whose calls to the records take a time each.
+    /// Returns other instances of `symbolicate` and `derive`, whose calls to the records take a
+    /// time each.
     #[must_use]
     pub fn distant_instance(&self, latency: Duration) -> Self {
         let mut world = self.another_instance();
@@ -264,7 +266,8 @@ impl World {
 
     // An upload becomes derived caches.
 
-    /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has delivered yet.
+    /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has
+    /// delivered yet.
     pub fn put(&self, key: &str, body: impl Into<Bytes>) -> UploadEvent {
         self.uploads.set_now(self.now());
         let body = body.into();
@@ -273,7 +276,8 @@ impl World {
         self.event(key, UploadChange::Created, Some(DifStat { etag, size }))
     }
 
-    /// Removes a key from the uploads bucket; returns the event that says so, which nobody has delivered yet.
+    /// Removes a key from the uploads bucket; returns the event that says so, which nobody has
+    /// delivered yet.
     pub fn take_away(&self, key: &str) -> UploadEvent {
         self.uploads.remove(&Location::new(key));
         self.event(key, UploadChange::Removed, None)
@@ -295,7 +299,8 @@ impl World {
         Box::pin(self.builder.upload(&invocation, event)).await
     }
 
-    /// Uploads a fixture, delivers the event and whatever comes of it; returns what became of the upload.
+    /// Uploads a fixture, delivers the event and whatever comes of it; returns what became of the
+    /// upload.
     pub async fn upload(&self, key: &str, path: &str) -> Upload {
         let event = self.put(key, fixture(path));
         self.deliver(&event)
@@ -363,7 +368,8 @@ impl World {
         panic!("the queues never become empty:\n{}", self.queues);
     }
 
-    /// Does something while `derive` serves whatever comes into the lanes, one message after the other.
+    /// Does something while `derive` serves whatever comes into the lanes, one message after the
+    /// other.
     pub async fn with_derive_at_work<T>(&self, work: impl Future<Output = T>) -> T {
         let serving = async {
             let mut waiting = VecDeque::new();
@@ -411,7 +417,8 @@ impl World {
         .await
     }
 
-    /// Answers a request in the global scope while `derive` is at work; it must be finished in the end.
+    /// Answers a request in the global scope while `derive` is at work; it must be finished in the
+    /// end.
     pub async fn symbolicate(&self, request: &Crash) -> Completed {
         self.symbolicate_for(&Scope::Global, request).await
     }
@@ -525,7 +532,8 @@ impl World {
             + self.queues.calls().total()
     }
 
-    /// Returns what is stored, without what chance and time made of it: a line for each thing that matters.
+    /// Returns what is stored, without what chance and time made of it: a line for each thing that
+    /// matters.
     pub fn summary(&self) -> String {
         summary::of(self)
     }
@@ -541,7 +549,8 @@ impl World {
         paths.filter(|path| !named.contains(path)).collect()
     }
 
-    /// Checks what must hold at any time: every entry is sound, and no state points at a blob that is gone.
+    /// Checks what must hold at any time: every entry is sound, and no state points at a blob that
+    /// is gone.
     pub fn check(&self) {
         self.check_but(&[]);
     }

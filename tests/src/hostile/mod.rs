@@ -1,8 +1,8 @@
 //! Thousands of files that mean harm, each parsed by the process that `derive` parses uploads in.
 //!
-//! A file is a fixture that was changed at random, also inside its container ([`mutate`]), or a bomb that
-//! is made up ([`made`]). Whatever it is, there is an answer: what was derived, or why not. What must
-//! not happen is a *death*: a parser that ended in a way that no limit explains.
+//! A file is a fixture that was changed at random, also inside its container ([`mutate`]), or a
+//! bomb that is made up ([`made`]). Whatever it is, there is an answer: what was derived, or why
+//! not. What must not happen is a *death*: a parser that ended in a way that no limit explains.
 
 pub mod made;
 pub mod mutate;
@@ -87,8 +87,8 @@ struct Parsed {
     death: Option<String>,
 }
 
-/// Parses so many hostile files with the program `derive`. `seed` makes the same files again; `progress` receives how many
-/// are done.
+/// Parses so many hostile files with the program `derive`. `seed` makes the same files again;
+/// `progress` receives how many are done.
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! Fixtures, changed at random: bytes, runs of bytes, numbers, lines of text; also inside their containers.
+//! Fixtures, changed at random: bytes, runs of bytes, numbers, lines of text; also inside their
+//! containers.
 
 use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
@@ -81,7 +82,8 @@ pub fn mutated(originals: &[Original], number: usize, chance: &mut StdRng) -> Or
     let Some((name, bytes)) = originals.choose(chance) else {
         return ("nothing".to_owned(), Vec::new());
     };
-    // What is in a container is changed before it is packed, half of the times: else few changes get beyond its checksum.
+    // What is in a container is changed before it is packed, half of the times: else few changes
+    // get beyond its checksum.
     let (mut bytes, container) = match unpacked(bytes) {
         Some((inside, container)) if chance.random_bool(0.5) => (inside, Some(container)),
         _ => (bytes.clone(), None),

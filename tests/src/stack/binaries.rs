@@ -14,10 +14,12 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds the folder that `SYMDEPOT_BINARIES` names; a relative one is looked for here, then in the checkout.
+    /// Finds the folder that `SYMDEPOT_BINARIES` names; a relative one is looked for here, then in
+    /// the checkout.
     ///
     /// # Errors
-    /// [`StackError::NoBinaries`] where it is not set, [`StackError::MissingBinary`] where one is not there.
+    /// [`StackError::NoBinaries`] where it is not set, [`StackError::MissingBinary`] where one is
+    /// not there.
     pub fn from_env() -> Result<Self, StackError> {
         let named = std::env::var_os(VARIABLE)
             .filter(|value| !value.is_empty())

@@ -35,7 +35,8 @@ pub struct Reply {
 /// # Errors
 /// There is no way to make HTTP requests on this machine.
 pub fn http_client() -> reqwest::Result<reqwest::Client> {
-    // It can do TLS, because the adapter to symbol servers has it do so; then it wants to know by what, though none is done.
+    // It can do TLS, because the adapter to symbol servers has it do so; then it wants to know by
+    // what, though none is done.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Whatever proxy this machine uses does not know our loopback ports.
     reqwest::Client::builder()
@@ -289,7 +290,8 @@ impl Client {
             .map(drop)
     }
 
-    /// Sends a crash, and asks again while it is pending; returns the answer that it is completed with.
+    /// Sends a crash, and asks again while it is pending; returns the answer that it is completed
+    /// with.
     ///
     /// # Errors
     /// [`StackError::Refused`] for every answer that is neither.

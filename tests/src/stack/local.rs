@@ -169,7 +169,8 @@ impl LocalStack {
         self.child.id().map(Process::tree).unwrap_or_default()
     }
 
-    /// Kills it as `kill -9` does: it has no chance to tidy up. Returns the processes that were its own.
+    /// Kills it as `kill -9` does: it has no chance to tidy up. Returns the processes that were its
+    /// own.
     ///
     /// # Errors
     /// [`StackError::File`] where it cannot be killed.

@@ -1,7 +1,8 @@
 //! The local stack as a process of its own, and a small client of it.
 //!
-//! A test or a benchmark starts a [`LocalStack`] on a folder of its own and on free ports, asks it through its [`Client`],
-//! kills it, starts it again on the same folder. Whoever has a stack already only needs the client.
+//! A test or a benchmark starts a [`LocalStack`] on a folder of its own and on free ports, asks it
+//! through its [`Client`], kills it, starts it again on the same folder. Whoever has a stack
+//! already only needs the client.
 
 mod addresses;
 mod binaries;

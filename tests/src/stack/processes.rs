@@ -1,4 +1,5 @@
-//! Processes as `/proc` shows them: who belongs to a stack, how far they are, whether they still live.
+//! Processes as `/proc` shows them: who belongs to a stack, how far they are, whether they still
+//! live.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -124,7 +125,8 @@ fn arguments(pid: i32) -> Vec<String> {
         .collect()
 }
 
-/// Source: `man 5 proc_pid_stat`. The name of the program stands in brackets and may have anything in it.
+/// Source: `man 5 proc_pid_stat`. The name of the program stands in brackets and may have anything
+/// in it.
 fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();

@@ -1,5 +1,5 @@
-//! What moto is known to do otherwise than AWS, each with its reason. A promise that moto breaks no more fails its
-//! test: then it belongs off this list, and moto has become the better witness.
+//! What moto is known to do otherwise than AWS, each with its reason. A promise that moto breaks no
+//! more fails its test: then it belongs off this list, and moto has become the better witness.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

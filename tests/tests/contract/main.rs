@@ -1,9 +1,10 @@
-//! Every implementation of a port keeps the port's contract: in memory, and on the embedded endpoints of the local
-//! stack, each test on one of its own.
+//! Every implementation of a port keeps the port's contract: in memory, and on the embedded
+//! endpoints of the local stack, each test on one of its own.
 //!
-//! The same runs against any other endpoint that speaks AWS's protocols where `SYMDEPOT_TEST_ENDPOINT` names one, and
-//! is skipped else. Buckets and tables are made for each test and left there. `make test-moto` runs it against moto,
-//! which shares no mistake of ours; what moto does otherwise than AWS is listed in `deviations.rs`.
+//! The same runs against any other endpoint that speaks AWS's protocols where
+//! `SYMDEPOT_TEST_ENDPOINT` names one, and is skipped else. Buckets and tables are made for each
+//! test and left there. `make test-moto` runs it against moto, which shares no mistake of ours;
+//! what moto does otherwise than AWS is listed in `deviations.rs`.
 
 #![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
 

@@ -7,7 +7,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-/// Answers one request after another from a script, and keeps what was asked. It ends with the test.
+/// Answers one request after another from a script, and keeps what was asked. It ends with the
+/// test.
 pub(crate) struct Script {
     /// Where it listens.
     pub(crate) url: String,

@@ -1,5 +1,5 @@
-//! What no emulator does when asked: answers cut short, keys left out of a batch, conflicts. A server on loopback
-//! plays them from a script.
+//! What no emulator does when asked: answers cut short, keys left out of a batch, conflicts. A
+//! server on loopback plays them from a script.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -235,7 +235,8 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
     );
 }
 
-/// Panics unless a call that is throttled each time is made as often as the SDK makes it, and then fails for now.
+/// Panics unless a call that is throttled each time is made as often as the SDK makes it, and then
+/// fails for now.
 async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), Fault>) {
     let script = Script::play(vec![answer.clone(); ATTEMPTS]).await;
     let requests = script.requests();

@@ -1,8 +1,9 @@
-//! Kills at random moments, many of them: every waiter ends with the right names, and nothing stays behind.
+//! Kills at random moments, many of them: every waiter ends with the right names, and nothing stays
+//! behind.
 //!
-//! `make chaos` asks for more kills over more modules than `make test`, and shows what was covered. Chance comes from a
-//! seed, which every failure names: what is killed and after how long is the same again, though not what the machine was
-//! doing then.
+//! `make chaos` asks for more kills over more modules than `make test`, and shows what was covered.
+//! Chance comes from a seed, which every failure names: what is killed and after how long is the
+//! same again, though not what the machine was doing then.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,12 @@ use crate::kills::{is_derive, is_parser};
 use crate::made_up::MadeUp;
 use crate::{PATIENCE, Running};
 
-/// The time that `derive` has, which is how long a killed one's lease delays the next: a quarter of an hour otherwise.
+/// The time that `derive` has, which is how long a killed one's lease delays the next: a quarter of
+/// an hour otherwise.
 const DERIVE_SECONDS: u64 = 10;
 
-/// Functions of each module: enough that a build goes through every step before the next look, few enough that it is
-/// far from done with its time on a slow machine.
+/// Functions of each module: enough that a build goes through every step before the next look, few
+/// enough that it is far from done with its time on a slow machine.
 const FUNCTIONS: usize = 20_000;
 
 /// Kills for each module before everything is built anew.
@@ -132,8 +134,8 @@ async fn upload_all(running: &Running, modules: &[MadeUp], killer: &mut Killer) 
     }
 }
 
-/// Forgets everything that was derived, and sends a crash in each module while what derives it anew is killed. Returns how
-/// many orphans there were.
+/// Forgets everything that was derived, and sends a crash in each module while what derives it anew
+/// is killed. Returns how many orphans there were.
 async fn build_all_anew(
     running: &Running,
     modules: &[MadeUp],
@@ -156,8 +158,8 @@ async fn build_all_anew(
     orphans
 }
 
-/// Crashes are answered by instances that remember nothing, and nothing is built for it. Returns how many of the entries
-/// that crashes wait for are ready, and how many were given up.
+/// Crashes are answered by instances that remember nothing, and nothing is built for it. Returns
+/// how many of the entries that crashes wait for are ready, and how many were given up.
 async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) -> (usize, usize) {
     let client = running.client();
     client.end_functions().await.unwrap();
@@ -184,8 +186,8 @@ async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) -> (usize, 
     (ready, crashed)
 }
 
-/// Nothing is in use from now on, so that every blob goes: with its record, or because no record names it. Returns how many
-/// orphans went, and how many blobs are left.
+/// Nothing is in use from now on, so that every blob goes: with its record, or because no record
+/// names it. Returns how many orphans went, and how many blobs are left.
 ///
 /// The lease of who was killed last protects its blob until it ends.
 async fn no_orphan_stays(running: &Running) -> (u64, usize) {

@@ -1,4 +1,5 @@
-//! What requests and builds cost, counted by the stack: calls of AWS, invocations, starts of processes.
+//! What requests and builds cost, counted by the stack: calls of AWS, invocations, starts of
+//! processes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -271,7 +272,8 @@ fn queue_message(module: &Value) -> String {
     serde_json::to_string(&message).unwrap()
 }
 
-/// Panics unless a file of this size was fetched once, and one blob of each kind was made of it, and no other written.
+/// Panics unless a file of this size was fetched once, and one blob of each kind was made of it,
+/// and no other written.
 async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
     let addresses = running.client().addresses();
     let fetched = stats.of_bucket(addresses.uploads(), "GetObject");
@@ -298,7 +300,8 @@ async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
     );
 }
 
-/// Uploads symbols of made-up modules to two scopes, so that neither is empty, as one archive for all.
+/// Uploads symbols of made-up modules to two scopes, so that neither is empty, as one archive for
+/// all.
 async fn uploaded_to_two_scopes(running: &Running, modules: usize) {
     running
         .upload("global/symbols.zip", archive_of(0..modules))
@@ -360,8 +363,8 @@ async fn unknown_modules_cost_reads_alone_and_those_of_a_new_scope_are_not_read(
     let running = Running::start().await;
     let client = running.client();
     uploaded_to_two_scopes(&running, 1).await;
-    // Two items each of 40 modules and two scopes, and the generations of these; of 200 modules the generations, and then
-    // the items of the global scope alone.
+    // Two items each of 40 modules and two scopes, and the generations of these; of 200 modules the
+    // generations, and then the items of the global scope alone.
     for (modules, query, reads) in [
         (1000..1040, "scope=acme", 2),
         (2000..2200, "scope=never-seen&timeout=0", 1 + 4),
@@ -404,8 +407,10 @@ async fn an_upload_reads_no_record_twice_that_it_wrote_itself() {
     assert_eq!(stats.calls("dynamodb", "BatchGetItem"), 3, "{stats:#?}");
     // What the file is, the event says.
     assert_eq!(stats.calls("s3", "HeadObject"), 0, "{stats:#?}");
-    // The module with its entries as they were, at the beginning of its build, and under its leases.
+    // The module with its entries as they were, at the beginning of its build, and under its
+    // leases.
     assert_eq!(stats.calls("dynamodb", "Query"), 3, "{stats:#?}");
-    // The upload four times; its file, presence and alias; each of two entries three times; the generation twice.
+    // The upload four times; its file, presence and alias; each of two entries three times; the
+    // generation twice.
     assert_eq!(stats.calls("dynamodb", "PutItem"), 15, "{stats:#?}");
 }

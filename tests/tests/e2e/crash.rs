@@ -17,7 +17,8 @@ pub(crate) fn sample_module() -> Value {
     sample()["modules"][0].clone()
 }
 
-/// Panics unless an answer is the stack of the sample crash, as gdb and llvm-symbolizer agree on it.
+/// Panics unless an answer is the stack of the sample crash, as gdb and llvm-symbolizer agree on
+/// it.
 pub(crate) fn assert_symbolicated(answer: &Value) {
     let expected = json_of("crash.expected.json");
     let expected = expected["frames"].as_array().unwrap();
@@ -33,7 +34,8 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
     let innermost = address(&expected[0]["instruction_addr"]);
     for (at, (frame, expected)) in frames.iter().zip(expected).enumerate() {
         assert_eq!(frame["status"], "symbolicated", "frame {at}");
-        // What callers left is where they go on; what is looked up, and answered, is the call before.
+        // What callers left is where they go on; what is looked up, and answered, is the call
+        // before.
         let sent = address(&expected["instruction_addr"]);
         let looked_up = if sent == innermost { sent } else { sent - 1 };
         assert_eq!(address(&frame["instruction_addr"]), looked_up, "frame {at}");
@@ -57,7 +59,8 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
             "frame {at}: {} is {gdb} in gdb",
             frame["function"]
         );
-        // Inlined calls come from the frame of their caller, which is the next one that is not inlined.
+        // Inlined calls come from the frame of their caller, which is the next one that is not
+        // inlined.
         let is_inlined = frames
             .get(at + 1)
             .is_some_and(|next| next["original_index"] == frame["original_index"]);
@@ -87,7 +90,8 @@ pub(crate) fn assert_nothing_found(answer: &Value, debug_status: &str) {
 /// Returns a crash of one module, with a frame at each of these addresses in it.
 pub(crate) fn of_module(mut module: Value, addresses: &[u64]) -> Value {
     if module["type"] == "wasm" {
-        // It has no place in an address space; where it had one, addresses would be rounded to four bytes.
+        // It has no place in an address space; where it had one, addresses would be rounded to four
+        // bytes.
         let frame = |address: &u64| json!({"instruction_addr": format!("{address:#x}"), "addr_mode": "rel:0"});
         return json!({"modules": [module], "stacktraces": [{"frames": addresses.iter().map(frame).collect::<Vec<_>>()}]});
     }
@@ -155,7 +159,8 @@ impl Oracle {
         self
     }
 
-    /// Panics unless an answer says the same of the frames that [`of_module`] makes of the addresses.
+    /// Panics unless an answer says the same of the frames that [`of_module`] makes of the
+    /// addresses.
     pub(crate) fn assert_agrees(&self, answer: &Value) {
         let frames = answer["stacktraces"][0]["frames"]
             .as_array()

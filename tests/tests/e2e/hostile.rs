@@ -126,7 +126,8 @@ fn assert_reason(name: &str, reason: &Value) {
     );
 }
 
-/// F1. A function of a DIF, and a name in a request, over which Swift's demangler aborts: the process that answers lives.
+/// F1. A function of a DIF, and a name in a request, over which Swift's demangler aborts: the
+/// process that answers lives.
 #[tokio::test]
 async fn names_that_abort_a_demangler_stay_as_they_are_and_end_no_function() {
     const DEADLY: &str = "$eyyxDl";
@@ -163,7 +164,8 @@ async fn names_that_abort_a_demangler_stay_as_they_are_and_end_no_function() {
     );
 }
 
-/// F5. Many frames in a function with a name of 300,000 letters: the answer is refused before it is in memory.
+/// F5. Many frames in a function with a name of 300,000 letters: the answer is refused before it is
+/// in memory.
 #[tokio::test]
 async fn an_answer_that_would_have_a_gigabyte_is_refused_before_it_is_in_memory() {
     let running = Running::start().await;

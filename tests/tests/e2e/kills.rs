@@ -10,7 +10,8 @@ use symdepot_tests::stack::{Binaries, Client, LocalStack, Process, until};
 use crate::made_up::MadeUp;
 use crate::{PATIENCE, Running, bytes_of, crash};
 
-/// What a killed holder delays: its lease ends with the function's time, which is a quarter of an hour otherwise.
+/// What a killed holder delays: its lease ends with the function's time, which is a quarter of an
+/// hour otherwise.
 const DERIVE_SECONDS: u64 = 30;
 
 /// Functions of a module whose parser is at work for longer than it takes to look twice.
@@ -113,8 +114,8 @@ async fn a_message_comes_back_when_its_function_is_killed() {
         let uploaded = running.client().upload(&module.key(), module.file()).await;
         uploaded.unwrap();
     }
-    // Each invocation at another moment: before the parser does anything, and further and further into its work, of which it has
-    // more than any of them.
+    // Each invocation at another moment: before the parser does anything, and further and further
+    // into its work, of which it has more than any of them.
     let mut killed: Vec<Process> = Vec::new();
     for worked in [0, 100, 300] {
         let worked = Duration::from_millis(worked);
@@ -198,7 +199,8 @@ async fn a_file_that_kills_its_parser_each_time_is_given_up_after_three_attempts
 async fn an_upload_is_applied_though_its_function_was_stopped_at_its_deadline() {
     let running = Running::start_with(|options| options.timeout("derive", 15)).await;
     let client = running.client();
-    // Enough to be met at work, and little for the second attempt: its time is that of a loaded machine, too.
+    // Enough to be met at work, and little for the second attempt: its time is that of a loaded
+    // machine, too.
     let module = MadeUp::new(1, MANY_FUNCTIONS / 4);
     client.upload(&module.key(), module.file()).await.unwrap();
     let (parser, derive) = parser_at_work(&running.stack, Duration::ZERO).await;

@@ -1,7 +1,8 @@
-//! The three functions on the local stack, as processes: what somebody sees who uploads debug files and sends crashes.
+//! The three functions on the local stack, as processes: what somebody sees who uploads debug files
+//! and sends crashes.
 //!
-//! Each test starts a stack of its own, on free ports and an empty folder. The binaries come from `SYMDEPOT_BINARIES`;
-//! `make test` builds them and sets it.
+//! Each test starts a stack of its own, on free ports and an empty folder. The binaries come from
+//! `SYMDEPOT_BINARIES`; `make test` builds them and sets it.
 
 #![expect(
     clippy::unwrap_used,

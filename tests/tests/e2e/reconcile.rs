@@ -60,7 +60,8 @@ async fn what_was_removed_without_an_event_is_out_of_every_answer_after_the_next
     crash::assert_nothing_found(&after, "missing");
 }
 
-/// Changes the buckets of a stack while it is stopped, by an endpoint that notifies no queue; starts it again.
+/// Changes the buckets of a stack while it is stopped, by an endpoint that notifies no queue;
+/// starts it again.
 async fn while_nobody_is_told<E: std::fmt::Debug>(
     Running { stack, folder }: Running,
     change: impl AsyncFnOnce(&Client) -> Result<(), E>,

@@ -27,8 +27,8 @@ const LAYOUTS: [&str; 7] = [
     "unified",
 ];
 
-/// A server that has the sample's debug file in the native layout, and in the other layouts leads to a signed address
-/// that fails.
+/// A server that has the sample's debug file in the native layout, and in the other layouts leads
+/// to a signed address that fails.
 struct Vault {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,

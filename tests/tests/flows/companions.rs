@@ -1,4 +1,5 @@
-//! A program and the files that complete it, uploaded one by one: split units, packages of them, and what `dwz` moved to a shared file.
+//! A program and the files that complete it, uploaded one by one: split units, packages of them,
+//! and what `dwz` moved to a shared file.
 
 use std::io::{Cursor, Read};
 

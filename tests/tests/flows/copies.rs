@@ -1,4 +1,5 @@
-//! Our copies of DIFs from symbol servers: when they are made, what they are used for, and when they go.
+//! Our copies of DIFs from symbol servers: when they are made, what they are used for, and when
+//! they go.
 
 use std::time::Duration;
 

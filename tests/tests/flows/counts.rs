@@ -16,7 +16,8 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How long a call of DynamoDB takes: enough for others to come in between a read and the write that rests on it.
+/// How long a call of DynamoDB takes: enough for others to come in between a read and the write
+/// that rests on it.
 const LATENCY: Duration = Duration::from_millis(10);
 
 /// A module that is made up: one function, in Breakpad's format.

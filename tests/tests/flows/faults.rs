@@ -1,5 +1,5 @@
-//! Every call of a flow fails once, in each way, or comes late. Afterwards the same event, message or request leads to
-//! the same end.
+//! Every call of a flow fails once, in each way, or comes late. Afterwards the same event, message
+//! or request leads to the same end.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::{CHECKSUM, servers};
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Requests, of 25 s each, that outlast the lease of a builder who vanished (60 s, extended after 20 s) and an ask (30 s).
+/// Requests, of 25 s each, that outlast the lease of a builder who vanished (60 s, extended after
+/// 20 s) and an ask (30 s).
 const REQUESTS: u32 = 5;
 
 /// What is delivered, perhaps several times.
@@ -49,8 +50,8 @@ impl Step {
         }
     }
 
-    /// Runs again until it is done: at once, but for requests. Whoever builds vanishes with each of them: first the lease
-    /// of the last builder must end, then the ask whose message met it.
+    /// Runs again until it is done: at once, but for requests. Whoever builds vanishes with each of
+    /// them: first the lease of the last builder must end, then the ask whose message met it.
     async fn run_again(&self, world: &World, what: &str) {
         for _ in 0..REQUESTS {
             match (self, self.run(world).await) {
@@ -124,8 +125,8 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
                 world.settle().await;
                 world.check();
                 assert_eq!(asked_for(&world.summary()), asked_for(&goal), "{what}");
-                // Delivered once more, when every lease is over, it brings what nobody waited for. A message is over with
-                // its ask.
+                // Delivered once more, when every lease is over, it brings what nobody waited for.
+                // A message is over with its ask.
                 if !matches!(step, Step::Request(_) | Step::Message(_)) {
                     world.pass(HOUR / 4).await;
                     step.run_again(&world, &what).await;

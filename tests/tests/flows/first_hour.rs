@@ -1,4 +1,5 @@
-//! What a newcomer meets in the first hour: nothing is left out in silence, and what is left out comes with the next step.
+//! What a newcomer meets in the first hour: nothing is left out in silence, and what is left out
+//! comes with the next step.
 
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use symdepot::api::advice::Advice;
 use symdepot::api::symbolicator::{
     AddrMode, CandidateReport, Completed, Derivation, FrameStatus, Hex, ModuleStatus, Options,
 };
-use symdepot::cache::{Kind, UploadState};
-use symdepot::domain::{CodeId, ObjectId, Scope};
+use symdepot::cache::{Kind, Queue, UploadState};
+use symdepot::domain::{Cause, CodeId, Download, Features, Missing, ObjectId, Scope};
 use symdepot::flows::explain::{Explained, ExplainedUpload};
 use symdepot::flows::plain::Plain;
 use symdepot_tests::harness::{
@@ -313,7 +314,8 @@ async fn a_program_without_a_build_id_is_told_what_its_id_is_made_of() {
     assert!(advice.next_step().contains("-Wl,--build-id"), "{advice}");
 }
 
-/// Returns the names of all fields of an object, those of objects in the fields that are named, too.
+/// Returns the names of all fields of an object, those of objects in the fields that are named,
+/// too.
 fn fields(of: &Value, within: &[&str]) -> Vec<String> {
     let fields = of.as_object().unwrap().iter();
     let fields = fields.flat_map(|(name, value)| {
@@ -377,6 +379,38 @@ async fn every_field_status_and_cause_is_in_the_page_of_the_api() {
     ] {
         let status = serde_json::to_value(status).unwrap();
         named.push(status.as_str().unwrap().to_owned());
+    }
+    for cause in [
+        Cause::NotFound,
+        Cause::PermissionDenied,
+        Cause::DownloadFailed,
+        Cause::Timeout,
+        Cause::Malformed,
+        Cause::Unsupported,
+        Cause::TooLarge { limit: 1 },
+        Cause::Crashed,
+    ] {
+        let missing = serde_json::to_value(Missing::new(cause, "why")).unwrap();
+        named.extend(fields(&missing, &["cause"]));
+        named.extend(missing["cause"].as_str().map(str::to_owned));
+    }
+    let details = || "why".to_owned();
+    for download in [
+        Download::Ok {
+            features: Features::default(),
+        },
+        Download::Malformed,
+        Download::NoPerm { details: details() },
+        Download::NotFound,
+        Download::Error { details: details() },
+    ] {
+        let download = serde_json::to_value(download).unwrap();
+        named.extend(fields(&download, &[]));
+        named.push(download["status"].as_str().unwrap().to_owned());
+    }
+    for queue in [Queue::Eager, Queue::Uploads, Queue::Refresh] {
+        let queue = serde_json::to_value(queue).unwrap();
+        named.push(queue.as_str().unwrap().to_owned());
     }
     named.extend(Advice::CAUSES.map(str::to_owned));
     assert!(named.iter().any(|name| name == "passed_over"), "{named:?}");

@@ -5,7 +5,8 @@ use symdepot::cache::UploadState;
 use symdepot::{debuginfo, symbolicate};
 use symdepot_tests::harness::{World, hostile_files, in_module};
 
-/// Ends the process that parses it, which here is the test's own. The tests of the parser's process have it.
+/// Ends the process that parses it, which here is the test's own. The tests of the parser's process
+/// have it.
 const DEADLY: &str = "hostile/section-claims-a-tebibyte";
 
 fn harmless_here() -> impl Iterator<Item = String> {

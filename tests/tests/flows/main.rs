@@ -1,5 +1,5 @@
-//! The three sentences on ports in memory: an upload becomes derived caches, a request becomes a response, a schedule
-//! removes what is no longer used.
+//! The three sentences on ports in memory: an upload becomes derived caches, a request becomes a
+//! response, a schedule removes what is no longer used.
 
 #![expect(
     clippy::unwrap_used,

@@ -412,7 +412,7 @@ async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
         (
             format!("a.pdb/{GUID}1/b.pdb-v3.1.0.symcache"),
             "x",
-            "lies under",
+            "must have the form",
         ),
         (
             format!("a.pdb/{GUID}1/a.pdb-v2.0.0.symcache"),
@@ -420,7 +420,7 @@ async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
             "version 2.0.0",
         ),
         (format!("a.pdb/{GUID}1/a.pdb-v3.1.0.symcache"), "", "empty"),
-        ("a.symcache".to_owned(), "x", "lies under"),
+        ("a.symcache".to_owned(), "x", "must have the form"),
     ] {
         let key = format!("global/symcache/{name}");
         let event = world.put(&key, body);
@@ -487,7 +487,8 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
     assert!(matches!(answer, SymCacheResponse::Pending(_)), "{answer:?}");
 }
 
-/// P7. A client that has the newest file receives that answer, also where a newer one could be made of a PDB without a file.
+/// P7. A client that has the newest file receives that answer, also where a newer one could be made
+/// of a PDB without a file.
 #[tokio::test(start_paused = true)]
 async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_could_be_made() {
     let world = World::with(transcodes(&["3.1.0"]));
@@ -519,7 +520,8 @@ async fn a_url_lives_no_longer_than_what_is_left_of_a_minute() {
     assert!(url.contains("seconds=15&"), "{url}");
 }
 
-/// L6, F14. What is asked for once leaves nothing behind, and no number of clients makes the list longer than it may be.
+/// L6, F14. What is asked for once leaves nothing behind, and no number of clients makes the list
+/// longer than it may be.
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_has_a_bound_and_is_noted_from_the_second_asking_on() {
     const PDBS: u32 = 10_000;
@@ -555,7 +557,8 @@ async fn what_is_wanted_has_a_bound_and_is_noted_from_the_second_asking_on() {
         }
     }
     assert!((3000..=4096).contains(&listed.len()), "{}", listed.len());
-    // One that is asked for now is not forgotten for another of the same place; an hour later it is.
+    // One that is asked for now is not forgotten for another of the same place; an hour later it
+    // is.
     let key = |debug_id: DebugId| ItemKey::wanted(&Scope::Global, debug_id);
     let first = listed[0];
     let rival_number = (PDBS + 1..)

@@ -28,22 +28,23 @@ fn claim(tool: &str) -> Claim {
     }
 }
 
-/// Addresses of elf/crash.debug at which addr2line 2.40 loses functions that were inlined in several pieces. At each of
-/// them llvm-symbolizer names the whole chain and eu-addr2line the same innermost line, as is checked.
+/// Addresses of elf/crash.debug at which addr2line 2.40 loses functions that were inlined in
+/// several pieces. At each of them llvm-symbolizer names the whole chain and eu-addr2line the same
+/// innermost line, as is checked.
 const LOST_BY_ADDR2LINE: [&str; 8] = [
     "0x21ea", "0x23ac", "0x24d7", "0x25df", "0x2cc3", "0x2e31", "0x2fd9", "0x39f5",
 ];
 
-/// Addresses of `.plt`, where no symbol is: llvm-symbolizer gives them to the last symbol before, in another section. What follows
-/// `elf/crash` is the name of its debug file.
+/// Addresses of `.plt`, where no symbol is: llvm-symbolizer gives them to the last symbol before,
+/// in another section. What follows `elf/crash` is the name of its debug file.
 const IN_PLT: [(&str, &str); 3] = [
     ("elf/crash", "0x3b90"),
     ("elf/checksum", "0x1030"),
     ("elf/checksum", "0x1046"),
 ];
 
-/// Calls in a PDB that llvm-symbolizer 14 places a row too late, as `sources/game/scene.h` shows: file, address, the line
-/// that it says, and the line of the call.
+/// Calls in a PDB that llvm-symbolizer 14 places a row too late, as `sources/game/scene.h` shows:
+/// file, address, the line that it says, and the line of the call.
 const LATE_IN_PDB: [(&str, &str, u32, u32); 5] = [
     ("pe/x64/crash.pdb", "0x12f4", 28, 27),
     ("pe/x64/crash.pdb", "0x1464", 28, 27),
@@ -87,7 +88,8 @@ impl Comparison {
             return;
         };
         if !symbolicated {
-            // The tool has no function there, or names the padding between two after the one before it.
+            // The tool has no function there, or names the padding between two after the one before
+            // it.
             if innermost.function.is_some() && tool != "addr2line" {
                 self.differ("no function", format!("{place}: {:?}", innermost.function));
             }
@@ -170,7 +172,8 @@ fn without_clone_suffix(name: &str) -> &str {
     &name[..end.unwrap_or(name.len())]
 }
 
-/// Returns a name as all tools agree on it: no parameters, no type of what it returns, lambdas and anonymous namespaces in one spelling.
+/// Returns a name as all tools agree on it: no parameters, no type of what it returns, lambdas and
+/// anonymous namespaces in one spelling.
 fn bare(name: &str) -> String {
     let mut name = without_clone_suffix(name)
         .trim_end_matches(" const")
@@ -206,7 +209,8 @@ fn bare(name: &str) -> String {
             ')' | '}' => depths.0 = depths.0.saturating_sub(1),
             _ if depths.0 > 0 => {}
             ' ' if depths.1 == 0 && !kept.ends_with("operator") && !kept.is_empty() => {
-                // What went before was the type that is returned, or what comes is `const` behind the parameters.
+                // What went before was the type that is returned, or what comes is `const` behind
+                // the parameters.
                 if name.contains('(')
                     && kept.ends_with(|c: char| c != ':')
                     && !kept.contains("::operator")
@@ -245,7 +249,8 @@ async fn compare(fixture: &Fixture, files: &[String], comparison: &mut Compariso
         let answer = world.symbolicate(&of_fixture(fixture, &addresses)).await;
         for (index, mut at) in frames.into_iter().enumerate() {
             let ours = frames_of(&answer, index);
-            // Nothing but an inlined endless loop: only the inlined call has a line, and the function is reported without it.
+            // Nothing but an inlined endless loop: only the inlined call has a line, and the
+            // function is reported without it.
             let is_endless = at.frames.iter().any(|frame| {
                 matches!(
                     frame.function.as_deref(),
@@ -310,7 +315,8 @@ async fn an_address_outside_of_code_has_no_name() {
     }
 }
 
-/// Returns the first and the last addresses of sections that are no code, and some behind all sections.
+/// Returns the first and the last addresses of sections that are no code, and some behind all
+/// sections.
 fn outside_of_code(program: &[u8]) -> Vec<u64> {
     let Object::Elf(elf) = Object::parse(program).unwrap() else {
         panic!("no ELF file");

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order, what is answered in the end is what a reference of five lines says: names from
-//! the best file that is there, and none where there is none.
+//! Whatever happens in whatever order, what is answered in the end is what a reference of five
+//! lines says: names from the best file that is there, and none where there is none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

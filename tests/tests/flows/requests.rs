@@ -311,7 +311,8 @@ async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
     assert!(world.queues.calls().of("send") <= 2, "{}", world.queues);
 }
 
-/// P5. A blob about whose bytes reader and builder disagree is replaced once an hour, not once a look.
+/// P5. A blob about whose bytes reader and builder disagree is replaced once an hour, not once a
+/// look.
 #[tokio::test(start_paused = true)]
 async fn bytes_that_are_bad_again_and_again_are_replaced_once_an_hour() {
     let world = World::new();
@@ -422,8 +423,8 @@ async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_see
     assert_eq!(answer().await, missing);
 }
 
-/// Right after an upload an instance cannot tell whether what it read beside the new generation came before the change or
-/// after it. The second time it can.
+/// Right after an upload an instance cannot tell whether what it read beside the new generation
+/// came before the change or after it. The second time it can.
 #[tokio::test(start_paused = true)]
 async fn soon_after_an_upload_a_miss_is_read_twice_and_then_stands() {
     let world = World::new();

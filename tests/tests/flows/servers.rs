@@ -494,7 +494,8 @@ async fn a_definition_that_is_used_again_and_again_is_never_forgotten() {
     let body = with_own_source("sesame");
     world.symbolicate(&parsed(&body)).await;
     for _ in 0..4 {
-        // Longer than the absence of a file is remembered: each time somebody builds, and wants to know the source.
+        // Longer than the absence of a file is remembered: each time somebody builds, and wants to
+        // know the source.
         world.pass(HOUR * 13).await;
         world.servers.take_asked();
         world.another_instance().symbolicate(&parsed(&body)).await;

@@ -1,4 +1,5 @@
-//! The sweep: what it goes on with, what it has made anew, which lost events it makes up for, and what it tells.
+//! The sweep: what it goes on with, what it has made anew, which lost events it makes up for, and
+//! what it tells.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,7 +118,8 @@ async fn a_run_that_stops_early_goes_on_in_the_next() {
         put(&world, &item, upload).await;
     }
     for run in 0..10 {
-        // Of 70 s the walk over the records has 42, and each call takes 10: where the sweep is takes 20 or 30 to read.
+        // Of 70 s the walk over the records has 42, and each call takes 10: where the sweep is
+        // takes 20 or 30 to read.
         let records = MeteredRecords::new(world.records.clone(), Duration::from_secs(10));
         let pruner = Pruner {
             records: Arc::new(records),

@@ -71,7 +71,8 @@ impl Dump {
         })
     }
 
-    /// Walks the stack as the walker does by itself, over a whole CFI cache of a module that `symbolic` made.
+    /// Walks the stack as the walker does by itself, over a whole CFI cache of a module that
+    /// `symbolic` made.
     fn walk_plainly(&self, name: &str) -> CallStack {
         let dif = fixture(&format!("elf/{name}"));
         let cache = CfiCache::from_object(&Object::parse(&dif).unwrap()).unwrap();
@@ -91,8 +92,9 @@ impl Dump {
     }
 }
 
-/// Tells of each frame what a walk finds: where it is, how it was found, and all registers. Without what is guessed at the end:
-/// by itself, the walker guesses by function records, of which a CFI cache has none.
+/// Tells of each frame what a walk finds: where it is, how it was found, and all registers. Without
+/// what is guessed at the end: by itself, the walker guesses by function records, of which a CFI
+/// cache has none.
 fn told(stack: &CallStack) -> Vec<String> {
     let frame = |frame: &minidump_unwind::StackFrame| {
         let context = &frame.context;
@@ -161,7 +163,8 @@ async fn a_stack_is_walked_over_slices_as_over_the_whole_and_as_by_a_debugger() 
             "{name}: {:?}",
             told(&stack)
         );
-        // The blobs are small: each is read once. The SymCache only where a frame has to be guessed.
+        // The blobs are small: each is read once. The SymCache only where a frame has to be
+        // guessed.
         let counts = unwinding.counts();
         assert!((1..=2).contains(&counts.reads), "{name}: {counts:?}");
     }

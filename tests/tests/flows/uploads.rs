@@ -467,7 +467,7 @@ async fn uploads_that_a_module_has_no_room_for_say_so_and_get_their_turn_when_ot
     let key = |number: usize| format!("global/release-{number:03}/checksum");
     for number in 0..UPLOADS {
         let upload = world.upload(&key(number), "elf/checksum").await;
-        let is_ignored = matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("256 other files"));
+        let is_ignored = matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("the limit of 256 files"));
         let expected = match number < ROOM {
             true => upload.state == UploadState::Applied,
             false => is_ignored,

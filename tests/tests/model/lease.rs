@@ -253,8 +253,8 @@ impl State {
     }
 }
 
-/// Tells whether one state is worse than another: of a lower version, or of the same and made worse, or as well by an
-/// older converter.
+/// Tells whether one state is worse than another: of a lower version, or of the same and made
+/// worse, or as well by an older converter.
 fn is_worse(one: &Ready, other: &Ready) -> bool {
     one.version < other.version
         || one.rank > other.rank
@@ -520,7 +520,8 @@ impl Leases {
     }
 }
 
-/// Tells whether a reader who waits as long as it is told, again and again, comes to something else.
+/// Tells whether a reader who waits as long as it is told, again and again, comes to something
+/// else.
 fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
     let reader = Capabilities {
         transcoded: Vec::new(),

@@ -1,13 +1,15 @@
-//! The protocol of the cache, exhaustively within bounds: every order of the steps of several builders, readers, events
-//! and sweeps, over the crate's own [`symdepot::cache::apply`] and [`symdepot::cache::decide`].
+//! The protocol of the cache, exhaustively within bounds: every order of the steps of several
+//! builders, readers, events and sweeps, over the crate's own [`symdepot::cache::apply`] and
+//! [`symdepot::cache::decide`].
 //!
-//! Four small models rather than a large one. Whoever is at work may crash or be frozen before every step; the answer to
-//! a write may be lost, or the client may repeat what had landed; messages come several times and in any order; the
-//! clocks of two machines differ by up to a minute. How often, and in which model, is what the bounds say. The number of a property is that of the sentence in
-//! `docs/protocol.md`, "What always holds".
+//! Four small models rather than a large one. Whoever is at work may crash or be frozen before
+//! every step; the answer to a write may be lost, or the client may repeat what had landed;
+//! messages come several times and in any order; the clocks of two machines differ by up to a
+//! minute. How often, and in which model, is what the bounds say. The number of a property is that
+//! of the sentence in `docs/protocol.md`, "What always holds".
 //!
-//! `SYMDEPOT_MODEL_BOUNDS=large` (`make model`) widens the bounds. A model that cannot fail proves nothing: each has
-//! mistakes that it can be told to make, and a test that they are found.
+//! `SYMDEPOT_MODEL_BOUNDS=large` (`make model`) widens the bounds. A model that cannot fail proves
+//! nothing: each has mistakes that it can be told to make, and a test that they are found.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,7 +1,8 @@
 //! One record, and an update of it a step at a time: what `flows/update.rs` does, taken apart.
 //!
-//! A revision is new with every write, so all that matters of it is whether somebody wrote since one read: that is what
-//! a [`Read`] remembers. It keeps states alike that differ only in what was drawn.
+//! A revision is new with every write, so all that matters of it is whether somebody wrote since
+//! one read: that is what a [`Read`] remembers. It keeps states alike that differ only in what was
+//! drawn.
 
 use symdepot::cache::{
     Applied, BlobRef, Change, Converter, Entry, Kind, ModuleKey, Policy, Ready, Refused, Seen,

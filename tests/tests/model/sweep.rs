@@ -15,7 +15,8 @@ use super::{Bounds, broken_by, check};
 /// Blobs younger than this are no orphans, in seconds.
 const ORPHAN_MIN_AGE: u64 = 3600;
 
-/// Seconds that may pass at a time: a lease runs out; a blob becomes old; an entry has not been used for too long.
+/// Seconds that may pass at a time: a lease runs out; a blob becomes old; an entry has not been
+/// used for too long.
 const SPANS: [u64; 3] = [61, 3601, 8 * 24 * 3600];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,8 +83,8 @@ struct Left {
     builds: u8,
     sweeps: u8,
     crashes: u8,
-    /// Answers that may be lost: none within these bounds, for a sweep that does not know ends as one that crashed, and
-    /// builders are in the model of leases.
+    /// Answers that may be lost: none within these bounds, for a sweep that does not know ends as
+    /// one that crashed, and builders are in the model of leases.
     faults: u8,
     touches: u8,
     spans: [u8; 3],
@@ -146,7 +147,8 @@ impl State {
         }
     }
 
-    /// Blobs that nobody will ever read: old, named by no state, and by no lease that can still publish.
+    /// Blobs that nobody will ever read: old, named by no state, and by no lease that can still
+    /// publish.
     fn orphans(&self) -> BTreeSet<u8> {
         let named: BTreeSet<u8> = self.stored.iter().flat_map(blobs_of).collect();
         let lease = self.stored.as_ref().and_then(|entry| {
@@ -168,7 +170,8 @@ impl State {
 }
 
 impl Sweeps {
-    /// Tells whether what is stored names a blob: as a state, or by the token of a lease, live or dead.
+    /// Tells whether what is stored names a blob: as a state, or by the token of a lease, live or
+    /// dead.
     fn names(stored: Option<&Entry>, build: u8) -> bool {
         stored.is_some_and(|entry| {
             let lease = entry.lease();

@@ -1,8 +1,10 @@
-//! Uploads, removals and invalidations: a bucket that somebody changes, events about it in any order, and builders.
+//! Uploads, removals and invalidations: a bucket that somebody changes, events about it in any
+//! order, and builders.
 //!
-//! Two keys hold files of one module: the first a good one, the second a lesser one. The steps of an event are those of
-//! `flows/uploads`, each read and each write a step of its own. Whoever finds an ask standing may build: a message more
-//! than there really is does no harm, and one that is lost is sent anew by the next reader.
+//! Two keys hold files of one module: the first a good one, the second a lesser one. The steps of
+//! an event are those of `flows/uploads`, each read and each write a step of its own. Whoever finds
+//! an ask standing may build: a message more than there really is does no harm, and one that is
+//! lost is sent anew by the next reader.
 
 use stateright::{Model, Property};
 use symdepot::cache::{Change, Entry};
@@ -263,7 +265,8 @@ impl State {
         }
     }
 
-    /// What a request would be answered with, and from which file: nobody waits for what is under way.
+    /// What a request would be answered with, and from which file: nobody waits for what is under
+    /// way.
     fn is_quiet(&self) -> bool {
         self.events.is_empty()
             && self.workers.iter().all(|worker| *worker == Worker::Idle)
@@ -273,7 +276,8 @@ impl State {
                 .is_none_or(|entry| entry.build_request().is_none())
     }
 
-    /// Tells whether an event that is being applied has the file open: its own build does not fetch it again.
+    /// Tells whether an event that is being applied has the file open: its own build does not fetch
+    /// it again.
     fn has_open(&self, key: usize, of: Option<u8>) -> bool {
         self.workers.iter().any(|worker| match worker {
             Worker::Applying {

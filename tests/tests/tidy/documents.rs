@@ -24,7 +24,8 @@ fn quoted(text: &str) -> Vec<String> {
     quoted
 }
 
-/// Tells whether a quoted text is meant as a path in the project: it begins with a folder that is there, and is plain.
+/// Tells whether a quoted text is meant as a path in the project: it begins with a folder that is
+/// there, and is plain.
 fn is_path(text: &str) -> bool {
     let is_plain = text
         .chars()

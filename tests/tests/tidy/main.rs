@@ -1,4 +1,5 @@
-//! The architecture as a test: plain reading of the project's files. Each failure names a file, a rule and a remedy.
+//! The architecture as a test: plain reading of the project's files. Each failure names a file, a
+//! rule and a remedy.
 
 #![expect(
     clippy::unwrap_used,
@@ -10,6 +11,7 @@ mod fixtures;
 mod layers;
 mod permissions;
 mod project;
+mod prose;
 mod settings;
 mod shown;
 mod spelling;

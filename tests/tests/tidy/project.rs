@@ -43,8 +43,8 @@ pub(crate) fn root() -> PathBuf {
         .to_owned()
 }
 
-/// Returns the paths of the project's files, relative to its root: what git has and has not been told to ignore, or,
-/// where there is no git, what is there.
+/// Returns the paths of the project's files, relative to its root: what git has and has not been
+/// told to ignore, or, where there is no git, what is there.
 pub(crate) fn files() -> Vec<String> {
     let listing = Command::new("git")
         .args([

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::project::{code, read};
 
-/// Returns the variables that `runtime/config.rs` reads through its checks. `TMPDIR` is Lambda's own, and read beside them.
+/// Returns the variables that `runtime/config.rs` reads through its checks. `TMPDIR` is Lambda's
+/// own, and read beside them.
 fn read_by_the_code() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let lines = code("shared/src/runtime/config.rs")

@@ -1,4 +1,5 @@
-//! The tables of docs/protocol.md that say what shows a thing: each line names tests, and they are there.
+//! The tables of docs/protocol.md that say what shows a thing: each line names tests, and they are
+//! there.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ const RULES: usize = 5;
 /// How many interleavings have broken earlier forms of the protocol.
 const INTERLEAVINGS: usize = 27;
 
-/// Returns the lines of the table under a heading: the number, and what shows it, which is the last cell.
+/// Returns the lines of the table under a heading: the number, and what shows it, which is the last
+/// cell.
 fn table(page: &str, heading: &str) -> Vec<(usize, String)> {
     let (_, rest) = page.split_once(heading).unwrap_or_default();
     let section = rest.split("\n## ").next().unwrap_or_default();
@@ -40,7 +42,8 @@ fn named(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).filter(is_name).collect()
 }
 
-/// Returns the names of the functions in the sources, and of the promises that a macro makes tests of.
+/// Returns the names of the functions in the sources, and of the promises that a macro makes tests
+/// of.
 fn functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in sources("") {

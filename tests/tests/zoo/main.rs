@@ -1,5 +1,6 @@
-//! Programs of many compilers and machines, as `make zoo` builds them: what the service answers at every twentieth instruction, held against
-//! `llvm-symbolizer` and `eu-addr2line`. A smaller zoo is among the fixtures, and held at each instruction.
+//! Programs of many compilers and machines, as `make zoo` builds them: what the service answers at
+//! every twentieth instruction, held against `llvm-symbolizer` and `eu-addr2line`. A smaller zoo is
+//! among the fixtures, and held at each instruction.
 
 #![expect(
     clippy::unwrap_used,
@@ -110,7 +111,8 @@ impl Program {
             .any(|file| file.extension().is_some_and(|is| is == "pdb"))
     }
 
-    /// Tells whether names are readable in the file for the most part: in PDBs, and where LLVM links WebAssembly.
+    /// Tells whether names are readable in the file for the most part: in PDBs, and where LLVM
+    /// links WebAssembly.
     fn has_readable_names(&self) -> bool {
         self.has_pdb() || self.format == FileFormat::Wasm
     }
@@ -219,11 +221,12 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// The addresses of a program's symbols. Linkers give functions with the same code one address and all of their names.
+/// The addresses of a program's symbols. Linkers give functions with the same code one address and
+/// all of their names.
 type Symbols = HashMap<String, u64>;
 
-/// Tells whether two names are of one function: constructors have several at one address, parts that are rarely run a suffix, basic
-/// blocks a number, names in PDBs no parameters.
+/// Tells whether two names are of one function: constructors have several at one address, parts
+/// that are rarely run a suffix, basic blocks a number, names in PDBs no parameters.
 fn is_same_name(ours: &str, theirs: &str, symbols: &Symbols) -> bool {
     if let (Some(ours), Some(theirs)) = (symbols.get(ours), symbols.get(theirs))
         && ours == theirs
@@ -246,7 +249,8 @@ fn is_same_name(ours: &str, theirs: &str, symbols: &Symbols) -> bool {
     plain(ours) == plain(theirs)
 }
 
-/// Returns a readable name without its parameters, and without what it returns. A mangled one stays as it is.
+/// Returns a readable name without its parameters, and without what it returns. A mangled one stays
+/// as it is.
 fn without_parameters(name: &str) -> &str {
     let mut depth = 0_usize;
     let (mut start, mut end) = (0, name.len());

@@ -14,8 +14,8 @@ use crate::debuginfo::quirks::eh_frame_is_misread;
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::{Bounds, CfiSource};
 
-/// A function's unwind information may refer to that of another, which may refer on: in a good PE a few times, in a bad
-/// one for ever.
+/// A function's unwind information may refer to that of another, which may refer on: in a good PE a
+/// few times, in a bad one for ever.
 const MAX_UNWIND_CHAIN: usize = 256;
 
 const BUFFER_BYTES: usize = 1 << 16;

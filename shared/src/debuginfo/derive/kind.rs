@@ -13,7 +13,8 @@ pub(super) trait Derive {
     /// The kind.
     const KIND: Kind;
 
-    /// Writes the raw cache of an object. Having nothing to offer is no failure: the cache is empty.
+    /// Writes the raw cache of an object. Having nothing to offer is no failure: the cache is
+    /// empty.
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
 
     /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.

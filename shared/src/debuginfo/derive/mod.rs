@@ -28,8 +28,8 @@ fn member<'d>(layout: &Layout, bytes: DifBytes<'d>, number: usize) -> Option<&'d
 
 /// Derives a cache of an object.
 ///
-/// `object` is its index in the inspection; `cores` says how many there are to do it side by side. Panics are caught; memory and
-/// time are not bounded here.
+/// `object` is its index in the inspection; `cores` says how many there are to do it side by side.
+/// Panics are caught; memory and time are not bounded here.
 pub fn derive(
     layout: &Layout,
     bytes: DifBytes<'_>,
@@ -109,8 +109,8 @@ fn derive_as<D: Derive>(
     })
 }
 
-/// Derives SymCache and CFI cache of a file with one native object, one after the other, as with one core. To measure against what
-/// [`derive()`] does side by side. Returns the blobs.
+/// Derives SymCache and CFI cache of a file with one native object, one after the other, as with
+/// one core. To measure against what [`derive()`] does side by side. Returns the blobs.
 ///
 /// # Errors
 ///

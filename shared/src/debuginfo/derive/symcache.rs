@@ -1,10 +1,12 @@
 //! SymCaches: functions and lines of native objects.
 //!
-//! Files with DWARF, and those with symbols alone, become slices directly: see [`dwarf`]. Of all others, `symbolic` reads the functions and
-//! makes a SymCache, which is cut. It can do so of any file, which is what tests compare with, and what benchmarks call the plain process.
+//! Files with DWARF, and those with symbols alone, become slices directly: see [`dwarf`]. Of all
+//! others, `symbolic` reads the functions and makes a SymCache, which is cut. It can do so of any
+//! file, which is what tests compare with, and what benchmarks call the plain process.
 //!
-//! Reading functions from a large file and converting them take about as long as each other, and share nothing but the
-//! functions: one thread reads, another converts and writes. A small file is done before that pays.
+//! Reading functions from a large file and converting them take about as long as each other, and
+//! share nothing but the functions: one thread reads, another converts and writes. A small file is
+//! done before that pays.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -32,12 +34,13 @@ use crate::debuginfo::{panics, slices};
 /// Files from this size on, in bytes, are read and converted at the same time.
 const LARGE_FILE: usize = 32 << 20;
 
-/// How many lines or symbols pass from the one thread to the other at a time, or a few more. A line in memory takes
-/// some 150 bytes: by functions, which may have thousands, a batch would be of any size.
+/// How many lines or symbols pass from the one thread to the other at a time, or a few more. A line
+/// in memory takes some 150 bytes: by functions, which may have thousands, a batch would be of any
+/// size.
 const BATCH_WEIGHT: usize = 4096;
 
-/// How many batches may wait. A unit is read whole before its functions pass: where fewer fit than a unit has, the threads work in
-/// turn instead of side by side. Some 20 MB at most.
+/// How many batches may wait. A unit is read whole before its functions pass: where fewer fit than
+/// a unit has, the threads work in turn instead of side by side. Some 20 MB at most.
 const WAITING_BATCHES: usize = 32;
 
 /// Derives SymCaches.
@@ -124,7 +127,7 @@ impl About {
     }
 }
 
-/// Opens a debug session; line programs of ELF files are mended.
+/// Opens a debug session; line programs of ELF files are repaired.
 fn debug_session<'d>(object: &Object<'d>) -> Result<ObjectDebugSession<'d>, Failure> {
     match object {
         Object::Elf(elf) => dwarf::debug_session(elf)
@@ -175,7 +178,7 @@ fn convert_beside<'f, 'd>(
         read(&sender)?;
         let symbols = object.symbols().map(Ok::<_, Infallible>);
         pass(symbols, |_| 1, &sender, Batch::Symbols)?;
-        // Nobody listens any more only if the other thread failed: it says why.
+        // The receiver is gone only if the other thread failed: its error says why.
         let _ = sender.send(Batch::End);
         match converting.join() {
             Ok(Ok(written)) => written,
@@ -185,7 +188,7 @@ fn convert_beside<'f, 'd>(
     })
 }
 
-/// Passes items on in batches, to the last one or until nobody listens any more.
+/// Passes items on in batches, to the last one, or until the receiver is gone.
 fn pass<'f, 's, T, E: Error + 'static>(
     items: impl Iterator<Item = Result<T, E>>,
     weight: impl Fn(&T) -> usize,
@@ -204,7 +207,7 @@ fn pass<'f, 's, T, E: Error + 'static>(
             }
         }
     }
-    // As above: nobody may be listening any more.
+    // As above: the receiver may be gone.
     let _ = batches.send(batch_of(batch));
     Ok(())
 }
@@ -250,8 +253,9 @@ impl Transformer for Undecorate {
 /// Returns the name of a C function without its decoration; other names as they are.
 ///
 /// Source: Microsoft, "Decorated names", "Format of a C decorated name": `_name` (`__cdecl`),
-/// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where `bytes` is the
-/// decimal size of the parameters. Names of C++ begin with `?`, or are readable already.
+/// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where
+/// `bytes` is the decimal size of the parameters. Names of C++ begin with `?`, or are readable
+/// already.
 fn undecorated(name: &str) -> &str {
     let without_size = |name: &str, separator: &str| {
         let (name, size) = name.rsplit_once(separator)?;
@@ -294,7 +298,8 @@ fn convert_batches(
     Ok(())
 }
 
-/// A raw SymCache while it is written, at an aligned address. Its header says how long it will be: room is made once.
+/// A raw SymCache while it is written, at an aligned address. Its header says how long it will be:
+/// room is made once.
 #[derive(Default)]
 struct RawCache {
     words: Vec<u64>,

@@ -1,6 +1,7 @@
 //! Files that end before their own headers say they do.
 //!
-//! `symbolic` reads what there is of such a file; the caches would look whole and answer too little.
+//! `symbolic` reads what there is of such a file; the caches would look whole and answer too
+//! little.
 
 /// Says in which way a file is cut short; `None` if it is whole, or of a format that does not tell.
 pub(super) fn cut_short(data: &[u8]) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Ids from headers alone, where a file as a whole cannot be parsed.
 //!
-//! For ELF and Mach-O the headers are cut down to the id and handed to `symbolic`, which knows how to read it.
+//! For ELF and Mach-O the headers are cut down to the id and handed to `symbolic`, which knows how
+//! to read it.
 
 use symbolic::debuginfo::ObjectKind;
 use symbolic::debuginfo::elf::ElfObject;
@@ -37,7 +38,8 @@ pub(super) fn read(data: &[u8], index: usize) -> Option<Headers> {
     elf(data).or_else(|| pe(data)).or_else(|| mach(data))
 }
 
-/// The build id is in a note that a program header leads to; the section headers, at the end of the file, may be gone.
+/// The build id is in a note that a program header leads to; the section headers, at the end of the
+/// file, may be gone.
 fn elf(data: &[u8]) -> Option<Headers> {
     if !data.starts_with(b"\x7fELF") {
         return None;

@@ -24,16 +24,19 @@ const EM_LOONGARCH: u16 = 258;
 /// The most ids by which the files of one DIF are found as companions.
 const MOST_COMPLETED: usize = 512;
 
-/// The most objects of a DIF. There is no program for so many machines, and no archive has more files.
+/// The most objects of a DIF. There is no program for so many machines, and no archive has more
+/// files.
 const MAX_OBJECTS: usize = 10_000;
 
-/// With more ids by which the objects of one DIF find companions, those that follow find a package and no single units.
+/// With more ids by which the objects of one DIF find companions, those that follow find a package
+/// and no single units.
 const MOST_NEEDED: usize = 1024;
 
 /// Lists the objects of a DIF, and completes its layout with them.
 ///
-/// An object that cannot be parsed, or is cut short, is listed if its ids can be read: it offers nothing, and deriving
-/// from it says why. One without ids is listed and noted as ignored. Of a DIF with holes only ids are told.
+/// An object that cannot be parsed, or is cut short, is listed if its ids can be read: it offers
+/// nothing, and deriving from it says why. One without ids is listed and noted as ignored. Of a DIF
+/// with holes only ids are told.
 pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     let mut all_completes = Vec::new();
     for (number, member) in layout.members.clone().iter().enumerate() {
@@ -108,8 +111,8 @@ pub fn inspect(layout: &mut Layout, bytes: DifBytes<'_>) -> Inspection {
     }
 }
 
-/// Takes away what objects of a DIF need and find in it: nothing is sought for that elsewhere. Split units are of one program; what `dwz`
-/// made is of several. Returns what is left for others.
+/// Takes away what objects of a DIF need and find in it: nothing is sought for that elsewhere.
+/// Split units are of one program; what `dwz` made is of several. Returns what is left for others.
 fn bring_together(layout: &mut Layout, mut completes: Vec<CompanionId>) -> Vec<CompanionId> {
     completes.sort_unstable();
     completes.dedup();
@@ -312,8 +315,8 @@ fn file_type(object: &Object<'_>) -> Result<FileType, String> {
     })
 }
 
-/// Returns the name of an architecture, also where `symbolic` has none. Source: the ELF specification (gABI), "ELF Header", and its registry
-/// of machines.
+/// Returns the name of an architecture, also where `symbolic` has none. Source: the ELF
+/// specification (gABI), "ELF Header", and its registry of machines.
 fn arch(object: &Object<'_>) -> &'static str {
     let header = match object {
         Object::Elf(elf) if elf.arch() == Arch::Unknown => Elf::parse_header(elf.data()).ok(),
@@ -337,8 +340,8 @@ fn arch(object: &Object<'_>) -> &'static str {
     }
 }
 
-/// `symbolic` takes an executable without interpreter for a debug companion, which is wrong for static ones: what tells
-/// is whether there is program code.
+/// `symbolic` takes an executable without interpreter for a debug companion, which is wrong for
+/// static ones: what tells is whether there is program code.
 fn elf_type(elf: &ElfObject<'_>) -> Result<FileType, String> {
     match elf.kind() {
         ObjectKind::Dump => Err("a core dump, which has no debug information".to_owned()),

@@ -18,8 +18,9 @@ use crate::domain::{DebugId, Features, FileType};
 
 /// A derived cache, open for lookups. Cheap to clone: clones share the bytes.
 ///
-/// What is open was checked against its record, parses, and has no cycle among its inlined calls. The chain of inlined
-/// calls at one address may still be as long as the DIF made it: whoever walks one caps it.
+/// What is open was checked against its record, parses, and has no cycle among its inlined calls.
+/// The chain of inlined calls at one address may still be as long as the DIF made it: callers that
+/// walk one limit its length.
 #[derive(Clone)]
 pub struct OpenCache {
     contents: Arc<Contents>,
@@ -29,8 +30,9 @@ pub struct OpenCache {
 impl OpenCache {
     /// Checks a blob against the record that names it, and opens it.
     ///
-    /// Every fault means that the blob is not what its builder published: report it as a suspect, use something else.
-    /// Takes about as long as decompressing does; memory is bounded by [`super::MAX_RAW_BYTES`].
+    /// Every fault means that the blob is not what its builder published: report it as a suspect,
+    /// use something else. Takes about as long as decompressing does; memory is bounded by
+    /// [`super::MAX_RAW_BYTES`].
     pub fn open(kind: Kind, ready: &Ready, blob: Bytes) -> Result<Self, BlobFault> {
         let (contents, raw) = blob::open(kind, ready, &blob)?;
         Self::load(contents, raw)
@@ -55,7 +57,8 @@ impl OpenCache {
         (self.contents.kind == Kind::SymCache).then(|| SymCache::parse(self.raw.as_slice()).ok())?
     }
 
-    /// Returns the bytes of the SymCache, as other tools read them; `None` if this is of another kind.
+    /// Returns the bytes of the SymCache, as other tools read them; `None` if this is of another
+    /// kind.
     pub fn plain_sym_cache(&self) -> Option<&[u8]> {
         (self.contents.kind == Kind::SymCache).then(|| self.raw.as_slice())
     }
@@ -66,7 +69,8 @@ impl OpenCache {
             .then(|| PortablePdbCache::parse(self.raw.as_slice()).ok())?
     }
 
-    /// Returns the unwind information; `None` if this is of another kind, or cannot be parsed. Costs the parsing of all of it.
+    /// Returns the unwind information; `None` if this is of another kind, or cannot be parsed.
+    /// Costs the parsing of all of it.
     pub fn cfi(&self) -> Option<CfiRecords> {
         (self.contents.kind == Kind::CfiCache)
             .then(|| CfiRecords::parse(validate::records(self.raw.as_slice())).ok())?
@@ -87,7 +91,8 @@ impl OpenCache {
         self.contents.file_type
     }
 
-    /// Returns what the object offers that it was made from; the version control system is in the record alone.
+    /// Returns what the object offers that it was made from; the version control system is in the
+    /// record alone.
     pub fn features(&self) -> &Features {
         &self.contents.features
     }

@@ -1,13 +1,16 @@
 //! CFI caches in slices: unwind information as Breakpad records, cut by address.
 //!
-//! The records overlap, and what the stack walker's parser drops or shortens for it depends on their order in the file. Of `STACK CFI`
-//! records alone, it drops those that begin within one that comes before by address: they are read line by line while they are written,
-//! and never a text as a whole. Where there are others, the whole is parsed by that parser, once. Either way what is left is written
-//! anew, and a record is in every slice that it reaches into. A slice is a Breakpad symbol file of such records alone, and never empty, which would be none.
+//! The records overlap, and what the stack walker's parser drops or shortens for it depends on
+//! their order in the file. Of `STACK CFI` records alone, it drops those that begin within one that
+//! comes before by address: they are read line by line while they are written, and never a text as
+//! a whole. Where there are others, the whole is parsed by that parser, once. Either way what is
+//! left is written again, and a record is in every slice that it reaches into. A slice is a
+//! Breakpad symbol file of such records alone, and never empty, which would be none.
 //!
 //! Of a `MODULE` record nothing is kept: the walker reads none, and the footer has what it says.
 //!
-//! Source of the format: Breakpad's `docs/symbol_files.md`, "STACK CFI records" and "STACK WIN records".
+//! Source of the format: Breakpad's `docs/symbol_files.md`, "STACK CFI records" and "STACK WIN
+//! records".
 
 use std::borrow::Cow;
 use std::fmt;
@@ -110,7 +113,8 @@ struct Record {
 }
 
 impl Record {
-    /// Returns a record that may be cut: one that is about nothing, or begins where no module has code, beyond 4 GB, is none.
+    /// Returns a record that may be cut: one that is about nothing, or begins where no module has
+    /// code, beyond 4 GB, is none.
     fn of(start: u64, size: u32, place: RecordPlace) -> Option<Self> {
         let start = u32::try_from(start).ok().filter(|_| size > 0)?;
         Some(Self { start, size, place })
@@ -140,7 +144,8 @@ pub(in crate::debuginfo) enum CfiSource {
 }
 
 impl CfiSource {
-    /// Reads the Breakpad symbol file that `write` writes: line by line where that is the same. Else it is written once more.
+    /// Reads the Breakpad symbol file that `write` writes: line by line where that is the same.
+    /// Else it is written once more.
     pub(in crate::debuginfo) fn of(
         write: impl Fn(&mut dyn Write) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
@@ -239,8 +244,8 @@ impl CfiLines {
     }
 }
 
-/// Reads lines while they are written. Writing fails where there is something else than `STACK CFI` records, but for a first `MODULE`
-/// record, or where it takes the parser to tell what a line says.
+/// Reads lines while they are written. Writing fails where there is something else than `STACK CFI`
+/// records, but for a first `MODULE` record, or where it takes the parser to tell what a line says.
 #[derive(Debug, Default)]
 struct LineReader {
     lines: CfiLines,

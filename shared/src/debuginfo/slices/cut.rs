@@ -22,7 +22,8 @@ pub(in crate::debuginfo) struct Cut {
     pub(in crate::debuginfo) raw: Vec<u8>,
 }
 
-/// Cuts a SymCache into slices, in the order of their addresses. The tables must have been validated.
+/// Cuts a SymCache into slices, in the order of their addresses. The tables must have been
+/// validated.
 pub(super) struct Cutter<'a> {
     tables: SymCacheTables<'a>,
     bounds: Bounds,
@@ -35,7 +36,8 @@ pub(super) struct Cutter<'a> {
     string_bytes: Vec<u8>,
 }
 
-/// What a slice takes of a table, in the order in which it was first needed, and the new number of each.
+/// What a slice takes of a table, in the order in which it was first needed, and the new number of
+/// each.
 struct Renumbered<T> {
     /// By old number: in which slice it was needed last, and its number there.
     numbers: Vec<(u32, u32)>,
@@ -209,8 +211,8 @@ impl Iterator for Cutter<'_> {
     }
 }
 
-/// Returns a SymCache of those ranges alone that some addresses lie in: each is looked up as in the whole, and no other. The tables
-/// must have been validated.
+/// Returns a SymCache of those ranges alone that some addresses lie in: each is looked up as in the
+/// whole, and no other. The tables must have been validated.
 pub(super) fn picked(tables: SymCacheTables<'_>, addresses: &[u64]) -> Vec<u8> {
     let bounds = Bounds {
         ranges: usize::MAX,

@@ -22,8 +22,8 @@ use crate::debuginfo::failure::{Failure, chain, malformed};
 use crate::debuginfo::workers::side_by_side;
 use crate::domain::{Arch, DebugId};
 
-/// The shortest repetition that zstd looks for in slices, in bytes: their tables are of numbers of four. One byte more, as its level has
-/// it for texts of that size, stores up to 2 % more.
+/// The shortest repetition that zstd looks for in slices, in bytes: their tables are of numbers of
+/// four. One byte more, as its level has it for texts of that size, stores up to 2 % more.
 pub(in crate::debuginfo) const MIN_MATCH: u32 = 4;
 
 /// Slices that may wait to be compressed.
@@ -71,7 +71,7 @@ pub(in crate::debuginfo) fn encode_cuts(
         let encode = move || encode_slices(&received, contents);
         let encoding = thread::Builder::new().spawn_scoped(scope, encode)?;
         for cut in cutter {
-            // Nobody listens any more only if the other thread failed: it says why.
+            // The receiver is gone only if the other thread failed: its error says why.
             if cuts.send(cut).is_err() {
                 break;
             }
@@ -82,7 +82,8 @@ pub(in crate::debuginfo) fn encode_cuts(
     Ok(assemble(encoded, contents))
 }
 
-/// Cuts a plain SymCache within other bounds than the current ones: to see what they would cost. Returns the blob.
+/// Cuts a plain SymCache within other bounds than the current ones: to see what they would cost.
+/// Returns the blob.
 ///
 /// # Errors
 ///
@@ -98,7 +99,8 @@ pub fn cut(plain: &[u8], bounds: Bounds) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many there are.
+/// Cuts unwind information within the smallest bounds, and parses each slice. Returns how many
+/// there are.
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::debuginfo) fn recut(unwinding: &CfiSource) -> usize {
     let bounds = Bounds {
@@ -122,8 +124,8 @@ pub(in crate::debuginfo) fn encode_slices(
         .collect()
 }
 
-/// Seals slices of parts, as a blob, with so many workers. `cutter` returns what makes the slices of a part, by its number, for one
-/// worker.
+/// Seals slices of parts, as a blob, with so many workers. `cutter` returns what makes the slices
+/// of a part, by its number, for one worker.
 pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
     parts: usize,
     workers: usize,

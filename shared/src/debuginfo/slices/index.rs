@@ -46,8 +46,8 @@ pub(super) fn write(slices: &[SliceRef]) -> Vec<u8> {
     bytes
 }
 
-/// Reads an index of so many slices whose frames have `frames` bytes together, and no SymCache more than `most`; `None` where it
-/// is none.
+/// Reads an index of so many slices whose frames have `frames` bytes together, and no SymCache more
+/// than `most`; `None` where it is none.
 pub(super) fn read(mut bytes: &[u8], count: u32, frames: u64, most: u64) -> Option<Vec<SliceRef>> {
     // A slice takes eleven bytes at least: a count that does not fit reserves nothing.
     let count = usize::try_from(count).ok()?;

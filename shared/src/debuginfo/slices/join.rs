@@ -1,7 +1,7 @@
 //! Joining: the slices of a SymCache become one again, for tools that read no slices.
 //!
-//! What was in the whole is in the slices, some of it several times. The joined SymCache answers as the slices do; its tables are
-//! in the order in which the slices need them.
+//! What was in the whole is in the slices, some of it several times. The joined SymCache answers as
+//! the slices do; its tables are in the order in which the slices need them.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +13,8 @@ use super::{Slice, SliceIndex};
 use crate::debuginfo::blob::BlobFault;
 
 impl SliceIndex {
-    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same, byte by byte it is another.
+    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same,
+    /// byte by byte it is another.
     pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
         let mut joined = JoinedSlices::default();
         for (number, slice) in (0..).zip(&*self.slices) {

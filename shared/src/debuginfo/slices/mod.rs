@@ -1,8 +1,10 @@
-//! Sliced blobs: a SymCache or a CFI cache cut into slices that can be read one by one. Version 2 of both kinds.
+//! Sliced blobs: a SymCache or a CFI cache cut into slices that can be read one by one. Version 2
+//! of both kinds.
 //!
-//! A stack of thirty frames needs thirty places of a SymCache of a hundred megabytes. So the address space is cut, and each *slice* is
-//! a whole SymCache of its own, of the ranges from its first address to that of the next: `symbolic` looks up in it as in
-//! any other. A slice of a CFI cache is a Breakpad symbol file of the records that it needs. Only the cutting is ours.
+//! A stack of thirty frames needs thirty places of a SymCache of a hundred megabytes. So the
+//! address space is cut, and each *slice* is a whole SymCache of its own, of the ranges from its
+//! first address to that of the next: `symbolic` looks up in it as in any other. A slice of a CFI
+//! cache is a Breakpad symbol file of the records that it needs. Only the cutting is ours.
 //!
 //! ```text
 //! slices   a zstd frame each, in the order of their addresses; decompresses to a SymCache (see `raw`), or to records (see `cfi`)
@@ -15,8 +17,9 @@
 //!    96    8  xxh3-64 of the index
 //! ```
 //!
-//! The record says where the index begins; its checksum is that of index and footer, which are read at once. The index has
-//! the checksums of the slices. So whatever is read is known by what was read before, from the record on.
+//! The record says where the index begins; its checksum is that of index and footer, which are read
+//! at once. The index has the checksums of the slices. So whatever is read is known by what was
+//! read before, from the record on.
 //!
 //! An example: three functions, at `0x10`, `0x20` and `0x30`, cut after every second range:
 //!
@@ -26,8 +29,9 @@
 //! index    10 <length> <raw length> <hash>, 20 <length> <raw length> <hash>       (0x30 is 0x20 after 0x10)
 //! ```
 //!
-//! A lookup of `0x25` finds slice 0, the last one that begins at or before it, reads and opens that, and has `symbolic` look up
-//! `0x25` in it. One of `0x05` finds no slice, and nothing is read.
+//! A lookup of `0x25` finds slice 0, the last one that begins at or before it, reads and opens
+//! that, and has `symbolic` look up `0x25` in it. One of `0x05` finds no slice, and nothing is
+//! read.
 
 mod cfi;
 mod cut;

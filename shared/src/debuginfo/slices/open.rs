@@ -46,7 +46,8 @@ pub fn index_of(blob: &[u8]) -> Option<IndexRef> {
     })
 }
 
-/// Returns the checksum that a record carries: of index and footer, or of the whole blob where it is not sliced.
+/// Returns the checksum that a record carries: of index and footer, or of the whole blob where it
+/// is not sliced.
 pub fn checksum(blob: &[u8]) -> u64 {
     let index = index_of(blob).and_then(|index| blob.get(usize::try_from(index.offset).ok()?..));
     xxh3_64(index.unwrap_or(blob))

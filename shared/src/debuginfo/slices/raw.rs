@@ -1,7 +1,8 @@
-//! The tables of a SymCache, version 9: read from the bytes that `symbolic` writes, written as it writes them.
+//! The tables of a SymCache, version 9: read from the bytes that `symbolic` writes, written as it
+//! writes them.
 //!
-//! Source of the format: the modules `symbolic_symcache::raw::v9` and `writer` (MIT). Numbers are of this machine's endianness,
-//! each table begins at a multiple of eight bytes.
+//! Source of the format: the modules `symbolic_symcache::raw::v9` and `writer` (MIT). Numbers are
+//! of this machine's endianness, each table begins at a multiple of eight bytes.
 //!
 //! ```text
 //!   0    8  magic "SYMC" as a number, version
@@ -31,7 +32,8 @@ pub(super) const HEAD_BYTES: usize = 44;
 /// An index or an offset that leads nowhere.
 pub(in crate::debuginfo) const NOWHERE: u32 = u32::MAX;
 
-/// Offsets of strings: compilation directory, directory, name, and name, directory and revision on a source server.
+/// Offsets of strings: compilation directory, directory, name, and name, directory and revision on
+/// a source server.
 pub(in crate::debuginfo) type RawFile = [u32; 6];
 
 /// Name, an offset that is not used any more, entry point, language.
@@ -56,7 +58,8 @@ pub(in crate::debuginfo) struct SymCacheTables<'a> {
 }
 
 impl<'a> SymCacheTables<'a> {
-    /// Reads the tables; `None` where the bytes are no SymCache of this version, or cut short, or at an odd address.
+    /// Reads the tables; `None` where the bytes are no SymCache of this version, or cut short, or
+    /// at an odd address.
     pub(super) fn read(raw: &'a [u8]) -> Option<Self> {
         let word = |at: usize| {
             let bytes = raw.get(at..at.checked_add(4)?)?;
@@ -85,7 +88,8 @@ impl<'a> SymCacheTables<'a> {
         })
     }
 
-    /// Returns how long a SymCache is whose header these bytes begin with; `None` where it is not whole.
+    /// Returns how long a SymCache is whose header these bytes begin with; `None` where it is not
+    /// whole.
     pub(super) fn length_of(header: &[u8]) -> Option<u64> {
         let count = |at: usize| {
             let bytes = header.get(NUMBERS_AT + 4 * at..)?.first_chunk()?;
@@ -104,7 +108,8 @@ impl<'a> SymCacheTables<'a> {
         Some(length + count(tables.len())?)
     }
 
-    /// Returns a string with its length before it, as it lies in the table; `None` where there is none at this offset.
+    /// Returns a string with its length before it, as it lies in the table; `None` where there is
+    /// none at this offset.
     pub(super) fn string(&self, offset: u32) -> Option<&'a [u8]> {
         let rest = self.strings.get(offset as usize..)?;
         let (mut length, mut digits) = (0_u64, 0);
@@ -119,8 +124,9 @@ impl<'a> SymCacheTables<'a> {
         rest.get(..digits.checked_add(usize::try_from(length).ok()?)?)
     }
 
-    /// Checks what nobody else does: that whatever a lookup follows is there, strings to their ends, that ranges ascend, and that chains of inlined
-    /// calls end. The converter writes a call before what is inlined into it, so that indices only ever fall.
+    /// Checks what no other code checks: that whatever a lookup follows is there, strings to their
+    /// ends, that ranges ascend, and that chains of inlined calls end. The converter writes a call
+    /// before what is inlined into it, so that indices only ever fall.
     pub(super) fn validate(&self) -> Option<()> {
         let is_there = |index: u32, of: usize| index == NOWHERE || (index as usize) < of;
         let ascend = self.ranges.windows(2).all(|pair| pair[0] < pair[1]);

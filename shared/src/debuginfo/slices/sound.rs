@@ -27,7 +27,8 @@ pub(in crate::debuginfo) fn sound_tables(
         .ok_or_else(|| "its inlined calls do not add up".to_owned())
 }
 
-/// Returns how long a SymCache is that begins with these bytes; `None` where its header is not whole.
+/// Returns how long a SymCache is that begins with these bytes; `None` where its header is not
+/// whole.
 pub(in crate::debuginfo) fn length_of(begin: &[u8]) -> Option<u64> {
     (begin.len() == raw::HEADER_BYTES)
         .then(|| SymCacheTables::length_of(begin))

@@ -42,7 +42,8 @@ where
     locations.map(tell).collect()
 }
 
-/// Asserts that every range start, its neighbours, and the ends of the address space are told as by the whole.
+/// Asserts that every range start, its neighbours, and the ends of the address space are told as by
+/// the whole.
 pub(in crate::debuginfo) fn assert_same(slices: &SymCaches<'_>, raw: &[u8], what: &str) {
     let whole = SymCache::parse(raw).unwrap();
     let starts = SymCacheTables::read(raw).unwrap().ranges;
@@ -111,12 +112,13 @@ fn unwound(records: &SymbolFile, instruction: u64) -> (Option<()>, Vec<String>) 
         told: Vec::new(),
     };
     let walked = records.walk_frame(&SimpleModule::default(), &mut frame);
-    // Registers come in the order of a map that is seeded anew each time.
+    // Registers come in the order of a map with a new seed each time.
     frame.told.sort();
     (walked, frame.told)
 }
 
-/// Asserts that wherever a rule begins or ends, and beside, a frame is unwound as by the whole. Returns how many could be.
+/// Asserts that wherever a rule begins or ends, and beside, a frame is unwound as by the whole.
+/// Returns how many could be.
 pub(in crate::debuginfo) fn assert_same_cfi(
     slices: &SlicedCache,
     whole: &[u8],

@@ -1,10 +1,10 @@
 //! Containers: found by their magic numbers, unpacked in one pass into a bounded room.
 //!
-//! gzip (also of several members), zstd, zlib; zip with any number of files, each of which may be compressed once more;
-//! cabinets with one file. What is not in a container stays where it is.
+//! gzip (also of several members), zstd, zlib; zip with any number of files, each of which may be
+//! compressed once more; cabinets with one file. What is not in a container stays where it is.
 //!
-//! A broken stream, or one that does not fit, leaves the beginning of its file: enough for the ids, so that the module
-//! can be told why there is nothing for it.
+//! A broken stream, or one that does not fit, leaves the beginning of its file: enough for the ids,
+//! so that the module can be told why there is nothing for it.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
@@ -59,7 +59,8 @@ const MAGIC_BYTES: usize = 512;
 
 /// Finds the files in a DIF; unpacks those that are in a container.
 ///
-/// Of a DIF with holes only the beginning of a stream is unpacked, and an archive is passed over. Fails only where the room does.
+/// Of a DIF with holes only the beginning of a stream is unpacked, and an archive is passed over.
+/// Fails only where the room does.
 pub fn unpack(
     dif: &[u8],
     written: &Written,
@@ -87,8 +88,8 @@ pub fn unpack(
     Ok(unpacker.layout)
 }
 
-/// Says what a file is that is not a debug information file, by how it begins. Quotes nothing of it: callers see this of
-/// files that they may not read.
+/// Says what a file is that is not a debug information file, by how it begins. Quotes nothing of
+/// it: callers see this of files that they may not read.
 pub(super) fn describe(data: &[u8]) -> String {
     let known = [
         (
@@ -146,8 +147,9 @@ pub(super) fn describe(data: &[u8]) -> String {
     format!("not a debug information file: it begins with {what}")
 }
 
-/// Tells whether a file begins like an object file of Windows: Microsoft, "PE Format", COFF file header. It has no magic
-/// number but its machine; an object file has sections and no optional header, and is not text.
+/// Tells whether a file begins like an object file of Windows: Microsoft, "PE Format", COFF file
+/// header. It has no magic number but its machine; an object file has sections and no optional
+/// header, and is not text.
 fn is_coff_object(data: &[u8]) -> bool {
     const MACHINES: [[u8; 2]; 4] = [[0x4c, 0x01], [0x64, 0x86], [0xc4, 0x01], [0x64, 0xaa]];
     let Some((header, _)) = data.split_first_chunk::<20>() else {
@@ -472,7 +474,7 @@ impl Layout {
     }
 }
 
-/// Tells what archives hold beside debug information files, and nobody asks about.
+/// Tells whether a member is of a kind that archives hold beside debug information files.
 fn is_of_no_interest(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let in_shadow = name.split('/').any(|folder| folder == "__MACOSX");

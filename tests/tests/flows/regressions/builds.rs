@@ -1,4 +1,5 @@
-//! Builds: who asks, who holds the lease, and what becomes of a build that does not come to its end.
+//! Builds: who asks, who holds the lease, and what becomes of a build that does not come to its
+//! end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +133,8 @@ async fn r04_a_build_is_asked_for_until_it_is_done() {
 async fn r18_a_crash_that_waits_does_not_queue_behind_the_uploads() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
-    // The event was applied up to its marks, which ask in the lane of uploads; then its function was ended.
+    // The event was applied up to its marks, which ask in the lane of uploads; then its function
+    // was ended.
     before_next(&world, Operation::ReadDif, 0, |world| async move {
         world.faults.fail(
             Operation::Query,
@@ -196,7 +198,8 @@ async fn r26_an_ask_whose_answer_is_lost_sends_its_message_once() {
 async fn r27_two_builders_that_each_hold_half_of_the_kinds_both_come_to_their_end() {
     let world = cold().await;
     let message = requested_build(&world).await;
-    // The first builder has the lease of one kind; before it takes the other, a second builder comes for that one.
+    // The first builder has the lease of one kind; before it takes the other, a second builder
+    // comes for that one.
     let second = message.clone();
     before_next(&world, Operation::Replace, 1, move |world| async move {
         world.serve(&second).await.unwrap();

@@ -1,4 +1,5 @@
-//! Faults that a review of the protocol found around messages, servers and waiting. Each test names its finding.
+//! Faults that a review of the protocol found around messages, servers and waiting. Each test names
+//! its finding.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -154,7 +155,8 @@ async fn a_table_that_is_overloaded_for_a_moment_leaves_a_waiting_request_pendin
     );
 }
 
-/// P19. Forty modules that a server does not have: four messages, one visit each, three writes a module.
+/// P19. Forty modules that a server does not have: four messages, one visit each, three writes a
+/// module.
 #[tokio::test(start_paused = true)]
 async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes() {
     const MODULES: u64 = 40;
@@ -229,8 +231,8 @@ async fn what_a_visit_finds_is_built_and_what_it_does_not_find_is_missing() {
     assert!(causes.all(|placeholder| placeholder.missing.cause == Cause::NotFound));
 }
 
-/// P13. A server that gives 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the source. The file is
-/// sought again soon.
+/// P13. A server that gives 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the
+/// source. The file is sought again soon.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_trickles_or_falls_silent_is_a_timeout_and_soon_asked_again() {
     for pause in [Duration::from_secs(60), HOUR] {
@@ -345,7 +347,8 @@ async fn names_in_capitals_share_the_entries_of_a_server_that_knows_none() {
     assert_eq!((asked[0] > 0, &asked[1..]), (true, &[0, 0][..]));
 }
 
-/// A wall clock that is set an hour forwards or back between invocations loses nothing, and serves nothing wrong.
+/// A wall clock that is set an hour forwards or back between invocations loses nothing, and serves
+/// nothing wrong.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_between_invocations_loses_nothing() {
     for seconds in [3600, -3600] {
@@ -417,7 +420,8 @@ async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
     );
 }
 
-/// Bad input: 32 sources that a request names cost as many visits as there are tens of modules, and no more than 256 asks.
+/// Bad input: 32 sources that a request names cost as many visits as there are tens of modules, and
+/// no more than 256 asks.
 #[tokio::test(start_paused = true)]
 async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
     const SOURCES: usize = 32;

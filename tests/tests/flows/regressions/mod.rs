@@ -1,4 +1,5 @@
-//! Interleavings that broke the first form of the protocol. Each has the number that it has in the design.
+//! Interleavings that broke the first form of the protocol. Each has the number that it has in the
+//! design.
 
 mod builds;
 mod findings;
@@ -41,7 +42,8 @@ fn made_from(world: &World) -> String {
         .to_string()
 }
 
-/// Asks for the names of the sample crash without waiting; returns the message that asks for the build.
+/// Asks for the names of the sample crash without waiting; returns the message that asks for the
+/// build.
 async fn requested_build(world: &World) -> QueueMessage {
     let answer = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)

@@ -209,7 +209,8 @@ async fn r22_a_good_file_overwritten_by_a_worse_one_is_not_served_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn r25_a_removal_while_the_upload_is_still_being_read_wins() {
-    // Before the file is read; after it, before its ids are written; after that; before and after each `dif` item.
+    // Before the file is read; after it, before its ids are written; after that; before and after
+    // each `dif` item.
     for skipped in 0..8 {
         let world = World::new();
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
@@ -247,7 +248,8 @@ async fn r25_a_removal_that_knew_nothing_of_the_upload_yet_takes_away_what_came_
     let world = World::new();
     let created = world.put("global/crash.debug", fixture("elf/crash.debug"));
     let [read, begun, done] = std::array::from_fn(|_| Arc::new(Notify::new()));
-    // The file is fetched and read; before its ids are noted, it is removed, and its removal begins to be applied.
+    // The file is fetched and read; before its ids are noted, it is removed, and its removal begins
+    // to be applied.
     let (is_read, go_on) = (read.clone(), begun.clone());
     before_next(&world, Operation::Replace, 1, |_| async move {
         is_read.notify_one();
@@ -311,8 +313,9 @@ async fn r22_a_good_file_overwritten_while_it_is_read_is_not_served_beside_the_w
     );
 }
 
-/// Delivers an event twice, the second time in the middle of the first, with other bytes; and the event of these, later in the
-/// middle. Whatever comes between what, nothing is served of the old bytes once the last event is applied.
+/// Delivers an event twice, the second time in the middle of the first, with other bytes; and the
+/// event of these, later in the middle. Whatever comes between what, nothing is served of the old
+/// bytes once the last event is applied.
 #[tokio::test(start_paused = true)]
 async fn of_two_deliveries_the_one_that_read_the_old_bytes_is_not_served_behind_the_next_event() {
     let mut met = 0;

@@ -1,13 +1,17 @@
-//! What other files have of an object: split units, and what `dwz` moved to a file that several share.
+//! What other files have of an object: split units, and what `dwz` moved to a file that several
+//! share.
 //!
-//! A compiler that splits (`-gsplit-dwarf`) leaves a *skeleton* of each unit in the program, with its addresses, its lines and an id. The unit
-//! itself has the same id, in a file of its own (`.dwo`) or in a package of such files (`.dwp`). It has its own strings; its
-//! numbers of files are those of the skeleton's line program.
+//! A compiler that splits (`-gsplit-dwarf`) leaves a *skeleton* of each unit in the program, with
+//! its addresses, its lines and an id. The unit itself has the same id, in a file of its own
+//! (`.dwo`) or in a package of such files (`.dwp`). It has its own strings; its numbers of files
+//! are those of the skeleton's line program.
 //!
-//! Of `dwz`, a file names the shared one by its build id. Entries refer to entries and strings there.
+//! Of `dwz`, a file names the shared one by its build id. Entries refer to entries and strings
+//! there.
 //!
-//! Sources: DWARF 5, sections 3.1.2 and 3.1.3 (units), 7.3.2 (split files), 7.3.5 (packages), 7.3.6 (supplementary files), and the extensions of
-//! DWARF 4 by GNU that they were made of; the manual of `dwz`.
+//! Sources: DWARF 5, sections 3.1.2 and 3.1.3 (units), 7.3.2 (split files), 7.3.5 (packages), 7.3.6
+//! (supplementary files), and the extensions of DWARF 4 by GNU that they were made of; the manual
+//! of `dwz`.
 
 use std::collections::HashMap;
 
@@ -34,8 +38,9 @@ pub(super) const LINK: &str = "gnu_debugaltlink";
 /// What a program has whose units are split: the addresses that those refer to.
 pub(super) const SKELETONS: &str = "debug_addr";
 
-/// Units are looked at in runs of as many bytes, or more. Where none of the first run is a skeleton, none is taken to be one: the whole
-/// debug information of a program need not be decompressed to tell.
+/// Units are looked at in runs of as many bytes, or more. Where none of the first run is a
+/// skeleton, none is taken to be one: the whole debug information of a program need not be
+/// decompressed to tell.
 const RUN_BYTES: usize = 1 << 20;
 
 /// Whether a file has split units, and not those that they belong to.
@@ -45,8 +50,9 @@ pub(in crate::debuginfo) fn is_split(elf: &ElfObject<'_>) -> bool {
 
 /// Returns what a file has of others: that of its split units, or of the file that `dwz` made.
 ///
-/// A package is found by the least of its units' ids, and so is it where it is of several programs: then by the least of each. Single
-/// units are found one by one, by programs with no more than [`CompanionId::MOST`].
+/// A package is found by the least of its units' ids, and so is it where it is of several programs:
+/// then by the least of each. Single units are found one by one, by programs with no more than
+/// [`CompanionId::MOST`].
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
         let file = Sections::open(elf, &sections::SPLIT);

@@ -42,8 +42,8 @@ impl<'i> CurrentUnit<'_, 'i> {
         Ok(bytes)
     }
 
-    /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows none. (`symbolic` takes the
-    /// unit's directory for a file then.)
+    /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows
+    /// none. (`symbolic` takes the unit's directory for a file then.)
     pub(super) fn file(
         &mut self,
         file: u64,
@@ -86,7 +86,8 @@ impl<'i> CurrentUnit<'_, 'i> {
         }
     }
 
-    /// Returns the language of the function that an entry is an instance of, where that is in another unit.
+    /// Returns the language of the function that an entry is an instance of, where that is in
+    /// another unit.
     pub(super) fn language_of(&self, entry: &ReadEntry<'i>) -> Option<Language> {
         let (mut unit, mut value) = (self.unit, entry.names.origin?);
         let mut language = None;

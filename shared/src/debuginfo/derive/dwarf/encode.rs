@@ -23,7 +23,8 @@ impl SymCacheEncoder<'_> {
         self.merged.entries.len().div_ceil(self.bounds.ranges)
     }
 
-    /// Returns what writes the slices of a part, in the order of their addresses. It keeps its tables from one slice to the next.
+    /// Returns what writes the slices of a part, in the order of their addresses. It keeps its
+    /// tables from one slice to the next.
     pub(super) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
         let mut tables = SliceTables::new(self);
         move |part| {

@@ -1,11 +1,13 @@
 //! Reads units: functions, the calls inlined into them, and their names.
 //!
-//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: a function is named by the symbol at the
-//! lowest of its addresses, else by its entry; a range of addresses counts for the first function that has it; a function without
-//! addresses was discarded, with all that is inlined into it.
+//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: a
+//! function is named by the symbol at the lowest of its addresses, else by its entry; a range of
+//! addresses counts for the first function that has it; a function without addresses was discarded,
+//! with all that is inlined into it.
 //!
-//! A call lies in the call that it is inlined into, also where that has other addresses, or none: DWARF 2 can say only of one of its
-//! pieces where it is. `symbolic` does not count such calls; `llvm-symbolizer` does.
+//! A call lies in the call that it is inlined into, also where that has other addresses, or none:
+//! DWARF 2 can say only of one of its pieces where it is. `symbolic` does not count such calls;
+//! `llvm-symbolizer` does.
 //!
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
@@ -19,6 +21,7 @@ use super::flatten::{Flattener, Inlined, Out};
 use super::input::{Section, Unit};
 use super::lines::{LineRows, Row, low_half};
 use super::names::{NameInShared, language_of};
+use super::ranges::{covers, join};
 use super::related::RelatedUnits;
 use super::shapes::{Attribute, Shape, Shapes};
 use super::symbols::Symbols;
@@ -74,7 +77,8 @@ struct Inside {
     language: Language,
 }
 
-/// A function whose entries are being read: its ranges of addresses, each with the calls inlined there.
+/// A function whose entries are being read: its ranges of addresses, each with the calls inlined
+/// there.
 #[derive(Debug, Default)]
 struct OpenFunction {
     language: Language,
@@ -363,7 +367,8 @@ impl<'o> EntryReader<'o> {
         let language = current.language_of(entry).unwrap_or(current.language);
         let mut open = self.spare.pop().unwrap_or_default();
         open.language = language;
-        // A part that was split off is named by its own symbol. One without is named as the function, whose entry point comes first.
+        // A part that was split off is named by its own symbol. One without is named as the
+        // function, whose entry point comes first.
         let mut name = None;
         for (begin, end) in &self.ranges {
             let symbol = match current.prefers_entries {
@@ -387,7 +392,8 @@ impl<'o> EntryReader<'o> {
         })
     }
 
-    /// Adds an inlined call to those ranges of its function that it lies in; with it, calls around it that have other addresses.
+    /// Adds an inlined call to those ranges of its function that it lies in; with it, calls around
+    /// it that have other addresses.
     fn inlined_call<'i>(
         &mut self,
         current: &mut CurrentUnit<'_, 'i>,
@@ -518,7 +524,8 @@ impl<'o> EntryReader<'o> {
         });
     }
 
-    /// Keeps the rows that no function of the unit covers: of functions that a compiler has no entries for, and of assembly.
+    /// Keeps the rows that no function of the unit covers: of functions that a compiler has no
+    /// entries for, and of assembly.
     fn loose(&mut self, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
         join(&mut self.covered);
         let mut covering = (0, 0);
@@ -562,23 +569,6 @@ fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
     // GCC has the ranges of a split unit in the unit itself.
     let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
     Ok(!has_ranges)
-}
-
-/// Tells whether one of some ranges covers another one.
-fn covers(ranges: &[(u64, u64)], (begin, end): &(u64, u64)) -> bool {
-    ranges.iter().any(|(from, to)| from <= begin && end <= to)
-}
-
-/// Sorts ranges; those that overlap or touch become one.
-fn join(ranges: &mut Vec<(u64, u64)>) {
-    ranges.sort_unstable();
-    ranges.dedup_by(|next, last| {
-        let touches = next.0 <= last.1;
-        if touches {
-            last.1 = last.1.max(next.1);
-        }
-        touches
-    });
 }
 
 impl Object<'_> {

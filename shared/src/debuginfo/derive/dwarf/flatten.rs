@@ -1,9 +1,10 @@
 //! From the inlined calls and the rows of a function to ranges that follow each other.
 //!
-//! At an address with a row, the innermost inlined function is at that row. At one without, its line is not known, and that of its
-//! caller is: the line of the call. The rest follows `symbolic` (`function_builder`, and `writer` of its SymCaches; MIT), which is the
-//! oracle: where inlined calls overlap they are split, and those without a caller do not count. Where there is no row, `symbolic` leaves
-//! out the innermost call, and answers nothing behind one, or still that call.
+//! At an address with a row, the innermost inlined function is at that row. At one without, its
+//! line is not known, and that of its caller is: the line of the call. The rest follows `symbolic`
+//! (`function_builder`, and `writer` of its SymCaches; MIT), which is the oracle: where inlined
+//! calls overlap they are split, and those without a caller do not count. Where there is no row,
+//! `symbolic` leaves out the innermost call, and answers nothing behind one, or still that call.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -51,8 +52,8 @@ pub(super) struct Out<'a> {
 }
 
 impl Flattener {
-    /// Adds the ranges of a function between two addresses, and one behind them that says that nothing follows. A last row holds until
-    /// something else is known.
+    /// Adds the ranges of a function between two addresses, and one behind them that says that
+    /// nothing follows. A last row holds until something else is known.
     pub(super) fn flatten(
         &mut self,
         (start, end): (u64, u64),
@@ -279,7 +280,8 @@ mod tests {
     }
 
     proptest! {
-            /// Calls that reach beyond their callers, that have none, and rows that begin late or end early.
+            /// Calls that reach beyond their callers, that have none, and rows that begin late or
+            /// end early.
             #[test]
             fn each_address_is_answered_as_by_symbolic(
                 length in 1_u64..60,

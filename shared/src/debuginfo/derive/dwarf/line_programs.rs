@@ -1,12 +1,15 @@
-//! Line programs as linkers leave them: parts of discarded functions are mended before `symbolic` reads them.
+//! Line programs as linkers leave them: parts of discarded functions are repaired before `symbolic`
+//! reads them.
 //!
-//! A linker that discards one of several equal functions leaves its part of the line program, with addresses from zero.
-//! Where such a part sets its address twice, `gimli` takes the second one for a tombstone and drops all rows up to *and
-//! with* the end of the sequence; what `symbolic` then takes for one sequence spans the discarded part and the next
-//! sequence, and hides every function between the two. Seen in C++ programs built by GCC 12 with `-g` and linked by
-//! GNU ld: in the Debian package `ceph-osd`, a quarter of all code had neither lines nor inlined calls.
+//! A linker that discards one of several equal functions leaves its part of the line program, with
+//! addresses from zero. Where such a part sets its address twice, `gimli` takes the second one for
+//! a tombstone and drops all rows up to *and with* the end of the sequence; what `symbolic` then
+//! takes for one sequence spans the discarded part and the next sequence, and hides every function
+//! between the two. Seen in C++ programs built by GCC 12 with `-g` and linked by GNU ld: in the
+//! Debian package `ceph-osd`, a quarter of all code had neither lines nor inlined calls.
 //!
-//! The remedy: an address that is lower than the one before it ends the sequence. Instructions keep their sizes.
+//! The remedy: an address that is lower than the one before it ends the sequence. Instructions keep
+//! their sizes.
 //!
 //! Source of the format: DWARF 5, section 6.2 (and 6.2.4 of DWARF 2 to 4 for the headers).
 
@@ -29,7 +32,8 @@ pub(super) fn mend(section: &mut Cow<'_, [u8]>, little_endian: bool) {
     }
 }
 
-/// Replaces the instruction at `at`, a `DW_LNE_set_address`, by the end of a sequence and instructions without meaning.
+/// Replaces the instruction at `at`, a `DW_LNE_set_address`, by the end of a sequence and
+/// instructions without meaning.
 fn end_sequence(data: &mut [u8], at: usize) {
     let Some(length) = data.get(at + 1).map(|length| usize::from(*length)) else {
         return;
@@ -40,7 +44,8 @@ fn end_sequence(data: &mut [u8], at: usize) {
     }
 }
 
-/// Returns where addresses are set that are lower than those before them, in all line programs of a section.
+/// Returns where addresses are set that are lower than those before them, in all line programs of a
+/// section.
 ///
 /// What cannot be read ends the search in that program, or in the section.
 fn faults(data: &[u8], little_endian: bool) -> Vec<usize> {
@@ -162,7 +167,8 @@ mod tests {
 
     #[test]
     fn an_address_that_falls_ends_the_sequence() {
-        // Eight bytes of a discarded function, set to zero once more; then a function that is there.
+        // Eight bytes of a discarded function, set to zero once more; then a function that is
+        // there.
         let discarded = [
             set_address(0),
             vec![1, 2, 8, 1],

@@ -1,7 +1,8 @@
 //! The rows of a unit's line program, by sequence.
 //!
-//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: rows at address zero do not count,
-//! nor do those whose address falls; of several at one address the last counts; a row reaches to the next one.
+//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: rows at
+//! address zero do not count, nor do those whose address falls; of several at one address the last
+//! counts; a row reaches to the next one.
 
 use gimli::{EndianSlice, IncompleteLineProgram, RunTimeEndian};
 
@@ -37,8 +38,8 @@ pub(super) struct LineRows {
 }
 
 impl LineRows {
-    /// Reads a line program up to its end, or to what cannot be read. Code begins at `first_code`: sequences that end before it are of
-    /// functions that the linker discarded.
+    /// Reads a line program up to its end, or to what cannot be read. Code begins at `first_code`:
+    /// sequences that end before it are of functions that the linker discarded.
     pub(super) fn read(
         &mut self,
         program: IncompleteLineProgram<EndianSlice<'_, RunTimeEndian>>,
@@ -109,7 +110,8 @@ impl LineRows {
         self.rows.len()
     }
 
-    /// Returns the rows between two addresses, the one that the first lies in included: those of one sequence, the first that has any.
+    /// Returns the rows between two addresses, the one that the first lies in included: those of
+    /// one sequence, the first that has any.
     pub(super) fn between(&self, start: u64, end: u64) -> &[Row] {
         let sequence = self
             .sequences

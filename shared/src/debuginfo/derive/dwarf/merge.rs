@@ -1,8 +1,11 @@
-//! All ranges of an object in the order of their addresses: of functions, of symbols where no function is, and gaps.
+//! All ranges of an object in the order of their addresses: of functions, of symbols where no
+//! function is, and gaps.
 //!
-//! What counts where several things are at one address is `symbolic`'s (`symbolic_symcache::writer`, MIT), which is the oracle: of
-//! functions the one that is read last, unless it knows no line there; a symbol where no function is; the end of either where
-//! nothing is. Beyond it, a symbol has the lines that no function has, and labels count outside of functions.
+//! What counts where several things are at one address is `symbolic`'s
+//! (`symbolic_symcache::writer`, MIT), which is the oracle: of functions the one that is read last,
+//! unless it knows no line there; a symbol where no function is; the end of either where nothing
+//! is. Beyond it, a symbol has the lines that no function has, and labels count outside of
+//! functions.
 
 use foldhash::{HashSet, HashSetExt};
 
@@ -129,7 +132,8 @@ impl Merged {
     }
 }
 
-/// Returns the rows that no function covers, by address, each with its run. Where several runs have some, the first one's count.
+/// Returns the rows that no function covers, by address, each with its run. Where several runs have
+/// some, the first one's count.
 fn loose(runs: &[UnitTables]) -> Vec<(u32, Loose)> {
     let mut all: Vec<_> = runs
         .iter()
@@ -167,7 +171,8 @@ fn is_same(one: What, other: What, runs: &[UnitTables]) -> bool {
     }
 }
 
-/// Returns the ranges of all functions. A range of addresses that several runs have is the first one's.
+/// Returns the ranges of all functions. A range of addresses that several runs have is the first
+/// one's.
 fn functions(runs: &[UnitTables]) -> Vec<MergedRange> {
     let mut seen = HashSet::new();
     let mut bodies = Vec::new();
@@ -235,7 +240,8 @@ fn ranges_of<'r>(
         })
 }
 
-/// Adds ranges in the order of their addresses; at one address, in the order in which they were read.
+/// Adds ranges in the order of their addresses; at one address, in the order in which they were
+/// read.
 fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut Vec<MergedRange>) {
     for (placed, what) in ranges {
         let entry = MergedRange {
@@ -430,7 +436,8 @@ mod tests {
     }
 
     proptest! {
-        /// Functions that overlap, that several runs have, that begin without a row; symbols in them, beside them, and without a size.
+        /// Functions that overlap, that several runs have, that begin without a row; symbols in
+        /// them, beside them, and without a size.
         #[test]
         fn each_address_is_answered_as_by_symbolic(
             functions in vec(((0x100_u64..0x140, 1_u64..24), 0_u64..4, vec(1_u64..9, 0..5)), 0..7),

@@ -1,9 +1,9 @@
-//! The functions, inlined calls and lines of files with DWARF, from units to slices; and debug sessions of `symbolic` on ELF files, to
-//! compare.
+//! The functions, inlined calls and lines of files with DWARF, from units to slices; and debug
+//! sessions of `symbolic` on ELF files, to compare.
 //!
-//! A worker takes a *run* of units, reads it into flat tables, and takes the next one, as many workers as there are cores. Then all
-//! ranges are merged in the order of their addresses, and workers write, compress and check slices of them. There is no SymCache of
-//! the whole.
+//! A worker takes a *run* of units, reads it into flat tables, and takes the next one, as many
+//! workers as there are cores. Then all ranges are merged in the order of their addresses, and
+//! workers write, compress and check slices of them. There is no SymCache of the whole.
 //!
 //! ```text
 //! companions what other files have of it: split units, and what `dwz` moved to a shared file
@@ -18,9 +18,10 @@
 //! encode     SymCaches of these ranges, one a slice
 //! ```
 //!
-//! What is found in two runs counts in the first. What is answered is what `symbolic` answers, which is the oracle of the tests, and
-//! where it answers less than the file says: the lines of a symbol that has no entry, which compilers leave out where lines are all that is
-//! asked for; each part of a function by the name of its own symbol.
+//! What is found in two runs counts in the first. What is answered is what `symbolic` answers,
+//! which is the oracle of the tests, and where it answers less than the file says: the lines of a
+//! symbol that has no entry, which compilers leave out where lines are all that is asked for; each
+//! part of a function by the name of its own symbol.
 
 use self::input::endian;
 use super::kind::{Beside, EncodedCache};
@@ -41,6 +42,7 @@ mod line_programs;
 mod lines;
 mod merge;
 mod names;
+mod ranges;
 mod related;
 mod sections;
 mod shapes;
@@ -88,8 +90,8 @@ impl From<UnitsError> for Failure {
     }
 }
 
-/// How large slices are. Neighbours that answer the same are one range here: fewer ranges than in [`Bounds::CURRENT`] reach as far, and a
-/// stack reads as many bytes.
+/// How large slices are. Neighbours that answer the same are one range here: fewer ranges than in
+/// [`Bounds::CURRENT`] reach as far, and a stack reads as many bytes.
 const BOUNDS: Bounds = Bounds {
     ranges: 1800,
     ..Bounds::CURRENT
@@ -110,7 +112,8 @@ pub(in crate::debuginfo) struct Program<'o, 'd> {
 }
 
 impl<'o, 'd> Program<'o, 'd> {
-    /// Returns what is read of an object, and of the files beside it; `None` of one whose format has no DWARF.
+    /// Returns what is read of an object, and of the files beside it; `None` of one whose format
+    /// has no DWARF.
     pub(in crate::debuginfo) fn of(
         object: &'o Object<'d>,
         beside: &Beside<'_, 'd>,
@@ -154,7 +157,8 @@ impl<'o, 'd> Program<'o, 'd> {
     }
 }
 
-/// Opens the file that an object shares with others; else returns its name and build id, if there is one.
+/// Opens the file that an object shares with others; else returns its name and build id, if there
+/// is one.
 fn shared<'d>(
     elf: &ElfObject<'d>,
     beside: &Beside<'_, 'd>,
@@ -235,7 +239,8 @@ fn encode_runs(
     Ok(EncodedCache { blob, lacks })
 }
 
-/// Derives a SymCache of an ELF file, which is also the file with its split units, and the one that it shares with others.
+/// Derives a SymCache of an ELF file, which is also the file with its split units, and the one that
+/// it shares with others.
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::debuginfo) fn derive_beside_itself(
     elf: &[u8],

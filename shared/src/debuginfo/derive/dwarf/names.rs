@@ -1,4 +1,5 @@
-//! Names of functions: in their entry, or in one that it refers to, in this unit, another one or a file that is shared.
+//! Names of functions: in their entry, or in one that it refers to, in this unit, another one or a
+//! file that is shared.
 
 use gimli::{AttributeValue, DebugInfoOffset, DwLang, UnitOffset};
 

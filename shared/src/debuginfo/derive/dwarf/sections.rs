@@ -1,4 +1,4 @@
-//! The sections of an object, decompressed side by side, with mended line programs.
+//! The sections of an object, decompressed side by side, with repaired line programs.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -40,8 +40,8 @@ pub(super) const READ: [&str; 8] = [
     "debug_str_offsets",
 ];
 
-/// Sections of split units; the first is there wherever any is. Of a package, all are needed of which its index says where those of a
-/// unit are, although not all are read.
+/// Sections of split units; the first is there wherever any is. Of a package, all are needed of
+/// which its index says where those of a unit are, although not all are read.
 pub(super) const SPLIT: [&str; 13] = [
     "debug_info.dwo",
     "debug_abbrev.dwo",
@@ -76,8 +76,8 @@ const THREADS: usize = 2;
 pub(super) struct Sections<'d>(HashMap<&'static str, DwarfSection<'d>>);
 
 impl<'d> Sections<'d> {
-    /// Decompresses these sections side by side, the largest first: one after the other that takes a fifth of the time that a
-    /// large file takes in all.
+    /// Decompresses these sections side by side, the largest first: one after the other that takes
+    /// a fifth of the time that a large file takes in all.
     pub(super) fn open(object: &(dyn Dwarf<'d> + Sync), names: &[&'static str]) -> Self {
         let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
         let mut names = names.to_vec();

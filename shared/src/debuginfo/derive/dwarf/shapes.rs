@@ -1,5 +1,6 @@
-//! How the entries of each abbreviation lie in `.debug_info`: what is read of them, and what is skipped in as few steps as its
-//! forms allow. Nine of ten entries are types, variables and parameters, of which nothing is read.
+//! How the entries of each abbreviation lie in `.debug_info`: what is read of them, and what is
+//! skipped in as few steps as its forms allow. Nine of ten entries are types, variables and
+//! parameters, of which nothing is read.
 //!
 //! Source of the format: DWARF 5, sections 7.5.3 (abbreviations) and 7.5.6 (forms).
 

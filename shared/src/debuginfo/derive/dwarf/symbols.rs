@@ -54,7 +54,8 @@ impl<'d> Symbols<'d> {
         is_it.then_some(number)
     }
 
-    /// Returns the addresses at which symbols begin, each with the number of the first that has a name.
+    /// Returns the addresses at which symbols begin, each with the number of the first that has a
+    /// name.
     pub(super) fn starts(&self) -> impl Iterator<Item = (u32, u32)> {
         let named = self
             .by_address

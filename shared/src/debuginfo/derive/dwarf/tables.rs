@@ -9,7 +9,8 @@ use symbolic::debuginfo::Symbol;
 
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
-/// Where a text is: the highest byte says in what, then the number of the run, then an offset or a number.
+/// Where a text is: the highest byte says in what, then the number of the run, then an offset or a
+/// number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TextRef(u64);
 
@@ -121,7 +122,8 @@ impl Placed {
     }
 }
 
-/// One range of the addresses of a function, and its [`Tables::ranges`]: the last one says that nothing follows.
+/// One range of the addresses of a function, and its [`Tables::ranges`]: the last one says that
+/// nothing follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RangeBody {
     pub(super) start: u32,
@@ -187,7 +189,8 @@ pub(super) struct UnitTables {
     pub(super) loose: Vec<Loose>,
     pub(super) functions: Vec<UnitFunction>,
     pub(super) files: Vec<UnitFile>,
-    /// Calls of inlined functions: where they are, and the call that the caller is inlined by, which has a lower number.
+    /// Calls of inlined functions: where they are, and the call that the caller is inlined by,
+    /// which has a lower number.
     pub(super) calls: Vec<RawLocation>,
     /// Texts that are nowhere else, each with a zero behind it.
     texts: Vec<u8>,

@@ -128,8 +128,9 @@ const SHORT: Bounds = Bounds {
     raw_bytes: 1000,
 };
 
-/// The oracle: whatever the size of runs and of slices and the number of workers, each address is answered as `symbolic` answers it, which
-/// reads the whole file by itself, but for what is listed here.
+/// The oracle: whatever the size of runs and of slices and the number of workers, each address is
+/// answered as `symbolic` answers it, which reads the whole file by itself, but for what is listed
+/// here.
 #[test]
 fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
     let (mut compared, mut differences) = (0, BTreeMap::new());

@@ -1,7 +1,8 @@
 //! `.debug_info` as a stream of runs of whole units.
 //!
-//! Sources of the formats: DWARF 5, sections 7.5.1 (units) and 7.5.3 (abbreviations); the ELF specification (gABI), "Compression
-//! Header"; for sections that are called `.zdebug_info`, the linker of GNU binutils.
+//! Sources of the formats: DWARF 5, sections 7.5.1 (units) and 7.5.3 (abbreviations); the ELF
+//! specification (gABI), "Compression Header"; for sections that are called `.zdebug_info`, the
+//! linker of GNU binutils.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -19,8 +20,8 @@ const LONGEST_HEADER: usize = 12;
 /// How much is decompressed at a time, in bytes.
 const STEP: usize = 64 << 10;
 
-// Forms that refer to what is in another unit or another file, or that only the entry itself tells (DWARF 5, section 7.5.6; the
-// first by GNU).
+// Forms that refer to what is in another unit or another file, or that only the entry itself tells
+// (DWARF 5, section 7.5.6; the first by GNU).
 const FORM_REF_ALT: u64 = 0x1f20;
 const FORM_REF_ADDR: u64 = 0x10;
 const FORM_INDIRECT: u64 = 0x16;
@@ -43,7 +44,8 @@ enum Info<'d> {
 }
 
 impl<'d> Units<'d> {
-    /// Returns the units of an object in runs of some `run_bytes`; `None` where one may refer to another.
+    /// Returns the units of an object in runs of some `run_bytes`; `None` where one may refer to
+    /// another.
     pub(super) fn of(object: &(dyn Dwarf<'d> + Sync), run_bytes: usize) -> Option<Self> {
         let little_endian = object.endianity() == Endian::Little;
         let abbreviations = object.section("debug_abbrev").map(|section| section.data);
@@ -69,7 +71,8 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// Returns where the unit ends that begins at `start`; the end of the section where it is not whole.
+    /// Returns where the unit ends that begins at `start`; the end of the section where it is not
+    /// whole.
     fn end_of_unit(&mut self, start: usize) -> io::Result<usize> {
         let header = self.info.up_to(start.saturating_add(LONGEST_HEADER))?;
         let mut reader = ByteReader::new(header, self.little_endian);
@@ -83,8 +86,8 @@ impl<'d> Units<'d> {
 }
 
 impl<'d> Units<'d> {
-    /// Returns the next run; `None` after the last one. `buffer` is that of a run that was read: what is decompressed goes there, so that
-    /// the system need not clear new memory for each run.
+    /// Returns the next run; `None` after the last one. `buffer` is that of a run that was read:
+    /// what is decompressed goes there, so that the system need not clear new memory for each run.
     pub(super) fn next_run(&mut self, buffer: Vec<u8>) -> Option<io::Result<Cow<'d, [u8]>>> {
         let mut end = 0;
         while end < self.run_bytes {
@@ -103,7 +106,8 @@ impl<'d> Units<'d> {
 }
 
 impl<'d> Info<'d> {
-    /// Opens a section that may be compressed: its contents tell, since no unit is as short as a compression header would say.
+    /// Opens a section that may be compressed: its contents tell, since no unit is as short as a
+    /// compression header would say.
     fn of(raw: &'d [u8], little_endian: bool) -> io::Result<Self> {
         const ZLIB: u64 = 1;
         const ZSTD: u64 = 2;
@@ -201,7 +205,8 @@ impl<'d> SectionStream<'d> {
     }
 }
 
-/// Tells whether no unit refers to another, by all abbreviations that there are; `None` where they cannot be read.
+/// Tells whether no unit refers to another, by all abbreviations that there are; `None` where they
+/// cannot be read.
 fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
     let mut reader = ByteReader::new(abbreviations, little_endian);
     while reader.at < abbreviations.len() {

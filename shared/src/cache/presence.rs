@@ -7,9 +7,9 @@ use crate::domain::{CodeId, Scope, Timestamp};
 
 /// Says that a module has, or had a moment ago, files in the uploads of a scope.
 ///
-/// It is written after each [`Dif`] item. It is removed only if it has not changed since a query
-/// found no `Dif` item. Therefore, if a strongly consistent read does not find it, no applied
-/// upload serves the module, whatever the state of the module's entries. See
+/// It is written after each [`Dif`](super::Dif) item. It is removed only if it has not changed
+/// since a query found no `Dif` item. Therefore, if a strongly consistent read does not find it, no
+/// applied upload serves the module, whatever the state of the module's entries. See
 /// `docs/decisions/0010-absence-of-an-upload-is-knowledge.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presence {
@@ -17,7 +17,8 @@ pub struct Presence {
     pub module: ModuleKey,
     /// The token of its last write; every added file writes a new one.
     pub change: Token,
-    /// The code ids of its files. Each has an [`Alias`], which is removed together with this item.
+    /// The code ids of its files. Each has an [`Alias`](super::Alias), which is removed together
+    /// with this item.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub code_ids: Vec<CodeId>,
 }

@@ -51,7 +51,7 @@ pub enum MemberPlace {
     },
     /// They are among what was unpacked.
     Unpacked {
-        /// The offset of the first one, a multiple of [`Place::ALIGNMENT`].
+        /// The offset of the first one, a multiple of [`MemberPlace::ALIGNMENT`].
         offset: u64,
         /// Their number.
         length: u64,

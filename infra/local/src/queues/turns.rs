@@ -11,7 +11,7 @@ use crate::queues::clock::millis;
 use crate::queues::{NewMessage, QueueError, QueueSpec, Received, Redrive};
 
 /// Inserts a message that passed [`NewMessage::check`] and returns its id. The caller wakes the
-/// pollers with [`Queues::changed`] after the transaction is committed.
+/// pollers with [`changed`](super::Queues::changed) after the transaction is committed.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     queue: &str,

@@ -122,7 +122,7 @@ impl Placed {
     }
 }
 
-/// One range of the addresses of a function, and its [`Tables::ranges`]: the last one says that
+/// One range of the addresses of a function, and its [`UnitTables::ranges`]: the last one says that
 /// nothing follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RangeBody {

@@ -1,18 +1,25 @@
-//! From the bytes of a DIF to the bytes of its caches, and from those back to lookups.
+//! Parses DIFs, derives caches from them and opens those caches for lookups.
 //!
-//! CPU only: nothing here waits, stores, reads a clock or touches a file. Whatever the bytes say,
-//! the answer is a value; what a parser cannot survive (a loop, a stack overflow, want of memory)
-//! is the business of the process around it.
+//! The work has four stages, one folder each:
 //!
-//! 1. **Unpack**: [`unpack()`] finds the files in a container and writes those that must be
-//!    unpacked into a [`Room`].
-//! 2. **Inspect**: [`inspect()`] lists the objects in them: ids, types, what they offer.
-//! 3. **Derive**: [`derive()`] makes one cache of one object, sealed as a blob, and loads it as a
-//!    reader would.
-//! 4. **Open**: [`OpenCache::open`] checks a blob against its record and decompresses it, ready for
-//!    lookups.
+//! 1. **Unpack** (`unpack/`): [`unpack()`] finds the members of a container and decompresses them
+//!    into a [`Room`]. A file that is not in a container stays where it is.
+//! 2. **Inspect** (`inspect/`): [`inspect()`] lists the objects in the members, with their ids,
+//!    types and features.
+//! 3. **Derive** (`derive/`): [`derive()`] makes one cache from one object, encodes it as a blob
+//!    and loads the blob as a reader would.
+//! 4. **Open** (`open/`): [`OpenCache::open`] checks a whole blob against its record and
+//!    decompresses it for lookups. [`SliceIndex::open`] does the same for the index of a sliced
+//!    blob, whose slices are then opened one by one.
 //!
-//! Nothing outside this module knows whether a blob is whole or cut into slices.
+//! The first two stages produce a [`Layout`], which says where each member and object is.
+//!
+//! There are two formats of blobs: `blob.rs` has the whole blob, and `slices/` has the sliced blob,
+//! which is a cache cut by address into slices that can be read alone.
+//!
+//! This module only uses the CPU. It does no I/O, has no clock and stores nothing. Malformed input
+//! produces an error value. A parser can also fail in ways that no error value covers: an endless
+//! loop, a stack overflow or memory exhaustion. The process that runs it must limit those.
 
 mod blob;
 mod chunk;

@@ -8,10 +8,10 @@ const MAX_COLUMNS: usize = 100;
 /// Words, as halves, and what to write instead. CONTRIBUTING.md says how prose is written.
 const WORDS: [((&str, &str), &str); 12] = [
     (("an", "ew"), "again"),
-    (("men", "ded"), "fixed, repaired"),
+    (("mend", "ed"), "fixed, repaired"),
     (("le", "st"), "so that … not"),
     (("when", "ce"), "from where"),
-    (("thri", "ce"), "three times"),
+    (("th", "rice"), "three times"),
     (("sel", "dom"), "rarely"),
     (("no", "body"), "name who does not: no client, no reader"),
     (("some", "body"), "name who does: the client, the reader"),

@@ -1,4 +1,4 @@
-//! CFI caches: what it takes to unwind, as Breakpad records behind a preamble of eight bytes.
+//! CFI caches: unwind information as Breakpad records after a preamble of eight bytes.
 
 use std::io::{self, BufWriter, Write};
 
@@ -14,8 +14,9 @@ use crate::debuginfo::quirks::eh_frame_is_misread;
 use crate::debuginfo::slices;
 use crate::debuginfo::slices::{Bounds, CfiSource};
 
-/// A function's unwind information may refer to that of another, which may refer on: in a good PE a
-/// few times, in a bad one for ever.
+/// The longest chain of unwind information that is followed. In a PE, the unwind information of a
+/// function may refer to that of another, and so on: a few times in a valid file, endlessly in a
+/// malformed one.
 const MAX_UNWIND_CHAIN: usize = 256;
 
 const BUFFER_BYTES: usize = 1 << 16;
@@ -26,7 +27,7 @@ pub(super) struct Cfi;
 impl Derive for Cfi {
     const KIND: Kind = Kind::CfiCache;
 
-    /// Writes what `CfiCache::from_object` would, without holding it in memory first.
+    /// Writes what `CfiCache::from_object` would write, without holding all of it in memory.
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         out.write_all(&CFICACHE_MAGIC.to_ne_bytes())?;
         out.write_all(&CFICACHE_LATEST_VERSION.to_ne_bytes())?;
@@ -45,12 +46,12 @@ impl Derive for Cfi {
     }
 }
 
-/// Writes the records of a CFI cache, many at once.
+/// Writes the records of a CFI cache through a buffer.
 fn write_records(object: &Object<'_>, out: impl Write) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, out);
     if matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_)) {
         return Err(unsupported(format!(
-            "unwind information is not in a file of type {}",
+            "a file of type {} has no unwind information",
             object.file_format()
         )));
     }

@@ -1,4 +1,4 @@
-//! What is common to deriving caches of every kind.
+//! The trait that derives a cache, one implementation per kind, and its inputs and outputs.
 
 use std::io::{self, BufWriter, Write};
 
@@ -8,16 +8,17 @@ use crate::cache::Kind;
 use crate::debuginfo::blob::{Contents, FrameEncoder};
 use crate::debuginfo::failure::Failure;
 
-/// How one kind is derived. One implementation a kind.
+/// Derives caches of one kind.
 pub(super) trait Derive {
     /// The kind.
     const KIND: Kind;
 
-    /// Writes the raw cache of an object. Having nothing to offer is no failure: the cache is
-    /// empty.
+    /// Writes the raw cache of an object. An object with nothing to offer is not an error: its
+    /// cache is empty.
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure>;
 
-    /// Makes the blob of an object, with so many cores: whole, unless a kind knows better.
+    /// Encodes the cache of an object as a blob, with `cores` threads. The default writes a whole
+    /// blob; kinds with a sliced format override it.
     fn encode<'d>(
         object: &Object<'d>,
         _beside: &Beside<'_, 'd>,
@@ -31,13 +32,13 @@ pub(super) trait Derive {
     }
 }
 
-/// Files beside an object that it may need.
+/// Other files of the DIF that complete an object.
 pub(in crate::debuginfo) struct Beside<'f, 'd> {
-    /// Those with split units.
+    /// The files with split units.
     pub(in crate::debuginfo) split: Vec<&'d [u8]>,
-    /// The file with the object's symbols, where it has none itself.
+    /// The file with the object's symbols, if the object has none itself.
     pub(in crate::debuginfo) symbols: Option<&'d [u8]>,
-    /// Returns the ELF file with a build id.
+    /// Returns the ELF file that has a build id.
     pub(in crate::debuginfo) with_build_id: &'f dyn Fn(&str) -> Option<&'d [u8]>,
 }
 
@@ -51,11 +52,12 @@ impl Default for Beside<'_, '_> {
     }
 }
 
-/// What was made of an object.
+/// The cache of an object, encoded as a blob.
 #[derive(Debug)]
 pub(in crate::debuginfo) struct EncodedCache {
     pub(in crate::debuginfo) blob: Vec<u8>,
-    /// What is in the object, or elsewhere, and is not in the blob: for a human.
+    /// What the cache lacks although the object or another file has it, and what to do about it.
+    /// Text for a user.
     pub(in crate::debuginfo) lacks: Option<String>,
 }
 

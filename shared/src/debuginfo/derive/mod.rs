@@ -1,4 +1,7 @@
-//! Deriving: one object, one cache, sealed and loaded as a reader would load it.
+//! Derives one cache from one object, encodes it as a blob and loads the blob as a reader would.
+//!
+//! `kind` has the trait that each kind implements: `symcache`, `cfi` and `ppdb`. `dwarf` derives
+//! SymCaches from files with DWARF.
 
 mod cfi;
 pub(super) mod dwarf;
@@ -21,15 +24,16 @@ use crate::cache::{Converter, DeriveJob, Derived, Kind, current_version};
 use crate::debuginfo::blob;
 use crate::domain::Features;
 
-/// Returns the bytes of a part of a DIF.
+/// Returns the bytes of a member of a DIF.
 fn member<'d>(layout: &Layout, bytes: DifBytes<'d>, number: usize) -> Option<&'d [u8]> {
     bytes.member(layout.members.get(number)?.place)
 }
 
 /// Derives a cache of an object.
 ///
-/// `object` is its index in the inspection; `cores` says how many there are to do it side by side.
-/// Panics are caught; memory and time are not bounded here.
+/// `object` is its index in the inspection. `cores` is the number of threads to use.
+///
+/// Panics are caught and become [`Failure`]s. Memory and time are not limited here.
 pub fn derive(
     layout: &Layout,
     bytes: DifBytes<'_>,
@@ -40,7 +44,7 @@ pub fn derive(
     let found = layout
         .objects
         .get(object)
-        .ok_or_else(|| malformed(format!("there is no object {object} in it")))?;
+        .ok_or_else(|| malformed(format!("the file has no object with index {object}")))?;
     if let Some(fault) = &found.fault {
         return Err(Failure::Missing(fault.clone()));
     }
@@ -49,7 +53,7 @@ pub fn derive(
         Kind::PpdbCache => derive_as::<Ppdb>(layout, bytes, found, job, cores),
         Kind::SymCache => derive_as::<Sym>(layout, bytes, found, job, cores),
         Kind::MsSymCache(_) => Err(unsupported(
-            "what the format is, its own tool alone knows".to_owned(),
+            "this kind is not derived: the transcoder makes it".to_owned(),
         )),
     };
     panics::caught(derive).unwrap_or_else(|panic| Err(malformed(panic)))
@@ -63,14 +67,14 @@ fn derive_as<D: Derive>(
     cores: usize,
 ) -> Result<Derived, Failure> {
     let data = member(layout, bytes, found.member)
-        .ok_or_else(|| malformed("its bytes are not there".to_owned()))?;
+        .ok_or_else(|| malformed("the bytes of the object are missing from the file".to_owned()))?;
     let linked = kernel_module::linked(data).map_err(malformed)?;
     let data = linked.as_deref().unwrap_or(data);
     let archive = Archive::parse(data).map_err(|error| malformed(chain(&error)))?;
     let object = archive
         .object_by_index(found.index)
         .map_err(|error| malformed(chain(&error)))?;
-    let object = object.ok_or_else(|| malformed("the object is not there".to_owned()))?;
+    let object = object.ok_or_else(|| malformed("the object is missing from the file".to_owned()))?;
 
     let contents = Contents {
         kind: D::KIND,
@@ -100,7 +104,7 @@ fn derive_as<D: Derive>(
     };
     let EncodedCache { blob, lacks } = D::encode(&object, &beside, cores, &contents)?;
     open::try_out(D::KIND, &blob)
-        .map_err(|fault| malformed(format!("what was derived cannot be loaded again: {fault}")))?;
+        .map_err(|fault| malformed(format!("the derived cache cannot be loaded: {fault}")))?;
     Ok(Derived {
         kind: D::KIND,
         checksum: slices::checksum(&blob),
@@ -109,12 +113,12 @@ fn derive_as<D: Derive>(
     })
 }
 
-/// Derives SymCache and CFI cache of a file with one native object, one after the other, as with
-/// one core. To measure against what [`derive()`] does side by side. Returns the blobs.
+/// Derives the SymCache and the CFI cache of a file with one native object, one after the other, on
+/// one core. Returns the blobs. Benchmarks compare this with the parallel [`derive()`].
 ///
 /// # Errors
 ///
-/// As of [`derive()`].
+/// The same as of [`derive()`].
 pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());

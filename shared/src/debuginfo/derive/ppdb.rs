@@ -1,4 +1,4 @@
-//! PPDB caches: functions and lines of .NET modules.
+//! PPDB caches: the functions and lines of .NET modules.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::cache::Kind;
 use crate::debuginfo::blob::AlignedBytes;
 use crate::debuginfo::failure::{Failure, chain, malformed, unsupported};
 
-/// Derives PPDB caches: from portable PDBs, and from PEs that have one inside.
+/// Derives PPDB caches from portable PDBs, and from PEs that embed one.
 pub(super) struct Ppdb;
 
 impl Derive for Ppdb {
@@ -24,7 +24,7 @@ impl Derive for Ppdb {
                     .embedded_ppdb()
                     .map_err(|error| malformed(chain(&error)))?;
                 let embedded = embedded
-                    .ok_or_else(|| unsupported("there is no portable PDB in it".to_owned()))?;
+                    .ok_or_else(|| unsupported("the file does not embed a portable PDB".to_owned()))?;
                 let mut bytes = AlignedBytes::zeroed(embedded.get_size() as u64)
                     .map_err(|_| Failure::OutOfMemory)?;
                 embedded
@@ -35,7 +35,7 @@ impl Derive for Ppdb {
                 convert(&ppdb, out)
             }
             _ => Err(unsupported(format!(
-                "a PPDB cache is not derived from a file of type {}",
+                "a PPDB cache cannot be derived from a file of type {}",
                 object.file_format()
             ))),
         }

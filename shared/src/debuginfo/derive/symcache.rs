@@ -1,12 +1,13 @@
-//! SymCaches: functions and lines of native objects.
+//! SymCaches: the functions and lines of native objects.
 //!
-//! Files with DWARF, and those with symbols alone, become slices directly: see [`dwarf`]. Of all
-//! others, `symbolic` reads the functions and makes a SymCache, which is cut. It can do so of any
-//! file, which is what tests compare with, and what benchmarks call the plain process.
+//! Files in the formats that can contain DWARF, and those of them with symbols alone, are derived
+//! into slices directly: see [`dwarf`]. For all other files, `symbolic` reads the functions and
+//! makes one SymCache, which is then cut into slices. `symbolic` can do this for every file, so
+//! tests compare [`dwarf`] with it; benchmarks call it the plain process.
 //!
-//! Reading functions from a large file and converting them take about as long as each other, and
-//! share nothing but the functions: one thread reads, another converts and writes. A small file is
-//! done before that pays.
+//! Reading the functions of a large file takes about as long as converting them, and the two steps
+//! share only the functions. So one thread reads while another converts and writes. For a small
+//! file a second thread does not pay off.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -31,16 +32,17 @@ use crate::debuginfo::panics::STACK_BYTES;
 use crate::debuginfo::slices::Bounds;
 use crate::debuginfo::{panics, slices};
 
-/// Files from this size on, in bytes, are read and converted at the same time.
+/// Files of at least this size, in bytes, are read and converted in parallel.
 const LARGE_FILE: usize = 32 << 20;
 
-/// How many lines or symbols pass from the one thread to the other at a time, or a few more. A line
-/// in memory takes some 150 bytes: by functions, which may have thousands, a batch would be of any
-/// size.
+/// The number of lines or symbols in a batch, which a batch exceeds by less than one function. A
+/// line takes about 150 bytes of memory. Batches are not counted in functions, because one function
+/// may have thousands of lines.
 const BATCH_WEIGHT: usize = 4096;
 
-/// How many batches may wait. A unit is read whole before its functions pass: where fewer fit than
-/// a unit has, the threads work in turn instead of side by side. Some 20 MB at most.
+/// The number of batches that may wait, about 20 MB at most. `symbolic` reads a whole unit before
+/// it returns the unit's functions. If fewer batches could wait than a unit fills, the threads
+/// would take turns instead of running in parallel.
 const WAITING_BATCHES: usize = 32;
 
 /// Derives SymCaches.
@@ -52,10 +54,10 @@ impl Derive for Sym {
     fn write(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         match object {
             _ if !can_have_functions(object) => Err(unsupported(format!(
-                "a SymCache is not derived from a file of type {}",
+                "a SymCache cannot be derived from a file of type {}",
                 object.file_format()
             ))),
-            // Only this call strips the decoration from names of PE and PDB.
+            // Only this call strips the decoration from the names of PE and PDB.
             Object::Pe(_) | Object::Pdb(_) => {
                 let mut converter = SymCacheConverter::new();
                 converter
@@ -66,7 +68,7 @@ impl Derive for Sym {
             _ => {
                 let session = debug_session(object)?;
                 let converter = convert(object, session.functions())?;
-                drop(session); // gives its memory back before more is needed
+                drop(session); // frees its memory before serializing needs more
                 Ok(converter.serialize(out)?)
             }
         }
@@ -92,7 +94,7 @@ impl Derive for Sym {
     }
 }
 
-/// Tells whether a SymCache can be derived from an object of its type.
+/// Returns whether a SymCache can be derived from an object of this type.
 fn can_have_functions(object: &Object<'_>) -> bool {
     !matches!(object, Object::SourceBundle(_) | Object::PortablePdb(_))
 }
@@ -101,15 +103,15 @@ fn bad_file(error: &(dyn Error + 'static)) -> Failure {
     malformed(format!("bad debug file: {}", chain(error)))
 }
 
-/// What passes from the thread that reads to the one that converts.
+/// A message from the reading thread to the converting thread.
 enum Batch<'f, 's> {
     Functions(Vec<Function<'f>>),
     Symbols(Vec<Symbol<'s>>),
-    /// That was all.
+    /// All functions and symbols were sent.
     End,
 }
 
-/// What a converter must know of an object.
+/// The properties of an object that a converter needs.
 #[derive(Clone, Copy)]
 struct About {
     arch: Arch,
@@ -127,7 +129,7 @@ impl About {
     }
 }
 
-/// Opens a debug session; line programs of ELF files are repaired.
+/// Opens a debug session. Line programs of ELF files are repaired.
 fn debug_session<'d>(object: &Object<'d>) -> Result<ObjectDebugSession<'d>, Failure> {
     match object {
         Object::Elf(elf) => dwarf::debug_session(elf)
@@ -137,7 +139,7 @@ fn debug_session<'d>(object: &Object<'d>) -> Result<ObjectDebugSession<'d>, Fail
     }
 }
 
-/// Does what `process_object` does.
+/// Converts the functions and symbols of an object, as `process_object` does.
 fn convert<'f, E: Error + 'static>(
     object: &Object<'_>,
     functions: impl Iterator<Item = Result<Function<'f>, E>>,
@@ -152,7 +154,7 @@ fn convert<'f, E: Error + 'static>(
     Ok(converter)
 }
 
-/// Writes the SymCache of an object in two threads.
+/// Writes the SymCache of an object with two threads.
 fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Result<(), Failure> {
     let session = debug_session(object)?;
     convert_beside(object, WAITING_BATCHES, out, |batches| {
@@ -160,7 +162,7 @@ fn write_side_by_side(object: &Object<'_>, out: &mut (impl Write + Send)) -> Res
     })
 }
 
-/// Converts what `read` passes on, at most so many parts behind, in a thread of its own.
+/// Converts in another thread what `read` sends. At most `waiting` batches wait.
 fn convert_beside<'f, 'd>(
     object: &Object<'d>,
     waiting: usize,
@@ -178,7 +180,7 @@ fn convert_beside<'f, 'd>(
         read(&sender)?;
         let symbols = object.symbols().map(Ok::<_, Infallible>);
         pass(symbols, |_| 1, &sender, Batch::Symbols)?;
-        // The receiver is gone only if the other thread failed: its error says why.
+        // The receiver is gone only if the other thread failed. Its error gives the reason.
         let _ = sender.send(Batch::End);
         match converting.join() {
             Ok(Ok(written)) => written,
@@ -188,7 +190,7 @@ fn convert_beside<'f, 'd>(
     })
 }
 
-/// Passes items on in batches, to the last one, or until the receiver is gone.
+/// Sends items in batches until all are sent or the receiver is gone.
 fn pass<'f, 's, T, E: Error + 'static>(
     items: impl Iterator<Item = Result<T, E>>,
     weight: impl Fn(&T) -> usize,
@@ -207,17 +209,18 @@ fn pass<'f, 's, T, E: Error + 'static>(
             }
         }
     }
-    // As above: the receiver may be gone.
+    // As above, the receiver may be gone.
     let _ = batches.send(batch_of(batch));
     Ok(())
 }
 
-/// Returns how many lines a function has, with those inlined into it, and one for itself.
+/// Returns the number of lines of a function, including those inlined into it, plus one for each
+/// function.
 fn lines(function: &Function<'_>) -> usize {
     1 + function.lines.len() + function.inlinees.iter().map(lines).sum::<usize>()
 }
 
-/// Returns a converter for functions and symbols of an object.
+/// Returns a converter for the functions and symbols of an object.
 fn converter_of(
     About {
         arch,
@@ -234,7 +237,7 @@ fn converter_of(
     converter
 }
 
-/// Strips the decoration from names of C functions, as `process_object` does for PE and PDB.
+/// Strips the decoration from the names of C functions, as `process_object` does for PE and PDB.
 struct Undecorate;
 
 impl Transformer for Undecorate {
@@ -250,12 +253,12 @@ impl Transformer for Undecorate {
     }
 }
 
-/// Returns the name of a C function without its decoration; other names as they are.
+/// Returns the name of a C function without its decoration, and any other name unchanged.
 ///
 /// Source: Microsoft, "Decorated names", "Format of a C decorated name": `_name` (`__cdecl`),
 /// `_name@bytes` (`__stdcall`), `@name@bytes` (`__fastcall`), `name@@bytes` (`__vectorcall`), where
-/// `bytes` is the decimal size of the parameters. Names of C++ begin with `?`, or are readable
-/// already.
+/// `bytes` is the decimal size of the parameters. Names of C++ begin with `?`, or are already
+/// readable.
 fn undecorated(name: &str) -> &str {
     let without_size = |name: &str, separator: &str| {
         let (name, size) = name.rsplit_once(separator)?;
@@ -276,14 +279,15 @@ fn undecorated(name: &str) -> &str {
     }
 }
 
-/// Converts what arrives, and writes the cache once all of it has.
+/// Converts all batches, then writes the cache.
 fn convert_batches(
     about: About,
     batches: &Receiver<Batch<'_, '_>>,
     out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
     let mut converter = converter_of(about);
-    // Without an end, the file could not be read to its end.
+    // If the channel closes without [`Batch::End`], the reading thread failed and reports its
+    // error.
     while let Ok(batch) = batches.recv() {
         match batch {
             Batch::Functions(functions) => functions
@@ -298,8 +302,8 @@ fn convert_batches(
     Ok(())
 }
 
-/// A raw SymCache while it is written, at an aligned address. Its header says how long it will be:
-/// room is made once.
+/// A raw SymCache that is being written, at an aligned address. Its header gives the total length,
+/// so memory for all of it is reserved once.
 #[derive(Default)]
 struct RawCache {
     words: Vec<u64>,
@@ -311,7 +315,7 @@ impl RawCache {
         &bytemuck::cast_slice(&self.words)[..self.length]
     }
 
-    /// Makes room for a cache of so many bytes.
+    /// Reserves memory for a cache of `bytes` bytes.
     fn reserve(&mut self, bytes: u64) -> io::Result<()> {
         if bytes > MAX_RAW_BYTES {
             return Err(too_large(MAX_RAW_BYTES));

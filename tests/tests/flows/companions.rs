@@ -162,7 +162,7 @@ async fn each_unit_is_completed_by_its_own_file() {
     let (with_one, detail) = answered(&world, &crash).await;
     let detail = detail.unwrap();
     assert!(
-        detail.contains("of 1 of 2 units, the first of them shop.dwo"),
+        detail.contains("of 1 of 2 units are in split DWARF files, the first in shop.dwo"),
         "{detail}"
     );
     assert!(with_one != alone && with_one != whole);

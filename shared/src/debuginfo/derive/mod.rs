@@ -74,7 +74,8 @@ fn derive_as<D: Derive>(
     let object = archive
         .object_by_index(found.index)
         .map_err(|error| malformed(chain(&error)))?;
-    let object = object.ok_or_else(|| malformed("the object is missing from the file".to_owned()))?;
+    let object =
+        object.ok_or_else(|| malformed("the object is missing from the file".to_owned()))?;
 
     let contents = Contents {
         kind: D::KIND,

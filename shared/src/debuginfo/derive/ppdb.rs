@@ -23,8 +23,9 @@ impl Derive for Ppdb {
                 let embedded = pe
                     .embedded_ppdb()
                     .map_err(|error| malformed(chain(&error)))?;
-                let embedded = embedded
-                    .ok_or_else(|| unsupported("the file does not embed a portable PDB".to_owned()))?;
+                let embedded = embedded.ok_or_else(|| {
+                    unsupported("the file does not embed a portable PDB".to_owned())
+                })?;
                 let mut bytes = AlignedBytes::zeroed(embedded.get_size() as u64)
                     .map_err(|_| Failure::OutOfMemory)?;
                 embedded

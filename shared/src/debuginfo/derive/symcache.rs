@@ -1,9 +1,9 @@
 //! SymCaches: the functions and lines of native objects.
 //!
-//! Files in the formats that can contain DWARF, and those of them with symbols alone, are derived
-//! into slices directly: see [`dwarf`]. For all other files, `symbolic` reads the functions and
-//! makes one SymCache, which is then cut into slices. `symbolic` can do this for every file, so
-//! tests compare [`dwarf`] with it; benchmarks call it the plain process.
+//! Objects in a format that can contain DWARF, including those with symbols alone, are derived into
+//! slices directly: see [`dwarf`]. For all other objects, `symbolic` reads the functions and makes
+//! one SymCache, which is then cut into slices. `symbolic` can do this for every object, so tests
+//! compare [`dwarf`] with it; benchmarks call it the plain process.
 //!
 //! Reading the functions of a large file takes about as long as converting them, and the two steps
 //! share only the functions. So one thread reads while another converts and writes. For a small

@@ -1,7 +1,8 @@
-//! Joining: the slices of a SymCache become one again, for tools that read no slices.
+//! Joins the slices of a SymCache into one SymCache, for tools that cannot read slices.
 //!
-//! What was in the whole is in the slices, some of it several times. The joined SymCache answers as
-//! the slices do; its tables are in the order in which the slices need them.
+//! Slices repeat the functions, files and strings that they share; the joined SymCache has each of
+//! them once. Lookups are identical to those in the slices. The tables are in the order in which
+//! the slices refer to their entries.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,8 +14,8 @@ use super::{Slice, SliceIndex};
 use crate::debuginfo::blob::BlobFault;
 
 impl SliceIndex {
-    /// Returns the SymCache that was cut into a blob, as other tools read it. It answers the same,
-    /// byte by byte it is another.
+    /// Returns the SymCache that was cut into a blob, in the format that other tools read. Lookups
+    /// are identical to those in the original; the bytes differ.
     pub fn join(&self, blob: &[u8]) -> Result<Vec<u8>, BlobFault> {
         let mut joined = JoinedSlices::default();
         for (number, slice) in (0..).zip(&*self.slices) {
@@ -30,7 +31,7 @@ impl SliceIndex {
     }
 }
 
-/// A SymCache that is joined slice by slice, in the order of their addresses.
+/// A SymCache that is being joined from slices, in address order.
 #[derive(Debug, Default)]
 pub(super) struct JoinedSlices {
     files: Interned<RawFile>,
@@ -42,7 +43,7 @@ pub(super) struct JoinedSlices {
     string_bytes: Vec<u8>,
 }
 
-/// Values, each once, by number.
+/// Distinct values, numbered in the order in which they were added.
 #[derive(Debug)]
 struct Interned<T> {
     numbers: HashMap<T, u32>,
@@ -67,13 +68,13 @@ impl<T: Copy + Eq + Hash> Interned<T> {
     }
 }
 
-/// Returns the new number of what has an old one; [`NOWHERE`] stays what it is.
+/// Returns the new number of an old one. [`NOWHERE`] stays as it is.
 fn renumbered(numbers: &[u32], old: u32) -> u32 {
     numbers.get(old as usize).copied().unwrap_or(NOWHERE)
 }
 
 impl JoinedSlices {
-    /// Adds a slice; `None` where it is none of a SymCache.
+    /// Adds a slice. Returns `None` if it is not a slice of a SymCache.
     pub(super) fn add(&mut self, slice: &Slice) -> Option<()> {
         let Slice::Sym(raw) = slice else { return None };
         let tables = SymCacheTables::read(raw.as_slice())?;
@@ -93,7 +94,7 @@ impl JoinedSlices {
                 self.functions.number([name, *unused, *entry, *language])
             })
             .collect();
-        // A call is behind those that it is inlined into.
+        // A call comes after the calls that it is inlined into.
         let mut calls: Vec<u32> = Vec::with_capacity(tables.calls.len());
         let location = |[file, line, function, inlined_into]: RawLocation, calls: &[u32]| {
             [
@@ -127,7 +128,7 @@ impl JoinedSlices {
         new
     }
 
-    /// Returns the SymCache, with the head that it has by its index.
+    /// Returns the SymCache, with the architecture and debug id in the index.
     pub(super) fn finish(self, index: &SliceIndex) -> Vec<u8> {
         let mut empty = SymCacheConverter::new();
         empty.set_arch(index.contents.arch);

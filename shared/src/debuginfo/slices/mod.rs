@@ -1,25 +1,28 @@
-//! Sliced blobs: a SymCache or a CFI cache cut into slices that can be read one by one. Version 2
-//! of both kinds.
+//! The format of sliced blobs: a SymCache or a CFI cache cut by address into slices that can be
+//! read alone. This is version 2 of both kinds.
 //!
-//! A stack of thirty frames needs thirty places of a SymCache of a hundred megabytes. So the
-//! address space is cut, and each *slice* is a whole SymCache of its own, of the ranges from its
-//! first address to that of the next: `symbolic` looks up in it as in any other. A slice of a CFI
-//! cache is a Breakpad symbol file of the records that it needs. Only the cutting is ours.
+//! A stack of thirty frames needs thirty places of a SymCache that may have a hundred megabytes.
+//! Therefore the cache is cut by address. Each *slice* of a SymCache is a complete SymCache of the
+//! ranges from its first address to that of the next slice, so `symbolic` can look up addresses in
+//! it unchanged. Each slice of a CFI cache is a Breakpad symbol file with the records for its
+//! addresses. Only the cutting is specific to symdepot.
+//!
+//! A blob consists of its slices, the index and the footer, in this order:
 //!
 //! ```text
-//! slices   a zstd frame each, in the order of their addresses; decompresses to a SymCache (see `raw`), or to records (see `cfi`)
-//! index    where each slice begins, how long it is, how to know it (see `index`)
-//! footer   112 bytes, as that of a whole blob (see `super::blob`), but for
-//!    27    1  one: it is sliced
-//!    28    4  the number of slices; none where there is nothing to look up
+//! slices   one zstd frame each, in address order: a SymCache (see `raw`) or records (see `cfi`)
+//! index    first address, lengths and checksum of each slice (see `index`)
+//! footer   112 bytes, as in a whole blob (see `super::blob`), except for
+//!    27    1  layout: 1 (sliced)
+//!    28    4  the number of slices; 0 if there is nothing to look up
 //!    80    8  the length of all slices together, decompressed
 //!    88    8  the length of the index
 //!    96    8  xxh3-64 of the index
 //! ```
 //!
-//! The record says where the index begins; its checksum is that of index and footer, which are read
-//! at once. The index has the checksums of the slices. So whatever is read is known by what was
-//! read before, from the record on.
+//! The record says where the index begins, and has the checksum of index and footer, which are read
+//! together. The index has the checksum of each slice. So every read is verified by a checksum that
+//! was read before, starting with the record.
 //!
 //! An example: three functions, at `0x10`, `0x20` and `0x30`, cut after every second range:
 //!
@@ -29,9 +32,12 @@
 //! index    10 <length> <raw length> <hash>, 20 <length> <raw length> <hash>       (0x30 is 0x20 after 0x10)
 //! ```
 //!
-//! A lookup of `0x25` finds slice 0, the last one that begins at or before it, reads and opens
-//! that, and has `symbolic` look up `0x25` in it. One of `0x05` finds no slice, and nothing is
-//! read.
+//! A lookup of `0x25` finds slice 0, the last slice that begins at or before this address. The
+//! reader loads and opens that slice, and `symbolic` looks up `0x25` in it. A lookup of `0x05`
+//! finds no slice, so nothing is read.
+//!
+//! `cut` and `cfi` cut a SymCache and a CFI cache, `encode` compresses the slices into a blob,
+//! `open` reads them, and `join` turns them back into one SymCache.
 
 mod cfi;
 mod cut;

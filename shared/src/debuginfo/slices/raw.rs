@@ -1,8 +1,7 @@
-//! The tables of a SymCache, version 9: read from the bytes that `symbolic` writes, written as it
-//! writes them.
+//! Reads and writes the tables of a SymCache, version 9, in the format of `symbolic`.
 //!
-//! Source of the format: the modules `symbolic_symcache::raw::v9` and `writer` (MIT). Numbers are
-//! of this machine's endianness, each table begins at a multiple of eight bytes.
+//! Source of the format: the modules `symbolic_symcache::raw::v9` and `writer` (MIT). Numbers have
+//! the byte order of this machine. Each table begins at a multiple of eight bytes.
 //!
 //! ```text
 //!   0    8  magic "SYMC" as a number, version
@@ -10,9 +9,10 @@
 //!  40    4  architecture
 //!  44   20  numbers of files, functions, locations and ranges; bytes of strings
 //!  64   16  reserved
-//!  80       files        compilation directory, directory, name, and three of a source server: offsets of strings
+//!  80       files        offsets of strings: compilation directory, directory, name, three for a source server
 //!           functions    name, unused (both offsets of strings), entry point, language
-//!           locations    file, line, function, location that it is inlined into: first those of calls alone, then one a range
+//!           locations    file, line, function, location that it is inlined into: first those that are
+//!                        only calls, then one per range
 //!           ranges       the first address of each, ascending
 //!           strings      each a length in LEB128, then its bytes
 //! ```
@@ -26,17 +26,17 @@ const MAGIC: u32 = u32::from_le_bytes(*b"SYMC");
 pub(super) const HEADER_BYTES: usize = 80;
 const NUMBERS_AT: usize = HEAD_BYTES;
 
-/// What stands before the numbers: magic, version, debug id, architecture.
+/// The bytes before the numbers: magic, version, debug id, architecture.
 pub(super) const HEAD_BYTES: usize = 44;
 
-/// An index or an offset that leads nowhere.
+/// An index or an offset that refers to nothing.
 pub(in crate::debuginfo) const NOWHERE: u32 = u32::MAX;
 
 /// Offsets of strings: compilation directory, directory, name, and name, directory and revision on
 /// a source server.
 pub(in crate::debuginfo) type RawFile = [u32; 6];
 
-/// Name, an offset that is not used any more, entry point, language.
+/// Name, an unused offset, entry point, language.
 pub(in crate::debuginfo) type RawFunction = [u32; 4];
 
 /// File, line, function, the location that it is inlined into.
@@ -45,11 +45,11 @@ pub(in crate::debuginfo) type RawLocation = [u32; 4];
 /// The tables of a SymCache.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::debuginfo) struct SymCacheTables<'a> {
-    /// What stands before the numbers: magic, version, debug id, architecture.
+    /// The bytes before the numbers: magic, version, debug id, architecture.
     pub(in crate::debuginfo) head: &'a [u8],
     pub(in crate::debuginfo) files: &'a [RawFile],
     pub(in crate::debuginfo) functions: &'a [RawFunction],
-    /// Those that others are inlined into and that have no range of their own.
+    /// The locations that others are inlined into, without a range of their own.
     pub(in crate::debuginfo) calls: &'a [RawLocation],
     /// One for each range.
     pub(in crate::debuginfo) locations: &'a [RawLocation],
@@ -58,8 +58,8 @@ pub(in crate::debuginfo) struct SymCacheTables<'a> {
 }
 
 impl<'a> SymCacheTables<'a> {
-    /// Reads the tables; `None` where the bytes are no SymCache of this version, or cut short, or
-    /// at an odd address.
+    /// Reads the tables. Returns `None` if the bytes are not a SymCache of this version, are
+    /// truncated, or begin at an unaligned address.
     pub(super) fn read(raw: &'a [u8]) -> Option<Self> {
         let word = |at: usize| {
             let bytes = raw.get(at..at.checked_add(4)?)?;
@@ -88,8 +88,7 @@ impl<'a> SymCacheTables<'a> {
         })
     }
 
-    /// Returns how long a SymCache is whose header these bytes begin with; `None` where it is not
-    /// whole.
+    /// Returns the length of a SymCache from its header. Returns `None` if the header is truncated.
     pub(super) fn length_of(header: &[u8]) -> Option<u64> {
         let count = |at: usize| {
             let bytes = header.get(NUMBERS_AT + 4 * at..)?.first_chunk()?;
@@ -108,8 +107,8 @@ impl<'a> SymCacheTables<'a> {
         Some(length + count(tables.len())?)
     }
 
-    /// Returns a string with its length before it, as it lies in the table; `None` where there is
-    /// none at this offset.
+    /// Returns a string with its length prefix, as it is in the table. Returns `None` if there is
+    /// no string at this offset.
     pub(super) fn string(&self, offset: u32) -> Option<&'a [u8]> {
         let rest = self.strings.get(offset as usize..)?;
         let (mut length, mut digits) = (0_u64, 0);
@@ -124,9 +123,9 @@ impl<'a> SymCacheTables<'a> {
         rest.get(..digits.checked_add(usize::try_from(length).ok()?)?)
     }
 
-    /// Checks what no other code checks: that whatever a lookup follows is there, strings to their
-    /// ends, that ranges ascend, and that chains of inlined calls end. The converter writes a call
-    /// before what is inlined into it, so that indices only ever fall.
+    /// Checks what `symbolic` does not check: every index and string offset that a lookup follows
+    /// is valid, ranges ascend, and chains of inlined calls end. The converter writes a call before
+    /// the calls inlined into it, so indices decrease along a chain.
     pub(super) fn validate(&self) -> Option<()> {
         let is_there = |index: u32, of: usize| index == NOWHERE || (index as usize) < of;
         let ascend = self.ranges.windows(2).all(|pair| pair[0] < pair[1]);
@@ -154,7 +153,7 @@ fn table<'a, T: bytemuck::AnyBitPattern>(
     bytemuck::try_cast_slice(raw.get(range)?).ok()
 }
 
-/// Writes a string as its table has it: its length in LEB128, then its bytes.
+/// Writes a string in the format of the table: its length in LEB128, then its bytes.
 pub(in crate::debuginfo) fn write_string(string: &[u8], out: &mut Vec<u8>) {
     let mut length = string.len();
     while length >= 0x80 {
@@ -166,7 +165,7 @@ pub(in crate::debuginfo) fn write_string(string: &[u8], out: &mut Vec<u8>) {
 }
 
 impl SymCacheTables<'_> {
-    /// Returns a SymCache of these tables.
+    /// Returns the bytes of a SymCache with these tables.
     pub(in crate::debuginfo) fn written(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let Self {

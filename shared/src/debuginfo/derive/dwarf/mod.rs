@@ -1,27 +1,31 @@
-//! The functions, inlined calls and lines of files with DWARF, from units to slices; and debug
-//! sessions of `symbolic` on ELF files, to compare.
+//! Derives the slices of a SymCache from a file with DWARF; also opens debug sessions of `symbolic`
+//! on ELF files.
 //!
-//! A worker takes a *run* of units, reads it into flat tables, and takes the next one, as many
-//! workers as there are cores. Then all ranges are merged in the order of their addresses, and
-//! workers write, compress and check slices of them. There is no SymCache of the whole.
+//! Each worker takes a *run* of units, reads it into flat tables and takes the next run, until
+//! none is left. Then all ranges are merged in address order, and the workers write, compress and
+//! check the slices of these ranges. A SymCache of the whole file never exists.
+//!
+//! The steps, one file each:
 //!
 //! ```text
-//! companions what other files have of it: split units, and what `dwz` moved to a shared file
-//! sections   decompressed side by side, line programs repaired
-//! units      .debug_info as runs of whole units: where no unit refers to another, decompressed run by run, by the worker
-//!            that takes the next one, so that no more runs are in memory than there are workers
-//! shapes     how the entries of an abbreviation lie, and what is skipped of them
-//! entries    a run's functions, inlined calls and names            with `gimli`
-//! lines      a unit's rows, by sequence                            with `gimli`
-//! flatten    inlined calls and rows of a function to ranges that follow each other
-//! merge      the ranges of all runs and symbols in the order of their addresses
-//! encode     SymCaches of these ranges, one a slice
+//! companions the sections of other files that complete the program: split units, the shared file of `dwz`
+//! sections   decompresses sections in parallel, and repairs line programs
+//! units      divides .debug_info into runs of whole units; if no unit refers to another, each run is
+//!            decompressed by the worker that takes it, so memory holds at most one run per worker
+//! shapes     the layout of the entries of an abbreviation, and which attributes to skip
+//! entries    reads the functions, inlined calls and names of a run, with `gimli`
+//! lines      reads the rows of a unit, by sequence, with `gimli`
+//! flatten    turns the inlined calls and rows of a function into consecutive ranges
+//! merge      merges the ranges of all runs and the symbols in address order
+//! encode     writes the ranges as SymCaches, one per slice
 //! ```
 //!
-//! What is found in two runs counts in the first. What is answered is what `symbolic` answers,
-//! which is the oracle of the tests, and where it answers less than the file says: the lines of a
-//! symbol that has no entry, which compilers leave out where lines are all that is asked for; each
-//! part of a function by the name of its own symbol.
+//! If two runs cover the same address, the first run wins. Lookups give the same answers as with
+//! `symbolic`, which the tests use as oracle, except where `symbolic` returns less than the file
+//! contains:
+//!
+//! - the lines of a symbol without an entry: compilers omit entries if only lines are requested;
+//! - each range of a split function has the name of its own symbol.
 
 use self::input::endian;
 use super::kind::{Beside, EncodedCache};
@@ -74,10 +78,10 @@ use self::tables::{Counts, TextRef, Texts, UnitTables};
 use self::units::Units;
 use crate::domain::CompanionId;
 
-/// The least that a run has, in bytes: as many runs are in memory as there are workers.
+/// The minimum size of a run, in bytes. Memory holds as many runs as there are workers.
 const RUN_BYTES: usize = 4 << 20;
 
-/// Why units cannot be read.
+/// Why the units of a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum UnitsError {
     #[error("its units do not decompress")]
@@ -90,30 +94,29 @@ impl From<UnitsError> for Failure {
     }
 }
 
-/// How large slices are. Neighbours that answer the same are one range here: fewer ranges than in
-/// [`Bounds::CURRENT`] reach as far, and a stack reads as many bytes.
+/// The size of slices. Adjacent ranges with the same answer are merged here, so fewer ranges than
+/// in [`Bounds::CURRENT`] cover as much, and a lookup reads as many bytes.
 const BOUNDS: Bounds = Bounds {
     ranges: 1800,
     ..Bounds::CURRENT
 };
 
-/// A file of units, or of symbols alone.
+/// An object with DWARF units, or with symbols alone.
 pub(in crate::debuginfo) struct Program<'o, 'd> {
     sections: &'o (dyn Dwarf<'d> + Sync),
-    /// What its addresses are relative to in a SymCache.
+    /// The address that addresses in a SymCache are relative to.
     load_address: u64,
     arch: Arch,
     debug_id: DebugId,
     image: ObjectImage<'d>,
-    /// The sections of what belongs to it.
+    /// The sections of its companions.
     companions: CompanionSections<'d>,
-    /// Name and build id of a shared file that is not there.
+    /// The name and build id of a shared file that was not found.
     lacks_shared: Option<(String, String)>,
 }
 
 impl<'o, 'd> Program<'o, 'd> {
-    /// Returns what is read of an object, and of the files beside it; `None` of one whose format
-    /// has no DWARF.
+    /// Opens an object and its companions. Returns `None` if its format cannot contain DWARF.
     pub(in crate::debuginfo) fn of(
         object: &'o Object<'d>,
         beside: &Beside<'_, 'd>,
@@ -122,7 +125,7 @@ impl<'o, 'd> Program<'o, 'd> {
             Object::Elf(elf) => (elf, elf.load_address()),
             Object::MachO(mach) => (mach, mach.load_address()),
             Object::Pe(pe) => (pe, pe.load_address()),
-            // Its addresses are those in its code.
+            // Its addresses are relative to its code section.
             Object::Wasm(wasm) => (wasm, wasm.code_offset().wrapping_neg()),
             _ => return None,
         };
@@ -157,8 +160,8 @@ impl<'o, 'd> Program<'o, 'd> {
     }
 }
 
-/// Opens the file that an object shares with others; else returns its name and build id, if there
-/// is one.
+/// Opens the file of `dwz` that an object shares with others. If it is not available, returns its
+/// name and build id.
 fn shared<'d>(
     elf: &ElfObject<'d>,
     beside: &Beside<'_, 'd>,
@@ -173,7 +176,7 @@ fn shared<'d>(
     }
 }
 
-/// Derives the slices of a program, with so many workers, and seals them as a blob.
+/// Derives the slices of a program with `workers` threads, and encodes them as a blob.
 pub(super) fn encode(
     program: Program<'_, '_>,
     workers: usize,
@@ -239,8 +242,7 @@ fn encode_runs(
     Ok(EncodedCache { blob, lacks })
 }
 
-/// Derives a SymCache of an ELF file, which is also the file with its split units, and the one that
-/// it shares with others.
+/// Derives a SymCache from an ELF file that also serves as its own split units and shared file.
 #[cfg(any(test, feature = "testing"))]
 pub(in crate::debuginfo) fn derive_beside_itself(
     elf: &[u8],
@@ -255,11 +257,11 @@ pub(in crate::debuginfo) fn derive_beside_itself(
     Some(encode(Program::of(&object, &beside)?, 1, &contents))
 }
 
-/// Says of which units there is nothing, or less than there is in another file.
+/// Describes the units that are missing or incomplete, and how to provide them.
 ///
 /// # Errors
 ///
-/// There is nothing of any.
+/// No unit can be read.
 fn lacks(
     runs: &[UnitTables],
     shared: Option<&(String, String)>,
@@ -278,8 +280,8 @@ fn lacks(
             )));
         }
         lacks.push(format!(
-            "{unread} of the {units} units of its debug information cannot be read ({problem}): functions and lines of theirs are \
-             missing; build the file again, and upload it"
+            "{unread} of the {units} units of its debug information cannot be read ({problem}), so their \
+             functions and lines are missing: rebuild the file and upload it"
         ));
     }
     if absent > 0 {
@@ -289,18 +291,18 @@ fn lacks(
             false => "the program's .dwp, or its .dwo files",
         };
         lacks.push(format!(
-            "inlined calls and names are in split DWARF files, of {absent} of {units} units, the first of them {file}: upload {what}"
+            "inlined calls and names of {absent} of {units} units are in split DWARF files, the first in {file}: upload {what}"
         ));
     }
     if let Some((name, id)) = shared {
         lacks.push(format!(
-            "names are in a file that it shares with others, {name} (build id {id}): upload that, too"
+            "names are in {name} (build id {id}), a file that it shares with others: upload that file too"
         ));
     }
     Ok((!lacks.is_empty()).then(|| lacks.join("; ")))
 }
 
-/// Reads units of which none refers to another, run by run.
+/// Reads units that do not refer to each other, run by run.
 fn read_runs(
     about: entries::Object<'_>,
     sections: &Sections<'_>,
@@ -308,7 +310,8 @@ fn read_runs(
     workers: usize,
 ) -> Result<Vec<UnitTables>, UnitsError> {
     let endian = endian(units.endianity());
-    // Who holds the lock decompresses; who let go of it reads.
+    // A worker decompresses a run while it holds the lock, and reads the run after it has released
+    // the lock.
     let units = Mutex::new((0, units));
     side_by_side(workers, || {
         let mut reader = EntryReader::new(about);
@@ -337,7 +340,7 @@ fn read_runs(
     })
 }
 
-/// Reads units that may refer to each other, each as a run.
+/// Reads units that may refer to each other, each as a run of its own.
 fn read_units<'i>(
     about: entries::Object<'i>,
     units: related::RelatedUnits<'i>,
@@ -380,7 +383,7 @@ fn load_address(object: &ElfObject<'_>) -> i64 {
     i64::try_from(object.load_address()).unwrap_or_default()
 }
 
-/// All sections of an object, those that were decompressed side by side and the others.
+/// All sections of an object: those decompressed in parallel, then the others.
 struct Whole<'a, 'd> {
     object: &'a ElfObject<'d>,
     sections: RefCell<Sections<'d>>,

@@ -315,11 +315,11 @@ fn a_call_whose_file_is_not_named_has_none() {
 #[test]
 fn what_is_in_another_file_is_named() {
     let lacks = |dif: &[u8]| encoded(dif, usize::MAX).unwrap().lacks.unwrap();
-    insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names are in split DWARF files, of 2 of 2 units, the first of them shop.dwo (id b2ba7b9c6f282e2c): upload the program's .dwp, or its .dwo files");
+    insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names of 2 of 2 units are in split DWARF files, the first in shop.dwo (id b2ba7b9c6f282e2c): upload the program's .dwp, or its .dwo files");
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
     let mut program = Vec::new();
     io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
-    insta::assert_snapshot!(lacks(&program), @"names are in a file that it shares with others, shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that, too");
+    insta::assert_snapshot!(lacks(&program), @"names are in shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac), a file that it shares with others: upload that file too");
 }
 
 /// Returns the sections of a program of the zoo, as hostile ones are written.

@@ -80,11 +80,11 @@ async fn symbolicate(
         .map_err(|_| too_large)?;
     let id = Uuid::parse_str(invocation.token().as_str()).unwrap_or_default();
     let kept = Kept {
+        wait: symbolicator.wait(&invocation, query.timeout),
         id: &id.to_string(),
         body: Some(&body),
     };
-    let (scope, timeout) = (&query.scope, query.timeout);
-    let answer = answer(&symbolicator, &invocation, scope, timeout, &body, kept).await?;
+    let answer = answer(&symbolicator, &invocation, &query.scope, &body, kept).await?;
     Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
@@ -107,11 +107,11 @@ async fn continue_request(
         .await?
         .ok_or_else(unknown)?;
     let kept = Kept {
+        wait: symbolicator.wait(&invocation, query.timeout),
         id: &id.to_string(),
         body: None,
     };
-    let timeout = query.timeout;
-    let answer = answer(&symbolicator, &invocation, &scope, timeout, &body, kept).await?;
+    let answer = answer(&symbolicator, &invocation, &scope, &body, kept).await?;
     Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
@@ -124,14 +124,12 @@ async fn answer(
     symbolicator: &Symbolicator,
     invocation: &Invocation,
     scope: &Scope,
-    timeout: Option<Duration>,
     body: &[u8],
     kept: Kept<'_>,
 ) -> Result<Option<Response>, Failure> {
     let request = api::parse_request(body)?;
-    let wait = symbolicator.wait(invocation, timeout);
     match symbolicator
-        .answer(invocation, &request, scope, wait, kept)
+        .answer(invocation, &request, scope, kept)
         .await?
     {
         SymbolicateOutcome::Pending => {

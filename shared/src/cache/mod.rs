@@ -6,8 +6,9 @@
 //!
 //! There are three sequences, each with one commit point:
 //!
-//! 1. **Look up**: read the record. [`decide()`] says whether the reader uses the blob, waits, or
-//!    requests a build. Then read the blob that the record names.
+//! 1. **Look up**: read the records. [`decide()`] says whether the reader uses the blob of one
+//!    record, waits, or requests a build; [`select`] compares several records. Then read the blob
+//!    that the selected record names.
 //! 2. **Build**: take the lease, fetch the DIF, derive the cache, load the derived cache, create
 //!    the blob, and *publish*. The conditional write of the publish is the commit point. Before it,
 //!    the blob is an orphan that no reader can find.
@@ -34,6 +35,7 @@ mod queue;
 mod record;
 mod request;
 mod retention;
+mod select;
 mod sweep;
 mod sweep_cursor;
 mod token;
@@ -58,6 +60,9 @@ pub use record::{
 };
 pub use request::{PendingRequest, RequestBody, SourceDefinition, Wanted};
 pub use retention::{LEASE_EXTENSION, LEASE_LENGTH, Policy};
+pub use select::{
+    Awaited, Criteria, PlaceRecord, PlaceState, Preference, SelectedState, Selection, select,
+};
 pub use sweep::{
     Ages, Behind, Drained, Estimate, EvictionCut, KindTally, Manifest, Standing, Tally,
     entry_bytes, standing, wants_refresh,

@@ -235,6 +235,11 @@ impl Entry {
         self.build_request.as_ref().filter(stands)
     }
 
+    /// Returns whether a build is in progress or requested.
+    pub fn has_pending_build(&self, now: Timestamp) -> bool {
+        self.live_lease(now).is_some() || self.live_request(now).is_some()
+    }
+
     /// Returns the mark of the last upload or removal that concerns the entry.
     pub fn dirty(&self) -> Option<&Token> {
         self.dirty.as_ref()

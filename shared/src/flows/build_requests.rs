@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 
-use super::symbolicator::Symbolicator;
-use super::{Invocation, Updated};
+use super::Updated;
+use super::lookup::CacheFinder;
 use crate::cache::{Change, Kind, ModuleKey, Queue, Stored, Token};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Fault, QueueMessage, RequestedModule};
@@ -31,7 +31,7 @@ pub(super) struct BuildToRequest {
     pub(super) known: Option<Arc<Stored>>,
 }
 
-impl Symbolicator {
+impl CacheFinder<'_> {
     /// Requests builds, except those that another writer has requested meanwhile.
     ///
     /// # Errors
@@ -40,7 +40,6 @@ impl Symbolicator {
     /// other builds are requested nevertheless.
     pub(super) async fn request_builds(
         &self,
-        invocation: &Invocation,
         mut to_request: Vec<BuildToRequest>,
     ) -> Result<(), Fault> {
         if to_request.is_empty() {
@@ -54,13 +53,13 @@ impl Symbolicator {
             .map(|to_request| {
                 let is_eager = to_request.queue == Queue::Eager;
                 let id = ids.entry((to_request.module.clone(), is_eager));
-                let id = id.or_insert_with(|| invocation.token()).clone();
+                let id = id.or_insert_with(|| self.invocation.token()).clone();
                 (to_request, id)
             })
             .collect();
         let mut writes = stream::iter(with_ids)
             .map(|(to_request, id)| async move {
-                let written = self.record_request(invocation, &to_request, &id).await;
+                let written = self.record_request(&to_request, &id).await;
                 (to_request, id, written)
             })
             .buffered(CALLS_IN_FLIGHT);
@@ -84,7 +83,7 @@ impl Symbolicator {
         }
         let messages = messages.into_vec();
         if !messages.is_empty() {
-            self.queues.send(&messages, Duration::ZERO).await?;
+            self.service.queues.send(&messages, Duration::ZERO).await?;
         }
         failed.map_or(Ok(()), Err)
     }
@@ -92,7 +91,6 @@ impl Symbolicator {
     /// Writes a build request. Returns whether this build request is the stored one.
     async fn record_request(
         &self,
-        invocation: &Invocation,
         BuildToRequest {
             module,
             kind,
@@ -106,9 +104,9 @@ impl Symbolicator {
             queue: *queue,
         };
         let known = known.as_deref().cloned();
-        let update = self.update(invocation);
+        let update = self.service.update(self.invocation);
         let updated = update.apply_from(module, *kind, &change, known).await;
-        self.memory.forget(&module.entry(*kind));
+        self.service.memory.forget(&module.entry(*kind));
         Ok(match updated?.0 {
             Updated::Done(entry) => entry
                 .build_request()

@@ -1,22 +1,23 @@
 //! Explains the state of an upload, and the entries that a request for a module would read. Changes
 //! nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde::Serialize;
 
-use super::symbolicate::Symbolicator;
+use super::lookup::{CacheFinder, CachePlace, Items, Lookup};
+use super::symbolicator::Symbolicator;
 use super::{Error, Invocation, permits, uploads};
 use crate::api::advice::Advice;
 use crate::cache::{
-    BuildRequest, Capabilities, Converter, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom,
-    Placeholder, Queue, Ready, Sought, Upload, UploadState, UploadedObject, decide,
+    BuildRequest, Converter, Criteria, Decision, Entry, Item, ItemKey, Kind, ModuleKey, NoRoom,
+    Placeholder, Preference, Queue, Ready, Sought, Upload, UploadState, UploadedObject, decide,
 };
 use crate::domain::{
     Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
     Location, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
 };
-use crate::ports::{Consistency, Fault};
+use crate::ports::Consistency;
 
 /// The maximum number of objects of an upload that are listed.
 const MAX_OBJECTS: usize = 1000;
@@ -323,36 +324,48 @@ impl Symbolicator {
         source: Option<&str>,
         scope: &Scope,
     ) -> Result<Vec<Explained>, Error> {
-        let mut sources = self.sources();
+        let finder = CacheFinder::uncached(self, invocation);
+        let mut sources = finder.all_sources();
         if let Some(id) = source {
-            let known: Vec<String> = sources.iter().map(|key| key.id().to_owned()).collect();
-            sources.retain(|key| key.id() == id);
+            let known: Vec<String> = sources.iter().map(|(key, _)| key.id().to_owned()).collect();
+            sources.retain(|(key, _)| key.id() == id);
             if sources.is_empty() {
                 let detail =
                     format!("no source {id:?} is configured; the configured ones are {known:?}");
                 return Err(Error::Invalid { detail });
             }
         }
-        let sources: Vec<_> = sources.into_iter().map(|key| (key, None)).collect();
-        let is_upload = |module: &&ModuleKey| module.source.is_uploads();
-        let mut modules = self.places(module, scope, &sources, Sought::new);
-        let to_transcode = self.places(module, scope, &sources, Sought::to_transcode);
+        let mut modules = finder.places(module, scope, &sources, Sought::new);
+        let to_transcode = finder.places(module, scope, &sources, Sought::to_transcode);
         modules.extend(
             to_transcode
                 .into_iter()
-                .filter(|module| !is_upload(&module)),
+                .filter(|module| !module.source.is_uploads()),
         );
-        let aliased = with_alias(module, &modules);
-        let (mut records, targets) = self.explained(invocation, &modules, &aliased).await?;
-        let (led, targets): (Vec<ModuleKey>, Vec<ModuleKey>) = targets.into_iter().unzip();
-        if !targets.is_empty() {
-            // Omit the absent entries of an id that is only an alias: the entries of its target are
-            // reported instead.
-            records.retain(|record| {
-                record.state != ABSENT || !led.iter().any(|led| record.is_of(led))
-            });
-            records.extend(self.explained(invocation, &targets, &[]).await?.0);
-        }
+        let mut lookup = self.lookup_of(module, modules.clone());
+        let criteria = Criteria {
+            reader: &self.settings.capabilities(),
+            preference: Preference::BestDif,
+            unreadable: &HashSet::new(),
+            may_wait: false,
+            now: invocation.now(),
+        };
+        let lookups = &mut [&mut lookup];
+        let items = finder.load(lookups, &criteria, Consistency::Strong).await?;
+        // The entries of an id that is only an alias are reported by its target instead.
+        let is_alias = |place: &CachePlace| items.target(&place.module).is_some();
+        let (own, targets): (Vec<&CachePlace>, Vec<&CachePlace>) = lookup
+            .places
+            .iter()
+            .partition(|place| modules.contains(&place.module));
+        let explain = |place: &CachePlace| Explained::of(place, &items, &criteria);
+        let mut records: Vec<Explained> = own
+            .into_iter()
+            .filter_map(|place| {
+                explain(place).filter(|record| record.state != ABSENT || !is_alias(place))
+            })
+            .collect();
+        records.extend(targets.into_iter().filter_map(explain));
         let is_absent =
             |record: &Explained| record.state == ABSENT && record.kind == Kind::SymCache;
         for record in records.iter_mut().filter(|record| is_absent(record)) {
@@ -360,6 +373,29 @@ impl Symbolicator {
             record.advice = Some(Advice::of_absent(module, searched));
         }
         Ok(records)
+    }
+
+    /// Returns the lookup of every entry that a request would read in these places, and of the
+    /// health of their servers.
+    fn lookup_of(&self, object: &ObjectId, modules: Vec<ModuleKey>) -> Lookup {
+        let opaque = self.opaque_kinds();
+        let servers: BTreeSet<&SourceKey> = modules
+            .iter()
+            .map(|module| &module.source)
+            .filter(|source| !source.is_uploads())
+            .collect();
+        let further = servers.into_iter().map(ItemKey::health).collect();
+        let places = modules.into_iter().flat_map(|module| {
+            let is_for_tools = module.sought().is_some_and(|sought| sought.to_transcode);
+            let derived = Kind::DERIVED.into_iter().filter(move |_| !is_for_tools);
+            let kinds = derived.chain(opaque.clone());
+            kinds.map(move |kind| CachePlace::of(object, module.clone(), kind))
+        });
+        Lookup {
+            further,
+            reads_all: true,
+            ..Lookup::of(places.collect())
+        }
     }
 
     /// Returns the kinds of Microsoft's SymCaches to report: those of the first clients, and those
@@ -371,98 +407,6 @@ impl Symbolicator {
         majors.dedup();
         majors.into_iter().map(Kind::MsSymCache).collect()
     }
-
-    /// Reads the entries of modules, and the targets of aliases, with strong consistency in one
-    /// round. Also returns each alias that exists, with its target.
-    async fn explained(
-        &self,
-        invocation: &Invocation,
-        modules: &[ModuleKey],
-        aliased: &[ModuleKey],
-    ) -> Result<(Vec<Explained>, Vec<(ModuleKey, ModuleKey)>), Fault> {
-        let opaque = self.opaque_kinds();
-        let kinds_of = |module: &ModuleKey| {
-            let is_for_tools = module.sought().is_some_and(|sought| sought.to_transcode);
-            let derived = Kind::DERIVED.into_iter().filter(move |_| !is_for_tools);
-            derived.chain(opaque.clone())
-        };
-        let entries: Vec<(&ModuleKey, Kind)> = modules
-            .iter()
-            .flat_map(|module| kinds_of(module).map(move |kind| (module, kind)))
-            .collect();
-        let servers: BTreeSet<&SourceKey> = modules
-            .iter()
-            .map(|module| &module.source)
-            .filter(|source| !source.is_uploads())
-            .collect();
-        let uploads: Vec<&ModuleKey> = modules
-            .iter()
-            .filter(|module| module.source.is_uploads())
-            .collect();
-        let keys = entries.iter().map(|(module, kind)| module.entry(*kind));
-        let keys: Vec<ItemKey> = keys
-            .chain(uploads.iter().map(|module| module.presence()))
-            .chain(aliased.iter().map(ModuleKey::alias))
-            .chain(servers.iter().map(|source| ItemKey::health(source)))
-            .collect();
-        let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        let mut items = loaded
-            .into_iter()
-            .map(|stored| stored.map(|stored| stored.item));
-        let (reader, now) = (self.settings.capabilities(), invocation.now());
-        let of_entries: Vec<Option<Item>> = items.by_ref().take(entries.len()).collect();
-        let presences = items.by_ref().take(uploads.len());
-        let absent: Vec<&ModuleKey> = uploads
-            .iter()
-            .zip(presences)
-            .filter(|(_, presence)| presence.is_none())
-            .map(|(module, _)| *module)
-            .collect();
-        let explain = |((module, kind), item): ((&ModuleKey, Kind), Option<Item>)| {
-            let entry = item.as_ref().and_then(Item::entry);
-            // It is normal that no request was made for Microsoft's SymCache, so do not report it.
-            let is_told = entry.is_some() || !kind.is_opaque();
-            let has_files = !absent.contains(&module);
-            is_told.then(|| Explained::of(module, kind, entry, has_files, &reader, now))
-        };
-        let mut records: Vec<Explained> = entries
-            .into_iter()
-            .zip(of_entries)
-            .filter_map(explain)
-            .collect();
-        let target = |(module, item): (&ModuleKey, Option<Item>)| match item {
-            Some(Item::Alias(alias)) => Some((module.clone(), alias.target)),
-            _ => None,
-        };
-        let targets = aliased
-            .iter()
-            .zip(items.by_ref())
-            .filter_map(target)
-            .collect();
-        let health: Vec<Item> = items.flatten().collect();
-        for health in health.iter().filter_map(permits::health) {
-            let of_it = records
-                .iter_mut()
-                .filter(|record| record.source == health.source);
-            of_it.for_each(|record| {
-                record.circuit_open_until = health.open_until.filter(|at| now < *at)
-            });
-        }
-        Ok((records, targets))
-    }
-}
-
-/// Returns the places that may have an alias to the module's debug id. There are some only if the
-/// module is looked up by its code id.
-pub(super) fn with_alias(module: &ObjectId, places: &[ModuleKey]) -> Vec<ModuleKey> {
-    let is_by_code = matches!(
-        ModuleId::of(module.debug_id, module.code_id.as_ref()),
-        Some(ModuleId::Code(_))
-    );
-    let uploads = places
-        .iter()
-        .filter(|place| is_by_code && place.source.is_uploads());
-    uploads.cloned().collect()
 }
 
 impl Explained {
@@ -474,26 +418,17 @@ impl Explained {
         }
     }
 
-    /// Returns whether it belongs to this place.
-    fn is_of(&self, place: &ModuleKey) -> bool {
-        let ModuleKey {
-            scope,
-            source,
-            id: module,
-        } = place;
-        (&self.scope, &self.source, &self.module) == (scope, source, module)
-    }
-
-    fn of(
-        module: &ModuleKey,
-        kind: Kind,
-        entry: Option<&Entry>,
-        has_files: bool,
-        reader: &Capabilities,
-        now: Timestamp,
-    ) -> Self {
-        let decision = decide(entry, reader, now);
-        let is_upload = module.source.is_uploads();
+    /// Explains the entry of a place; `None` if it is one of Microsoft's SymCaches that no request
+    /// was made for, which is normal.
+    fn of(place: &CachePlace, items: &Items, criteria: &Criteria<'_>) -> Option<Self> {
+        let CachePlace { module, kind, .. } = place;
+        let (kind, now) = (*kind, criteria.now);
+        let entry = items.entry(place);
+        if entry.is_none() && kind.is_opaque() {
+            return None;
+        }
+        let decision = decide(entry, criteria.reader, now);
+        let is_upload = place.is_uploads();
         let (mut waits_until, mut advice) = (None, None);
         let state = match decision {
             Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready) => {
@@ -507,7 +442,7 @@ impl Explained {
                 }
             }
             Decision::Missing(_) => "missing",
-            Decision::Wait { .. } | Decision::Build if is_upload && !has_files => ABSENT,
+            Decision::Wait { .. } | Decision::Build if !items.has_files(place) => ABSENT,
             Decision::Build if !is_upload && entry.is_none() => "unknown",
             Decision::Wait { until } => {
                 waits_until = Some(until);
@@ -515,7 +450,11 @@ impl Explained {
             }
             Decision::Build => "build",
         };
-        Self {
+        let health = items.item(&ItemKey::health(&module.source));
+        let open_until = health
+            .and_then(permits::health)
+            .and_then(|health| health.open_until);
+        Some(Self {
             scope: module.scope.clone(),
             source: module.source.clone(),
             module: module.id.clone(),
@@ -523,9 +462,9 @@ impl Explained {
             state,
             advice,
             waits_until,
-            circuit_open_until: None,
+            circuit_open_until: open_until.filter(|at| now < *at),
             record: entry.map(|entry| ExplainedRecord::of(entry, now)),
-        }
+        })
     }
 }
 

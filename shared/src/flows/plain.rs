@@ -4,14 +4,14 @@
 //! record names. The pruner treats it as an orphan, and removes it after the minimum age of
 //! orphans. Until then, further requests are led to the same blob.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::explain::{Explained, with_alias};
+use super::explain::Explained;
+use super::lookup::{CacheFinder, CachePlace, Lookup};
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
-use crate::cache::{
-    Change, Decision, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Ready, Sought, decide,
-};
+use crate::cache::{Criteria, Kind, Preference, Ready, SelectedState, Sought, select};
 use crate::debuginfo::{OpenCache, SliceIndex};
 use crate::domain::{ObjectId, Scope};
 use crate::ports::{Consistency, Fault, FaultKind};
@@ -48,30 +48,25 @@ impl Symbolicator {
     pub async fn plain_sym_cache(
         &self,
         invocation: &Invocation,
-        module: &ObjectId,
+        object: &ObjectId,
         scope: &Scope,
     ) -> Result<Plain, Error> {
-        let sources: Vec<_> = self.sources().into_iter().map(|key| (key, None)).collect();
-        let modules = self.places(module, scope, &sources, Sought::new);
-        let aliases = with_alias(module, &modules);
-        let keys = modules.iter().map(|module| module.entry(Kind::SymCache));
-        let keys = keys.chain(aliases.iter().map(ModuleKey::alias)).collect();
-        let (mut entries, targets) = self.sym_caches(keys).await?;
-        if !targets.is_empty() {
-            let keys = targets.iter().map(|module| module.entry(Kind::SymCache));
-            entries.extend(self.sym_caches(keys.collect()).await?.0);
-        }
-        let reader = self.settings.capabilities();
-        let usable = entries.iter().filter_map(|entry| {
-            match decide(Some(entry), &reader, invocation.now()) {
-                Decision::Use(ready)
-                | Decision::UseAndUpgrade(ready)
-                | Decision::UseOlder(ready) => Some((entry, ready.clone())),
-                _ => None,
-            }
-        });
-        let Some((entry, ready)) = usable.min_by_key(|(_, ready)| ready.rank) else {
-            let explained = self.explain_module(invocation, module, None, scope).await?;
+        let finder = CacheFinder::uncached(self, invocation);
+        let place = |module| CachePlace::of(object, module, Kind::SymCache).without_presence();
+        let modules = finder.places(object, scope, &finder.all_sources(), Sought::new);
+        let mut lookup = Lookup::of(modules.into_iter().map(place).collect());
+        let criteria = Criteria {
+            reader: &self.settings.capabilities(),
+            preference: Preference::BestDif,
+            unreadable: &HashSet::new(),
+            may_wait: false,
+            now: invocation.now(),
+        };
+        let lookups = &mut [&mut lookup];
+        let items = finder.load(lookups, &criteria, Consistency::Strong).await?;
+        let best = select(&lookup.states(&items, criteria.now), &criteria).best;
+        let Some(SelectedState { entry, ready, .. }) = best else {
+            let explained = self.explain_module(invocation, object, None, scope).await?;
             let of_kind = explained
                 .into_iter()
                 .filter(|record| record.kind == Kind::SymCache);
@@ -86,33 +81,15 @@ impl Symbolicator {
         }
         let is_there = self.caches.list(&path, None).await?;
         if is_there.blobs.is_empty() {
-            match self.joined(&ready).await? {
+            match self.joined(ready).await? {
                 JoinOutcome::Bytes(bytes) => self.caches.create(&path, bytes.into()).await?,
                 JoinOutcome::TooLarge(bytes) => return Ok(Plain::TooLarge(bytes)),
             };
         }
-        if invocation.now().since(entry.last_used_at()) >= Policy::TOUCH_INTERVAL {
-            self.update(invocation)
-                .apply(entry.module(), entry.kind(), &Change::Touch)
-                .await?;
-        }
+        finder.touch_if_due(entry).await;
         Ok(Plain::At(
             self.caches.presign(&path, URL_LIFETIME, None).await?,
         ))
-    }
-
-    /// Loads entries, and the targets of aliases.
-    async fn sym_caches(&self, keys: Vec<ItemKey>) -> Result<(Vec<Entry>, Vec<ModuleKey>), Fault> {
-        let (mut entries, mut targets) = (Vec::new(), Vec::new());
-        let loaded = self.records.load(&keys, Consistency::Strong).await?;
-        for stored in loaded.into_iter().flatten() {
-            match stored.item {
-                Item::Entry(entry) => entries.push(entry),
-                Item::Alias(alias) => targets.push(alias.target),
-                _ => {}
-            }
-        }
-        Ok((entries, targets))
     }
 
     /// Reads a blob, and joins its slices.

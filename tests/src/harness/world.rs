@@ -407,14 +407,11 @@ impl World {
     ) -> Result<SymbolicateOutcome, Error> {
         let invocation = self.invocation(SYMBOLICATE_TIME);
         let kept = Kept {
+            wait,
             id: "a request",
             body: None,
         };
-        Box::pin(
-            self.symbolicator
-                .answer(&invocation, request, scope, wait, kept),
-        )
-        .await
+        Box::pin(self.symbolicator.answer(&invocation, request, scope, kept)).await
     }
 
     /// Answers a request in the global scope while `derive` is at work; it must be finished in the

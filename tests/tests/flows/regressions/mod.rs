@@ -25,6 +25,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A request that nobody need keep.
 const KEPT: Kept<'_> = Kept {
+    wait: Duration::ZERO,
     id: "a request",
     body: None,
 };

@@ -12,11 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Invocation;
-use super::memory::{ReadBy, Recalled, SeenGeneration};
-use super::symbolicator::Symbolicator;
+use super::finder::CacheFinder;
 use crate::cache::{Generation, Item, ItemKey, ModuleKey, Stored};
 use crate::domain::Scope;
+use crate::flows::memory::{ReadBy, Recalled, SeenGeneration};
 use crate::ports::{Consistency, Fault};
 
 /// If more items than this are unknown, the generations are read first, in a round of their own, to
@@ -25,16 +24,16 @@ const MANY: usize = 200;
 
 /// A query for one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ItemQuery {
+pub(in crate::flows) struct ItemQuery {
     /// The key of the item.
-    pub(super) key: ItemKey,
+    pub(in crate::flows) key: ItemKey,
     /// The scope whose generation validates the item; `None` if it is not about uploads.
-    pub(super) scope: Option<Scope>,
+    pub(in crate::flows) scope: Option<Scope>,
 }
 
 impl ItemQuery {
     /// Returns a query for an item in the partition of a module.
-    pub(super) fn of(module: &ModuleKey, key: ItemKey) -> Self {
+    pub(in crate::flows) fn of(module: &ModuleKey, key: ItemKey) -> Self {
         let is_upload = module.source.is_uploads();
         Self {
             key,
@@ -43,23 +42,23 @@ impl ItemQuery {
     }
 
     /// Returns a query for an item that no generation validates.
-    pub(super) fn alone(key: ItemKey) -> Self {
+    pub(in crate::flows) fn alone(key: ItemKey) -> Self {
         Self { key, scope: None }
     }
 }
 
-impl Symbolicator {
+impl CacheFinder<'_> {
     /// Loads items, from the instance's cache if they are valid there.
-    pub(super) async fn load(
+    pub(in crate::flows) async fn load_items(
         &self,
-        invocation: &Invocation,
         wanted: &[ItemQuery],
         consistency: Consistency,
     ) -> Result<Vec<Option<Arc<Stored>>>, Fault> {
+        let (memory, invocation) = (&self.service.memory, self.invocation);
         let mut found: Vec<Option<Option<Arc<Stored>>>> = vec![None; wanted.len()];
         let (mut doubtful, mut unknown) = (Vec::new(), Vec::new());
         for (at, wanted) in wanted.iter().enumerate() {
-            match self.memory.recall(invocation, &wanted.key) {
+            match memory.recall(invocation, &wanted.key) {
                 Recalled::Believed(stored) => found[at] = Some(stored),
                 Recalled::Doubtful => doubtful.push(at),
                 Recalled::Unknown => unknown.push(at),
@@ -70,11 +69,10 @@ impl Symbolicator {
         // Only for strong reads: an eventually consistent read may miss the first generation of a
         // scope, although the waiting request has already seen an upload there.
         if consistency == Consistency::Strong && unknown.len() > MANY {
-            self.read_items(invocation, &[], scopes.clone(), consistency)
-                .await?;
+            self.read_items(&[], scopes.clone(), consistency).await?;
             unknown.retain(|at| {
                 let scope = wanted[*at].scope.as_ref();
-                let generation = scope.and_then(|scope| self.memory.generation(invocation, scope));
+                let generation = scope.and_then(|scope| memory.generation(invocation, scope));
                 let is_of_empty_scope = generation == Some(None);
                 if is_of_empty_scope {
                     found[*at] = Some(None);
@@ -85,15 +83,13 @@ impl Symbolicator {
         if !doubtful.is_empty() || !unknown.is_empty() {
             let pick = |at: &usize| wanted[*at].clone();
             let to_read: Vec<ItemQuery> = unknown.iter().map(pick).collect();
-            let read = self
-                .read_items(invocation, &to_read, scopes, consistency)
-                .await?;
+            let read = self.read_items(&to_read, scopes, consistency).await?;
             for (at, stored) in unknown.into_iter().zip(read) {
                 found[at] = Some(stored);
             }
             let mut changed = Vec::new();
             for at in doubtful {
-                match self.memory.recall(invocation, &wanted[at].key) {
+                match memory.recall(invocation, &wanted[at].key) {
                     Recalled::Believed(stored) => found[at] = Some(stored),
                     Recalled::Doubtful | Recalled::Unknown => changed.push(at),
                 }
@@ -102,7 +98,7 @@ impl Symbolicator {
                 let to_read: Vec<ItemQuery> =
                     changed.iter().map(|at| wanted[*at].clone()).collect();
                 let nothing_else = BTreeSet::new();
-                let read = self.read_items(invocation, &to_read, nothing_else, consistency);
+                let read = self.read_items(&to_read, nothing_else, consistency);
                 for (at, stored) in changed.into_iter().zip(read.await?) {
                     found[at] = Some(stored);
                 }
@@ -115,12 +111,12 @@ impl Symbolicator {
     /// moment ago. Caches all of them.
     async fn read_items(
         &self,
-        invocation: &Invocation,
         wanted: &[ItemQuery],
         scopes: BTreeSet<Scope>,
         consistency: Consistency,
     ) -> Result<Vec<Option<Arc<Stored>>>, Fault> {
-        let known = |scope: &Scope| self.memory.generation(invocation, scope);
+        let (memory, invocation) = (&self.service.memory, self.invocation);
+        let known = |scope: &Scope| memory.generation(invocation, scope);
         let mut before: BTreeMap<Scope, SeenGeneration> = wanted
             .iter()
             .filter_map(|wanted| wanted.scope.as_ref())
@@ -135,9 +131,14 @@ impl Symbolicator {
         let keys: Vec<ItemKey> = generations.chain(items).collect();
         let earlier: Vec<Option<SeenGeneration>> = scopes
             .iter()
-            .map(|scope| self.memory.last_generation(scope))
+            .map(|scope| memory.last_generation(scope))
             .collect();
-        let mut loaded = self.records.load(&keys, consistency).await?.into_iter();
+        let mut loaded = self
+            .service
+            .records
+            .load(&keys, consistency)
+            .await?
+            .into_iter();
 
         let mut beside: BTreeMap<Scope, Option<Generation>> = BTreeMap::new();
         for (scope, earlier) in scopes.into_iter().zip(earlier) {
@@ -150,8 +151,7 @@ impl Symbolicator {
             let seen = generation
                 .as_ref()
                 .map(|generation| generation.change.clone());
-            self.memory
-                .remember_generation(invocation, scope.clone(), seen.clone());
+            memory.remember_generation(invocation, scope.clone(), seen.clone());
             if earlier.as_ref() == Some(&seen) {
                 // The generation has not changed since it was read before these items.
                 before.insert(scope.clone(), seen);
@@ -169,8 +169,7 @@ impl Symbolicator {
         let remember = |(wanted, stored): (&ItemQuery, Option<Stored>)| {
             let stored = stored.map(Arc::new);
             let (key, read_by) = (wanted.key.clone(), read_by(&wanted.scope));
-            self.memory
-                .remember(invocation, key, stored.clone(), read_by);
+            memory.remember(invocation, key, stored.clone(), read_by);
             stored
         };
         Ok(wanted.iter().zip(loaded).map(remember).collect())

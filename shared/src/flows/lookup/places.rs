@@ -6,34 +6,40 @@ use std::borrow::Cow;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use super::finder::CacheFinder;
 use super::items::ItemQuery;
-use super::symbolicator::{CALLS_IN_FLIGHT, Symbolicator};
-use super::{Invocation, definitions};
 use crate::api::symbolicator::Selected;
 use crate::cache::{ItemKey, ModuleKey, Sought};
 use crate::domain::{FileType, HttpSource, Location, ModuleId, ObjectId, Scope, SourceKey};
+use crate::flows::definitions;
+use crate::flows::symbolicator::CALLS_IN_FLIGHT;
 use crate::ports::{Consistency, Fault};
 
 /// A source that a request may use, with its definition if the request defines it.
-pub(super) type NamedSource = (SourceKey, Option<HttpSource>);
+pub(in crate::flows) type NamedSource = (SourceKey, Option<HttpSource>);
 
-impl Symbolicator {
+impl CacheFinder<'_> {
     /// Returns the keys of all configured sources, in the order in which they are searched.
-    pub(super) fn sources(&self) -> Vec<SourceKey> {
-        let servers = self.settings.sources.iter();
+    pub(in crate::flows) fn sources(&self) -> Vec<SourceKey> {
+        let servers = self.service.settings.sources.iter();
         std::iter::once(SourceKey::uploads())
             .chain(servers.map(|server| server.key().clone()))
             .collect()
     }
 
+    /// Returns all configured sources, as places are searched in.
+    pub(in crate::flows) fn all_sources(&self) -> Vec<NamedSource> {
+        let keys = self.sources().into_iter();
+        keys.map(|key| (key, None)).collect()
+    }
+
     /// Returns the keys of the selected sources, with the definitions of those that the request
     /// defines. Stores these definitions, so that `derive` can call the sources.
-    pub(super) async fn named(
+    pub(in crate::flows) async fn named(
         &self,
-        invocation: &Invocation,
         selected: Vec<Selected>,
     ) -> Result<Vec<NamedSource>, Fault> {
-        let secret = self.settings.request_sources.as_ref();
+        let secret = self.service.settings.request_sources.as_ref();
         let named: Vec<NamedSource> = selected
             .into_iter()
             .filter_map(|source| match (source, secret) {
@@ -53,10 +59,10 @@ impl Symbolicator {
             .collect();
         let items = defined.iter().map(|(key, _)| ItemKey::source(key));
         let wanted: Vec<ItemQuery> = items.map(ItemQuery::alone).collect();
-        let loaded = self.load(invocation, &wanted, Consistency::Strong).await?;
+        let loaded = self.load_items(&wanted, Consistency::Strong).await?;
         let is_kept = |item: &Option<std::sync::Arc<crate::cache::Stored>>| {
             let item = item.as_deref();
-            item.is_some_and(|stored| definitions::is_kept(&stored.item, invocation.now()))
+            item.is_some_and(|stored| definitions::is_kept(&stored.item, self.invocation.now()))
         };
         let unkept = defined.into_iter().zip(&loaded);
         let unkept = unkept
@@ -64,8 +70,9 @@ impl Symbolicator {
             .map(|(source, _)| source);
         if let Some(secret) = secret {
             let keeps = unkept.map(|(key, source)| async move {
-                definitions::keep(self.update(invocation), secret, key, source).await?;
-                self.memory.forget(&ItemKey::source(key));
+                definitions::keep(self.service.update(self.invocation), secret, key, source)
+                    .await?;
+                self.service.memory.forget(&ItemKey::source(key));
                 Ok::<(), Fault>(())
             });
             let keeps = stream::iter(keeps.collect::<Vec<_>>());
@@ -79,7 +86,7 @@ impl Symbolicator {
 
     /// Returns the places where a module may be found, in the order of precedence. `seek` returns
     /// what is sought on a symbol server, given the module and its locations there.
-    pub(super) fn places(
+    pub(in crate::flows) fn places(
         &self,
         module: &ObjectId,
         scope: &Scope,
@@ -89,7 +96,10 @@ impl Symbolicator {
         let id = ModuleId::of(module.debug_id, module.code_id.as_ref());
         let mut places = Vec::new();
         for (key, defined) in sources {
-            match defined.as_ref().or_else(|| self.settings.source(key)) {
+            match defined
+                .as_ref()
+                .or_else(|| self.service.settings.source(key))
+            {
                 Some(source) => {
                     let (module, locations) = located(source, module);
                     let sought = seek(&module, locations);

@@ -1,0 +1,579 @@
+//! The reader's decision about a lookup: which of several entries to use, what to wait for, and
+//! which builds to request.
+//!
+//! A module may be found in several places: in the uploads of each scope that a request may read,
+//! and on each symbol server. Microsoft's SymCaches also have one entry per major version.
+//! [`decide()`] judges one entry; [`select`] compares all of them.
+
+use std::collections::HashSet;
+
+use super::{Capabilities, Decision, Entry, Kind, Placeholder, Ready, decide};
+use crate::domain::{Cause, FormatVersion, Missing, Quality, Timestamp};
+
+/// An entry that could serve a lookup, and what is known about its place.
+#[derive(Clone, Debug)]
+pub struct PlaceState<'a> {
+    /// The kind of the entry.
+    pub kind: Kind,
+    /// The record of the entry.
+    pub record: PlaceRecord<'a>,
+    /// Whether the place is the uploads of a scope. Uploads take precedence over the places that
+    /// follow them, even over better files.
+    pub is_uploads: bool,
+    /// Whether the place may have files of the module. The uploads have none if the module has no
+    /// presence item.
+    pub may_have_files: bool,
+    /// The reason if the circuit of the symbol server is open.
+    pub circuit: Option<Missing>,
+}
+
+/// The record of an entry that could serve a lookup.
+#[derive(Clone, Copy, Debug)]
+pub enum PlaceRecord<'a> {
+    /// The record was not read, because the place cannot be better than another one.
+    Unread,
+    /// There is no record.
+    Absent,
+    /// The record.
+    Entry(&'a Entry),
+    /// A newer build wrote the record, and this build cannot read it.
+    Newer,
+}
+
+/// What a reader looks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Criteria<'a> {
+    /// What this build can read and derive.
+    pub reader: &'a Capabilities,
+    /// Which of several states is the best.
+    pub preference: Preference,
+    /// The paths of blobs that this reader could not read.
+    pub unreadable: &'a HashSet<String>,
+    /// Whether the reader can wait for a better state than the best existing one.
+    pub may_wait: bool,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// Which of several states is the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preference {
+    /// The state that was derived from the best DIF. Of equal ones, the first.
+    BestDif,
+    /// The highest version that a client reads. Of equal ones, the first.
+    HighestVersion {
+        /// The version of the client.
+        client: FormatVersion,
+        /// The highest version that a build can make for the client; `None` if it can make none.
+        made: Option<FormatVersion>,
+    },
+}
+
+/// The decision about a lookup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection<'a> {
+    /// The best state that exists. It should be used now if nothing is awaited.
+    pub best: Option<SelectedState<'a>>,
+    /// The places to wait for. A build must be requested where none is pending.
+    pub waits_for: Vec<Awaited>,
+    /// Places with a usable state that a build would renew or improve. No reader waits for them.
+    pub to_improve: Vec<Awaited>,
+    /// Why there is no state, if there is none and nothing is awaited.
+    pub missing: Missing,
+    /// When the last of the sources that failed for a moment may be called again.
+    pub retry_at: Option<Timestamp>,
+    /// Whether a place is not awaited only because the circuit of its source is open.
+    pub is_circuit_open: bool,
+}
+
+/// A state to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelectedState<'a> {
+    /// The index of its place.
+    pub at: usize,
+    /// The entry that it belongs to.
+    pub entry: &'a Entry,
+    /// The state.
+    pub ready: &'a Ready,
+}
+
+/// A place that a build could serve, or serve better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The index of the place.
+    pub at: usize,
+    /// Whether a build is in progress or requested.
+    pub is_requested: bool,
+}
+
+/// What one place contributes.
+enum Contribution<'a> {
+    Usable {
+        entry: &'a Entry,
+        ready: &'a Ready,
+        /// Whether a build would renew or improve the state, and whether it is requested.
+        improvement: Option<bool>,
+    },
+    /// The reason, and when the source may be called again if it failed for a moment.
+    Missing(Missing, Option<Timestamp>),
+    /// A build could make a state.
+    Buildable { is_requested: bool },
+    /// The reader cannot use the state, and no build would change that.
+    Nothing,
+}
+
+/// Selects among the entries that could serve a lookup, in the order of precedence.
+pub fn select<'a>(places: &[PlaceState<'a>], criteria: &Criteria<'_>) -> Selection<'a> {
+    let mut selection = Selection {
+        best: None,
+        waits_for: Vec::new(),
+        to_improve: Vec::new(),
+        missing: Missing::not_found(),
+        retry_at: None,
+        is_circuit_open: false,
+    };
+    for (at, place) in places.iter().enumerate() {
+        let awaited = |is_requested| Awaited { at, is_requested };
+        match contribution(place, criteria) {
+            Contribution::Usable {
+                entry,
+                ready,
+                improvement,
+            } => {
+                let improvement = improvement.filter(|_| place.circuit.is_none());
+                selection.to_improve.extend(improvement.map(awaited));
+                let selected = SelectedState { at, entry, ready };
+                if selection
+                    .best
+                    .is_none_or(|best| criteria.prefers(selected, best))
+                {
+                    selection.best = Some(selected);
+                }
+            }
+            Contribution::Missing(missing, retry_at) => {
+                selection.note_missing(missing);
+                selection.retry_at = selection.retry_at.max(retry_at);
+            }
+            Contribution::Buildable { is_requested } => {
+                selection.waits_for.push(awaited(is_requested));
+            }
+            Contribution::Nothing => {}
+        }
+    }
+    selection.drop_needless(places, criteria);
+    selection
+}
+
+impl Selection<'_> {
+    /// Keeps the more specific of two reasons; "not found" is the least specific.
+    fn note_missing(&mut self, missing: Missing) {
+        if self.missing.cause == Cause::NotFound {
+            self.missing = missing;
+        }
+    }
+
+    /// Drops awaited places that could not beat the best state, and those whose circuit is open.
+    fn drop_needless(&mut self, places: &[PlaceState<'_>], criteria: &Criteria<'_>) {
+        if self.is_settled(places, criteria) {
+            self.waits_for.clear();
+        }
+        let closed = |awaited: &Awaited| places[awaited.at].circuit.is_none();
+        let (waits_for, open) = std::mem::take(&mut self.waits_for)
+            .into_iter()
+            .partition(closed);
+        self.waits_for = waits_for;
+        let open: Vec<Awaited> = open;
+        self.is_circuit_open = !open.is_empty();
+        for awaited in open {
+            if let Some(missing) = places[awaited.at].circuit.clone() {
+                self.note_missing(missing);
+            }
+        }
+        if self.is_settled(places, criteria) {
+            self.waits_for.clear();
+        }
+        // Making one of Microsoft's SymCaches is expensive: leave the symbol servers out while the
+        // uploads may have the file.
+        if matches!(criteria.preference, Preference::HighestVersion { .. }) {
+            let is_upload = |awaited: &Awaited| places[awaited.at].is_uploads;
+            if self.waits_for.iter().chain(&self.to_improve).any(is_upload) {
+                self.waits_for
+                    .retain(|awaited| awaited.is_requested || is_upload(awaited));
+                self.to_improve.retain(is_upload);
+            }
+        }
+    }
+
+    /// Returns whether no awaited place could beat the best state.
+    fn is_settled(&self, places: &[PlaceState<'_>], criteria: &Criteria<'_>) -> bool {
+        let Some(best) = self.best else {
+            return self.waits_for.is_empty();
+        };
+        let could_beat =
+            |awaited: &Awaited| criteria.could_beat(best, *awaited, places[awaited.at].is_uploads);
+        !criteria.may_wait || !self.waits_for.iter().any(could_beat)
+    }
+}
+
+fn contribution<'a>(place: &PlaceState<'a>, criteria: &Criteria<'_>) -> Contribution<'a> {
+    let entry = match place.record {
+        PlaceRecord::Unread => return Contribution::Nothing,
+        PlaceRecord::Absent => None,
+        PlaceRecord::Entry(entry) => Some(entry),
+        PlaceRecord::Newer => return Contribution::Missing(unreadable_record(), None),
+    };
+    let is_pending = entry.is_some_and(|entry| entry.has_pending_build(criteria.now));
+    let decision = decide(entry, criteria.reader, criteria.now);
+    let may_improve = match (&decision, criteria.preference) {
+        (Decision::UseOlder(_), _) => true,
+        // The version stays the same whichever DIF it is made from.
+        (Decision::UseAndUpgrade(_), preference) => preference == Preference::BestDif,
+        _ => false,
+    };
+    match (decision, entry) {
+        (
+            Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready),
+            Some(entry),
+        ) => {
+            if !criteria.unreadable.contains(&ready.blob.path) {
+                return match criteria.reads(ready) {
+                    true => Contribution::Usable {
+                        entry,
+                        ready,
+                        improvement: may_improve.then_some(is_pending),
+                    },
+                    false => Contribution::Nothing,
+                };
+            }
+            // If the rebuild of the unreadable blob has failed, report the reason.
+            let failed = entry.missing();
+            match failed.filter(|failed| criteria.now < failed.retry_at) {
+                Some(failed) => Contribution::Missing(failed.missing.clone(), None),
+                None => Contribution::Buildable {
+                    is_requested: is_pending,
+                },
+            }
+        }
+        (Decision::Missing(placeholder), _) => placeholder_of(placeholder),
+        // The reason in an outdated placeholder is more specific than "not found".
+        _ if !place.may_have_files => match entry.and_then(Entry::missing) {
+            Some(placeholder) => Contribution::Missing(placeholder.missing.clone(), None),
+            None => Contribution::Missing(Missing::not_found(), None),
+        },
+        (Decision::Wait { .. }, _) => Contribution::Buildable { is_requested: true },
+        // The build request of another queue may wait for hours there.
+        _ if criteria.may_build(place.kind) => Contribution::Buildable {
+            is_requested: false,
+        },
+        _ => Contribution::Nothing,
+    }
+}
+
+fn placeholder_of(placeholder: &Placeholder) -> Contribution<'static> {
+    let cause = placeholder.missing.cause;
+    let is_of_a_moment = matches!(cause, Cause::DownloadFailed | Cause::Timeout);
+    let retry_at = is_of_a_moment.then_some(placeholder.retry_at);
+    Contribution::Missing(placeholder.missing.clone(), retry_at)
+}
+
+/// Returns the reason for a record that a newer build wrote.
+fn unreadable_record() -> Missing {
+    let detail = "a newer version of symdepot wrote its record, which this version cannot read";
+    Missing::new(Cause::DownloadFailed, detail)
+}
+
+impl Criteria<'_> {
+    /// Returns whether the reader can use a state.
+    fn reads(&self, ready: &Ready) -> bool {
+        match self.preference {
+            Preference::BestDif => true,
+            Preference::HighestVersion { client, .. } => {
+                client.reads(FormatVersion::from_u32(ready.version))
+            }
+        }
+    }
+
+    /// Returns whether a build could make an entry of this kind for the reader.
+    fn may_build(&self, kind: Kind) -> bool {
+        match self.preference {
+            Preference::BestDif => true,
+            Preference::HighestVersion { made, .. } => {
+                made.is_some_and(|made| kind == Kind::MsSymCache(made.major))
+            }
+        }
+    }
+
+    /// Returns whether a state is better than an earlier one.
+    fn prefers(&self, selected: SelectedState<'_>, best: SelectedState<'_>) -> bool {
+        match self.preference {
+            Preference::BestDif => selected.ready.rank < best.ready.rank,
+            Preference::HighestVersion { .. } => best.ready.version < selected.ready.version,
+        }
+    }
+
+    /// Returns whether no build can make a better state than this one.
+    pub fn is_unbeatable(&self, ready: &Ready) -> bool {
+        match self.preference {
+            Preference::BestDif => ready.quality == Quality::Preferred,
+            Preference::HighestVersion { made, .. } => {
+                made.is_none_or(|made| made.as_u32() <= ready.version)
+            }
+        }
+    }
+
+    /// Returns whether an awaited place could provide a better state: a better file, or an upload
+    /// that takes precedence.
+    fn could_beat(&self, best: SelectedState<'_>, awaited: Awaited, is_uploads: bool) -> bool {
+        let is_nearer = match self.preference {
+            Preference::BestDif => is_uploads && awaited.at < best.at,
+            // An uploaded SymCache may have a higher version than a build can make.
+            Preference::HighestVersion { .. } => is_uploads && awaited.is_requested,
+        };
+        is_nearer || !self.is_unbeatable(best.ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::super::change::examples::{
+        Offer, after, dif, entry, entry_of_a_symbol_server, fail, publish, request_build, state,
+        take, then,
+    };
+    use super::super::{Converter, ModuleKey, Queue, current_version};
+    use super::*;
+    use crate::domain::{ModuleId, Scope};
+
+    fn version(text: &str) -> FormatVersion {
+        text.parse().unwrap()
+    }
+
+    fn reader(transcoded: &[&str]) -> Capabilities {
+        Capabilities {
+            converter: Converter::CURRENT,
+            limits: vec![1000],
+            transcoded: transcoded.iter().copied().map(version).collect(),
+        }
+    }
+
+    fn leased(entry: &Entry) -> Entry {
+        then(entry, &take(1), 0)
+    }
+
+    fn ready(entry: &Entry, version: u32, offer: Offer) -> Entry {
+        let leased = leased(entry);
+        let ready = state(&leased, 1, version, offer, &dif("a"));
+        then(&leased, &publish(1, ready, &[dif("a")]), 0)
+    }
+
+    fn failed(entry: &Entry, cause: Cause) -> Entry {
+        then(&leased(entry), &fail(1, cause, &[dif("a")]), 0)
+    }
+
+    /// A record, whether its place may have files, and whether its circuit is open.
+    struct Example {
+        name: &'static str,
+        record: Option<Entry>,
+        is_newer: bool,
+        may_have_files: bool,
+        is_circuit_open: bool,
+    }
+
+    fn example(name: &'static str, record: Option<Entry>) -> Example {
+        Example {
+            name,
+            record,
+            is_newer: false,
+            may_have_files: true,
+            is_circuit_open: false,
+        }
+    }
+
+    impl Example {
+        fn state(&self, kind: Kind, is_uploads: bool) -> PlaceState<'_> {
+            let open = || Missing::new(Cause::DownloadFailed, "the circuit is open");
+            PlaceState {
+                kind,
+                record: match &self.record {
+                    _ if self.is_newer => PlaceRecord::Newer,
+                    Some(entry) => PlaceRecord::Entry(entry),
+                    None => PlaceRecord::Absent,
+                },
+                is_uploads,
+                may_have_files: self.may_have_files,
+                circuit: self.is_circuit_open.then(open),
+            }
+        }
+    }
+
+    /// Describes a selection; `names` are those of the places.
+    fn described(selection: &Selection<'_>, names: &[&str]) -> String {
+        let list = |places: &[Awaited], verb: &str, pending: &str| {
+            let mut text = String::new();
+            for place in places {
+                let verb = if place.is_requested { pending } else { verb };
+                write!(text, ", {verb} {}", names[place.at]).unwrap();
+            }
+            text
+        };
+        let awaited = list(&selection.waits_for, "build", "await");
+        let improved = list(&selection.to_improve, "renew", "renewing");
+        let decided = match (selection.best, &*selection.waits_for) {
+            (Some(best), []) => format!("use {}", names[best.at]),
+            (Some(best), _) => format!("have {}", names[best.at]),
+            (None, []) => format!("{:?}", selection.missing.cause),
+            (None, _) => "wait".to_owned(),
+        };
+        format!("{decided}{awaited}{improved}")
+    }
+
+    #[test]
+    fn every_pair_of_uploads_and_symbol_server_has_its_selection() {
+        let current = current_version(Kind::SymCache);
+        let (upload, server) = (entry(), entry_of_a_symbol_server());
+        let uploads = [
+            Example {
+                may_have_files: false,
+                ..example("no files", None)
+            },
+            example("not built", None),
+            example("leased", Some(leased(&upload))),
+            example("debug", Some(ready(&upload, current, Offer::Debug))),
+            example("symbols", Some(ready(&upload, current, Offer::Symbols))),
+            example("malformed", Some(failed(&upload, Cause::Malformed))),
+            Example {
+                is_newer: true,
+                ..example("newer build's", None)
+            },
+        ];
+        let requested = then(&server, &request_build(1, Queue::Eager), 0);
+        let servers = [
+            example("not searched", None),
+            Example {
+                is_circuit_open: true,
+                ..example("circuit open", None)
+            },
+            example("requested", Some(requested)),
+            example("debug", Some(ready(&server, current, Offer::Debug))),
+            example("older", Some(ready(&server, current - 1, Offer::Debug))),
+            example("symbols", Some(ready(&server, current, Offer::Symbols))),
+            example("not found", Some(failed(&server, Cause::NotFound))),
+            example("timeout", Some(failed(&server, Cause::Timeout))),
+        ];
+        let mut table = format!(
+            "{:14}| {:14}| {:40}| when the time is up\n",
+            "uploads", "server", "while waiting"
+        );
+        for (first, second) in uploads
+            .iter()
+            .flat_map(|first| servers.iter().map(move |second| (first, second)))
+        {
+            let places = [
+                first.state(Kind::SymCache, true),
+                second.state(Kind::SymCache, false),
+            ];
+            let [waiting, last] = [true, false].map(|may_wait| {
+                let criteria = Criteria {
+                    reader: &reader(&[]),
+                    preference: Preference::BestDif,
+                    unreadable: &HashSet::new(),
+                    may_wait,
+                    now: after(1),
+                };
+                described(&select(&places, &criteria), &["uploads", "server"])
+            });
+            writeln!(
+                table,
+                "{:14}| {:14}| {waiting:40}| {last}",
+                first.name, second.name
+            )
+            .unwrap();
+        }
+        insta::assert_snapshot!("selections", table);
+    }
+
+    #[test]
+    fn a_client_of_microsofts_protocol_gets_the_highest_version_that_it_reads() {
+        let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
+        let uploads = ModuleKey::uploads(Scope::Global, &id);
+        let of = |major: u16| Entry::new(uploads.clone(), Kind::MsSymCache(major), after(0));
+        let file = |text: &str| {
+            let version = version(text);
+            Some(ready(&of(version.major), version.as_u32(), Offer::Debug))
+        };
+        let requested = |major| Some(then(&of(major), &request_build(1, Queue::Eager), 0));
+        // The records of version 4 and 3 of the uploads, and of version 3 of a server.
+        let cases = [
+            ("nothing", [None, None, None]),
+            ("an upload of 4", [file("4.1.0"), None, None]),
+            ("an upload of 3", [None, file("3.9.0"), None]),
+            ("a transcoded file", [None, None, file("3.5.0")]),
+            ("an older transcoded file", [None, None, file("3.1.0")]),
+            ("an older upload", [None, file("3.1.0"), None]),
+            (
+                "an upload of 4 in progress",
+                [requested(4), file("3.5.0"), None],
+            ),
+            (
+                "an upload of 3 in progress",
+                [None, requested(3), file("3.1.0")],
+            ),
+            ("a build in progress", [None, None, requested(3)]),
+        ];
+        let reader = reader(&["3.5.0"]);
+        let mut table = String::new();
+        for (name, records) in cases {
+            for client in ["3.0.0", "4.0.0"] {
+                let client = version(client);
+                let criteria = Criteria {
+                    reader: &reader,
+                    preference: Preference::HighestVersion {
+                        client,
+                        made: Some(version("3.5.0")),
+                    },
+                    unreadable: &HashSet::new(),
+                    may_wait: true,
+                    now: after(1),
+                };
+                let examples = records.clone().map(|record| example(name, record));
+                let kinds = [(4, true), (3, true), (3, false)];
+                let places: Vec<PlaceState<'_>> = examples
+                    .iter()
+                    .zip(kinds)
+                    .filter(|(_, (major, _))| *major <= client.major)
+                    .map(|(example, (major, is_uploads))| PlaceState {
+                        may_have_files: !is_uploads || example.record.is_some(),
+                        ..example.state(Kind::MsSymCache(major), is_uploads)
+                    })
+                    .collect();
+                let names = ["uploaded 4", "uploaded 3", "server's 3"];
+                let selection = select(&places, &criteria);
+                let described = described(&selection, &names[3 - places.len()..]);
+                writeln!(table, "{name:27}| client {client} | {described}").unwrap();
+            }
+        }
+        insta::assert_snapshot!("versions", table);
+    }
+
+    #[test]
+    fn a_blob_that_cannot_be_read_is_never_selected_again() {
+        let ready = ready(&entry(), current_version(Kind::SymCache), Offer::Debug);
+        let path = ready.ready().unwrap().blob.path.clone();
+        let unreadable = example("unreadable", Some(ready));
+        let place = unreadable.state(Kind::SymCache, true);
+        let criteria = Criteria {
+            reader: &reader(&[]),
+            preference: Preference::BestDif,
+            unreadable: &HashSet::from([path]),
+            may_wait: false,
+            now: after(1),
+        };
+        let selection = select(std::slice::from_ref(&place), &criteria);
+        let awaited = Awaited {
+            at: 0,
+            is_requested: false,
+        };
+        assert_eq!((selection.best, selection.waits_for), (None, vec![awaited]));
+    }
+}

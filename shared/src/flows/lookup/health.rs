@@ -1,0 +1,40 @@
+//! Loads which symbol servers do not respond, so that no reader waits for them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::finder::CacheFinder;
+use super::items::ItemQuery;
+use crate::cache::{ItemKey, Stored};
+use crate::domain::{Missing, SourceKey, Timestamp};
+use crate::flows::permits;
+use crate::ports::{Consistency, Fault};
+
+/// The health of symbol servers, by source.
+#[derive(Default)]
+pub(super) struct Health(HashMap<SourceKey, Arc<Stored>>);
+
+impl Health {
+    /// Returns the reason if the circuit of this source is open. It must not be stored for a
+    /// module.
+    pub(super) fn open_circuit(&self, source: &SourceKey, now: Timestamp) -> Option<Missing> {
+        let stored = self.0.get(source)?;
+        permits::health(&stored.item)?.missing(now)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl CacheFinder<'_> {
+    /// Loads the health of these servers.
+    pub(super) async fn health_of(&self, servers: BTreeSet<&SourceKey>) -> Result<Health, Fault> {
+        let queries = servers.iter().map(|source| ItemKey::health(source));
+        let queries: Vec<ItemQuery> = queries.map(ItemQuery::alone).collect();
+        let loaded = self.load_items(&queries, Consistency::Eventual).await?;
+        let known = servers.into_iter().cloned().zip(loaded);
+        let known = known.filter_map(|(source, stored)| Some((source, stored?)));
+        Ok(Health(known.collect()))
+    }
+}

@@ -1,0 +1,167 @@
+//! Loads the items of lookups, and selects among their entries.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::finder::CacheFinder;
+use super::health::Health;
+use super::items::ItemQuery;
+use super::place::{CachePlace, Items, Lookup};
+use crate::cache::{Criteria, Decision, ItemKey, Preference, Selection, decide, select};
+use crate::domain::SourceKey;
+use crate::flows::memory::Recalled;
+use crate::ports::{Consistency, Fault};
+
+/// How well a cached entry serves a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CachedState {
+    Usable,
+    /// No other place can have a better one.
+    Unbeatable,
+}
+
+impl CacheFinder<'_> {
+    /// Loads the items of lookups in one round of reads, and the targets of aliases in a second
+    /// one. The targets are added to the places of the lookups.
+    pub(in crate::flows) async fn load(
+        &self,
+        lookups: &mut [&mut Lookup],
+        criteria: &Criteria<'_>,
+        consistency: Consistency,
+    ) -> Result<Items, Fault> {
+        let queries = lookups.iter();
+        let queries = queries.flat_map(|lookup| self.queries(lookup, criteria));
+        let mut items = Items::default();
+        self.load_into(&mut items, queries.collect(), consistency)
+            .await?;
+        let behind_aliases = lookups.iter_mut();
+        let behind_aliases = behind_aliases.flat_map(|lookup| lookup.follow_aliases(&items));
+        let behind_aliases: Vec<ItemQuery> = behind_aliases.collect();
+        if !behind_aliases.is_empty() {
+            self.load_into(&mut items, behind_aliases, consistency)
+                .await?;
+        }
+        Ok(items)
+    }
+
+    /// Loads the entries of these places again, from the store.
+    pub(in crate::flows) async fn reload<'p>(
+        &self,
+        items: &mut Items,
+        places: impl Iterator<Item = &'p CachePlace>,
+    ) -> Result<(), Fault> {
+        let queries: Vec<ItemQuery> = places.map(|place| place.query(&place.entry)).collect();
+        for query in &queries {
+            self.service.memory.forget(&query.key);
+        }
+        self.load_into(items, queries, Consistency::Strong).await
+    }
+
+    async fn load_into(
+        &self,
+        items: &mut Items,
+        mut queries: Vec<ItemQuery>,
+        consistency: Consistency,
+    ) -> Result<(), Fault> {
+        queries.sort_by(|a, b| a.key.cmp(&b.key));
+        queries.dedup_by(|a, b| a.key == b.key);
+        let loaded = match self.is_cached {
+            true => self.load_items(&queries, consistency).await?,
+            false => {
+                let keys: Vec<ItemKey> = queries.iter().map(|query| query.key.clone()).collect();
+                let loaded = self.service.records.load(&keys, consistency).await?;
+                loaded
+                    .into_iter()
+                    .map(|stored| stored.map(Arc::new))
+                    .collect()
+            }
+        };
+        let keys = queries.into_iter().map(|query| query.key);
+        items.0.extend(keys.zip(loaded));
+        Ok(())
+    }
+
+    /// Returns the items to load for a lookup.
+    ///
+    /// The items of a place whose cached entry is ready are limited to that entry. No later place
+    /// is searched if a cached entry cannot be beaten.
+    fn queries(&self, lookup: &Lookup, criteria: &Criteria<'_>) -> Vec<ItemQuery> {
+        // The entry of a version that cannot be beaten is enough, wherever it is.
+        if let Preference::HighestVersion { .. } = criteria.preference {
+            let mut places = lookup.places.iter();
+            let place = places
+                .find(|place| self.cached_state(place, criteria) == Some(CachedState::Unbeatable));
+            if let Some(place) = place {
+                return vec![place.query(&place.entry)];
+            }
+        }
+        let mut queries: Vec<ItemQuery> = lookup
+            .further
+            .iter()
+            .cloned()
+            .map(ItemQuery::alone)
+            .collect();
+        for place in &lookup.places {
+            match self.cached_state(place, criteria) {
+                None => queries.extend(place.queries()),
+                Some(state) => {
+                    queries.push(place.query(&place.entry));
+                    if state == CachedState::Unbeatable && !lookup.reads_all {
+                        break;
+                    }
+                }
+            }
+        }
+        queries
+    }
+
+    /// Returns how well a cached entry serves as it is; `None` if it does not.
+    fn cached_state(&self, place: &CachePlace, criteria: &Criteria<'_>) -> Option<CachedState> {
+        let Self {
+            service,
+            invocation,
+            is_cached: true,
+        } = self
+        else {
+            return None;
+        };
+        let Recalled::Believed(Some(stored)) = service.memory.recall(invocation, &place.entry)
+        else {
+            return None;
+        };
+        let entry = stored.item.entry()?;
+        match decide(Some(entry), criteria.reader, criteria.now) {
+            Decision::Use(ready) if criteria.is_unbeatable(ready) => Some(CachedState::Unbeatable),
+            Decision::Use(_) => Some(CachedState::Usable),
+            _ => None,
+        }
+    }
+
+    /// Selects among the loaded entries of each lookup.
+    pub(in crate::flows) async fn select<'i>(
+        &self,
+        lookups: &[&Lookup],
+        items: &'i Items,
+        criteria: &Criteria<'_>,
+    ) -> Result<Vec<Selection<'i>>, Fault> {
+        let select_all = |health: &Health| -> Vec<Selection<'i>> {
+            let lookups = lookups.iter();
+            let states = lookups.map(|lookup| lookup.states_with(items, health, criteria.now));
+            states.map(|states| select(&states, criteria)).collect()
+        };
+        let selections = select_all(&Health::default());
+        let mut servers: BTreeSet<&SourceKey> = BTreeSet::new();
+        for (lookup, selection) in lookups.iter().zip(&selections) {
+            let unrequested = selection.to_improve.iter();
+            let unrequested = unrequested.filter(|place| !place.is_requested);
+            let places = selection.waits_for.iter().chain(unrequested);
+            let sources = places.map(|place| &lookup.places[place.at].module.source);
+            servers.extend(sources.filter(|source| !source.is_uploads()));
+        }
+        let health = self.health_of(servers).await?;
+        Ok(match health.is_empty() {
+            true => selections,
+            false => select_all(&health),
+        })
+    }
+}

@@ -1,0 +1,21 @@
+//! Looks entries up: the way in which every protocol finds its caches.
+//!
+//! A protocol describes what it looks for as [`Lookup`]s, each with the places that may have it.
+//! [`CacheFinder`] then does two steps, in as many rounds as the protocol waits:
+//!
+//! 1. *Load* the items of all places, in one round of reads. A second round follows aliases.
+//! 2. *Select* among them (pure: [`select`]). Only for the symbol servers that a build would be
+//!    requested from, it also loads whether their circuit is open.
+//!
+//! The protocol acts on the selection: it reads the blob, waits, or requests builds.
+
+mod finder;
+mod health;
+mod items;
+mod load;
+mod place;
+mod places;
+
+pub(super) use finder::CacheFinder;
+pub(super) use place::{CachePlace, Items, Lookup};
+pub(super) use places::NamedSource;

@@ -1,0 +1,196 @@
+//! The places that may have a cache, and the items that were loaded for them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::health::Health;
+use super::items::ItemQuery;
+use crate::cache::{Entry, Item, ItemKey, Kind, ModuleKey, PlaceRecord, PlaceState, Stored};
+use crate::domain::{ModuleId, ObjectId, Timestamp};
+
+/// What a protocol looks for.
+#[derive(Clone, Debug)]
+pub(in crate::flows) struct Lookup {
+    /// The places that may have it, in the order of precedence.
+    pub(in crate::flows) places: Vec<CachePlace>,
+    /// Whether all places are read, even if a cached entry cannot be beaten.
+    pub(in crate::flows) reads_all: bool,
+    /// Further items to load in the same round.
+    pub(in crate::flows) further: Vec<ItemKey>,
+}
+
+/// A place where a cache may be found, and the keys of the items to load for it.
+#[derive(Clone, Debug)]
+pub(in crate::flows) struct CachePlace {
+    pub(in crate::flows) module: ModuleKey,
+    pub(in crate::flows) kind: Kind,
+    pub(in crate::flows) entry: ItemKey,
+    /// For uploads: the item that exists if the module has files.
+    presence: Option<ItemKey>,
+    /// For uploads that are looked up by code id: the item that refers to the module's debug id.
+    alias: Option<ItemKey>,
+}
+
+/// The loaded items by key; `None` if an item does not exist.
+#[derive(Debug, Default)]
+pub(in crate::flows) struct Items(pub(super) HashMap<ItemKey, Option<Arc<Stored>>>);
+
+impl CachePlace {
+    /// Returns the place of an entry. Nothing refers from it to another place.
+    pub(in crate::flows) fn new(module: ModuleKey, kind: Kind) -> Self {
+        let is_upload = module.source.is_uploads();
+        Self {
+            entry: module.entry(kind),
+            presence: is_upload.then(|| module.presence()),
+            alias: None,
+            module,
+            kind,
+        }
+    }
+
+    /// Returns the place of an entry of a module that a request identifies by these ids. If that is
+    /// a code id alone, the uploads may refer to the debug id.
+    pub(in crate::flows) fn of(object: &ObjectId, module: ModuleKey, kind: Kind) -> Self {
+        let id = ModuleId::of(object.debug_id, object.code_id.as_ref());
+        let is_by_code = matches!(id, Some(ModuleId::Code(_)));
+        let has_alias = is_by_code && module.source.is_uploads();
+        Self {
+            alias: has_alias.then(|| module.alias()),
+            ..Self::new(module, kind)
+        }
+    }
+
+    /// Leaves the presence out. Without it, the place looks as if it had files.
+    pub(in crate::flows) fn without_presence(self) -> Self {
+        Self {
+            presence: None,
+            ..self
+        }
+    }
+
+    pub(in crate::flows) fn is_uploads(&self) -> bool {
+        self.module.source.is_uploads()
+    }
+
+    pub(super) fn query(&self, key: &ItemKey) -> ItemQuery {
+        ItemQuery::of(&self.module, key.clone())
+    }
+
+    /// Returns all items of the place.
+    pub(super) fn queries(&self) -> impl Iterator<Item = ItemQuery> {
+        let keys = [
+            Some(&self.entry),
+            self.presence.as_ref(),
+            self.alias.as_ref(),
+        ];
+        keys.into_iter().flatten().map(|key| self.query(key))
+    }
+
+    fn state<'i>(&self, items: &'i Items, health: &Health, now: Timestamp) -> PlaceState<'i> {
+        PlaceState {
+            kind: self.kind,
+            record: items.record(self),
+            is_uploads: self.is_uploads(),
+            may_have_files: items.has_files(self),
+            circuit: health.open_circuit(&self.module.source, now),
+        }
+    }
+}
+
+impl Items {
+    /// Returns an item, if it was loaded and exists.
+    pub(in crate::flows) fn item(&self, key: &ItemKey) -> Option<&Item> {
+        self.0.get(key)?.as_ref().map(|stored| &stored.item)
+    }
+
+    /// Returns the stored record of an entry.
+    pub(in crate::flows) fn stored(&self, place: &CachePlace) -> Option<&Arc<Stored>> {
+        self.0.get(&place.entry)?.as_ref()
+    }
+
+    /// Returns the entry of a place.
+    pub(in crate::flows) fn entry(&self, place: &CachePlace) -> Option<&Entry> {
+        self.stored(place)?.item.entry()
+    }
+
+    /// Returns whether the place may have files: not if its presence item was read and does not
+    /// exist.
+    pub(in crate::flows) fn has_files(&self, place: &CachePlace) -> bool {
+        let presence = place.presence.as_ref().and_then(|key| self.0.get(key));
+        !presence.is_some_and(Option::is_none)
+    }
+
+    /// Returns the module that an alias refers to.
+    pub(in crate::flows) fn target(&self, module: &ModuleKey) -> Option<&ModuleKey> {
+        match self.item(&module.alias())? {
+            Item::Alias(alias) => Some(&alias.target),
+            _ => None,
+        }
+    }
+
+    fn record(&self, place: &CachePlace) -> PlaceRecord<'_> {
+        match self.0.get(&place.entry) {
+            None => PlaceRecord::Unread,
+            Some(None) => PlaceRecord::Absent,
+            Some(Some(stored)) => match &stored.item {
+                Item::Newer { .. } => PlaceRecord::Newer,
+                item => item.entry().map_or(PlaceRecord::Absent, PlaceRecord::Entry),
+            },
+        }
+    }
+}
+
+impl Lookup {
+    pub(in crate::flows) fn of(places: Vec<CachePlace>) -> Self {
+        Self {
+            places,
+            reads_all: false,
+            further: Vec::new(),
+        }
+    }
+
+    /// Returns the states of the places, without the circuits of their sources.
+    pub(in crate::flows) fn states<'i>(
+        &self,
+        items: &'i Items,
+        now: Timestamp,
+    ) -> Vec<PlaceState<'i>> {
+        self.states_with(items, &Health::default(), now)
+    }
+
+    pub(super) fn states_with<'i>(
+        &self,
+        items: &'i Items,
+        health: &Health,
+        now: Timestamp,
+    ) -> Vec<PlaceState<'i>> {
+        let places = self.places.iter();
+        places
+            .map(|place| place.state(items, health, now))
+            .collect()
+    }
+
+    /// Adds the targets of the aliases that were read, each after the place that refers to it.
+    /// Returns the items to load for them.
+    pub(super) fn follow_aliases(&mut self, items: &Items) -> Vec<ItemQuery> {
+        let mut queries = Vec::new();
+        let mut at = 0;
+        while let Some(place) = self.places.get_mut(at) {
+            at += 1;
+            let is_read = |alias: &mut ItemKey| items.0.contains_key(alias);
+            if place.alias.take_if(is_read).is_none() {
+                continue;
+            }
+            let Some(target) = items.target(&place.module) else {
+                continue;
+            };
+            let target = CachePlace::new(target.clone(), place.kind);
+            if self.places.iter().all(|known| known.entry != target.entry) {
+                queries.extend(target.queries());
+                self.places.insert(at, target);
+                at += 1;
+            }
+        }
+        queries
+    }
+}

@@ -1,0 +1,138 @@
+//! Answers a symbolication request: plans it, looks its modules up, and symbolicates its frames.
+//!
+//! 1. *Plan* (pure): find the modules that the frames lie in (`crate::symbolicate::plan`).
+//! 2. *Look up* (`lookup`): load the entries of these modules, in every place that the request may
+//!    read, in one round of reads.
+//! 3. *Select* (pure: `crate::cache::select`): use a cache, report the module as missing, or wait.
+//! 4. *Request builds* (`build_requests`) for the places to wait for. The request is stored first,
+//!    so that any instance can continue it.
+//! 5. *Read* the blobs in parallel. A blob that cannot be read is reported as suspect, and the
+//!    request waits for its replacement.
+//! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
+//!    the response is `pending`. Steps 2 to 6 are in [`rounds`].
+//! 7. *Symbolicate* (pure), and touch the entries that were used.
+
+mod module;
+mod rounds;
+
+use futures::stream::{self, StreamExt};
+
+use self::module::ModuleLookup;
+pub use self::rounds::Kept;
+use self::rounds::Rounds;
+use super::lookup::{CacheFinder, CachePlace, Lookup, NamedSource};
+pub use super::symbolicator::Symbolicator;
+use super::{Error, Invocation};
+use crate::api::symbolicator::{Completed, Request};
+use crate::cache::{Entry, Sought};
+use crate::domain::{Scope, SourceKey};
+use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+use crate::symbolicate::{
+    KnownNames, ModuleOutcome, Plan, PlannedCache, Searched, Stats, advise, plan, symbolicate_with,
+};
+
+/// The outcome of a request.
+#[derive(Debug)]
+pub enum SymbolicateOutcome {
+    /// The response is complete.
+    Completed(Box<Completed>, Stats),
+    /// The request waits for builds, and is stored under its id.
+    Pending,
+}
+
+impl Symbolicator {
+    /// Answers a request, or keeps it if builds take longer than it may wait here. Stores the
+    /// request before it requests any build.
+    pub async fn answer(
+        &self,
+        invocation: &Invocation,
+        request: &Request,
+        scope: &Scope,
+        kept: Kept<'_>,
+    ) -> Result<SymbolicateOutcome, Error> {
+        let plan = plan(request);
+        let finder = CacheFinder::new(self, invocation);
+        let sources = finder.sources_of(request).await?;
+        let places = |wanted: &PlannedCache| -> Vec<CachePlace> {
+            let object = &wanted.object_id;
+            let modules = finder.places(object, scope, &sources, Sought::new);
+            let places = modules.into_iter();
+            places
+                .map(|module| CachePlace::of(object, module, wanted.kind))
+                .collect()
+        };
+        let wanted = plan.wanted().iter();
+        let lookups = wanted.map(|wanted| {
+            let reads_all = request.options.dif_candidates;
+            let lookup = Lookup {
+                reads_all,
+                ..Lookup::of(places(wanted))
+            };
+            ModuleLookup::new(wanted.kind, lookup)
+        });
+        let mut rounds = Rounds::new(finder, request, &plan, scope, kept);
+        let Some(lookups) = rounds.resolve(lookups.collect()).await? else {
+            return Ok(SymbolicateOutcome::Pending);
+        };
+        let (completed, mut stats) = self.symbolicate(request, &plan, &lookups).await?;
+        stats.reads = rounds.reads();
+        let used = lookups.iter().filter_map(ModuleLookup::entry);
+        finder.touch_all(used.collect()).await;
+        Ok(SymbolicateOutcome::Completed(Box::new(completed), stats))
+    }
+
+    /// Symbolicates the frames with the caches that were found, and adds advice about the modules
+    /// that lack something.
+    async fn symbolicate(
+        &self,
+        request: &Request,
+        plan: &Plan,
+        lookups: &[ModuleLookup],
+    ) -> Result<(Completed, Stats), Error> {
+        let outcomes: Vec<ModuleOutcome<'_>> = lookups.iter().map(ModuleLookup::outcome).collect();
+        let names = KnownNames::remembered(self.memory.names());
+        let (mut completed, mut stats, mut names) =
+            symbolicate_with(request, plan, &outcomes, names);
+        let isolated = names.take_isolated();
+        if !isolated.is_empty() && !stats.is_too_large() {
+            let readable = self.demangler.demangle(&isolated).await;
+            for (name, readable) in isolated.into_iter().zip(readable) {
+                names.add(name, readable);
+            }
+            (completed, stats, _) = symbolicate_with(request, plan, &outcomes, names);
+        }
+        if stats.is_too_large() {
+            return Err(Error::TooLarge {
+                bytes: stats.answer_bytes,
+            });
+        }
+        advise(&mut completed, request, plan, &outcomes, |place| {
+            let lookup = lookups.get(place);
+            lookup.map_or_else(Searched::default, |lookup| lookup.searched(&self.memory))
+        });
+        Ok((completed, stats))
+    }
+}
+
+impl CacheFinder<'_> {
+    /// Returns the sources that a request selects, in the order in which they are searched.
+    async fn sources_of(&self, request: &Request) -> Result<Vec<NamedSource>, Error> {
+        let may_define = self.service.settings.request_sources.is_some();
+        let configured: Vec<SourceKey> = self.sources();
+        let selected = request.sources.select(&configured, may_define);
+        let selected = selected.map_err(|error| Error::Invalid {
+            detail: error.body().causes.join("; "),
+        })?;
+        Ok(self.named(selected).await?)
+    }
+
+    /// Touches these entries, each at most hourly.
+    async fn touch_all(&self, used: Vec<&Entry>) {
+        let touches = used.into_iter().map(|entry| self.touch_if_due(entry));
+        let touches: Vec<_> = touches.collect();
+        stream::iter(touches)
+            .buffer_unordered(CALLS_IN_FLIGHT)
+            .collect::<()>()
+            .await;
+    }
+}

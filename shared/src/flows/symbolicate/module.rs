@@ -1,0 +1,159 @@
+//! The lookup of one cache that a request needs, and its outcome.
+
+use crate::cache::{Entry, Kind, ModuleKey, Ready, SelectedState, Stored};
+use crate::domain::{Candidate, Location, Missing, SourceKey};
+use crate::flows::lookup::{CachePlace, Items, Lookup};
+use crate::flows::memory::Memory;
+use crate::flows::opening::LoadedCache;
+use crate::symbolicate::{Considered, ModuleOutcome, Searched};
+
+use std::sync::Arc;
+
+/// A cache that the request needs, and the state of its lookup.
+pub(super) struct ModuleLookup {
+    kind: Kind,
+    pub(super) lookup: Lookup,
+    /// The candidates of all places, if the response lists them.
+    candidates: Vec<Candidate>,
+    pub(super) outcome: Option<LookupOutcome>,
+}
+
+/// The outcome of a lookup.
+pub(super) enum LookupOutcome {
+    Cache {
+        cache: LoadedCache,
+        chosen: Box<Chosen>,
+    },
+    Missing(Missing),
+    Failed {
+        detail: String,
+    },
+}
+
+/// A state to use, and the entry that it belongs to.
+pub(super) struct Chosen {
+    pub(super) entry: Entry,
+    pub(super) ready: Ready,
+    /// The stored record of the entry.
+    pub(super) stored: Option<Arc<Stored>>,
+}
+
+impl Chosen {
+    pub(super) fn new(selected: SelectedState<'_>, place: &CachePlace, items: &Items) -> Self {
+        Self {
+            entry: selected.entry.clone(),
+            ready: selected.ready.clone(),
+            stored: items.stored(place).cloned(),
+        }
+    }
+
+    /// Returns the DIF that the cache was made from.
+    fn used(&self) -> Option<(&SourceKey, &Location)> {
+        let dif = self.ready.made_from.first()?;
+        Some((&self.entry.module().source, &dif.location))
+    }
+}
+
+impl ModuleLookup {
+    pub(super) fn new(kind: Kind, lookup: Lookup) -> Self {
+        Self {
+            kind,
+            lookup,
+            candidates: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    /// Collects the candidates of all entries, if the response lists them.
+    pub(super) fn note_candidates(&mut self, items: &Items) {
+        if self.lookup.reads_all {
+            let entries = self.lookup.places.iter();
+            let entries = entries.filter_map(|place| items.entry(place));
+            self.candidates = entries
+                .flat_map(|entry| entry.candidates().to_vec())
+                .collect();
+        }
+    }
+
+    /// Returns the entry whose cache is used.
+    pub(super) fn entry(&self) -> Option<&Entry> {
+        match &self.outcome {
+            Some(LookupOutcome::Cache { chosen, .. }) => Some(&chosen.entry),
+            _ => None,
+        }
+    }
+
+    /// Returns the outcome as the symbolication uses it.
+    pub(super) fn outcome(&self) -> ModuleOutcome<'_> {
+        let considered = |used| Considered {
+            candidates: &self.candidates,
+            used,
+        };
+        let (cache, chosen) = match &self.outcome {
+            Some(LookupOutcome::Cache { cache, chosen }) => (cache, chosen),
+            Some(LookupOutcome::Missing(missing)) => {
+                return ModuleOutcome::Missing {
+                    missing: missing.clone(),
+                    considered: considered(None),
+                };
+            }
+            Some(LookupOutcome::Failed { detail }) => {
+                return ModuleOutcome::Failed {
+                    detail: detail.clone(),
+                };
+            }
+            None => {
+                return ModuleOutcome::Failed {
+                    detail: "the module was not looked up".to_owned(),
+                };
+            }
+        };
+        let ready = &chosen.ready;
+        let serves = ready.features.has_debug_info || ready.features.has_symbols;
+        match cache.lookup_cache(self.kind) {
+            Some(cache) if serves => ModuleOutcome::Found {
+                cache,
+                features: ready.features.clone(),
+                arch: &ready.arch,
+                lacks: ready.lacks.as_deref(),
+                considered: considered(chosen.used()),
+            },
+            // A file was found, but it has neither debug information nor symbols.
+            Some(_) => ModuleOutcome::Missing {
+                missing: Missing::not_found(),
+                considered: considered(chosen.used()),
+            },
+            None => ModuleOutcome::Failed {
+                detail: "the kind of the cache does not match its record".to_owned(),
+            },
+        }
+    }
+
+    /// Returns where the lookup searched, and which of the files that it found is damaged.
+    pub(super) fn searched(&self, memory: &Memory) -> Searched {
+        let place = |place: &CachePlace| {
+            let ModuleKey { source, scope, .. } = &place.module;
+            if !source.is_uploads() {
+                return source.id().to_owned();
+            }
+            match memory.last_generation(scope) {
+                Some(None) => format!("the uploads of {scope} (no upload was processed there yet)"),
+                _ => format!("the uploads of {scope}"),
+            }
+        };
+        let damaged = |entry: &Entry| {
+            let mut candidates = entry.candidates().iter();
+            candidates.find_map(|candidate| {
+                let fault = candidate.fault.clone()?;
+                Some((candidate.location.to_string(), fault))
+            })
+        };
+        let mut places: Vec<String> = self.lookup.places.iter().map(place).collect();
+        // A module that is found by several ids has one place per id.
+        places.dedup();
+        Searched {
+            places,
+            damaged: self.entry().and_then(damaged),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The rounds of a request: load, select, then read blobs and request builds, until every lookup
+//! has an outcome or the time is up.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures::future;
+use futures::stream::{self, StreamExt};
+
+use super::module::{Chosen, LookupOutcome, ModuleLookup};
+use crate::api::symbolicator::Request;
+use crate::cache::{Awaited, Capabilities, Change, Criteria, Preference, Queue, Selection};
+use crate::domain::Scope;
+use crate::flows::build_requests::BuildToRequest;
+use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
+use crate::flows::opening::{LoadedCache, Opening, ReadError};
+use crate::flows::waiting::Waiting;
+use crate::flows::{Error, Updated};
+use crate::ports::{Consistency, Fault, QueueMessage};
+use crate::symbolicate::{Plan, ReadCounts};
+
+/// The maximum number of blobs that are read at a time.
+const READS_IN_FLIGHT: usize = 64;
+
+/// The maximum number of builds that one call requests. The call that continues the request
+/// requests the next ones.
+const MAX_BUILD_REQUESTS: usize = 256;
+
+/// How a request waits for builds: first in this invocation, then stored as it was received.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    /// How long this invocation waits.
+    pub wait: Duration,
+    /// The id that the client receives.
+    pub id: &'a str,
+    /// The body; `None` if the request is already stored.
+    pub body: Option<&'a [u8]>,
+}
+
+/// A request, and its state across the rounds.
+pub(super) struct Rounds<'a> {
+    finder: CacheFinder<'a>,
+    request: &'a Request,
+    plan: &'a Plan,
+    scope: &'a Scope,
+    kept: Kept<'a>,
+    is_kept: bool,
+    opening: Opening<'a>,
+    reader: Capabilities,
+    /// The number of builds that this call may still request.
+    requests_left: usize,
+    /// The paths of blobs that cannot be read.
+    unreadable: HashSet<String>,
+}
+
+/// What is left to wait for after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    /// Nothing: every lookup has an outcome.
+    Nothing,
+    /// Only builds that this call may no longer request.
+    Unrequested,
+    /// Builds that are in progress or requested.
+    Builds,
+}
+
+/// The actions that follow from the selections of one round.
+struct Actions {
+    /// The lookups whose blob is to be read.
+    to_read: Vec<(usize, Box<Chosen>)>,
+    /// The builds that this request waits for.
+    to_request: Vec<BuildToRequest>,
+    /// The builds that serve later requests.
+    to_improve: Vec<BuildToRequest>,
+    /// The number of builds that may still be requested.
+    requests_left: usize,
+}
+
+impl<'a> Rounds<'a> {
+    pub(super) fn new(
+        finder: CacheFinder<'a>,
+        request: &'a Request,
+        plan: &'a Plan,
+        scope: &'a Scope,
+        kept: Kept<'a>,
+    ) -> Self {
+        Self {
+            finder,
+            request,
+            plan,
+            scope,
+            kept,
+            is_kept: kept.body.is_none(),
+            opening: Opening::new(&*finder.service.caches, &finder.service.memory),
+            reader: finder.service.settings.capabilities(),
+            requests_left: MAX_BUILD_REQUESTS,
+            unreadable: HashSet::new(),
+        }
+    }
+
+    /// Returns the number of reads, of bytes read, and of cache hits so far.
+    pub(super) fn reads(&self) -> ReadCounts {
+        self.opening.counts()
+    }
+
+    /// Repeats rounds until every lookup has an outcome, and returns the lookups. If the time is up
+    /// first, or only builds are left that this call may not request, stores the request and
+    /// returns `None`.
+    pub(super) async fn resolve(
+        &mut self,
+        mut lookups: Vec<ModuleLookup>,
+    ) -> Result<Option<Vec<ModuleLookup>>, Error> {
+        let mut waiting = Waiting::new(self.finder.invocation, self.kept.wait);
+        loop {
+            let (is_last, consistency) = (waiting.is_over(), waiting.consistency());
+            let left = match self.round(&mut lookups, is_last, consistency).await {
+                Err(Error::Store(error)) if waiting.tolerates(&error) => Left::Builds,
+                left => left?,
+            };
+            match left {
+                Left::Nothing => return Ok(Some(lookups)),
+                Left::Builds if !is_last => waiting.pause().await,
+                Left::Builds | Left::Unrequested => {
+                    self.keep().await?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Runs one round: loads the entries of all lookups without an outcome, requests builds, and
+    /// reads the blobs of the caches to use.
+    async fn round(
+        &mut self,
+        lookups: &mut [ModuleLookup],
+        is_last: bool,
+        consistency: Consistency,
+    ) -> Result<Left, Error> {
+        let undecided = |lookup: &&mut ModuleLookup| lookup.outcome.is_none();
+        let mut undecided: Vec<&mut ModuleLookup> = lookups.iter_mut().filter(undecided).collect();
+        let mut to_load: Vec<&mut Lookup> = undecided
+            .iter_mut()
+            .map(|module| &mut module.lookup)
+            .collect();
+        let criteria = Criteria {
+            reader: &self.reader,
+            preference: Preference::BestDif,
+            unreadable: &self.unreadable,
+            may_wait: !is_last,
+            now: self.finder.invocation.now(),
+        };
+        let items = self
+            .finder
+            .load(&mut to_load, &criteria, consistency)
+            .await?;
+        let to_select: Vec<&Lookup> = undecided.iter().map(|module| &module.lookup).collect();
+        let selections = self.finder.select(&to_select, &items, &criteria).await?;
+        let (mut actions, mut left) = (Actions::up_to(self.requests_left), Left::Nothing);
+        let undecided = (0..).zip(lookups.iter_mut());
+        let undecided = undecided.filter(|(_, lookup)| lookup.outcome.is_none());
+        for ((at, lookup), selection) in undecided.zip(selections) {
+            lookup.note_candidates(&items);
+            left = left.max(actions.add(at, lookup, &selection, &items));
+        }
+        Ok(left.max(self.perform(actions, lookups).await?))
+    }
+
+    /// Requests builds and reads blobs, in parallel. Returns whether to wait for the replacement of
+    /// a blob that cannot be read.
+    async fn perform(
+        &mut self,
+        actions: Actions,
+        lookups: &mut [ModuleLookup],
+    ) -> Result<Left, Error> {
+        if !actions.to_request.is_empty() {
+            self.keep().await?;
+        }
+        let Actions {
+            to_read,
+            mut to_request,
+            mut to_improve,
+            requests_left,
+        } = actions;
+        to_improve.truncate(requests_left);
+        self.requests_left = requests_left - to_improve.len();
+        to_request.append(&mut to_improve);
+        let requests = self.finder.request_builds(to_request);
+        let (requested, read) = future::join(requests, self.read_blobs(to_read, lookups)).await;
+        requested?;
+        let unreadable = read?;
+        let left = match unreadable.is_empty() {
+            true => Left::Nothing,
+            false => Left::Builds,
+        };
+        self.unreadable.extend(unreadable);
+        Ok(left)
+    }
+
+    /// Stores the request, unless it is already stored.
+    async fn keep(&mut self) -> Result<(), Error> {
+        let Kept { id, body, .. } = self.kept;
+        if let Some(body) = body.filter(|_| !self.is_kept) {
+            let CacheFinder {
+                service,
+                invocation,
+                ..
+            } = self.finder;
+            service
+                .keep_request(invocation, id, self.scope, body)
+                .await?;
+            self.is_kept = true;
+        }
+        Ok(())
+    }
+
+    /// Reads the blobs of these lookups in parallel. Returns the paths of those that cannot be
+    /// read, after reporting them.
+    async fn read_blobs(
+        &self,
+        to_read: Vec<(usize, Box<Chosen>)>,
+        lookups: &mut [ModuleLookup],
+    ) -> Result<Vec<String>, Error> {
+        let mut reads = stream::iter(to_read)
+            .map(|(at, chosen)| async move {
+                let read = self.open(at, &chosen).await;
+                (at, chosen, read)
+            })
+            .buffer_unordered(READS_IN_FLIGHT);
+        let mut unreadable = Vec::new();
+        while let Some((at, chosen, read)) = reads.next().await {
+            let blob = &chosen.ready.blob.path;
+            match read {
+                Ok(cache) => lookups[at].outcome = Some(LookupOutcome::Cache { cache, chosen }),
+                Err(ReadError::Store(error)) => {
+                    tracing::warn!(blob, %error, "cannot read blob");
+                    lookups[at].outcome = Some(LookupOutcome::Failed {
+                        detail: error.to_string(),
+                    });
+                }
+                Err(fault) => {
+                    tracing::warn!(blob, %fault, "blob does not match its record; a rebuild is requested");
+                    self.finder.report_unreadable(&chosen).await?;
+                    unreadable.push(blob.clone());
+                }
+            }
+        }
+        Ok(unreadable)
+    }
+
+    /// Opens the parts of a cache that the request needs, for a cache of the plan.
+    async fn open(&self, at: usize, chosen: &Chosen) -> Result<LoadedCache, ReadError> {
+        let Chosen { entry, ready, .. } = chosen;
+        let needed = |arch| self.plan.addresses(self.request, at, arch);
+        self.opening.open(entry.kind(), ready, needed).await
+    }
+}
+
+impl Actions {
+    fn up_to(requests_left: usize) -> Self {
+        Self {
+            to_read: Vec::new(),
+            to_request: Vec::new(),
+            to_improve: Vec::new(),
+            requests_left,
+        }
+    }
+
+    /// Adds what follows from the selection for the lookup at this index. Returns what is left to
+    /// wait for.
+    fn add(
+        &mut self,
+        at: usize,
+        module: &mut ModuleLookup,
+        selection: &Selection<'_>,
+        items: &Items,
+    ) -> Left {
+        let build = |awaited: &Awaited, queue| {
+            let place: &CachePlace = &module.lookup.places[awaited.at];
+            BuildToRequest {
+                module: place.module.clone(),
+                kind: place.kind,
+                queue,
+                known: items.stored(place).cloned(),
+            }
+        };
+        let to_improve = selection.to_improve.iter();
+        let to_improve = to_improve.filter(|place| !place.is_requested);
+        self.to_improve
+            .extend(to_improve.map(|place| build(place, Queue::Refresh)));
+        if !selection.waits_for.is_empty() {
+            let (pending, unrequested): (Vec<_>, Vec<_>) = selection
+                .waits_for
+                .iter()
+                .partition(|place| place.is_requested);
+            let requested = unrequested.len().min(self.requests_left);
+            self.requests_left -= requested;
+            let requested = &unrequested[..requested];
+            self.to_request
+                .extend(requested.iter().map(|place| build(place, Queue::Eager)));
+            return match pending.is_empty() && requested.is_empty() {
+                true => Left::Unrequested,
+                false => Left::Builds,
+            };
+        }
+        match selection.best {
+            Some(selected) => {
+                let place = &module.lookup.places[selected.at];
+                let chosen = Chosen::new(selected, place, items);
+                self.to_read.push((at, Box::new(chosen)));
+            }
+            None => module.outcome = Some(LookupOutcome::Missing(selection.missing.clone())),
+        }
+        Left::Nothing
+    }
+}
+
+impl CacheFinder<'_> {
+    /// Reports a blob that cannot be read, and requests a rebuild.
+    async fn report_unreadable(&self, chosen: &Chosen) -> Result<(), Fault> {
+        let Chosen {
+            entry,
+            ready,
+            stored,
+        } = chosen;
+        let (module, kind) = (entry.module(), entry.kind());
+        let id = self.invocation.token();
+        let change = Change::Suspect {
+            blob: ready.blob.path.clone(),
+            id: id.clone(),
+        };
+        let known = stored.as_deref().cloned();
+        let update = self.service.update(self.invocation);
+        let updated = update.apply_from(module, kind, &change, known).await;
+        self.service.memory.forget(&module.entry(kind));
+        match updated?.0 {
+            Updated::Done(changed)
+                if changed
+                    .build_request()
+                    .is_some_and(|build_request| build_request.id == id) =>
+            {
+                let message = QueueMessage::new(Queue::Eager, module.clone(), vec![kind], id);
+                self.service.queues.send(&[message], Duration::ZERO).await
+            }
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Ok(()),
+        }
+    }
+}

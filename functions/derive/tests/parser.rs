@@ -204,7 +204,7 @@ async fn a_size_that_a_section_only_claims_takes_no_memory() {
     assert_eq!(*cause, Cause::Malformed);
     assert_eq!(
         detail,
-        "its units do not decompress: there are not as many bytes as the header of the section says"
+        "its units cannot be decompressed: the size of the section differs from the size in its header"
     );
     bench.still_works().await;
 }

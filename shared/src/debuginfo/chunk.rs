@@ -1,32 +1,32 @@
-//! Parts of copies of DIFs: a zstd frame each, with its length and a checksum of what is in it.
+//! Chunks of copies of DIFs. Each is a zstd frame with the length and a checksum of its content.
 
 use std::io;
 
-/// Half of the time of the level that blobs are encoded with: only `derive` reads chunks, and
-/// rarely.
+/// Encoding takes half as long as with the level of blobs. A better ratio is not worth the time,
+/// because only `derive` reads chunks, and rarely.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Seals a part.
+/// Encodes a chunk.
 ///
 /// # Errors
 ///
-/// Only without memory.
+/// Memory ran out.
 pub fn encode_chunk(chunk: &[u8]) -> io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
     compressor.include_checksum(true)?;
     compressor.compress(chunk)
 }
 
-/// Opens a part that holds `length` bytes.
+/// Decodes a chunk of `length` bytes.
 ///
 /// # Errors
 ///
-/// Where it is not what was sealed.
+/// The bytes are not an encoded chunk of this length.
 pub fn open_chunk(encoded: &[u8], length: u64) -> io::Result<Vec<u8>> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     let chunk = zstd::bulk::decompress(encoded, length)?;
     if chunk.len() != length {
-        let problem = format!("there are {} bytes instead of {length}", chunk.len());
+        let problem = format!("the chunk has {} bytes instead of {length}", chunk.len());
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
     }
     Ok(chunk)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_what_was_encoded_or_an_error() {
+    fn a_damaged_chunk_is_rejected_or_decodes_to_the_original() {
         let chunk: Vec<u8> = (0..100_000_u32)
             .flat_map(|n| (n / 7).to_le_bytes())
             .collect();

@@ -1,16 +1,16 @@
-//! Why something cannot be derived, and how errors of libraries become that.
+//! The reasons why a cache cannot be derived, and conversions from the errors of libraries.
 
 use std::error::Error;
 use std::io;
 
 use crate::domain::{Cause, Missing};
 
-/// Why nothing was derived.
+/// The reason why a cache was not derived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// For a reason in the DIF.
+    /// The reason lies in the DIF.
     Missing(Missing),
-    /// There is not enough memory. The caller that set the limit knows it.
+    /// Memory ran out. The caller knows the limit, because the caller set it.
     OutOfMemory,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn unsupported(detail: String) -> Failure {
     Failure::Missing(Missing::new(Cause::Unsupported, detail))
 }
 
-/// Writing fails for two reasons only: the limit, and want of memory.
+/// Writing fails for two reasons only: the size limit, and lack of memory.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -32,7 +32,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Returns the kind of the I/O error that caused another, if one did.
+/// Returns the kind of the first I/O error among an error and its causes.
 pub(super) fn io_error(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let mut error = Some(error);
     while let Some(current) = error {
@@ -44,7 +44,7 @@ pub(super) fn io_error(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     None
 }
 
-/// Returns an error and what caused it, in one line.
+/// Returns an error and its causes in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

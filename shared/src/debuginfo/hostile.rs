@@ -1,5 +1,6 @@
-//! What fuzzing calls: each takes any bytes for a file that was uploaded, or for what stands in a
-//! blob behind its checksums, and panics where that would do harm. `tests/fuzz` has the targets.
+//! Entry points for fuzzing. Each takes arbitrary bytes as an uploaded file, or as the content of a
+//! blob whose checksums are valid, and panics if the result would do harm. `tests/fuzz` has the
+//! targets.
 
 use std::hint::black_box;
 
@@ -12,17 +13,17 @@ use super::{DifBytes, RoomLimit, caught, derive, inspect, unpack};
 use crate::cache::{DeriveJob, Kind};
 use crate::domain::{CompanionId, DebugId, Rank, Written};
 
-/// The most inlined calls that are followed at an address.
+/// The maximum number of inlined calls that are followed at an address.
 const CALLS: usize = 1000;
 
-/// Tells whether an id is read again as it is written: one of PDB 2.0 with an age of 0 is written
-/// without it, and then not read. A builder that derives a cache of such a file finds that out when
-/// it opens what it made.
+/// Returns whether an id that is written can be read again. An id of PDB 2.0 with an age of 0 is
+/// written without the age and then cannot be read. A builder that derives a cache of such a file
+/// detects this when it opens the cache.
 fn is_written(id: Option<DebugId>) -> bool {
     id.is_none_or(|id| id.to_string().parse() == Ok(id))
 }
 
-/// Takes bytes for a footer with a good checksum.
+/// Reads bytes as a footer with a valid checksum.
 pub fn footer(bytes: &[u8]) {
     let mut footer = bytes.to_vec();
     footer.resize(FOOTER_BYTES, 0);
@@ -31,21 +32,22 @@ pub fn footer(bytes: &[u8]) {
         if !is_written(contents.debug_id) {
             return;
         }
-        // What is read is what is written again, except for parts that no reader reads.
+        // A footer that is read and written again is the same, except for bytes that no reader
+        // reads.
         let written = blob::footer(&contents, &read);
-        let again = blob::split_footer(&written).expect("what was written is read");
+        let again = blob::split_footer(&written).expect("a footer that was written can be read");
         assert_eq!(again, (contents, read));
     }
     let _ = black_box(blob::open_unchecked(&footer));
 }
 
-/// Takes the first eight bytes for the length of all frames, and the others for an index.
+/// Reads the first eight bytes as the length of all frames, and the others as an index.
 pub fn index(bytes: &[u8]) {
     let Some((frames, index)) = bytes.split_first_chunk() else {
         return;
     };
     let frames = u64::from_le_bytes(*frames);
-    // A slice takes eleven bytes at least.
+    // A slice takes at least eleven bytes.
     for count in 0..=u32::try_from(index.len() / 11 + 1).unwrap_or(u32::MAX) {
         let Some(index) = SliceIndex::unchecked(index, count, frames) else {
             continue;
@@ -53,7 +55,7 @@ pub fn index(bytes: &[u8]) {
         assert_eq!(index.len() as u64, u64::from(count));
         let mut end = 0;
         for number in 0..count {
-            let range = index.range(number).expect("it has so many");
+            let range = index.range(number).expect("the number is below the count");
             assert_eq!(range.start, end);
             assert!(range.end <= frames);
             end = range.end;
@@ -64,7 +66,7 @@ pub fn index(bytes: &[u8]) {
     }
 }
 
-/// Takes bytes for a SymCache, and looks up in it, and in what is picked of it.
+/// Reads bytes as a SymCache, looks up addresses in it, and cuts it into slices.
 pub fn slice(bytes: &[u8]) {
     let Ok(aligned) = AlignedBytes::copied(bytes) else {
         return;
@@ -95,12 +97,12 @@ pub fn slice(bytes: &[u8]) {
             raw_bytes: 1 << 16,
         },
     ) {
-        let index = SliceIndex::of_blob(&blob).expect("what was encoded is opened");
+        let index = SliceIndex::of_blob(&blob).expect("a blob that was encoded has an index");
         let _ = black_box(index.join(&blob));
     }
 }
 
-/// Takes bytes for a file that was uploaded: unpacks it, reads its ids, and derives what can be.
+/// Reads bytes as an uploaded file: unpacks it, reads its ids, and derives its caches.
 pub fn dif(bytes: &[u8]) {
     const ROOM: u64 = 16 << 20;
     let (mut unpacked, limit) = (
@@ -110,7 +112,7 @@ pub fn dif(bytes: &[u8]) {
             budget: ROOM,
         },
     );
-    // A panic of a parser is a reason; a room in memory has no other way to fail.
+    // A panic of a parser is an accepted result. A room in memory cannot fail in another way.
     let Ok(Ok(mut layout)) = caught(|| unpack(bytes, &Written::Whole, &mut unpacked, limit)) else {
         return;
     };
@@ -130,10 +132,10 @@ pub fn dif(bytes: &[u8]) {
     }
 }
 
-/// What ends a section in the bytes that [`dwarf()`] takes.
+/// The bytes after each section in the input of [`dwarf()`].
 const SECTION_END: [u8; 4] = [0xf1, 0x9a, 0x03, 0x5e];
 
-/// The sections in those bytes, in that order.
+/// The sections in the input of [`dwarf()`], in order.
 const SECTIONS: [&str; 19] = [
     ".debug_abbrev",
     ".debug_info",
@@ -156,8 +158,8 @@ const SECTIONS: [&str; 19] = [
     ".debug_loclists.dwo",
 ];
 
-/// Takes bytes for the sections of a program, and of files beside it, and derives a SymCache of
-/// them: a panic is one of ours.
+/// Reads bytes as the sections of a program and of its companions, and derives a SymCache from
+/// them. A panic is a bug of this crate, not of a parser.
 pub fn dwarf(bytes: &[u8]) {
     let elf = elf_of(bytes);
     super::derive::dwarf::derive_beside_itself(&elf);
@@ -170,7 +172,7 @@ pub fn dwarf(bytes: &[u8]) {
     }
 }
 
-/// Returns sections as [`dwarf()`] takes them.
+/// Returns sections as input for [`dwarf()`].
 #[cfg(test)]
 pub(super) fn sections(data: impl Fn(&str) -> Vec<u8>) -> Vec<u8> {
     let with_end = |name: &&str| [&*data(name), &SECTION_END].concat();
@@ -203,8 +205,8 @@ pub(super) fn elf_of(bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0; HEADER];
     file[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0");
     let mut names = b"\0.text\0.shstrtab\0".to_vec();
-    // Name and type, flags, address, offset and size; nothing is linked, and everything is aligned
-    // to one byte.
+    // The fields are name and type, flags, address, offset, size, link and info (none), alignment
+    // (one byte), and entry size.
     let header = |name: u64, kind: u64, [flags, address, offset, size]: [u64; 4]| {
         [name | kind << 32, flags, address, offset, size, 0, 1, 0]
     };
@@ -234,7 +236,7 @@ pub(super) fn elf_of(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Takes bytes for unwind information, and asks it.
+/// Reads bytes as unwind information and looks up addresses in it.
 pub fn cfi_slice(bytes: &[u8]) {
     if let Ok(records) = CfiRecords::parse(bytes) {
         for address in (0..64).map(|n| n * 7) {
@@ -242,7 +244,7 @@ pub fn cfi_slice(bytes: &[u8]) {
         }
         let parsed = CfiSource::Parsed(records);
         let cuts = slices::recut(&parsed);
-        // What is cut as lines is cut into as many slices.
+        // Records that are passed as text are cut into the same number of slices.
         let unwinding = CfiSource::of(|out| Ok(out.write_all(bytes)?)).expect("it was parsed");
         assert_eq!(slices::recut(&unwinding), cuts);
     }

@@ -1,10 +1,15 @@
-//! What an object says of its addresses: where code is, and which functions its symbols name there.
+//! The address ranges of code in an object, and the symbols of functions in them.
 //!
-//! Symbols come from `symbolic`, but for those of ELF files, of which it passes on less than they
-//! say: an odd address is Thumb code at the even one; symbols that hand-written assembly declares
-//! without a type name code, too. Of any format, a symbol ends with its section: what has no size
-//! would else reach to the end of memory. A stripped ELF file may have a compressed one within it,
-//! with the symbols that it lost ("MiniDebugInfo").
+//! `symbolic` reads the symbols of all formats except ELF, for which it omits information that this
+//! module reads:
+//!
+//! - On 32-bit Arm, an odd address stands for Thumb code at the even address below it.
+//! - Symbols without a type, which hand-written assembly declares, are names of code too.
+//! - A stripped ELF file may contain a compressed ELF file with the symbols that were stripped
+//!   ("MiniDebugInfo").
+//!
+//! In every format, a symbol ends at the end of its section at the latest. Otherwise a symbol
+//! without a size would extend to the end of memory.
 //!
 //! Sources: the ELF specification (gABI), "Sections" and "Symbol Table"; ELF for the Arm
 //! Architecture (AAELF32), "Symbol Values" and "Mapping symbols"; the PE format specification,
@@ -26,23 +31,25 @@ use lzma_rust2::XzReader;
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, Symbol};
 
-/// The most that the file within a file takes, in bytes, and its decoder in KiB.
+/// The maximum size of an ELF file within an ELF file, in bytes.
 const MOST_WITHIN: u64 = 64 << 20;
+/// The maximum memory of its decoder, in KiB.
 const MOST_OF_DECODER: u32 = 64 << 10;
 
 /// Code and symbols of an object.
 #[derive(Debug, Default)]
 pub(super) struct ObjectImage<'d> {
-    /// Addresses relative to that at which the object is loaded, in the order of their tables.
+    /// The symbols of functions in table order. Their addresses are relative to the load address.
     pub(super) functions: Vec<Symbol<'d>>,
-    /// Symbols without a type, where no function with a size is.
+    /// Symbols without a type that lie in no function.
     pub(super) labels: Vec<Symbol<'d>>,
-    /// Addresses of code, as they are in the object; none where it does not tell.
+    /// Address ranges of code, not relative to the load address. Empty if the object does not give
+    /// them.
     code: Vec<Range<u64>>,
 }
 
 impl<'d> ObjectImage<'d> {
-    /// Reads code and symbols of an object. What cannot be read is not there.
+    /// Reads the code ranges and symbols of an object. Omits what cannot be read.
     pub(super) fn of(object: &Object<'d>) -> Self {
         if let Object::Elf(elf) = object {
             let within = elf.raw_section("gnu_debugdata");
@@ -70,7 +77,8 @@ impl<'d> ObjectImage<'d> {
         Self::within(code, object.load_address(), functions, Vec::new())
     }
 
-    /// Ends each symbol with the code that it lies in; one that lies in none does not count.
+    /// Ends each symbol at the end of its code range. If the code ranges are known, removes symbols
+    /// outside of them.
     fn within(
         code: Vec<Range<u64>>,
         load_address: u64,
@@ -102,8 +110,8 @@ impl<'d> ObjectImage<'d> {
         }
     }
 
-    /// Returns the lowest address of code, as it is in the object; zero where the object does not
-    /// tell.
+    /// Returns the lowest address of code, not relative to the load address, or zero if the code
+    /// ranges are unknown.
     pub(super) fn first_code(&self) -> u64 {
         let starts = self.code.iter().map(|section| section.start);
         starts.min().unwrap_or_default()
@@ -151,7 +159,7 @@ impl<'d> SectionHeaders<'d> {
         })
     }
 
-    /// Returns code and symbols, with those of the file within it.
+    /// Returns the code ranges and symbols, including the symbols of the file `within` this one.
     fn image(&self, within: Option<&[u8]>, load_address: u64) -> ObjectImage<'d> {
         let code = self.sections.iter().filter(|section| is_code(section));
         let code = code
@@ -197,7 +205,7 @@ impl<'d> SectionHeaders<'d> {
         let names = names.and_then(|names| self.data.get(names.file_range()?));
         let symbols = symbols.into_iter().flat_map(|symbols| symbols.iter());
         symbols.filter_map(move |symbol| {
-            // Symbols that are not defined here have section zero, which has no code.
+            // Undefined symbols have section zero, which has no code.
             self.sections
                 .get(symbol.st_shndx)
                 .filter(|section| is_code(section))?;
@@ -207,7 +215,7 @@ impl<'d> SectionHeaders<'d> {
         })
     }
 
-    /// Returns a symbol by its address relative to that at which the file is loaded.
+    /// Returns a symbol whose address is relative to the load address.
     fn relative(&self, symbol: &Sym, name: &'d [u8], load_address: u64) -> Option<Symbol<'d>> {
         let address = match self.machine {
             EM_ARM => symbol.st_value & !1,
@@ -221,7 +229,7 @@ impl<'d> SectionHeaders<'d> {
     }
 }
 
-/// Returns the file within a file; `None` where it does not decompress, or is too large.
+/// Returns the file within a file, or `None` if it cannot be decompressed or is too large.
 fn decompressed(section: &[u8]) -> Option<Vec<u8>> {
     let mut within = Vec::new();
     let mut reader = XzReader::new_mem_limit(section, false, MOST_OF_DECODER).take(MOST_WITHIN + 1);
@@ -241,13 +249,13 @@ fn is_code(section: &SectionHeader) -> bool {
     section.is_executable() && section.is_alloc()
 }
 
-/// Tells whether a symbol without a type has the name of code: not one that only assemblers use,
-/// nor one that maps what is Thumb, Arm or data.
+/// Returns whether the name of a symbol without a type can be a name of code. Local labels of
+/// assemblers and mapping symbols, which mark Thumb, Arm and data, are not.
 fn is_label(name: &[u8]) -> bool {
     !(name.is_empty() || name.starts_with(b"$") || name.starts_with(b".L"))
 }
 
-/// Keeps those labels that lie in none of the functions.
+/// Removes the labels that lie in a function.
 fn keep_uncovered(labels: &mut Vec<Symbol<'_>>, functions: &[Symbol<'_>]) {
     let mut covered: Vec<_> = functions
         .iter()
@@ -259,7 +267,7 @@ fn keep_uncovered(labels: &mut Vec<Symbol<'_>>, functions: &[Symbol<'_>]) {
         })
         .collect();
     covered.sort_unstable();
-    // From here on, each has the largest end of those up to it.
+    // Replaces each end with the largest end so far.
     let mut reaches = 0;
     for (_, end) in &mut covered {
         reaches = reaches.max(*end);

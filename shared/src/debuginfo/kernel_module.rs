@@ -1,10 +1,10 @@
-//! Modules of the Linux kernel, linked as the kernel links them when it loads them.
+//! Links Linux kernel modules in the same way as the kernel does when it loads them.
 //!
-//! Such a module is an object file: its sections have no addresses yet, and what refers to them is
-//! in relocations. The kernel places first the sections with code, then those that are read, then
-//! those that are written, each in their order in the file, and what is needed to initialize the
-//! module elsewhere. Addresses are counted from where the first of them is, as `/proc/modules` and
-//! `/sys/module/<name>/sections/.text` tell it.
+//! A kernel module is a relocatable object file: its sections have no addresses yet, and references
+//! to them are relocations. The kernel places sections with code first, then read-only sections,
+//! then writable sections, each group in file order. It places the sections that initialize the
+//! module elsewhere. Addresses count from the first section, whose address `/proc/modules` and
+//! `/sys/module/<name>/sections/.text` show.
 //!
 //! Sources: the ELF specification (gABI), "Sections" and "Relocation"; `layout_sections` in
 //! `kernel/module/main.c` of Linux 6.
@@ -22,22 +22,23 @@ use symbolic::debuginfo::elf::ElfObject;
 
 use super::reader::ByteReader;
 
-/// What every module has, and no other object file.
+/// The section that every kernel module has and no other object file has.
 const MODINFO: &str = ".modinfo";
 
-/// Where decompressed sections begin, in bytes.
+/// The alignment of decompressed sections and of the program header, in bytes.
 const ALIGNMENT: usize = 16;
 
-/// The address of the first section. In DWARF, zero is that of functions that a linker dropped.
+/// The address of the first section. It is not zero, because zero is the address of discarded
+/// functions in DWARF.
 const BASE: u64 = 0x1000;
 
-/// Returns a module as a linked file; `None` where a file is none.
+/// Returns a kernel module as a linked file, or `None` if the file is not a kernel module.
 ///
 /// # Errors
 ///
-/// What in it cannot be linked: for a human.
+/// The module cannot be linked. The error is a text for a user.
 pub(super) fn linked(data: &[u8]) -> Result<Option<Vec<u8>>, String> {
-    // Most files are told apart by their headers.
+    // For most files, the header alone shows that they are not kernel modules.
     if !is_relocatable(data) {
         return Ok(None);
     }
@@ -55,15 +56,15 @@ pub(super) fn linked(data: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let addresses = linker.place(&file);
     linker.move_symbols(&file, &addresses);
     let placed = linker.bytes.clone();
-    linker.relocate(&placed).map_err(|reason| {
-        format!("a module of the Linux kernel that cannot be linked: {reason}")
-    })?;
+    linker
+        .relocate(&placed)
+        .map_err(|reason| format!("the Linux kernel module cannot be linked: {reason}"))?;
     linker.put(TYPE_AT, 2, ET_DYN.0.into());
     linker.add_segment();
     Ok(Some(linker.bytes))
 }
 
-/// Where the type of a file is in its header.
+/// The offset of the file type in the ELF header.
 const TYPE_AT: usize = 16;
 
 fn is_relocatable(data: &[u8]) -> bool {
@@ -85,7 +86,7 @@ struct Linker {
     bytes: Vec<u8>,
 }
 
-/// Fields of a section header, in their order, each of a word.
+/// Fields of a section header, in order. Each has the size of a word.
 #[derive(Clone, Copy)]
 enum Field {
     Flags,
@@ -95,7 +96,7 @@ enum Field {
 }
 
 impl Linker {
-    /// Gives each section that is loaded an address; returns those, by the numbers of the sections.
+    /// Gives each loaded section an address. Returns the addresses by section number.
     fn place(&mut self, file: &File<'_>) -> Vec<Option<u64>> {
         let mut loaded: Vec<_> = file
             .sections()
@@ -129,8 +130,8 @@ impl Linker {
         addresses
     }
 
-    /// Counts the values of symbols from where their sections are, no longer from the begin of
-    /// these.
+    /// Makes the values of symbols absolute. Before, they are relative to the sections of the
+    /// symbols.
     fn move_symbols(&mut self, file: &File<'_>, addresses: &[Option<u64>]) {
         let (entry, value_at, size, section_at) = match self.wide {
             true => (24, 8, 8, 6),
@@ -160,8 +161,8 @@ impl Linker {
         }
     }
 
-    /// Applies the relocations of debug information and unwind tables. `placed` is the file with
-    /// addresses.
+    /// Applies the relocations of debug information and unwind tables. `placed` is a copy of the
+    /// file whose sections have addresses.
     fn relocate(&mut self, placed: &[u8]) -> Result<(), String> {
         let file = File::parse(placed).map_err(|error| error.to_string())?;
         let elf = ElfObject::parse(placed).map_err(|error| error.to_string())?;
@@ -184,7 +185,7 @@ impl Linker {
                 _ => {
                     let section_data = elf.section(plain_name);
                     let plain =
-                        section_data.ok_or_else(|| format!("{name} does not decompress"))?;
+                        section_data.ok_or_else(|| format!("{name} cannot be decompressed"))?;
                     let start = self.bytes.len().next_multiple_of(ALIGNMENT);
                     self.bytes.resize(start, 0);
                     self.bytes.extend_from_slice(&plain.data);
@@ -200,7 +201,9 @@ impl Linker {
                 let at = usize::try_from(offset).ok();
                 let at = at.filter(|at| at.checked_add(size).is_some_and(|end| end <= bytes));
                 let Some(at) = at.and_then(|at| at.checked_add(start)) else {
-                    return Err(format!("a relocation of {name} is outside of it"));
+                    return Err(format!(
+                        "a relocation of {name} lies outside of the section"
+                    ));
                 };
                 let address = section.address().wrapping_add(offset);
                 let present = self.get(at, size).unwrap_or_default();
@@ -214,7 +217,7 @@ impl Linker {
         Ok(())
     }
 
-    /// Adds a program header, which says that addresses are counted from [`BASE`].
+    /// Adds a program header, which makes [`BASE`] the load address.
     fn add_segment(&mut self) {
         let (table_at, entry_size_at, word) = match self.wide {
             true => (0x20, 0x36, 8),
@@ -236,7 +239,7 @@ impl Linker {
             false => (0x20, 0x2e, 4),
         };
         let (table, entry_size) = (self.get(table_at, word), self.get(entry_size_at, 2));
-        // Name and type come first, of four bytes each.
+        // The name and the type come first, four bytes each.
         let field = 8 + word * field as usize;
         let at = table.zip(entry_size).and_then(|(table, entry_size)| {
             let header = (section as u64)
@@ -256,7 +259,8 @@ impl Linker {
         reader.unsigned(size)
     }
 
-    /// Writes the lowest bytes of a number; none beyond the end of the file.
+    /// Writes the lowest `size` bytes of a number, or nothing if they would exceed the end of the
+    /// file.
     fn put(&mut self, at: usize, size: usize, value: u64) {
         let end = at.saturating_add(size);
         let Some(place) = self.bytes.get_mut(at..end) else {
@@ -283,8 +287,8 @@ fn is_symbol_table(section: &Section<'_, '_>) -> bool {
     matches!(section.flags(), SectionFlags::Elf { sh_type, .. } if sh_type == SHT_SYMTAB)
 }
 
-/// Returns what a relocation makes of what is at its address; `None` where it does nothing, or its
-/// symbol is in the kernel.
+/// Returns the value that a relocation writes, or `None` if it writes nothing or its symbol is in
+/// the kernel. `present` is the value at its address before.
 fn value(
     file: &File<'_>,
     relocation: &Relocation,

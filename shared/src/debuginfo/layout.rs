@@ -1,23 +1,24 @@
-//! What is where in a DIF: the files in its container, and the objects in those.
+//! The layout of a DIF: the members of its container, and the objects in these members.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{Missing, ObjectMeta};
 
-/// What is where in a DIF. Made by [`super::unpack()`], completed by [`super::inspect()`].
+/// The place of each member and object in a DIF. [`super::unpack()`] makes it, and
+/// [`super::inspect()`] completes it.
 ///
-/// With it, the DIF and the unpacked members, another process can derive as well.
+/// Another process can derive caches from a layout, the DIF and the unpacked members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
-    /// The files.
+    /// The members. A file without a container is its own only member.
     pub members: Vec<Member>,
     /// The objects, in the order of their indices.
     pub objects: Vec<FoundObject>,
-    /// Files with split units, which belong to the other objects, counted as parts.
+    /// Indices of members with split units, which belong to the other objects.
     pub split: Vec<usize>,
-    /// What was passed over, and why: for a human.
+    /// The ignored files, each with the reason. Text for a user.
     pub ignored: Vec<String>,
-    /// How many bytes of the room are taken.
+    /// The number of bytes of the room that are used.
     pub unpacked_bytes: u64,
     /// Whether something did not fit into the room.
     pub out_of_room: bool,
@@ -25,35 +26,35 @@ pub struct Layout {
     pub partial: bool,
 }
 
-/// One file in a DIF.
+/// A file in a DIF.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its name in the container; empty where it has none.
+    /// Its name in the container, or empty if it has none.
     pub name: String,
     /// Where its bytes are.
     pub place: MemberPlace,
-    /// Why it is not there as a whole.
+    /// The reason why it is not complete.
     pub fault: Option<Missing>,
 }
 
-/// Where the bytes of a file are.
+/// The place of the bytes of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberPlace {
-    /// They are the DIF itself.
+    /// The whole DIF.
     Whole,
-    /// They are among several that were written together.
+    /// A range of the DIF, which consists of several files.
     Within {
-        /// The offset of the first one.
+        /// The offset of the first byte.
         offset: u64,
-        /// Their number.
+        /// The number of bytes.
         length: u64,
     },
-    /// They are among what was unpacked.
+    /// A range of the unpacked bytes.
     Unpacked {
-        /// The offset of the first one, a multiple of [`MemberPlace::ALIGNMENT`].
+        /// The offset of the first byte, a multiple of [`MemberPlace::ALIGNMENT`].
         offset: u64,
-        /// Their number.
+        /// The number of bytes.
         length: u64,
     },
 }
@@ -61,27 +62,27 @@ pub enum MemberPlace {
 /// One object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundObject {
-    /// The file that it is in, counted from zero.
+    /// The index of its member, from zero.
     pub member: usize,
-    /// Its place in that file, counted from zero.
+    /// Its index in that member, from zero.
     pub index: usize,
-    /// What it is.
+    /// Its ids, type and features.
     pub meta: ObjectMeta,
-    /// Why nothing can be derived from it.
+    /// The reason why nothing can be derived from it.
     pub fault: Option<Missing>,
 }
 
-/// The bytes of a DIF, and what was unpacked from it.
+/// The bytes of a DIF and of the members that were unpacked from it.
 #[derive(Clone, Copy, Debug)]
 pub struct DifBytes<'a> {
     /// The DIF.
     pub dif: &'a [u8],
-    /// What was unpacked.
+    /// The unpacked bytes.
     pub unpacked: &'a [u8],
 }
 
 impl Layout {
-    /// Returns another ELF file with the symbols of an object that has debug information and no
+    /// Returns the ELF object with the symbols of an object that has debug information but no
     /// symbols.
     pub(super) fn symbols_of(&self, object: &FoundObject) -> Option<&FoundObject> {
         let FoundObject { meta, member, .. } = object;
@@ -107,13 +108,13 @@ impl Layout {
 }
 
 impl MemberPlace {
-    /// Unpacked files, and those that are written together, begin at multiples of this: parsers of
-    /// some formats need it.
+    /// The alignment of unpacked files and of files that are written together, in bytes. The
+    /// parsers of some formats need it.
     pub const ALIGNMENT: u64 = 16;
 }
 
 impl<'a> DifBytes<'a> {
-    /// Returns the bytes of a file; `None` where they are not there.
+    /// Returns the bytes of a member, or `None` if they are missing.
     pub fn member(self, place: MemberPlace) -> Option<&'a [u8]> {
         let (bytes, offset, length) = match place {
             MemberPlace::Whole => return Some(self.dif),

@@ -1,18 +1,19 @@
-//! What parsers do to the threads they run on: panics, turned into reasons, and stacks.
+//! Support for threads that run parsers: conversion of panics into error texts, and the stack size.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The stack of each thread that parses, in bytes: inlined calls nest, and each level takes some.
+/// The stack size of each thread that parses, in bytes. Inlined calls nest, and each level takes
+/// stack space.
 pub const STACK_BYTES: usize = 32 << 20;
 
 thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics silent in this process, and their places part of the reasons. For processes that
-/// only parse.
+/// Stops printing panics in this process, and adds their source locations to the errors of
+/// [`caught()`]. Intended for processes that only parse.
 pub fn keep_panics_quiet() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string);
@@ -20,9 +21,13 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-/// Calls what may panic; returns the reason if it does.
+/// Calls a function that may panic.
+///
+/// # Errors
+///
+/// The function panicked. The error is its message.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // What a panic leaves behind is dropped with the object that was parsed.
+    // State that a panic leaves inconsistent is dropped together with the parsed object.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let place = PLACE
             .with(RefCell::take)
@@ -44,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_a_reason() {
+    fn a_panic_becomes_an_error_with_its_message() {
         assert_eq!(caught(|| 1), Ok(1));
         let reason = caught(|| panic!("index {} out of bounds", 7)).unwrap_err();
         assert!(

@@ -1,18 +1,18 @@
-//! Bytes that one thread writes and another reads at the same time.
+//! A pipe for bytes that one thread writes while another thread reads them.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::debuginfo::limits::{MAX_WHOLE_BYTES, too_large};
 
-/// The largest piece that is copied for the other thread, in bytes.
+/// The maximum size of a batch that is copied for the other thread, in bytes.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Pieces that may wait.
+/// The number of batches that may wait.
 const WAITING_BATCHES: usize = 2;
 
-/// Returns two ends of a pipe: what is written to, and the pieces as they were written. What is
-/// written is an error from [`MAX_WHOLE_BYTES`] on.
+/// Returns the two ends of a pipe: the writer, and the receiver of the written batches. Writing
+/// more than [`MAX_WHOLE_BYTES`] in total is an error.
 pub(super) fn pipe() -> (PipeWriter, Receiver<Vec<u8>>) {
     let (sender, receiver) = sync_channel(WAITING_BATCHES);
     let writer = PipeWriter {
@@ -22,14 +22,14 @@ pub(super) fn pipe() -> (PipeWriter, Receiver<Vec<u8>>) {
     (writer, receiver)
 }
 
-/// The end that is written to.
+/// The writing end of a pipe.
 pub(super) struct PipeWriter {
     batches: SyncSender<Vec<u8>>,
     length: u64,
 }
 
 impl PipeWriter {
-    /// Returns how many bytes were written.
+    /// Returns the number of bytes written so far.
     pub(super) fn length(&self) -> u64 {
         self.length
     }

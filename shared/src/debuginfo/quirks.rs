@@ -1,15 +1,15 @@
-//! Bugs of `symbolic` that this crate works around: each with the case, where it was seen, and what
-//! is done.
+//! Workarounds for bugs of `symbolic`. Each says what the bug is, where it was seen, and what this
+//! crate does instead.
 
 use symbolic::debuginfo::dwarf::Dwarf as _;
 use symbolic::debuginfo::{Object, ObjectKind};
 
-/// Tells whether `symbolic` looks for the `__eh_frame` of a dSYM where it is not.
+/// Returns whether `symbolic` reads the `__eh_frame` of a dSYM from the wrong offset.
 ///
-/// Case: `dsymutil` moves the section within its segment and notes the new offset; `symbolic` 13.9
-/// computes the offset from addresses. Seen in every dSYM of x86-64 with the section that LLVM 14
-/// made. What is read instead is no unwind information, but may look like some: then nothing is
-/// taken from it. The executable has the same information.
+/// Case: `dsymutil` moves the section within its segment and writes the new offset to the header,
+/// but `symbolic` 13.9 computes the offset from addresses. Seen in every x86-64 dSYM with this
+/// section that LLVM 14 made. The bytes at the computed offset are not unwind information, but may
+/// look like it, so no CFI is derived from such a file. The executable has the same information.
 pub(super) fn eh_frame_is_misread(object: &Object<'_>) -> bool {
     let Object::MachO(mach) = object else {
         return false;

@@ -1,6 +1,6 @@
-//! Numbers as ELF and DWARF write them.
+//! Reads numbers in the encodings of ELF and DWARF.
 
-/// Reads numbers one after the other; `None` where the bytes end.
+/// Reads numbers one after the other. Returns `None` at the end of the bytes.
 pub(super) struct ByteReader<'a> {
     pub(super) data: &'a [u8],
     pub(super) at: usize,
@@ -36,8 +36,8 @@ impl<'a> ByteReader<'a> {
         })
     }
 
-    /// Reads the length that a unit or a program begins with, and the size of an offset in it
-    /// (DWARF 5, section 7.4).
+    /// Reads the initial length of a unit or line program. Returns it with the size of the offsets
+    /// in that unit or program (DWARF 5, section 7.4).
     pub(super) fn initial_length(&mut self) -> Option<(u64, usize)> {
         match self.unsigned(4)? {
             0xffff_ffff => Some((self.unsigned(8)?, 8)),
@@ -45,7 +45,8 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    /// Reads a number of either kind; of a signed one only the length is of use.
+    /// Reads an unsigned number, or skips a signed one: its value is wrong, but its length is
+    /// correct.
     pub(super) fn leb128(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..).step_by(7) {

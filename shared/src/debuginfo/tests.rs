@@ -1,4 +1,4 @@
-//! Every format, every container, and what means harm, from the fixtures of the project.
+//! Tests of all formats, all containers and hostile files, with the fixtures of the project.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
@@ -95,7 +95,7 @@ impl Opened {
         OpenCache::open(kind, &self.ready(object, &derived), derived.blob).unwrap()
     }
 
-    /// Derives a cache, and opens all of its slices.
+    /// Derives a cache and opens all of its slices.
     fn sliced(&self, object: usize, kind: Kind) -> SlicedCache {
         let derived = self.derive(object, kind).unwrap();
         let ready = self.ready(object, &derived);
@@ -143,7 +143,7 @@ impl Opened {
     }
 }
 
-/// The file types of the manifest's entries, and the arch as `symbolic` names it.
+/// Returns the file type of an entry in the manifest.
 fn expected_type(entry: &Value) -> FileType {
     match (text(entry, "format").unwrap(), text(entry, "kind").unwrap()) {
         ("elf", "debug") => FileType::ElfDebug,
@@ -167,7 +167,7 @@ pub(super) fn debug_files() -> Vec<Value> {
 }
 
 #[test]
-fn every_format_is_inspected_as_other_tools_read_it() {
+fn inspection_agrees_with_other_tools_for_every_format() {
     for entry in debug_files() {
         let file = text(&entry, "file").unwrap();
         let opened = Opened::of(file);
@@ -180,7 +180,7 @@ fn every_format_is_inspected_as_other_tools_read_it() {
             assert_eq!(meta.index, index);
             let debug_id = meta.debug_id.map(|id| id.to_string());
             if file == "elf/no-build-id.so" {
-                assert!(debug_id.is_some(), "an id is made from its code");
+                assert!(debug_id.is_some(), "the id is computed from its code");
             } else {
                 assert_eq!(debug_id.as_deref(), text(expected, "debug_id"), "{file}");
             }
@@ -189,8 +189,8 @@ fn every_format_is_inspected_as_other_tools_read_it() {
                 text(expected, "code_id"),
                 "{file}"
             );
-            // A split companion has code and DWARF: nothing tells it from a module with debug
-            // information.
+            // A split companion has code and DWARF, so it cannot be distinguished from a module
+            // with debug information.
             assert_eq!(meta.file_type, expected_type(&entry), "{file}");
             if entry["objects"].is_null() {
                 let has = |feature: &str| {
@@ -214,7 +214,7 @@ fn every_format_is_inspected_as_other_tools_read_it() {
 }
 
 #[test]
-fn every_container_holds_what_was_put_into_it() {
+fn every_container_yields_the_files_that_were_put_into_it() {
     for entry in manifest()
         .into_iter()
         .filter(|entry| text(entry, "kind") == Some("container"))
@@ -260,18 +260,18 @@ fn every_container_holds_what_was_put_into_it() {
             .inspection
             .ignored
             .is_empty(),
-        "the property list goes unmentioned"
+        "the property list is not reported"
     );
 }
 
 #[test]
-fn a_file_that_is_in_no_container_is_not_copied() {
+fn a_file_outside_a_container_is_not_copied() {
     let opened = Opened::of("elf/crash.debug");
     assert!(opened.unpacked.is_empty());
     assert_eq!(opened.layout.unpacked_bytes, 0);
 }
 
-/// Returns the SymCache that `symbolic` makes of an object.
+/// Returns the SymCache that `symbolic` makes from an object.
 pub(super) fn raw_sym_cache(object: &Object<'_>) -> blob::AlignedBytes {
     let mut raw = Vec::new();
     let mut converter = SymCacheConverter::new();
@@ -281,7 +281,7 @@ pub(super) fn raw_sym_cache(object: &Object<'_>) -> blob::AlignedBytes {
 }
 
 #[test]
-fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
+fn every_sym_cache_and_cfi_cache_equals_the_one_of_symbolic() {
     for entry in debug_files() {
         let file = text(&entry, "file").unwrap();
         let opened = Opened::of(file);
@@ -302,7 +302,7 @@ fn every_sym_cache_and_cfi_cache_is_the_one_that_symbolic_makes() {
             let cache = opened.sliced(index, Kind::SymCache);
             let expected = raw_sym_cache(&object);
             assert_eq!(cache.sym_caches().arch(), object.arch());
-            // Of files that are read by ourselves, the tests there tell.
+            // Files that `dwarf` reads are compared in its own tests.
             if dwarf::Program::of(&object, &Beside::default()).is_none() {
                 slices::tests::assert_same(&cache.sym_caches(), expected.as_slice(), file);
             }
@@ -368,7 +368,7 @@ fn frames_agree_with_llvm_symbolizer() {
                 .lookup(address)
                 .map(|at| lines(&at.file().unwrap().full_path(), at.line().into()))
                 .collect();
-            // Where in a PDB a call was inlined, each tool infers in its own way.
+            // The tools infer the places of inlined calls in a PDB in different ways.
             let frames = if file.ends_with(".pdb") {
                 1
             } else {
@@ -385,10 +385,11 @@ fn frames_agree_with_llvm_symbolizer() {
     }
 }
 
-/// What is said of an address: the mangled names, files and lines, the innermost first.
+/// The answer for an address: pairs of mangled name and `file:line`, the innermost first.
 type Frames = Vec<(String, String)>;
 
-/// Reads what llvm-symbolizer says of a program of the zoo: each answer holds up to the next one.
+/// Reads the answers of llvm-symbolizer for a program of the zoo. Each holds up to the next
+/// address.
 fn zoo_oracle(program: &str) -> Vec<(u64, Frames)> {
     let listing = String::from_utf8(fixture(&format!("zoo/{program}.expected"))).unwrap();
     let answers = listing.lines().map(|line| {
@@ -404,17 +405,18 @@ fn zoo_oracle(program: &str) -> Vec<(u64, Frames)> {
     answers.collect()
 }
 
-/// Tells whether two names are of the same function: a constructor has several, at one address.
+/// Returns whether two names belong to the same function. A constructor has several names at one
+/// address.
 fn is_same_name(found: &str, expected: &str) -> bool {
     let plain = |name: &str| name.replace("C1E", "C2E");
     plain(found) == plain(expected)
 }
 
 #[test]
-fn of_a_file_so_many_objects_are_read_and_no_more() {
+fn objects_beyond_the_limit_of_a_file_are_ignored() {
     const MACHINES: u32 = 40;
-    // A Mach-O file for many machines: for each, its processor, a variant, offset, size and
-    // alignment.
+    // A fat Mach-O file with many architectures. Each has a processor, a variant, an offset, a size
+    // and an alignment.
     let program = fixture("macho/arm64/crash");
     let (at, size) = (8 + MACHINES * 20, program.len() as u32);
     let words = [0xcafe_babe, MACHINES].into_iter();
@@ -443,7 +445,7 @@ fn of_a_file_so_many_objects_are_read_and_no_more() {
 }
 
 #[test]
-fn what_is_not_linked_is_ignored_with_what_to_do() {
+fn a_file_that_is_not_linked_is_ignored_with_advice() {
     const E_TYPE: usize = 16;
     let mut dif = fixture("elf/checksum");
     dif[E_TYPE] = 1;
@@ -457,7 +459,7 @@ fn what_is_not_linked_is_ignored_with_what_to_do() {
 }
 
 #[test]
-fn the_zoo_is_answered_as_by_llvm_symbolizer() {
+fn the_zoo_has_the_same_answers_as_llvm_symbolizer() {
     let mut table = String::new();
     for program in zoo() {
         let opened = Opened::of(&format!("zoo/{program}"));
@@ -505,9 +507,9 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
         );
         table.push_str(&differences);
     }
-    // Where ours differ: llvm gives what pads a PE file, or comes between sections, the name of
-    // what comes before it, and the entry points of functions on PowerPC, which have no row, the
-    // line of what comes before.
+    // The differences: llvm-symbolizer gives padding in a PE file, and addresses between sections,
+    // the name of the function before them. It gives entry points of functions on PowerPC, which
+    // have no row, the line of the row before them.
     insta::assert_snapshot!(table, @r#"
     cold-parts: of 108 108 names, 108 lines, 108 chains
     kernel-module: of 146 145 names, 145 lines, 145 chains
@@ -546,10 +548,11 @@ fn the_zoo_is_answered_as_by_llvm_symbolizer() {
     "#);
 }
 
-/// Bytes at places that are drawn, of headers as well as of relocations.
+/// Changes bytes at random places, in headers as well as in relocations.
 #[test]
-fn a_kernel_module_with_any_bytes_changed_has_an_answer() {
-    // Sizes that compressed sections claim are the matter of the limits of its process.
+fn a_kernel_module_with_random_changes_is_read_or_refused() {
+    // This fixture has no compressed sections: a changed size could claim any amount of memory,
+    // which only the limits of the parser process can handle.
     let module = fixture("zoo/kernel-module-arm64");
     let mut drawn = 0x9e37_79b9_u64;
     let mut draw = |most: usize| {
@@ -580,7 +583,7 @@ fn a_kernel_module_with_any_bytes_changed_has_an_answer() {
 }
 
 #[test]
-fn machines_have_names_that_symbolic_does_not_know() {
+fn architectures_that_symbolic_does_not_know_have_names() {
     let arch = |file: &str| Opened::of(file).inspection.objects[0].arch.clone();
     let programs = ["zoo/riscv64", "zoo/ppc64le", "zoo/thumb", "elf/crash-arm64"];
     assert_eq!(programs.map(arch), ["riscv64", "ppc64", "arm", "arm64"]);
@@ -598,7 +601,7 @@ fn zoo() -> Vec<String> {
 }
 
 #[test]
-fn a_portable_pdb_answers_by_method_and_offset() {
+fn lookups_in_a_portable_pdb_are_by_method_and_offset() {
     let opened = Opened::of("dotnet/Ledger.pdb");
     let cache = opened.open(0, Kind::PpdbCache);
     let cache = cache.ppdb_cache().unwrap();
@@ -639,7 +642,7 @@ fn a_file_without_unwind_information_has_a_cache_without_slices() {
 }
 
 #[test]
-fn what_is_no_debug_file_is_ignored_with_a_reason_that_a_user_understands() {
+fn other_files_are_ignored_with_a_reason_that_a_user_understands() {
     for (file, reason) in [
         ("hostile/empty", "empty file"),
         (
@@ -674,7 +677,7 @@ fn what_is_no_debug_file_is_ignored_with_a_reason_that_a_user_understands() {
 }
 
 #[test]
-fn an_object_without_an_id_is_listed_and_said_to_be_useless() {
+fn an_object_without_an_id_is_listed_and_reported() {
     let opened = Opened::of("hostile/id-of-nothing.sym");
     let [object] = opened.inspection.objects.as_slice() else {
         panic!()
@@ -684,7 +687,7 @@ fn an_object_without_an_id_is_listed_and_said_to_be_useless() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_has_its_ids_and_a_reason_why_nothing_comes_of_it() {
+fn a_truncated_file_has_its_ids_and_a_reason_why_nothing_is_derived() {
     let opened = Opened::of("hostile/cut-short.debug");
     let [object] = opened.inspection.objects.as_slice() else {
         panic!("{:?}", opened.inspection)
@@ -705,7 +708,7 @@ fn a_file_that_is_cut_short_has_its_ids_and_a_reason_why_nothing_comes_of_it() {
 }
 
 #[test]
-fn half_of_any_executable_still_tells_its_ids() {
+fn a_truncated_executable_has_its_ids() {
     for (file, object) in [
         ("macho/arm64/crash", 0),
         ("macho/fat/crash", 1),
@@ -728,7 +731,7 @@ fn half_of_any_executable_still_tells_its_ids() {
     }
 }
 
-/// A debug file with a megabyte behind it that does not compress, compressed.
+/// Returns a compressed debug file that ends with a megabyte of incompressible bytes.
 fn compressed_and_large(format: &str) -> Vec<u8> {
     let mut dif = fixture("elf/crash-arm64.debug");
     let mut noise = 1u64;
@@ -758,7 +761,7 @@ fn compressed_and_large(format: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_compressed_file_that_is_cut_short_has_its_ids_too() {
+fn a_truncated_compressed_file_has_its_ids() {
     for (file, mut dif) in
         ["gzip", "zlib", "zstd"].map(|format| (format, compressed_and_large(format)))
     {
@@ -781,7 +784,7 @@ fn a_compressed_file_that_is_cut_short_has_its_ids_too() {
 }
 
 #[test]
-fn what_unpacks_to_more_than_there_is_room_for_is_too_large_and_leaves_room_for_the_next() {
+fn a_decompression_bomb_is_too_large_and_leaves_room_for_other_files() {
     for file in ["hostile/bomb-32-mib.gz", "hostile/bomb-1-gib.zst"] {
         let opened = Opened::of(file);
         assert!(opened.layout.out_of_room, "{file}");
@@ -791,7 +794,7 @@ fn what_unpacks_to_more_than_there_is_room_for_is_too_large_and_leaves_room_for_
         assert_eq!(
             code_id.as_str(),
             "211f31103fa00594195037650303f4a9fb6672dd",
-            "{file}: its header is a real one"
+            "{file}: its header is valid"
         );
         assert_eq!(
             opened.missing(0, Kind::SymCache).cause,
@@ -819,7 +822,7 @@ fn what_unpacks_to_more_than_there_is_room_for_is_too_large_and_leaves_room_for_
 }
 
 #[test]
-fn an_archive_with_a_file_that_does_not_fit_still_gives_the_others() {
+fn an_archive_with_a_file_that_does_not_fit_yields_the_others() {
     let room = RoomLimit {
         bytes: 60_000,
         budget: 60_000,
@@ -839,7 +842,7 @@ fn an_archive_with_a_file_that_does_not_fit_still_gives_the_others() {
 }
 
 #[test]
-fn the_names_in_an_archive_are_names_and_no_paths() {
+fn names_in_an_archive_are_not_used_as_paths() {
     let opened = Opened::of("hostile/outside-its-folder.zip");
     assert_eq!(
         opened.inspection.objects[0].debug_id,
@@ -848,7 +851,7 @@ fn the_names_in_an_archive_are_names_and_no_paths() {
 }
 
 #[test]
-fn a_file_with_holes_tells_its_ids_and_claims_nothing() {
+fn a_file_with_holes_has_its_ids_and_no_features() {
     for file in [
         "elf/crash.debug",
         "macho/arm64/crash",
@@ -883,7 +886,7 @@ fn a_file_with_holes_tells_its_ids_and_claims_nothing() {
 }
 
 #[test]
-fn a_compressed_file_with_holes_tells_its_ids_if_they_come_first() {
+fn a_compressed_file_with_holes_has_its_ids_if_they_come_first() {
     let mut holes = compressed_and_large("zstd");
     let half = holes.len() / 2;
     holes[half..].fill(0);
@@ -902,7 +905,7 @@ fn a_compressed_file_with_holes_tells_its_ids_if_they_come_first() {
 }
 
 #[test]
-fn an_id_that_holes_may_have_changed_is_not_told() {
+fn an_id_that_holes_may_have_changed_is_not_reported() {
     let mut holes = fixture("elf/no-build-id.so");
     let (third, len) = (holes.len() / 3, holes.len());
     holes[third..len - third].fill(0);
@@ -915,7 +918,7 @@ fn an_id_that_holes_may_have_changed_is_not_told() {
 }
 
 #[test]
-fn damaged_files_are_malformed_or_answered_and_nothing_panics_outside() {
+fn damaged_files_are_malformed_or_derived_without_a_panic() {
     for file in [
         "hostile/bits-flipped.debug",
         "hostile/absurd-numbers.sym",
@@ -935,7 +938,7 @@ fn damaged_files_are_malformed_or_answered_and_nothing_panics_outside() {
 }
 
 #[test]
-fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
+fn a_cache_with_a_cycle_of_inlined_calls_is_refused() {
     let dif = fixture("elf/crash.debug");
     let object = Object::parse(&dif).unwrap();
     let (id, raw) = (object.debug_id(), raw_sym_cache(&object));
@@ -943,7 +946,7 @@ fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
         |at: usize| u32::from_ne_bytes(raw.as_slice()[at..at + 4].try_into().unwrap()) as usize;
     let (files, functions, locations, ranges) = (word(44), word(48), word(52), word(56));
     let start = (80 + files * 24).next_multiple_of(8) + functions * 16;
-    assert!(locations > ranges, "there are inlined calls in it");
+    assert!(locations > ranges, "the cache has inlined calls");
     let changed = |at: usize, number: u32| {
         let mut bad = blob::AlignedBytes::zeroed(raw.as_slice().len() as u64).unwrap();
         bad.as_mut_slice().copy_from_slice(raw.as_slice());
@@ -951,18 +954,18 @@ fn a_cache_whose_inlined_calls_go_round_in_a_circle_is_refused() {
         slices::validate(bad.as_slice(), Some(id))
     };
     assert_eq!(slices::validate(raw.as_slice(), Some(id)), Ok(()));
-    assert!(changed(start + 12, 0).is_err(), "a circle");
+    assert!(changed(start + 12, 0).is_err(), "a cycle");
     assert!(changed(start, files as u32).is_err(), "no such file");
     assert!(
         changed(start + 8, functions as u32).is_err(),
         "no such function"
     );
     assert!(changed(52, ranges as u32 - 1).is_err(), "too few locations");
-    assert!(changed(8, 7).is_err(), "of another object");
+    assert!(changed(8, 7).is_err(), "the id of another object");
 }
 
 #[test]
-fn a_layout_survives_the_way_to_another_process() {
+fn a_layout_can_be_passed_to_another_process() {
     let opened = Opened::of("containers/several.zip");
     let there = serde_json::to_value(&opened.layout).unwrap();
     assert_eq!(

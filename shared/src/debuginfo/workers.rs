@@ -1,14 +1,14 @@
-//! Workers: threads that do the same work until nothing is left of it.
+//! Workers: threads that run the same function until no work is left.
 
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Has so many workers, this thread among them, do the same; returns what each of them did, in no
-/// order. Where no more threads can be had, fewer do it all.
+/// Runs `work` on a number of workers, one of which is this thread. Returns the results of all
+/// workers in no particular order. If the system starts fewer threads, those do all of the work.
 ///
 /// # Errors
 ///
-/// The error of a worker. The others end first.
+/// The error of a worker. The call returns after all workers have ended.
 pub(super) fn side_by_side<T: Send, E: Send>(
     workers: usize,
     work: impl Fn() -> Result<Vec<T>, E> + Sync,

@@ -119,7 +119,7 @@ fn derive_as<D: Derive>(
 ///
 /// # Errors
 ///
-/// The same as of [`derive()`].
+/// The same as those of [`derive()`].
 pub fn derive_in_turn(dif: &[u8]) -> Result<[Vec<u8>; 2], Failure> {
     let object = Object::parse(dif).map_err(|error| malformed(chain(&error)))?;
     let debug_id = Some(object.debug_id()).filter(|id| !id.is_nil());

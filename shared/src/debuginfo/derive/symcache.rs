@@ -358,7 +358,7 @@ mod tests {
     use crate::debuginfo::tests::{debug_files, fixture, text};
 
     #[test]
-    fn several_threads_write_what_one_writes() {
+    fn several_threads_write_the_same_bytes_as_one() {
         let mut compared = 0;
         for entry in debug_files() {
             let file = text(&entry, "file").unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_c_functions_have_no_decoration() {
+    fn names_of_c_functions_are_undecorated() {
         for (decorated, name) in [
             ("_main", "main"),
             ("__start", "_start"),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn units_that_do_not_decompress_are_a_fault_of_the_file() {
+    fn units_that_cannot_be_decompressed_are_malformed() {
         for name in ["elf/crash.zlib.debug", "elf/crash.zstd.debug"] {
             let mut dif = fixture(name);
             let object = Object::parse(&dif).unwrap();
@@ -413,7 +413,10 @@ mod tests {
             match Sym::encode(&object, &Beside::default(), 2, &contents) {
                 Err(Failure::Missing(missing)) => {
                     let detail = missing.detail;
-                    assert!(detail.contains("do not decompress"), "{name}: {detail}");
+                    assert!(
+                        detail.contains("cannot be decompressed"),
+                        "{name}: {detail}"
+                    );
                 }
                 other => panic!("{name}: {other:?}"),
             }

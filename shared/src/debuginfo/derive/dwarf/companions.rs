@@ -1,17 +1,17 @@
-//! What other files have of an object: split units, and what `dwz` moved to a file that several
-//! share.
+//! Companions of an object: files with its split units, and the file with the debug information
+//! that `dwz` moved out because several files share it.
 //!
-//! A compiler that splits (`-gsplit-dwarf`) leaves a *skeleton* of each unit in the program, with
-//! its addresses, its lines and an id. The unit itself has the same id, in a file of its own
-//! (`.dwo`) or in a package of such files (`.dwp`). It has its own strings; its numbers of files
-//! are those of the skeleton's line program.
+//! With `-gsplit-dwarf`, a compiler leaves a *skeleton* of each unit in the program, with its
+//! addresses, its lines and an id. The unit itself has the same id and is in a file of its own
+//! (`.dwo`) or in a package of such files (`.dwp`). It has its own strings. Its file numbers refer
+//! to the line program of the skeleton.
 //!
-//! Of `dwz`, a file names the shared one by its build id. Entries refer to entries and strings
-//! there.
+//! A file that `dwz` processed names the shared file by its build id. Its entries refer to entries
+//! and strings in the shared file.
 //!
 //! Sources: DWARF 5, sections 3.1.2 and 3.1.3 (units), 7.3.2 (split files), 7.3.5 (packages), 7.3.6
-//! (supplementary files), and the extensions of DWARF 4 by GNU that they were made of; the manual
-//! of `dwz`.
+//! (supplementary files), and the GNU extensions of DWARF 4 on which these are based; the manual of
+//! `dwz`.
 
 use std::collections::HashMap;
 
@@ -29,30 +29,31 @@ use super::units;
 use crate::debuginfo::reader::ByteReader;
 use crate::domain::{CodeId, CompanionId};
 
-/// What only packages have: where the parts of each unit are.
+/// The section that gives the place of each unit in a package. Only packages have it.
 const PACKAGE_INDEX: &str = "debug_cu_index";
 
-/// What names the file that `dwz` made.
+/// The section that names the shared file of `dwz`.
 pub(super) const LINK: &str = "gnu_debugaltlink";
 
-/// What a program has whose units are split: the addresses that those refer to.
+/// The section with the addresses that split units refer to. Every program with split units has it.
 pub(super) const SKELETONS: &str = "debug_addr";
 
-/// Units are looked at in runs of as many bytes, or more. Where none of the first run is a
-/// skeleton, none is taken to be one: the whole debug information of a program need not be
-/// decompressed to tell.
+/// The minimum size of the runs in which skeletons are searched for, in bytes. The search ends at
+/// the first run without a skeleton, so that the whole debug information of a program without split
+/// units is not decompressed.
 const RUN_BYTES: usize = 1 << 20;
 
-/// Whether a file has split units, and not those that they belong to.
+/// Returns whether a file contains split units, as opposed to the program that they belong to.
 pub(in crate::debuginfo) fn is_split(elf: &ElfObject<'_>) -> bool {
     elf.raw_section(sections::SPLIT[0]).is_some()
 }
 
-/// Returns what a file has of others: that of its split units, or of the file that `dwz` made.
+/// Returns the ids of the debug information that a file provides to programs: its split units, or
+/// itself if it is a shared file of `dwz`.
 ///
-/// A package is found by the least of its units' ids, and so is it where it is of several programs:
-/// then by the least of each. Single units are found one by one, by programs with no more than
-/// [`CompanionId::MOST`].
+/// At most [`CompanionId::MOST`] units are returned, lowest ids first. A program with more split
+/// units than that searches for its lowest id only (see [`needs()`]). It can therefore find its
+/// package, but not all of its single `.dwo` files.
 pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     if is_split(elf) {
         let file = Sections::open(elf, &sections::SPLIT);
@@ -71,7 +72,8 @@ pub(in crate::debuginfo) fn completes(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     build_id.map(CompanionId::Shared).into_iter().collect()
 }
 
-/// Returns what companions of a program have: see [`completes()`].
+/// Returns the ids of the debug information that a program needs from companions: the counterpart
+/// of [`completes()`].
 pub(in crate::debuginfo) fn needs(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     let mut units = skeletons(elf);
     units.sort_unstable();
@@ -86,7 +88,7 @@ pub(in crate::debuginfo) fn needs(elf: &ElfObject<'_>) -> Vec<CompanionId> {
     shared.into_iter().chain(units).collect()
 }
 
-/// Returns the ids of the units of a program whose contents are in other files.
+/// Returns the ids of the skeletons in a program.
 fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
     if elf.raw_section(SKELETONS).is_none() {
         return Vec::new();
@@ -107,7 +109,7 @@ fn skeletons(elf: &ElfObject<'_>) -> Vec<u64> {
     ids
 }
 
-/// Returns the ids of units that are skeletons, or split.
+/// Returns the ids of the skeletons and split units in a file.
 fn units_of(dwarf: &Dwarf<'_>) -> Vec<u64> {
     let mut ids = Vec::new();
     let mut headers = dwarf.units();
@@ -122,7 +124,7 @@ fn units_of(dwarf: &Dwarf<'_>) -> Vec<u64> {
     ids
 }
 
-/// Returns the id of a unit as it was before DWARF 5: an attribute.
+/// Returns the id of a unit before DWARF 5, which is an attribute.
 fn id_by_gnu<'i>(dwarf: &Dwarf<'i>, header: UnitHeader<Section<'i>>) -> Option<u64> {
     let abbreviations = dwarf.abbreviations(&header).ok()?;
     let mut entries = header.entries_raw(&abbreviations, None).ok()?;
@@ -139,7 +141,7 @@ fn id_by_gnu<'i>(dwarf: &Dwarf<'i>, header: UnitHeader<Section<'i>>) -> Option<u
 /// Returns the ids in the index of a package.
 fn ids_of_package(index: &[u8], little_endian: bool) -> Vec<u64> {
     let mut reader = ByteReader::new(index, little_endian);
-    // Version and columns; then units, and slots of the table.
+    // The version and the numbers of columns and units come before the number of slots.
     reader.at = 12;
     let slots = reader.unsigned(4).unwrap_or_default();
     let ids = (0..slots).map_while(|_| reader.unsigned(8));
@@ -153,16 +155,16 @@ pub(super) struct CompanionSections<'d> {
     pub(super) shared: Option<Sections<'d>>,
 }
 
-/// Split units, by their ids.
+/// Split units, by id.
 pub(super) struct Split<'s> {
     files: &'s [Sections<'s>],
     endian: RunTimeEndian,
-    /// The units of single files: the number of the file, and where in it.
+    /// The units of files that are not packages: the number of the file, and the offset in it.
     single: HashMap<u64, (usize, DebugInfoOffset)>,
 }
 
 impl<'s> Split<'s> {
-    /// Finds the units of some files. What cannot be read is not there.
+    /// Finds the units of some files. Units that cannot be read are ignored.
     pub(super) fn open(files: &'s [Sections<'s>], endian: RunTimeEndian) -> Self {
         let mut single = HashMap::new();
         for (number, file) in files
@@ -243,7 +245,7 @@ fn is_package(file: &Sections<'_>) -> bool {
     !file.data(PACKAGE_INDEX).is_empty()
 }
 
-/// Returns name and build id of the file that an object shares with others.
+/// Returns the name and the build id of the shared file, from the section [`LINK`].
 pub(super) fn shared_file(link: &[u8]) -> Option<(String, String)> {
     let end = link.iter().position(|byte| *byte == 0)?;
     let (name, id) = link.split_at(end);

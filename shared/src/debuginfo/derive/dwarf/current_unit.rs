@@ -10,7 +10,7 @@ use super::tables::{Numbers, TextRef, UnitFile, UnitTables};
 use crate::debuginfo::slices::NOWHERE;
 use crate::domain::Language;
 
-/// What is read of the attributes of a function or an inlined call, beside its addresses.
+/// The attributes of a function or an inlined call, except its addresses.
 #[derive(Debug, Default)]
 pub(super) struct ReadEntry<'i> {
     pub(super) names: NameParts<'i>,
@@ -18,7 +18,7 @@ pub(super) struct ReadEntry<'i> {
     pub(super) call_line: u64,
 }
 
-/// What is known of the unit that is being read.
+/// The unit that is being read, and what is known about it so far.
 pub(super) struct CurrentUnit<'u, 'i> {
     pub(super) units: &'u RelatedUnits<'i>,
     pub(super) unit: &'u Unit<'i>,
@@ -26,13 +26,13 @@ pub(super) struct CurrentUnit<'u, 'i> {
     pub(super) language: Language,
     pub(super) prefers_entries: bool,
     pub(super) directory: Option<TextRef>,
-    /// By their numbers in the unit.
+    /// Numbers in [`UnitTables::files`], by numbers in the unit.
     pub(super) files: HashMap<u64, u32>,
     pub(super) names: HashMap<UnitOffset, TextRef>,
 }
 
 impl<'i> CurrentUnit<'_, 'i> {
-    /// Returns the bytes of the unit from an offset in it on.
+    /// Returns the bytes of the unit from an offset on.
     pub(super) fn bytes_from(&self, at: usize) -> Result<Section<'i>, gimli::Error> {
         let header = &self.unit.header;
         let mut bytes = *self.units.dwarf.debug_info.reader();
@@ -42,8 +42,9 @@ impl<'i> CurrentUnit<'_, 'i> {
         Ok(bytes)
     }
 
-    /// Returns the number of a file that the unit knows by this number; [`NOWHERE`] where it knows
-    /// none. (`symbolic` takes the unit's directory for a file then.)
+    /// Returns the number in [`UnitTables::files`] of a file with a number in the unit, or
+    /// [`NOWHERE`] if the unit has no such file. (`symbolic` then uses the directory of the unit as
+    /// the file.)
     pub(super) fn file(
         &mut self,
         file: u64,
@@ -77,7 +78,8 @@ impl<'i> CurrentUnit<'_, 'i> {
         text(self.units, self.unit, value, tables)
     }
 
-    /// Returns a text of a line program, which is in the object itself also where its unit is not.
+    /// Returns a text of a line program. The line program is in the object itself even if the unit
+    /// is in another file.
     fn path(&self, value: Value<'i>, tables: &mut UnitTables) -> TextRef {
         match value {
             AttributeValue::DebugStrRef(offset) => TextRef::in_debug_str(offset.0),
@@ -86,7 +88,7 @@ impl<'i> CurrentUnit<'_, 'i> {
         }
     }
 
-    /// Returns the language of the function that an entry is an instance of, where that is in
+    /// Returns the language of the function that an entry is an instance of, if that function is in
     /// another unit.
     pub(super) fn language_of(&self, entry: &ReadEntry<'i>) -> Option<Language> {
         let (mut unit, mut value) = (self.unit, entry.names.origin?);
@@ -112,7 +114,8 @@ impl<'i> CurrentUnit<'_, 'i> {
         language
     }
 
-    /// Returns the name of an entry: its linkage name, its name, or that of what it refers to.
+    /// Returns the name of an entry: its linkage name, its name, or the name of the entry that it
+    /// refers to.
     pub(super) fn name_of(
         &mut self,
         offset: UnitOffset,

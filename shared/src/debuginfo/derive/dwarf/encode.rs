@@ -1,4 +1,4 @@
-//! Slices of merged ranges, written as SymCaches.
+//! Writes merged ranges as slices, each of which is a SymCache.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -7,9 +7,9 @@ use super::symbols::Symbols;
 use super::tables::{NOTHING, TextRef, Texts, UnitTables};
 use crate::debuginfo::slices::{self, Bounds, Cut, NOWHERE, RawFile, RawFunction, RawLocation};
 
-/// What all slices of an object have in common.
+/// Encodes the slices of an object.
 pub(super) struct SymCacheEncoder<'a> {
-    /// What a SymCache begins with.
+    /// The first bytes of each SymCache: see [`slices::head`].
     pub(super) head: &'a [u8],
     pub(super) texts: Texts<'a>,
     pub(super) symbols: &'a Symbols<'a>,
@@ -18,13 +18,13 @@ pub(super) struct SymCacheEncoder<'a> {
 }
 
 impl SymCacheEncoder<'_> {
-    /// Returns how many parts there are, each of which is one slice, or more.
+    /// Returns the number of parts. A part is a group of ranges that becomes one or more slices.
     pub(super) fn parts(&self) -> usize {
         self.merged.entries.len().div_ceil(self.bounds.ranges)
     }
 
-    /// Returns what writes the slices of a part, in the order of their addresses. It keeps its
-    /// tables from one slice to the next.
+    /// Returns a function that writes the slices of a part in address order. It reuses its tables
+    /// from one slice to the next.
     pub(super) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
         let mut tables = SliceTables::new(self);
         move |part| {
@@ -56,7 +56,10 @@ impl SymCacheEncoder<'_> {
     }
 }
 
-/// The tables of one slice. What is in them is known by its run and its number there.
+/// The tables of one slice.
+///
+/// The `known_` maps give the number of an item that is already in the slice. Most keys are the
+/// number of the run and the number of the item in that run.
 struct SliceTables<'t> {
     texts: &'t Texts<'t>,
     symbols: &'t Symbols<'t>,
@@ -146,7 +149,7 @@ impl<'t> SliceTables<'t> {
         }
     }
 
-    /// Returns a location whose call has its number already.
+    /// Returns a location whose call already has its number in the slice.
     fn location(
         &mut self,
         tables: &UnitTables,
@@ -160,7 +163,7 @@ impl<'t> SliceTables<'t> {
         ]
     }
 
-    /// Takes a call, the outermost of its chain first.
+    /// Adds a call and the calls around it, outermost first. Returns its number in the slice.
     fn call(&mut self, tables: &UnitTables, call: u32) -> u32 {
         let mut chain = Vec::new();
         let mut next = call;

@@ -1,13 +1,16 @@
-//! Reads units: functions, the calls inlined into them, and their names.
+//! Reads units: their functions, the calls inlined into these functions, and the names of both.
 //!
-//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: a
-//! function is named by the symbol at the lowest of its addresses, else by its entry; a range of
-//! addresses counts for the first function that has it; a function without addresses was discarded,
-//! with all that is inlined into it.
+//! The rules follow `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle:
 //!
-//! A call lies in the call that it is inlined into, also where that has other addresses, or none:
-//! DWARF 2 can say only of one of its pieces where it is. `symbolic` does not count such calls;
-//! `llvm-symbolizer` does.
+//! - A function has the name of the symbol at its first address. If there is no such symbol, it has
+//!   the name in its entry. A later range of the function has the name of its own symbol, if there
+//!   is one; here `symbolic` uses the name of the function.
+//! - An address range belongs to the first function that has it.
+//! - A function without addresses was discarded, together with everything that is inlined into it.
+//!
+//! An inlined call lies in the call around its entry, even if the outer call has other addresses or
+//! none: in DWARF 2 an entry can have only one address range. `symbolic` ignores an inlined call
+//! whose outer call does not cover it; `llvm-symbolizer` reports both calls.
 //!
 //! Sources of the format: DWARF 5, sections 3.3 (subroutines), 2.17 (addresses), 3.1 (units).
 
@@ -28,32 +31,34 @@ use super::symbols::Symbols;
 use super::tables::{Loose, Numbers, RangeBody, TextRef, UnitFile, UnitFunction, UnitTables};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
-/// Ranges of functions that need not be joined before there are more, half a megabyte of them.
+/// The number of function ranges, half a megabyte of them, at which they are joined for the first
+/// time.
 const COVERED: usize = 1 << 15;
 
-/// What holds for all units of an object.
+/// The properties of an object that all its units need.
 #[derive(Clone, Copy)]
 pub(super) struct Object<'o> {
     pub(super) symbols: &'o Symbols<'o>,
     pub(super) load_address: u64,
     /// The lowest address of code.
     pub(super) first_code: u64,
-    /// Units that are in other files.
+    /// The split units, which are in other files.
     pub(super) split: &'o Split<'o>,
-    /// Returns the name of an entry of the file that it shares with others.
+    /// Returns the name of an entry in the shared file.
     pub(super) name_in_shared: &'o NameInShared<'o>,
 }
 
-/// What an entry lies in: of entries below it, those of a greater depth belong to it.
+/// An entry whose children are being read: the following entries, as long as their depth is
+/// greater.
 #[derive(Clone, Copy, Debug)]
 struct Context {
     depth: isize,
     inside: Option<Inside>,
-    /// Whether it is the function's own entry.
+    /// Whether it is the entry of a function, not of an inlined call.
     is_function: bool,
 }
 
-/// An inlined call: the function that is called, and where.
+/// An inlined call: the called function, and the file and line of the call.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     function: u32,
@@ -65,11 +70,12 @@ struct Call {
 #[derive(Debug)]
 struct OpenCall {
     call: Call,
-    /// Where its addresses are in [`EntryReader::open_call_ranges`].
+    /// The indices of its addresses in [`EntryReader::open_call_ranges`].
     ranges: std::ops::Range<usize>,
 }
 
-/// A function with addresses, and how deep in its inlined calls.
+/// A place in a function with addresses: the function, and the number of inlined calls around the
+/// place.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     function: usize,
@@ -77,15 +83,14 @@ struct Inside {
     language: Language,
 }
 
-/// A function whose entries are being read: its ranges of addresses, each with the calls inlined
-/// there.
+/// A function whose entries are being read: its address ranges, each with the calls inlined there.
 #[derive(Debug, Default)]
 struct OpenFunction {
     language: Language,
     ranges: Vec<(u64, u64)>,
-    /// As many as there are ranges.
+    /// One for each range.
     names: Vec<TextRef>,
-    /// As many as there are ranges, or more.
+    /// One for each range, then spare ones.
     inlined: Vec<Vec<Inlined>>,
 }
 
@@ -103,7 +108,7 @@ pub(super) struct EntryReader<'o> {
     ranges: Vec<(u64, u64)>,
     /// The addresses of all functions of the unit.
     covered: Vec<(u64, u64)>,
-    /// When they are joined, at the latest.
+    /// The number of `covered` ranges at which they are joined.
     room_for_covered: usize,
     contexts: Vec<Context>,
     open: Vec<OpenFunction>,
@@ -137,7 +142,8 @@ impl<'o> EntryReader<'o> {
         }
     }
 
-    /// Reads some units as one run. Of one that cannot be read there is what comes before.
+    /// Reads some units as one run. If a unit cannot be read to its end, the tables hold the
+    /// functions before the error.
     pub(super) fn read<'i>(
         &mut self,
         run: u32,
@@ -167,7 +173,7 @@ impl<'o> EntryReader<'o> {
         tables
     }
 
-    /// Reads a unit, or the split one that it stands for.
+    /// Reads a unit. If the unit is a skeleton, reads the split unit that it stands for.
     fn unit_or_split<'i>(
         &mut self,
         units: &RelatedUnits<'i>,
@@ -289,7 +295,7 @@ impl<'o> EntryReader<'o> {
         Ok(())
     }
 
-    /// Reads what is needed of an entry; its addresses to `self.ranges`.
+    /// Reads the attributes that are needed of an entry, and its addresses into `self.ranges`.
     fn attributes<'i>(
         &mut self,
         current: &CurrentUnit<'_, 'i>,
@@ -317,7 +323,7 @@ impl<'o> EntryReader<'o> {
             && let Some(mut ranges) = dwarf.attr_ranges(unit, ranges)?
         {
             while let Some(range) = match ranges.next() {
-                // What falls ends a list.
+                // As in `symbolic`, an inverted range ends the list.
                 Err(gimli::Error::InvalidCfiSetLoc(_)) => None,
                 range => range?,
             } {
@@ -334,7 +340,7 @@ impl<'o> EntryReader<'o> {
         };
         if self.ranges.is_empty()
             && let (Some(low), Some(high)) = (low, high)
-            // A linker marks what it discarded by an address that no code has.
+            // Linkers mark discarded functions with an address that no code has.
             && low != 0
             && low < u64::MAX - 1
             && low < high
@@ -345,7 +351,8 @@ impl<'o> EntryReader<'o> {
         Ok(entry)
     }
 
-    /// Begins a function, if it has addresses that none before it has.
+    /// Begins a function. Returns `None` if it has no addresses, or if earlier functions have all
+    /// of its ranges.
     fn function<'i>(
         &mut self,
         current: &mut CurrentUnit<'_, 'i>,
@@ -354,7 +361,7 @@ impl<'o> EntryReader<'o> {
     ) -> Option<Inside> {
         self.covered.extend_from_slice(&self.ranges);
         if self.covered.len() >= self.room_for_covered {
-            // Many functions may have the same ranges.
+            // Many functions may have the same ranges. Joining them limits the memory.
             join(&mut self.covered);
             self.room_for_covered = 2 * self.covered.len().max(COVERED);
         }
@@ -367,8 +374,8 @@ impl<'o> EntryReader<'o> {
         let language = current.language_of(entry).unwrap_or(current.language);
         let mut open = self.spare.pop().unwrap_or_default();
         open.language = language;
-        // A part that was split off is named by its own symbol. One without is named as the
-        // function, whose entry point comes first.
+        // A range that was split off has the name of its own symbol. Without a symbol, it has the
+        // name of the first range, which begins at the entry point.
         let mut name = None;
         for (begin, end) in &self.ranges {
             let symbol = match current.prefers_entries {
@@ -392,8 +399,8 @@ impl<'o> EntryReader<'o> {
         })
     }
 
-    /// Adds an inlined call to those ranges of its function that it lies in; with it, calls around
-    /// it that have other addresses.
+    /// Adds an inlined call to the ranges of its function that it lies in, together with the calls
+    /// around it that do not cover its addresses.
     fn inlined_call<'i>(
         &mut self,
         current: &mut CurrentUnit<'_, 'i>,
@@ -449,7 +456,7 @@ impl<'o> EntryReader<'o> {
         })
     }
 
-    /// Leaves an entry: an inlined call, or a function, which is complete then.
+    /// Leaves an entry: an inlined call, or a function, which is now complete.
     fn leave(&mut self, context: Context, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
         if context.inside.is_none() {
             return;
@@ -471,7 +478,7 @@ impl<'o> EntryReader<'o> {
         self.spare.push(open);
     }
 
-    /// Adds one range of addresses of a function.
+    /// Adds one address range of a function.
     fn body(
         &mut self,
         (begin, end): (u64, u64),
@@ -524,14 +531,14 @@ impl<'o> EntryReader<'o> {
         });
     }
 
-    /// Keeps the rows that no function of the unit covers: of functions that a compiler has no
-    /// entries for, and of assembly.
+    /// Keeps the rows that no function of the unit covers. They belong to assembly, or to functions
+    /// for which the compiler wrote no entries.
     fn loose(&mut self, current: &mut CurrentUnit<'_, '_>, lines: &LineRows) {
         join(&mut self.covered);
         let mut covering = (0, 0);
         for row in lines.all() {
             let (mut begin, end) = (row.address, row.address.saturating_add(row.size));
-            // Most rows lie in the function that the row before lies in.
+            // Most rows lie in the same function as the row before.
             while begin < end {
                 if !(covering.0..covering.1).contains(&begin) {
                     let next = self.covered.partition_point(|(_, end)| *end <= begin);
@@ -559,14 +566,14 @@ impl<'o> EntryReader<'o> {
     }
 }
 
-/// Tells whether a linker discarded a unit as a whole.
+/// Returns whether the linker discarded a whole unit.
 fn is_discarded(unit: &Unit<'_>) -> Result<bool, gimli::Error> {
     if unit.low_pc != 0 {
         return Ok(false);
     }
     let mut entries = unit.entries();
     let root = entries.next_dfs()?.ok_or(gimli::Error::MissingUnitDie)?;
-    // GCC has the ranges of a split unit in the unit itself.
+    // GCC writes the ranges of a split unit in that unit, not in its skeleton.
     let has_ranges = root.attr(gimli::DW_AT_ranges).is_some() || unit.dwo_id.is_some();
     Ok(!has_ranges)
 }
@@ -578,12 +585,13 @@ impl Object<'_> {
         Some(TextRef::of_symbol(number as usize))
     }
 
-    /// Returns where addresses are, relative to that at which the object is loaded.
+    /// Returns the begin and end of a range relative to the load address of the object.
     fn relative(&self, begin: u64, end: u64) -> Option<(u32, u32)> {
         let moved = |address: u64| address.wrapping_sub(self.load_address).try_into().ok();
         Some((moved(begin)?, moved(end)?))
     }
 }
 
-/// Of the calls around an inlined call, so many may have other addresses than it has.
+/// The maximum number of outer calls that are added with an inlined call because they do not cover
+/// its addresses.
 const MOST_ELSEWHERE: usize = 16;

@@ -1,10 +1,13 @@
-//! From the inlined calls and the rows of a function to ranges that follow each other.
+//! Turns the inlined calls and rows of a function into consecutive ranges.
 //!
-//! At an address with a row, the innermost inlined function is at that row. At one without, its
-//! line is not known, and that of its caller is: the line of the call. The rest follows `symbolic`
-//! (`function_builder`, and `writer` of its SymCaches; MIT), which is the oracle: where inlined
-//! calls overlap they are split, and those without a caller do not count. Where there is no row,
-//! `symbolic` leaves out the innermost call, and answers nothing behind one, or still that call.
+//! At an address with a row, the innermost function has the file and line of that row. At an
+//! address without a row, its line is unknown. In both cases, each caller has the file and line of
+//! its call.
+//!
+//! The rest follows `symbolic` (`function_builder`, and `writer` of its SymCaches; MIT), which is
+//! the oracle: inlined calls that overlap are split, and calls without a caller are ignored. The
+//! answers differ only at addresses without a row: there `symbolic` omits the innermost call, and
+//! after the end of a call it answers nothing or still that call.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,21 +16,21 @@ use super::lines::Row;
 use super::tables::{NOTHING, Numbers, Placed};
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
-/// An inlined call, in one range of addresses.
+/// One address range of an inlined call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Inlined {
     pub(super) start: u64,
-    /// How many calls it is inlined by: 0 in the function itself.
+    /// The number of inlined calls around it: 0 if it is called by the function itself.
     pub(super) depth: u32,
     pub(super) end: u64,
-    /// The function that is called.
+    /// The called function.
     pub(super) function: u32,
-    /// Where it is called.
+    /// The file and line of the call.
     pub(super) file: u32,
     pub(super) line: u32,
 }
 
-/// An inlined call at the address that was reached.
+/// An inlined call that covers the current address.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     end: u64,
@@ -36,14 +39,14 @@ struct Active {
     call: u32,
 }
 
-/// Flattens functions; keeps its buffers from one to the next.
+/// Flattens functions. Reuses its buffers from one function to the next.
 #[derive(Debug, Default)]
 pub(super) struct Flattener {
     active: Vec<Active>,
     nested: Vec<Inlined>,
 }
 
-/// Where ranges and calls of functions are added.
+/// The tables to which the ranges and calls of functions are added.
 #[derive(Debug)]
 pub(super) struct Out<'a> {
     pub(super) ranges: &'a mut Vec<Placed>,
@@ -52,8 +55,9 @@ pub(super) struct Out<'a> {
 }
 
 impl Flattener {
-    /// Adds the ranges of a function between two addresses, and one behind them that says that
-    /// nothing follows. A last row holds until something else is known.
+    /// Adds the ranges of a function between two addresses, and a gap behind them. Where neither a
+    /// row nor an inlined call covers an address, the location before it continues, except directly
+    /// after a call.
     pub(super) fn flatten(
         &mut self,
         (start, end): (u64, u64),
@@ -131,7 +135,8 @@ impl Flattener {
     }
 }
 
-/// Adds sorted calls to `nested` so that each lies in its caller, and beside its neighbours.
+/// Adds sorted calls to `nested`. Splits them so that each lies within its caller and overlaps no
+/// other call of that caller.
 fn nest(sorted: &[Inlined], nested: &mut Vec<Inlined>) {
     nested.clear();
     nested.extend_from_slice(sorted);
@@ -265,7 +270,7 @@ mod tests {
         (START..end + 3).map(at).collect()
     }
 
-    /// Intervals that follow each other, with gaps between them.
+    /// Returns consecutive intervals with gaps between them.
     fn intervals(end: u64, steps: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let mut at = START;
         let mut intervals = Vec::new();
@@ -280,49 +285,49 @@ mod tests {
     }
 
     proptest! {
-            /// Calls that reach beyond their callers, that have none, and rows that begin late or
-            /// end early.
-            #[test]
-            fn each_address_is_answered_as_by_symbolic(
-                length in 1_u64..60,
-                by_depth in vec(vec((0_u64..6, 1_u64..20), 0..6), 0..4),
-                first_row in START - 4..START + 20,
-                row_sizes in vec(1_u64..9, 0..14),
-            ) {
-                let end = START + length;
-                let mut inlined = Vec::new();
-                for (depth, steps) in (0..).zip(&by_depth) {
-                    for (start, end) in intervals(end, steps) {
-                        let line = 1000 + inlined.len() as u32;
-                        inlined.push(Inlined { start, depth, end, function: depth + 1, file: 0, line });
-                    }
+        /// Calls that extend beyond their callers, calls without a caller, and rows that begin
+        /// late or end early.
+        #[test]
+        fn each_address_has_the_same_answer_as_in_symbolic(
+            length in 1_u64..60,
+            by_depth in vec(vec((0_u64..6, 1_u64..20), 0..6), 0..4),
+            first_row in START - 4..START + 20,
+            row_sizes in vec(1_u64..9, 0..14),
+        ) {
+            let end = START + length;
+            let mut inlined = Vec::new();
+            for (depth, steps) in (0..).zip(&by_depth) {
+                for (start, end) in intervals(end, steps) {
+                    let line = 1000 + inlined.len() as u32;
+                    inlined.push(Inlined { start, depth, end, function: depth + 1, file: 0, line });
                 }
-                let mut rows = Vec::new();
-                let mut address = first_row;
-                for size in row_sizes {
-                    let line = 1 + rows.len() as u32;
-                    rows.push(Row { address, size, file: 1, line });
-                    address += size;
+            }
+            let mut rows = Vec::new();
+            let mut address = first_row;
+            for size in row_sizes {
+                let line = 1 + rows.len() as u32;
+                rows.push(Row { address, size, file: 1, line });
+                address += size;
+            }
+            let (ours, theirs) = (by_flattening(end, &inlined, &rows), by_symbolic(end, &inlined, &rows));
+            for ((address, ours), theirs) in (START..).zip(ours).zip(theirs) {
+                // A row belongs to the function that it begins in.
+                let holds = |row: &Row| row.address >= START && (row.address..row.address + row.size).contains(&address);
+                let has_row = rows.iter().any(holds);
+                if ours == theirs || has_row {
+                    prop_assert_eq!(ours, theirs);
+                    continue;
                 }
-                let (ours, theirs) = (by_flattening(end, &inlined, &rows), by_symbolic(end, &inlined, &rows));
-                for ((address, ours), theirs) in (START..).zip(ours).zip(theirs) {
-    // A row counts for the function that it begins in.
-                    let holds = |row: &Row| row.address >= START && (row.address..row.address + row.size).contains(&address);
-                    let has_row = rows.iter().any(holds);
-                    if ours == theirs || has_row {
-                        prop_assert_eq!(ours, theirs);
-                        continue;
+                let without_line = |name: &str| (name.to_owned(), String::new(), 0);
+                let is_inlined = |call: &Inlined| call.depth == 0 && (call.start..call.end).contains(&address);
+                match inlined.iter().any(is_inlined) {
+                    true => {
+                        prop_assert_eq!(&ours[0], &without_line(&ours[0].0));
+                        prop_assert_eq!(&ours[1..], theirs);
                     }
-                    let without_line = |name: &str| (name.to_owned(), String::new(), 0);
-                    let is_inlined = |call: &Inlined| call.depth == 0 && (call.start..call.end).contains(&address);
-                    match inlined.iter().any(is_inlined) {
-                        true => {
-                            prop_assert_eq!(&ours[0], &without_line(&ours[0].0));
-                            prop_assert_eq!(&ours[1..], theirs);
-                        }
-                        false => prop_assert_eq!(ours, [without_line(NAMES[0])]),
-                    }
+                    false => prop_assert_eq!(ours, [without_line(NAMES[0])]),
                 }
             }
         }
+    }
 }

@@ -1,4 +1,4 @@
-//! What is read: sections, units and values, by the names of `gimli`.
+//! Short names for the types of `gimli` that the readers in this folder share.
 
 use gimli::{AttributeValue, EndianSlice, RunTimeEndian};
 use symbolic::debuginfo::dwarf::Endian;

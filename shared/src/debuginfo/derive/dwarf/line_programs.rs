@@ -1,14 +1,14 @@
-//! Line programs as linkers leave them: parts of discarded functions are repaired before `symbolic`
-//! reads them.
+//! Repairs line programs in which a linker left sequences of discarded functions.
 //!
-//! A linker that discards one of several equal functions leaves its part of the line program, with
-//! addresses from zero. Where such a part sets its address twice, `gimli` takes the second one for
-//! a tombstone and drops all rows up to *and with* the end of the sequence; what `symbolic` then
-//! takes for one sequence spans the discarded part and the next sequence, and hides every function
-//! between the two. Seen in C++ programs built by GCC 12 with `-g` and linked by GNU ld: in the
-//! Debian package `ceph-osd`, a quarter of all code had neither lines nor inlined calls.
+//! When a linker discards one of several equal functions, it leaves the sequence of that function
+//! in the line program, with addresses from zero. If such a sequence sets its address twice,
+//! `gimli` takes the second address for a tombstone and drops all rows up to *and including* the
+//! end of the sequence. `symbolic` then sees one sequence that spans the discarded one and the
+//! next, and that hides every function between the two. Seen in C++ programs built by GCC 12 with
+//! `-g` and linked by GNU ld: in the Debian package `ceph-osd`, a quarter of all code had neither
+//! lines nor inlined calls.
 //!
-//! The remedy: an address that is lower than the one before it ends the sequence. Instructions keep
+//! The repair: an address that is lower than the one before it ends the sequence. Instructions keep
 //! their sizes.
 //!
 //! Source of the format: DWARF 5, section 6.2 (and 6.2.4 of DWARF 2 to 4 for the headers).
@@ -21,7 +21,7 @@ const LNS_SET_BASIC_BLOCK: u8 = 7;
 const LNE_END_SEQUENCE: u8 = 1;
 const LNE_SET_ADDRESS: u8 = 2;
 
-/// Mends all programs of a section.
+/// Repairs all line programs of a section.
 pub(super) fn mend(section: &mut Cow<'_, [u8]>, little_endian: bool) {
     let faults = faults(section, little_endian);
     if !faults.is_empty() {
@@ -32,8 +32,8 @@ pub(super) fn mend(section: &mut Cow<'_, [u8]>, little_endian: bool) {
     }
 }
 
-/// Replaces the instruction at `at`, a `DW_LNE_set_address`, by the end of a sequence and
-/// instructions without meaning.
+/// Replaces the instruction at `at`, a `DW_LNE_set_address`, with the end of a sequence and
+/// instructions without effect.
 fn end_sequence(data: &mut [u8], at: usize) {
     let Some(length) = data.get(at + 1).map(|length| usize::from(*length)) else {
         return;
@@ -44,10 +44,10 @@ fn end_sequence(data: &mut [u8], at: usize) {
     }
 }
 
-/// Returns where addresses are set that are lower than those before them, in all line programs of a
-/// section.
+/// Returns the offsets of instructions that set a lower address than the one before, in all line
+/// programs of a section.
 ///
-/// What cannot be read ends the search in that program, or in the section.
+/// An error in a program ends the search in that program. An error in its length ends the search.
 fn faults(data: &[u8], little_endian: bool) -> Vec<usize> {
     let mut faults = Vec::new();
     let mut reader = ByteReader::new(data, little_endian);
@@ -60,14 +60,14 @@ fn faults(data: &[u8], little_endian: bool) -> Vec<usize> {
     faults
 }
 
-/// Reads one program; returns where the next one begins.
+/// Searches one program. Returns the offset of the next one.
 fn program(reader: &mut ByteReader<'_>, faults: &mut Vec<usize>) -> Option<usize> {
     let (length, offset_size) = reader.initial_length()?;
     let end = reader
         .at
         .checked_add(usize::try_from(length).ok()?)
         .filter(|end| *end <= reader.data.len())?;
-    // What is wrong with one program does not concern the next.
+    // An error in one program does not affect the next.
     let _ = instructions(reader, end, offset_size, faults);
     Some(end)
 }
@@ -89,7 +89,7 @@ fn instructions(
     let begin = reader.at.checked_add(header_length)?;
     let step = reader.unsigned(1)?;
     if version >= 4 {
-        reader.unsigned(1)?; // operations in an instruction: one, but on VLIW machines
+        reader.unsigned(1)?; // operations per instruction: one, except on VLIW machines
     }
     reader.unsigned(2)?; // default_is_stmt, line_base
     let line_range = reader.unsigned(1)?;
@@ -148,7 +148,7 @@ mod tests {
 
     /// A program of version 4 with these instructions.
     fn program(instructions: &[u8]) -> Vec<u8> {
-        let mut rest = vec![1, 1, 1, 0xfb, 14, 13]; // one byte an instruction, line_base -5, line_range 14, opcode_base 13
+        let mut rest = vec![1, 1, 1, 0xfb, 14, 13]; // one byte per instruction, line_base -5, line_range 14, opcode_base 13
         rest.extend([0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0]); // operands, and empty tables
         let mut unit = vec![4, 0];
         unit.extend((rest.len() as u32).to_le_bytes());
@@ -166,9 +166,9 @@ mod tests {
     const END: [u8; 3] = [0, 1, LNE_END_SEQUENCE];
 
     #[test]
-    fn an_address_that_falls_ends_the_sequence() {
-        // Eight bytes of a discarded function, set to zero once more; then a function that is
-        // there.
+    fn a_decreasing_address_ends_the_sequence() {
+        // A discarded function of eight bytes, whose address is set to zero twice; then a live
+        // function.
         let discarded = [
             set_address(0),
             vec![1, 2, 8, 1],
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_is_left_alone() {
+    fn a_valid_line_program_is_not_changed() {
         let sequence = [
             set_address(0x1000),
             vec![1, 0x4b, 8, 9, 4, 0],
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_absurd_ends_the_search() {
+    fn truncated_or_invalid_programs_end_the_search() {
         let section = program(&[set_address(0x10), set_address(0)].concat());
         assert_eq!(faults(&section, true).len(), 1);
         for length in 0..section.len() {

@@ -1,17 +1,19 @@
 //! The rows of a unit's line program, by sequence.
 //!
-//! What counts follows `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle: rows at
-//! address zero do not count, nor do those whose address falls; of several at one address the last
-//! counts; a row reaches to the next one.
+//! The rules follow `symbolic` (`symbolic_debuginfo::dwarf`, MIT), which is the oracle:
+//!
+//! - Rows at address zero are ignored, and so are rows with a lower address than the row before.
+//! - Of several rows at one address, the last is used.
+//! - A row extends to the next row.
 
 use gimli::{EndianSlice, IncompleteLineProgram, RunTimeEndian};
 
-/// Returns a line as SymCaches have it: 32 bits of it.
+/// Returns the low 32 bits of a line number, which is what SymCaches store.
 pub(super) fn low_half(number: u64) -> u32 {
     (number & u64::from(u32::MAX)) as u32
 }
 
-/// A row: it holds for so many bytes, from its address on.
+/// A row of a line program. It covers `size` bytes from its address on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) address: u64,
@@ -24,7 +26,7 @@ pub(super) struct Row {
 struct Sequence {
     start: u64,
     end: u64,
-    /// The largest end of this one and those before it.
+    /// The largest end of this sequence and those before it.
     reaches: u64,
     first: usize,
     count: usize,
@@ -38,8 +40,8 @@ pub(super) struct LineRows {
 }
 
 impl LineRows {
-    /// Reads a line program up to its end, or to what cannot be read. Code begins at `first_code`:
-    /// sequences that end before it are of functions that the linker discarded.
+    /// Reads a line program up to its end or to the first error. Code begins at `first_code`:
+    /// sequences that end before it belong to functions that the linker discarded.
     pub(super) fn read(
         &mut self,
         program: IncompleteLineProgram<EndianSlice<'_, RunTimeEndian>>,
@@ -73,7 +75,7 @@ impl LineRows {
                 let line = row.line().map_or(0, |line| line.get());
                 let row = Row {
                     address,
-                    // What no other row and no end follows has one byte.
+                    // A row that no row and no end of a sequence follows covers one byte.
                     size: 1,
                     file: row.file_index(),
                     line: low_half(line),
@@ -94,7 +96,7 @@ impl LineRows {
         }
     }
 
-    /// Ends a sequence; returns where the next one begins.
+    /// Ends a sequence. Returns the index of the first row of the next one.
     fn close(&mut self, first: usize, end: u64, first_code: u64) -> usize {
         match self.rows.get(first) {
             Some(_) if end <= first_code => self.rows.truncate(first),
@@ -110,8 +112,8 @@ impl LineRows {
         self.rows.len()
     }
 
-    /// Returns the rows between two addresses, the one that the first lies in included: those of
-    /// one sequence, the first that has any.
+    /// Returns the rows between two addresses, including the row that covers the first address. All
+    /// are from one sequence: the first that ends after `start`.
     pub(super) fn between(&self, start: u64, end: u64) -> &[Row] {
         let sequence = self
             .sequences

@@ -1,11 +1,15 @@
-//! All ranges of an object in the order of their addresses: of functions, of symbols where no
-//! function is, and gaps.
+//! Merges all ranges of an object in address order: functions, symbols outside of functions, and
+//! gaps.
 //!
-//! What counts where several things are at one address is `symbolic`'s
-//! (`symbolic_symcache::writer`, MIT), which is the oracle: of functions the one that is read last,
-//! unless it knows no line there; a symbol where no function is; the end of either where nothing
-//! is. Beyond it, a symbol has the lines that no function has, and labels count outside of
-//! functions.
+//! At an address with several candidates, the rules follow `symbolic` (`symbolic_symcache::writer`,
+//! MIT), which is the oracle:
+//!
+//! - Of several functions, the one that was read last is used, unless it has no line there.
+//! - A symbol is used where there is no function.
+//! - The end of a function or symbol begins a gap if nothing else begins there.
+//!
+//! Two rules go beyond `symbolic`: a symbol has the lines that no function covers, and labels are
+//! used outside of functions.
 
 use foldhash::{HashSet, HashSetExt};
 
@@ -13,54 +17,54 @@ use super::symbols::Symbols;
 use super::tables::{Loose, Placed, RangeBody, UnitTables};
 use crate::debuginfo::slices::NOWHERE;
 
-/// A range, up to the next one.
+/// A range, which extends to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MergedRange {
     pub(super) start: u32,
     pub(super) what: What,
 }
 
-/// What is in a range.
+/// The content of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Nothing,
-    /// A range of the tables of a run.
+    /// A range in the tables of a run.
     Range {
         run: u32,
         number: u32,
     },
     Symbol(u32),
-    /// A line of a symbol: one of [`Merged::lines`].
+    /// A line of a symbol: an index into [`Merged::lines`].
     Line(u32),
 }
 
-/// A row of the tables of a run, under the name of a symbol.
+/// A row in the tables of a run, shown with the name of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SymbolLine {
     pub(super) symbol: u32,
     pub(super) run: u32,
-    /// The file in the tables of the run, and the line.
+    /// The number of the file in the tables of the run, and the line.
     pub(super) place: [u32; 2],
 }
 
-/// All ranges of an object.
+/// The merged ranges of an object.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    /// In the order of their addresses.
+    /// In address order.
     pub(super) entries: Vec<MergedRange>,
     pub(super) lines: Vec<SymbolLine>,
 }
 
-/// A range of addresses of a function.
+/// An address range of a function, with its run.
 #[derive(Clone, Copy, Debug)]
 struct OfRun {
     body: RangeBody,
     run: u32,
-    /// Its place among all, in the order in which they were read.
+    /// Its position in the order in which all ranges were read.
     order: u32,
 }
 
-/// Merges what was read in several runs. Neighbours that say the same are one.
+/// Merges the tables of several runs. Adjacent ranges with the same content become one.
 pub(super) fn merge(runs: &[UnitTables], symbols: &Symbols<'_>) -> Merged {
     let functions = functions(runs);
     let mut merged = Merged {
@@ -88,7 +92,7 @@ impl Merged {
         }
     }
 
-    /// Adds the lines of a symbol, between the addresses at which it counts.
+    /// Adds the lines of a symbol within the range in which the symbol is used.
     fn push_lines(
         &mut self,
         symbol: u32,
@@ -96,7 +100,7 @@ impl Merged {
         loose: &[(u32, Loose)],
         runs: &[UnitTables],
     ) {
-        // From there on, no line of the symbol is known.
+        // The symbol without a line.
         let without_line = |start| MergedRange {
             start,
             what: What::Symbol(symbol),
@@ -123,7 +127,8 @@ impl Merged {
         }
     }
 
-    /// Adds what is at an address, or replaces it.
+    /// Adds a range that begins at an address, or replaces the content of the last range if that
+    /// begins there.
     fn replace_at(&mut self, start: u32, what: What) {
         match self.entries.last_mut() {
             Some(last) if last.start == start => last.what = what,
@@ -132,8 +137,8 @@ impl Merged {
     }
 }
 
-/// Returns the rows that no function covers, by address, each with its run. Where several runs have
-/// some, the first one's count.
+/// Returns the rows that no function covers in address order, each with its run. Where rows
+/// overlap, the one that begins first is used; at the same address, the one of the first run.
 fn loose(runs: &[UnitTables]) -> Vec<(u32, Loose)> {
     let mut all: Vec<_> = runs
         .iter()
@@ -171,8 +176,8 @@ fn is_same(one: What, other: What, runs: &[UnitTables]) -> bool {
     }
 }
 
-/// Returns the ranges of all functions. A range of addresses that several runs have is the first
-/// one's.
+/// Returns the ranges of all functions. An address range that several runs have belongs to the
+/// first.
 fn functions(runs: &[UnitTables]) -> Vec<MergedRange> {
     let mut seen = HashSet::new();
     let mut bodies = Vec::new();
@@ -240,7 +245,7 @@ fn ranges_of<'r>(
         })
 }
 
-/// Adds ranges in the order of their addresses; at one address, in the order in which they were
+/// Adds ranges that are sorted by address and, at one address, by the order in which they were
 /// read.
 fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut Vec<MergedRange>) {
     for (placed, what) in ranges {
@@ -263,7 +268,7 @@ fn push_all<'r>(ranges: impl Iterator<Item = (&'r Placed, What)>, entries: &mut 
     }
 }
 
-/// Returns functions, and where none is, symbols and the ends of symbols.
+/// Returns the ranges of functions and, outside of functions, the starts and ends of symbols.
 fn with_symbols(
     functions: Vec<MergedRange>,
     symbols: &Symbols<'_>,
@@ -315,10 +320,10 @@ mod tests {
 
     const ADDRESSES: std::ops::Range<u64> = 0x100..0x160;
 
-    /// Where a function, or a symbol, begins, and how long it is.
+    /// The start and the size of a function or symbol.
     type Extent = (u64, u64);
 
-    /// A function: where it is, after how many bytes its rows begin, and how long they are.
+    /// A function: its extent, the number of bytes before its first row, and the sizes of its rows.
     type Described = (Extent, u64, Vec<u64>);
 
     fn rows((extent, gap, sizes): &Described) -> Vec<Row> {
@@ -336,7 +341,8 @@ mod tests {
         (1..).zip(sizes).map(row).collect()
     }
 
-    /// A function by its number and line, or a symbol by its number.
+    /// Returns the answer of `symbolic` for each address: the name and line of a function, or the
+    /// name of a symbol.
     fn by_symbolic(functions: &[Described], symbols: &[Symbol<'_>]) -> Vec<Vec<(String, u32)>> {
         let mut converter = SymCacheConverter::new();
         let mut seen = HashSet::new();
@@ -370,7 +376,8 @@ mod tests {
     }
 
     fn by_merging(functions: &[Described], symbols: Symbols<'_>) -> Vec<Vec<(String, u32)>> {
-        // Some functions a run, so that one is merged with its like in another.
+        // Two functions per run, so that a function is also merged with an equal one in another
+        // run.
         let runs: Vec<UnitTables> = (0..)
             .zip(functions.chunks(2))
             .map(|(run, functions)| {
@@ -423,7 +430,7 @@ mod tests {
                         0,
                     )]
                 }
-                Some(What::Line(_)) => panic!("no row is without a function"),
+                Some(What::Line(_)) => panic!("no row lies outside of functions"),
                 Some(What::Range { run, number }) => {
                     let tables = &runs[run as usize];
                     let [_, line, function, _] = tables.ranges[number as usize].location;
@@ -436,10 +443,10 @@ mod tests {
     }
 
     proptest! {
-        /// Functions that overlap, that several runs have, that begin without a row; symbols in
-        /// them, beside them, and without a size.
+        /// Functions that overlap, that several runs have, or that begin without a row; symbols
+        /// inside and outside of functions, and without a size.
         #[test]
-        fn each_address_is_answered_as_by_symbolic(
+        fn each_address_has_the_same_answer_as_in_symbolic(
             functions in vec(((0x100_u64..0x140, 1_u64..24), 0_u64..4, vec(1_u64..9, 0..5)), 0..7),
             symbols in vec((0x100_u64..0x150, 0_u64..20), 0..6),
         ) {

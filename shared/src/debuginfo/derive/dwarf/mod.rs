@@ -84,7 +84,7 @@ const RUN_BYTES: usize = 4 << 20;
 /// Why the units of a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum UnitsError {
-    #[error("its units do not decompress")]
+    #[error("its units cannot be decompressed")]
     Compression(#[from] io::Error),
 }
 
@@ -94,8 +94,9 @@ impl From<UnitsError> for Failure {
     }
 }
 
-/// The size of slices. Adjacent ranges with the same answer are merged here, so fewer ranges than
-/// in [`Bounds::CURRENT`] cover as much, and a lookup reads as many bytes.
+/// The size of slices. Adjacent ranges with the same answer are merged here, so that a slice needs
+/// fewer ranges than in [`Bounds::CURRENT`] to cover the same addresses. A lookup reads the same
+/// number of bytes.
 const BOUNDS: Bounds = Bounds {
     ranges: 1800,
     ..Bounds::CURRENT
@@ -296,7 +297,7 @@ fn lacks(
     }
     if let Some((name, id)) = shared {
         lacks.push(format!(
-            "names are in {name} (build id {id}), a file that it shares with others: upload that file too"
+            "some names are in the shared file {name} (build id {id}): upload that file too"
         ));
     }
     Ok((!lacks.is_empty()).then(|| lacks.join("; ")))

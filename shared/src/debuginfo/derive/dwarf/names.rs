@@ -1,5 +1,5 @@
-//! Names of functions: in their entry, or in one that it refers to, in this unit, another one or a
-//! file that is shared.
+//! Finds names of functions: in the entry of a function, or in an entry that it refers to, in the
+//! same unit, another unit or a shared file.
 
 use gimli::{AttributeValue, DebugInfoOffset, DwLang, UnitOffset};
 
@@ -10,7 +10,7 @@ use super::shapes::Attribute;
 use super::tables::{TextRef, UnitTables};
 use crate::domain::Language;
 
-/// The longest chain of entries that a name, or a language, is sought along.
+/// The maximum number of references that are followed to find a name or a language.
 pub(super) const LONGEST_CHAIN: usize = 16;
 
 /// The attributes that lead to a name.
@@ -18,7 +18,7 @@ pub(super) const LONGEST_CHAIN: usize = 16;
 pub(super) struct NameParts<'i> {
     pub(super) linkage_name: Option<Value<'i>>,
     pub(super) name: Option<Value<'i>>,
-    /// The entry that this one is an instance of, or completes.
+    /// The entry that this one is an instance of, or that it completes.
     pub(super) reference: Option<Value<'i>>,
     pub(super) origin: Option<Value<'i>>,
 }
@@ -40,7 +40,7 @@ impl<'i> NameParts<'i> {
     }
 }
 
-/// Returns the name of an entry of a shared file.
+/// Returns the name of an entry in a shared file.
 pub(super) fn name_in(
     units: &RelatedUnits<'_>,
     offset: DebugInfoOffset,
@@ -49,13 +49,13 @@ pub(super) fn name_in(
     let Some((unit, offset)) = units.at(offset) else {
         return TextRef::EMPTY;
     };
-    // Those are not shared any further.
+    // A shared file does not refer to another shared file.
     let nowhere = |_: DebugInfoOffset, _: &mut UnitTables| TextRef::EMPTY;
     let here = AttributeValue::UnitRef(offset);
     follow(units, unit, here, &nowhere, tables)
 }
 
-/// Follows references to an entry with a name.
+/// Follows references until an entry has a name. Returns that name, or the empty text.
 pub(super) fn follow<'i>(
     units: &RelatedUnits<'i>,
     unit: &Unit<'i>,
@@ -80,7 +80,11 @@ pub(super) fn follow<'i>(
     TextRef::EMPTY
 }
 
-/// Returns the name of an entry; of one without, what it refers to.
+/// Returns the name of an entry.
+///
+/// # Errors
+///
+/// The entry has no name. The error is its reference to another entry, if it has one.
 pub(super) fn name_or_reference<'i>(
     units: &RelatedUnits<'i>,
     unit: &Unit<'i>,

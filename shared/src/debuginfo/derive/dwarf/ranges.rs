@@ -1,11 +1,11 @@
-//! Ranges of addresses.
+//! Operations on address ranges.
 
-/// Tells whether one of some ranges covers another one.
+/// Returns whether one of `ranges` covers all of another range.
 pub(super) fn covers(ranges: &[(u64, u64)], (begin, end): &(u64, u64)) -> bool {
     ranges.iter().any(|(from, to)| from <= begin && end <= to)
 }
 
-/// Sorts ranges; those that overlap or touch become one.
+/// Sorts ranges, and joins those that overlap or touch.
 pub(super) fn join(ranges: &mut Vec<(u64, u64)>) {
     ranges.sort_unstable();
     ranges.dedup_by(|next, last| {

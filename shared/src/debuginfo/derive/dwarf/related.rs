@@ -1,4 +1,4 @@
-//! Units that may refer to each other: those of a run, of a file that others share, or a split one.
+//! Units that may refer to each other: the units of a run or of a shared file, or one split unit.
 
 use std::sync::OnceLock;
 
@@ -12,16 +12,16 @@ use super::tables::Counts;
 /// Units that may refer to each other.
 pub(super) struct RelatedUnits<'i> {
     pub(super) dwarf: Dwarf<'i>,
-    /// Whether it is not the object itself that has them.
+    /// Whether they are in another file than the object.
     pub(super) is_elsewhere: bool,
     headers: Vec<UnitHeader<Section<'i>>>,
-    /// All units, and those whose headers cannot be read.
+    /// The number of all units, and of those whose headers cannot be read.
     pub(super) counts: Counts,
     opened: Vec<OnceLock<Option<Unit<'i>>>>,
 }
 
 impl<'i> RelatedUnits<'i> {
-    /// Reads the headers of units. One that cannot be read costs its unit.
+    /// Reads the headers of units. A unit whose header cannot be read is omitted and counted.
     pub(super) fn open(dwarf: Dwarf<'i>) -> Self {
         let (mut headers, mut counts) = (Vec::new(), Counts::default());
         let section = dwarf.debug_info.reader();
@@ -51,7 +51,7 @@ impl<'i> RelatedUnits<'i> {
         }
     }
 
-    /// Reads the headers of units that several objects share.
+    /// Reads the headers of the units in a shared file.
     pub(super) fn open_shared(dwarf: Dwarf<'i>) -> Self {
         Self {
             is_elsewhere: true,
@@ -59,7 +59,7 @@ impl<'i> RelatedUnits<'i> {
         }
     }
 
-    /// Takes a split unit, which its skeleton completed.
+    /// Takes a split unit that was completed with its skeleton.
     pub(super) fn of_split(
         dwarf: Dwarf<'i>,
         header: UnitHeader<Section<'i>>,
@@ -78,7 +78,7 @@ impl<'i> RelatedUnits<'i> {
         self.headers.len()
     }
 
-    /// Opens a unit; `None` for one without entries.
+    /// Opens a unit. Returns `None` if it has no entries.
     pub(super) fn unit(&self, number: usize) -> Result<Option<&Unit<'i>>, gimli::Error> {
         let (Some(cell), Some(header)) = (self.opened.get(number), self.headers.get(number)) else {
             return Ok(None);
@@ -94,7 +94,7 @@ impl<'i> RelatedUnits<'i> {
         Ok(cell.get_or_init(|| unit).as_ref())
     }
 
-    /// Returns the unit that an offset lies in, and where in it.
+    /// Returns the unit that contains an offset in the section, and the offset in that unit.
     pub(super) fn at(&self, offset: DebugInfoOffset) -> Option<(&Unit<'i>, UnitOffset)> {
         let offset = UnitSectionOffset(offset.0);
         let after = self

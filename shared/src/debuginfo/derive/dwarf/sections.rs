@@ -1,4 +1,4 @@
-//! The sections of an object, decompressed side by side, with repaired line programs.
+//! The sections of an object, decompressed in parallel, with repaired line programs.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::input::Section;
 use super::{input, line_programs};
 use crate::debuginfo::workers::side_by_side;
 
-/// Sections that a session reads, but for `.debug_info`.
+/// Sections that a debug session of `symbolic` reads, except `.debug_info`.
 pub(super) const ALL: [&str; 12] = [
     "debug_abbrev",
     "debug_addr",
@@ -28,7 +28,7 @@ pub(super) const ALL: [&str; 12] = [
     "debug_str_offsets",
 ];
 
-/// Sections that units are read with, but for `.debug_info`.
+/// Sections that are needed to read units, except `.debug_info`.
 pub(super) const READ: [&str; 8] = [
     "debug_abbrev",
     "debug_addr",
@@ -40,8 +40,8 @@ pub(super) const READ: [&str; 8] = [
     "debug_str_offsets",
 ];
 
-/// Sections of split units; the first is there wherever any is. Of a package, all are needed of
-/// which its index says where those of a unit are, although not all are read.
+/// Sections of split units. Every file with split units has the first. A package can be opened only
+/// with all sections that its index refers to, although not all of them are read.
 pub(super) const SPLIT: [&str; 13] = [
     "debug_info.dwo",
     "debug_abbrev.dwo",
@@ -58,26 +58,26 @@ pub(super) const SPLIT: [&str; 13] = [
     "debug_types.dwo",
 ];
 
-/// Sections that a shared file is read with.
+/// Sections that are needed to read a shared file.
 pub(super) const SHARED: [&str; 6] = [
     "debug_abbrev",
     "debug_info",
-    // A unit is opened with its line program, of which nothing is read.
+    // `gimli` opens a unit together with its line program. No row of it is read.
     "debug_line",
     "debug_line_str",
     "debug_str",
     "debug_str_offsets",
 ];
 
-/// Threads that decompress sections.
+/// The number of threads that decompress sections.
 const THREADS: usize = 2;
 
 /// Sections by name.
 pub(super) struct Sections<'d>(HashMap<&'static str, DwarfSection<'d>>);
 
 impl<'d> Sections<'d> {
-    /// Decompresses these sections side by side, the largest first: one after the other that takes
-    /// a fifth of the time that a large file takes in all.
+    /// Decompresses these sections in parallel, the largest first. One after the other, this takes
+    /// a fifth of the total time for a large file.
     pub(super) fn open(object: &(dyn Dwarf<'d> + Sync), names: &[&'static str]) -> Self {
         let length = |name: &str| object.raw_section(name).map(|section| section.data.len());
         let mut names = names.to_vec();
@@ -87,7 +87,7 @@ impl<'d> Sections<'d> {
         let decompress = || -> Result<_, Infallible> {
             let mut sections = Vec::new();
             loop {
-                // A lock that is taken in the head of a loop would be held in its body.
+                // A lock that is taken in the head of a loop is held in its body.
                 let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(name) = next else {
                     return Ok(sections);
@@ -104,12 +104,12 @@ impl<'d> Sections<'d> {
         Self(sections.into_iter().collect())
     }
 
-    /// Takes a section out.
+    /// Removes a section and returns it.
     pub(super) fn take(&mut self, name: &str) -> Option<DwarfSection<'d>> {
         self.0.remove(name)
     }
 
-    /// Returns the bytes of a section; none where there is no such section.
+    /// Returns the bytes of a section, or no bytes if there is no such section.
     pub(super) fn data(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], |section| &section.data)
     }
@@ -120,19 +120,20 @@ impl<'d> Sections<'d> {
         EndianSlice::new(self.data(name.trim_start_matches('.')), endian)
     }
 
-    /// Returns what reads split units in these sections, not yet joined with what they belong to.
+    /// Returns the reader of the split units in these sections. It is not yet connected to the
+    /// sections of the program.
     pub(super) fn split_dwarf(&self, endian: RunTimeEndian) -> input::Dwarf<'_> {
         let section = |id| Ok::<_, Infallible>(self.split_section(id, endian));
         let Ok(dwarf) = input::Dwarf::load(section);
         dwarf
     }
 
-    /// Returns what reads units in these bytes, with these sections.
+    /// Returns the reader of the units in `info`, which uses these sections.
     pub(super) fn dwarf<'s>(&'s self, info: &'s [u8], endian: RunTimeEndian) -> input::Dwarf<'s> {
         let section = |id: SectionId| {
             let data = match id {
                 SectionId::DebugInfo => info,
-                // Their names begin with a dot here.
+                // `gimli` writes the names with a dot.
                 id => self.data(id.name().trim_start_matches('.')),
             };
             Ok::<_, Infallible>(EndianSlice::new(data, endian))

@@ -1,6 +1,6 @@
-//! How the entries of each abbreviation lie in `.debug_info`: what is read of them, and what is
-//! skipped in as few steps as its forms allow. Nine of ten entries are types, variables and
-//! parameters, of which nothing is read.
+//! The layout of the entries of each abbreviation in `.debug_info`: which attributes to read, and
+//! how to skip the others in as few steps as their forms allow. Nine of ten entries are types,
+//! variables and parameters, which are skipped as a whole.
 //!
 //! Source of the format: DWARF 5, sections 7.5.3 (abbreviations) and 7.5.6 (forms).
 
@@ -32,21 +32,23 @@ enum Step {
     Skip(usize),
     SkipLeb128,
     SkipText,
-    /// Bytes whose number comes first, in so many bytes; none for LEB128.
+    /// A block of bytes that begins with its length. The value is the size of the length in bytes,
+    /// or 0 for LEB128.
     SkipBlock(usize),
     Read {
         attribute: Attribute,
         form: DwForm,
-        /// Its length, where all of this form have the same.
+        /// The size of its value in bytes if that is the same for all values of this form,
+        /// otherwise 0.
         bytes: usize,
         constant: u64,
     },
-    /// The entry itself says in which form.
+    /// The entry itself gives the form.
     Indirect(Option<Attribute>),
 }
 
 impl Step {
-    /// Returns the step that reads what this one skips.
+    /// Returns the step that reads the attribute that this one skips.
     fn reading(self, attribute: Attribute, form: DwForm, constant: u64) -> Self {
         match self {
             Self::Indirect(_) => Self::Indirect(Some(attribute)),
@@ -66,27 +68,28 @@ impl Step {
     }
 }
 
-/// The entries of one abbreviation: its steps are those of a unit.
+/// The layout of the entries of one abbreviation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) tag: DwTag,
     pub(super) has_children: bool,
-    /// Where the steps begin that skip an entry, where those that read it do, and where they end.
+    /// Indices into [`Shapes::steps`]: the first step that skips an entry, the first step that
+    /// reads it, and the end of these.
     steps: [usize; 3],
 }
 
-/// The shapes of a unit's abbreviations, by their codes; made when they are first met.
+/// The shapes of a unit's abbreviations, by code. Each is made when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Shapes {
     by_code: Vec<Option<Shape>>,
     steps: Vec<Step>,
 }
 
-/// The largest code: compilers count from one.
+/// The largest code that is accepted. Compilers count from one.
 const MAX_CODE: u64 = 1 << 20;
 
 impl Shapes {
-    /// Forgets those of another unit.
+    /// Removes the shapes of the previous unit.
     pub(super) fn clear(&mut self) {
         self.by_code.clear();
         self.steps.clear();
@@ -174,7 +177,7 @@ fn made(code: u64, unit: &Unit<'_>, steps: &mut Vec<Step>) -> Result<Shape, Erro
     })
 }
 
-/// Adds a step to those from `first` on; what is skipped one after the other is skipped at once.
+/// Adds a step to the steps from `first` on. Consecutive skips of a known size become one step.
 fn add(step: Step, first: usize, steps: &mut Vec<Step>) {
     let has_any = steps.len() > first;
     match (steps.last_mut(), step) {
@@ -199,7 +202,7 @@ pub(super) fn attribute_of(attribute: gimli::DwAt) -> Option<Attribute> {
     })
 }
 
-/// Returns how an attribute of a form is skipped.
+/// Returns the step that skips an attribute of a form.
 fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
     let offset = usize::from(encoding.format.word_size());
     let address = usize::from(encoding.address_size);
@@ -226,7 +229,7 @@ fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
         | gimli::DW_FORM_ref_sup8 => Step::Skip(8),
         gimli::DW_FORM_data16 => Step::Skip(16),
         gimli::DW_FORM_addr => Step::Skip(address),
-        // Version 2 refers by addresses.
+        // In version 2, the reference has the size of an address.
         gimli::DW_FORM_ref_addr if encoding.version <= 2 => Step::Skip(address),
         gimli::DW_FORM_strp
         | gimli::DW_FORM_line_strp
@@ -254,7 +257,7 @@ fn skipping(form: DwForm, encoding: Encoding) -> Result<Step, Error> {
     })
 }
 
-/// Takes a step.
+/// Executes a step: skips an attribute, or reads it and passes it to `take`.
 #[inline]
 fn walk<'i>(
     step: Step,
@@ -286,7 +289,7 @@ fn walk<'i>(
         Step::Indirect(attribute) => {
             let form = DwForm(input.read_uleb128_u16()?);
             let step = match (attribute, skipping(form, encoding)?) {
-                // One indirection leads to a form.
+                // An indirect form must not be indirect again.
                 (_, Step::Indirect(_)) => return Err(Error::UnknownForm(form)),
                 (Some(attribute), skipped) => skipped.reading(attribute, form, 0),
                 (None, skipped) => skipped,
@@ -325,7 +328,7 @@ fn value<'i>(
             AttributeValue::DebugAddrIndex(DebugAddrIndex(offset(number()?)?))
         }
         gimli::DW_FORM_implicit_const => AttributeValue::Udata(constant),
-        // Before version 4 an offset looks like a number.
+        // Before version 4, offsets have the forms of numbers.
         gimli::DW_FORM_data4 | gimli::DW_FORM_data8
             if attribute == Attribute::Ranges && length == word =>
         {

@@ -1,19 +1,19 @@
-//! The symbols of functions, by address.
+//! The symbols of an object, by address.
 
 use symbolic::debuginfo::Symbol;
 
-/// Symbols in the order of their table, and in that of their addresses.
+/// Symbols in table order and in address order.
 #[derive(Debug)]
 pub(super) struct Symbols<'d> {
-    /// Those of functions, then labels.
+    /// The symbols of functions, then labels.
     all: Vec<Symbol<'d>>,
     functions: u32,
-    /// Of several at one address, the first in the table comes first.
+    /// Indices into `all`. Of several symbols at one address, the first in the table comes first.
     by_address: Vec<u32>,
 }
 
 impl<'d> Symbols<'d> {
-    /// Takes symbols of functions, and labels, which count where nothing else does.
+    /// Takes symbols of functions, and labels, which are used only outside of functions.
     pub(super) fn new(functions: Vec<Symbol<'d>>, labels: Vec<Symbol<'d>>) -> Self {
         let count = u32::try_from(functions.len()).unwrap_or(u32::MAX);
         let mut all = functions;
@@ -27,12 +27,12 @@ impl<'d> Symbols<'d> {
         }
     }
 
-    /// Returns the symbols in the order of their table.
+    /// Returns the symbols in table order.
     pub(super) fn all(&self) -> &[Symbol<'d>] {
         &self.all
     }
 
-    /// Tells whether a symbol counts only where nothing else does.
+    /// Returns whether a symbol is a label.
     pub(super) fn is_label(&self, number: u32) -> bool {
         number >= self.functions
     }
@@ -54,8 +54,8 @@ impl<'d> Symbols<'d> {
         is_it.then_some(number)
     }
 
-    /// Returns the addresses at which symbols begin, each with the number of the first that has a
-    /// name.
+    /// Returns the addresses at which symbols begin, each with the number of the first named symbol
+    /// there.
     pub(super) fn starts(&self) -> impl Iterator<Item = (u32, u32)> {
         let named = self
             .by_address
@@ -68,7 +68,7 @@ impl<'d> Symbols<'d> {
         })
     }
 
-    /// Returns the addresses at which symbols of a size end, sorted.
+    /// Returns the end addresses of named symbols that have a size, sorted.
     pub(super) fn ends(&self) -> Vec<u32> {
         let sized = self
             .all

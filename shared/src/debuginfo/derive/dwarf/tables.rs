@@ -1,4 +1,5 @@
-//! What is read of some units: flat tables that refer to texts where they lie.
+//! Flat tables with the contents of a run of units. They refer to texts in the sections instead of
+//! copying them, where possible.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -9,8 +10,8 @@ use symbolic::debuginfo::Symbol;
 
 use crate::debuginfo::slices::{NOWHERE, RawLocation};
 
-/// Where a text is: the highest byte says in what, then the number of the run, then an offset or a
-/// number.
+/// A reference to a text. The highest byte gives the source, the next three bytes the number of the
+/// run, and the lower half an offset or a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TextRef(u64);
 
@@ -23,7 +24,7 @@ const RUN_SHIFT: u32 = 32;
 
 impl TextRef {
     pub(super) const EMPTY: Self = Self(0);
-    /// No text, not even the empty one.
+    /// No text, as opposed to the empty text.
     pub(super) const NONE: Self = Self(u64::MAX);
 
     pub(super) fn in_debug_str(offset: usize) -> Self {
@@ -43,14 +44,15 @@ impl TextRef {
         Self(Self::of(IN_RUN, offset).0 | run)
     }
 
-    /// An offset that is too large leads nowhere, as one behind the end does.
+    /// Returns a reference to a text in a source. An offset that is too large refers to no text,
+    /// like an offset beyond the end.
     fn of(source: u64, offset: usize) -> Self {
         let offset = u32::try_from(offset).unwrap_or(NOWHERE);
         Self(source << SOURCE_SHIFT | u64::from(offset))
     }
 }
 
-/// Where texts lie.
+/// The sources of texts.
 pub(super) struct Texts<'a> {
     pub(super) debug_str: &'a [u8],
     pub(super) line_str: &'a [u8],
@@ -59,7 +61,7 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Returns a text; the empty one where there is none.
+    /// Returns a text, or the empty text if the reference is invalid.
     pub(super) fn get(&self, TextRef(text): TextRef) -> Cow<'a, str> {
         let at = (text & u64::from(NOWHERE)) as usize;
         let bytes = match text >> SOURCE_SHIFT {
@@ -88,7 +90,7 @@ fn terminated(section: &[u8], at: usize) -> &[u8] {
     CStr::from_bytes_until_nul(rest).map_or(&[], CStr::to_bytes)
 }
 
-/// A function: of its own, or one that is inlined, whose entry point is [`NOWHERE`].
+/// A function. The entry point of an inlined function is [`NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct UnitFunction {
     pub(super) name: TextRef,
@@ -99,31 +101,32 @@ pub(super) struct UnitFunction {
 /// Compilation directory, directory, name.
 pub(super) type UnitFile = [TextRef; 3];
 
-/// A range of addresses up to the next one. Its location has the numbers of tables of the same run.
+/// A range, which extends to the next one. The numbers in its location refer to the tables of the
+/// same run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) start: u32,
     pub(super) location: RawLocation,
 }
 
-/// The location of a range in which there is nothing.
+/// The location of a gap.
 pub(super) const NOTHING: RawLocation = [NOWHERE; 4];
 
 impl Placed {
-    /// Tells whether it says that nothing is there.
+    /// Returns whether it is a gap.
     pub(super) fn is_nothing(&self) -> bool {
         self.location == NOTHING
     }
 
-    /// Tells whether it stands for a function of which no line is known at its entry point.
+    /// Returns whether it has a function but no file.
     pub(super) fn is_bare(&self) -> bool {
         let [file, _, function, _] = self.location;
         file == NOWHERE && function != NOWHERE
     }
 }
 
-/// One range of the addresses of a function, and its [`UnitTables::ranges`]: the last one says that
-/// nothing follows.
+/// One address range of a function, and the indices of its [`UnitTables::ranges`], the last of
+/// which is a gap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RangeBody {
     pub(super) start: u32,
@@ -141,21 +144,21 @@ pub(super) struct Loose {
     pub(super) line: u32,
 }
 
-/// Units, and those of them that cannot be read.
+/// The number of units, and the numbers of those that cannot be read or are not available.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) units: usize,
     pub(super) unread: usize,
-    /// What is wrong with the first that cannot be read.
+    /// The error of the first unit that cannot be read.
     pub(super) problem: Option<gimli::Error>,
-    /// How many are in files that are not there.
+    /// The number of units in files that are not available.
     pub(super) absent: usize,
-    /// Name and id of the first of those.
+    /// The name and id of the first of these files.
     pub(super) absent_file: Option<String>,
 }
 
 impl Counts {
-    /// Adds those of other units, which come later.
+    /// Adds the counts of later units.
     pub(super) fn add(&mut self, other: Self) {
         self.units += other.units;
         self.unread += other.unread;
@@ -164,7 +167,7 @@ impl Counts {
         self.absent_file = self.absent_file.take().or(other.absent_file);
     }
 
-    /// Counts a unit that is in a file that is not there.
+    /// Counts a unit in a file that is not available.
     pub(super) fn add_absent(&mut self, file: impl FnOnce() -> Option<String>) {
         self.absent += 1;
         if self.absent_file.is_none() {
@@ -179,7 +182,7 @@ impl Counts {
     }
 }
 
-/// What was read of one run of units.
+/// The contents of one run of units.
 #[derive(Debug, Default)]
 pub(super) struct UnitTables {
     pub(super) run: u32,
@@ -189,10 +192,10 @@ pub(super) struct UnitTables {
     pub(super) loose: Vec<Loose>,
     pub(super) functions: Vec<UnitFunction>,
     pub(super) files: Vec<UnitFile>,
-    /// Calls of inlined functions: where they are, and the call that the caller is inlined by,
-    /// which has a lower number.
+    /// Inlined calls: the location of each, and the number of the call around it, which is lower
+    /// than its own.
     pub(super) calls: Vec<RawLocation>,
-    /// Texts that are nowhere else, each with a zero behind it.
+    /// Texts that the other sources do not have, each terminated by a zero byte.
     texts: Vec<u8>,
 }
 
@@ -204,7 +207,7 @@ impl UnitTables {
         }
     }
 
-    /// Keeps a text.
+    /// Stores a text. Returns a reference to it.
     pub(super) fn keep(&mut self, text: &[u8]) -> TextRef {
         let at = self.texts.len();
         self.texts.extend_from_slice(text);
@@ -212,7 +215,7 @@ impl UnitTables {
         TextRef::in_run(self.run, at)
     }
 
-    /// Keeps a row that lies in no function; it may continue the last one.
+    /// Stores a row that lies in no function. A row that continues the last one extends it.
     pub(super) fn keep_loose(&mut self, row: Loose) {
         match self.loose.last_mut() {
             Some(last) if (last.end, last.file, last.line) == (row.start, row.file, row.line) => {
@@ -222,7 +225,7 @@ impl UnitTables {
         }
     }
 
-    /// Gives back what was reserved and is not used.
+    /// Frees memory that is reserved and not used.
     pub(super) fn shrink(&mut self) {
         self.bodies.shrink_to_fit();
         self.ranges.shrink_to_fit();
@@ -232,7 +235,7 @@ impl UnitTables {
     }
 }
 
-/// Gives each of several equal things the same number.
+/// Assigns numbers to values. Equal values have the same number.
 #[derive(Debug)]
 pub(super) struct Numbers<T>(HashMap<T, u32>);
 
@@ -241,7 +244,7 @@ impl<T: Copy + Eq + std::hash::Hash> Numbers<T> {
         Self(HashMap::new())
     }
 
-    /// Returns the number of a thing in a table, to which it is added if it is new.
+    /// Returns the index of a value in a table, and adds the value if it is new.
     pub(super) fn of(&mut self, thing: T, table: &mut Vec<T>) -> u32 {
         *self.0.entry(thing).or_insert_with(|| {
             let number = u32::try_from(table.len()).unwrap_or(NOWHERE);

@@ -1,4 +1,4 @@
-//! Runs of units: what they hold; and what is derived of them, beside the oracle.
+//! Tests the runs of units, and compares derived SymCaches with the oracle `symbolic`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ use crate::debuginfo::slices::SliceIndex;
 use crate::debuginfo::tests::{debug_files, fixture, text};
 use crate::debuginfo::{blob, hostile};
 
-/// Calls what is to be shown with the ELF object in a fixture.
+/// Calls `show` with the ELF object of a fixture.
 fn with_object(name: &str, show: impl FnOnce(&ElfObject<'_>)) {
     let dif = fixture(name);
     match Object::parse(&dif).unwrap() {
@@ -24,7 +24,7 @@ fn with_object(name: &str, show: impl FnOnce(&ElfObject<'_>)) {
 }
 
 #[test]
-fn runs_are_whole_units_and_together_the_section_however_it_is_compressed() {
+fn runs_are_whole_units_and_form_the_section_with_every_compression() {
     for name in [
         "elf/crash.debug",
         "elf/crash.zlib.debug",
@@ -46,7 +46,7 @@ fn runs_are_whole_units_and_together_the_section_however_it_is_compressed() {
     }
 }
 
-/// What an address is answered with, the innermost function first.
+/// One frame of the answer for an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     name: String,
@@ -56,6 +56,7 @@ struct Answer {
     line: u32,
 }
 
+/// Returns the frames at an address, the innermost first.
 fn answers(cache: &SymCache<'_>, address: u64) -> Vec<Answer> {
     let answer = |location: SourceLocation<'_, '_>| {
         let function = location.function();
@@ -70,13 +71,13 @@ fn answers(cache: &SymCache<'_>, address: u64) -> Vec<Answer> {
     cache.lookup(address).map(answer).collect()
 }
 
-/// Returns the addresses at which a SymCache may answer something else than before them.
+/// Returns the addresses at which the answer of a SymCache may change.
 fn starts(cache: &SymCache<'_>, raw: &[u8]) -> Vec<u64> {
     assert!(cache.version() > 0);
     slices::starts_of(raw).into_iter().map(u64::from).collect()
 }
 
-/// Says in what an answer differs from that of `symbolic`, if it differs as it should.
+/// Returns the difference between an answer and that of `symbolic`, if it is an intended one.
 fn difference(
     found: &[Answer],
     expected: &[Answer],
@@ -112,7 +113,7 @@ fn difference(
                 ..last.clone()
             };
             let is_named = inner == others && renamed == *expected && symbol(last, &last.name);
-            is_named.then_some("the name of a part")
+            is_named.then_some("the name of a split range")
         }
         _ => None,
     }
@@ -128,11 +129,11 @@ const SHORT: Bounds = Bounds {
     raw_bytes: 1000,
 };
 
-/// The oracle: whatever the size of runs and of slices and the number of workers, each address is
-/// answered as `symbolic` answers it, which reads the whole file by itself, but for what is listed
-/// here.
+/// Compares with the oracle. For every size of runs and slices and every number of workers, each
+/// address has the same answer as in `symbolic`, which reads the whole file at once. The exceptions
+/// are listed here.
 #[test]
-fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
+fn every_address_of_every_fixture_has_the_same_answer_as_in_symbolic() {
     let (mut compared, mut differences) = (0, BTreeMap::new());
     for entry in debug_files() {
         let file = text(&entry, "file").unwrap();
@@ -184,7 +185,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
             }
             assert!(
                 blobs[0] == blobs[1],
-                "{file}: as many bytes for any number of workers"
+                "{file}: the blob depends on the number of workers"
             );
         }
     }
@@ -207,7 +208,7 @@ fn every_address_of_every_fixture_is_answered_as_symbolic_does() {
     ");
 }
 
-/// Returns what is derived of an object.
+/// Derives a SymCache from an object.
 fn encoded(dif: &[u8], run_bytes: usize) -> Result<EncodedCache, Failure> {
     let object = Object::parse(dif).unwrap();
     let debug_id = Some(object.debug_id());
@@ -216,19 +217,19 @@ fn encoded(dif: &[u8], run_bytes: usize) -> Result<EncodedCache, Failure> {
     encode_runs(program, run_bytes, 2, &contents, Bounds::CURRENT)
 }
 
-/// Returns the SymCache whose slices are in a blob.
+/// Returns the SymCache that the slices of a blob form together.
 fn joined(blob: &[u8]) -> AlignedBytes {
     let joined = SliceIndex::of_blob(blob).unwrap().join(blob).unwrap();
     AlignedBytes::copied(&joined).unwrap()
 }
 
-/// Returns how many ranges a blob has.
+/// Returns the number of ranges in a blob.
 fn ranges(blob: &[u8]) -> usize {
     slices::starts_of(joined(blob).as_slice()).len()
 }
 
 #[test]
-fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
+fn an_unreadable_unit_loses_its_functions_and_is_reported() {
     const UNIT_VERSION: usize = 4;
     let dif = fixture("elf/crash.debug");
     let whole = encoded(&dif, 1).unwrap();
@@ -269,7 +270,7 @@ fn a_unit_that_cannot_be_read_costs_its_functions_and_is_named() {
 }
 
 #[test]
-fn a_call_whose_file_is_not_named_has_none() {
+fn a_call_without_a_file_attribute_has_no_file() {
     // `DW_AT_call_file`, `DW_FORM_data1`, `DW_AT_call_line`, `DW_FORM_data1`.
     const NAMED: [u8; 4] = [0x58, 0x0b, 0x59, 0x0b];
     const CALL_COLUMN: u8 = 0x57;
@@ -308,21 +309,21 @@ fn a_call_whose_file_is_not_named_has_none() {
     };
     assert!(
         paths(&unnamed).is_subset(&paths(&named)),
-        "a directory is no file"
+        "a directory is not a file"
     );
 }
 
 #[test]
-fn what_is_in_another_file_is_named() {
+fn missing_companions_are_reported_by_name() {
     let lacks = |dif: &[u8]| encoded(dif, usize::MAX).unwrap().lacks.unwrap();
     insta::assert_snapshot!(lacks(&fixture("zoo/split-alone")), @"inlined calls and names of 2 of 2 units are in split DWARF files, the first in shop.dwo (id b2ba7b9c6f282e2c): upload the program's .dwp, or its .dwo files");
     let mut archive = zip::ZipArchive::new(io::Cursor::new(fixture("zoo/shared.zip"))).unwrap();
     let mut program = Vec::new();
     io::Read::read_to_end(&mut archive.by_index(0).unwrap(), &mut program).unwrap();
-    insta::assert_snapshot!(lacks(&program), @"names are in shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac), a file that it shares with others: upload that file too");
+    insta::assert_snapshot!(lacks(&program), @"some names are in the shared file shared (build id b7960ddcedd4e2e125922e00f0888450ce10f0ac): upload that file too");
 }
 
-/// Returns the sections of a program of the zoo, as hostile ones are written.
+/// Returns the sections of a program of the zoo as input for [`hostile::dwarf`].
 fn hostile_seed(name: &str) -> Vec<u8> {
     let dif = fixture(name);
     let object = Object::parse(&dif).unwrap();
@@ -334,7 +335,7 @@ fn hostile_seed(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn sections_that_are_written_again_are_read_as_before() {
+fn sections_copied_into_a_new_file_can_be_read() {
     let lacks = |encoded: EncodedCache| (ranges(&encoded.blob) > 20).then_some(encoded.lacks);
     for name in ["zoo/lines-only", "zoo/cold-parts", "zoo/labels"] {
         let elf = hostile::elf_of(&hostile_seed(name));
@@ -346,7 +347,7 @@ fn sections_that_are_written_again_are_read_as_before() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(400))]
 
-    /// Whatever the bytes say, the reader comes to an end and panics nowhere.
+    /// The reader terminates and does not panic, whatever the bytes are.
     #[test]
     fn mutated_sections_are_read_or_refused(
         program in 0_usize..3,
@@ -362,7 +363,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_unit_whose_length_lies_is_what_is_left_of_the_section() {
+fn a_unit_with_a_wrong_length_extends_to_the_end_of_the_section() {
     for length in [u32::MAX - 0x20, 4000, u32::MAX] {
         let mut info = length.to_le_bytes().to_vec();
         info.resize(300, 7);

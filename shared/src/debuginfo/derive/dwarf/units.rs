@@ -1,8 +1,8 @@
-//! `.debug_info` as a stream of runs of whole units.
+//! Reads `.debug_info` as a stream of runs of whole units.
 //!
 //! Sources of the formats: DWARF 5, sections 7.5.1 (units) and 7.5.3 (abbreviations); the ELF
-//! specification (gABI), "Compression Header"; for sections that are called `.zdebug_info`, the
-//! linker of GNU binutils.
+//! specification (gABI), "Compression Header"; for sections named `.zdebug_info`, the linker of GNU
+//! binutils.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -14,14 +14,14 @@ use crate::debuginfo::reader::ByteReader;
 
 pub(super) const SECTION: &str = "debug_info";
 
-/// The length of the longest of initial lengths.
+/// The size of the longest initial length of a unit, in bytes.
 const LONGEST_HEADER: usize = 12;
 
-/// How much is decompressed at a time, in bytes.
+/// The minimum number of bytes that are decompressed at a time.
 const STEP: usize = 64 << 10;
 
-// Forms that refer to what is in another unit or another file, or that only the entry itself tells
-// (DWARF 5, section 7.5.6; the first by GNU).
+// Forms of attributes (DWARF 5, section 7.5.6; the first is a GNU extension). All but the last may
+// refer to another unit or file; with `DW_FORM_indirect`, each entry gives the form itself.
 const FORM_REF_ALT: u64 = 0x1f20;
 const FORM_REF_ADDR: u64 = 0x10;
 const FORM_INDIRECT: u64 = 0x16;
@@ -29,23 +29,23 @@ const FORM_REF_SUP4: u64 = 0x1c;
 const FORM_REF_SUP8: u64 = 0x24;
 const FORM_IMPLICIT_CONST: u64 = 0x21;
 
-/// The units of an object, none of which refers to another; yields runs of them.
+/// The units of an object, read as runs. No unit refers to another.
 pub(super) struct Units<'d> {
     info: Info<'d>,
     little_endian: bool,
-    /// The least that a run has, in bytes, but for the last one.
+    /// The minimum size of each run except the last, in bytes.
     run_bytes: usize,
 }
 
-/// What was not yielded of a section.
+/// The rest of a section, which was not yielded yet.
 enum Info<'d> {
     Plain(&'d [u8]),
     Compressed(SectionStream<'d>),
 }
 
 impl<'d> Units<'d> {
-    /// Returns the units of an object in runs of some `run_bytes`; `None` where one may refer to
-    /// another.
+    /// Returns the units of an object in runs of about `run_bytes`. Returns `None` if a unit may
+    /// refer to another, or if that cannot be determined.
     pub(super) fn of(object: &(dyn Dwarf<'d> + Sync), run_bytes: usize) -> Option<Self> {
         let little_endian = object.endianity() == Endian::Little;
         let abbreviations = object.section("debug_abbrev").map(|section| section.data);
@@ -71,8 +71,8 @@ impl<'d> Units<'d> {
         }
     }
 
-    /// Returns where the unit ends that begins at `start`; the end of the section where it is not
-    /// whole.
+    /// Returns the end of the unit that begins at `start`. If the unit is cut short, that is the
+    /// end of the section.
     fn end_of_unit(&mut self, start: usize) -> io::Result<usize> {
         let header = self.info.up_to(start.saturating_add(LONGEST_HEADER))?;
         let mut reader = ByteReader::new(header, self.little_endian);
@@ -86,8 +86,9 @@ impl<'d> Units<'d> {
 }
 
 impl<'d> Units<'d> {
-    /// Returns the next run; `None` after the last one. `buffer` is that of a run that was read:
-    /// what is decompressed goes there, so that the system need not clear new memory for each run.
+    /// Returns the next run, or `None` after the last one. `buffer` is the buffer of an earlier
+    /// run. It is reused for decompressed bytes, so that the system does not have to clear new
+    /// memory for each run.
     pub(super) fn next_run(&mut self, buffer: Vec<u8>) -> Option<io::Result<Cow<'d, [u8]>>> {
         let mut end = 0;
         while end < self.run_bytes {
@@ -106,8 +107,8 @@ impl<'d> Units<'d> {
 }
 
 impl<'d> Info<'d> {
-    /// Opens a section that may be compressed: its contents tell, since no unit is as short as a
-    /// compression header would say.
+    /// Opens a section that may be compressed. Its first bytes show whether it is: the type in a
+    /// compression header, read as the length of a unit, is shorter than any unit.
     fn of(raw: &'d [u8], little_endian: bool) -> io::Result<Self> {
         const ZLIB: u64 = 1;
         const ZSTD: u64 = 2;
@@ -116,14 +117,14 @@ impl<'d> Info<'d> {
             Self::Compressed(SectionStream::of(ZlibDecoder::new(data), length))
         };
         if raw.starts_with(b"ZLIB") {
-            // Big-endian, whatever the file is.
+            // This length is big-endian in every file.
             let length = raw.get(4..GNU_HEADER).and_then(<[u8]>::first_chunk);
             let length = length.map_or(0, |length| u64::from_be_bytes(*length));
             return Ok(zlib(raw.get(GNU_HEADER..).unwrap_or_default(), length));
         }
         let mut reader = ByteReader::new(raw, little_endian);
         let kind = reader.unsigned(4);
-        // In a file of 64 bits, something reserved comes before the length, which is zero.
+        // In a 64-bit file, a reserved word, which is zero, comes before the length.
         let is_64_bit = reader.unsigned(4) == Some(0);
         let (header, length_at, size) = if is_64_bit { (24, 8, 8) } else { (12, 4, 4) };
         let data = raw.get(header..).unwrap_or_default();
@@ -138,7 +139,7 @@ impl<'d> Info<'d> {
         })
     }
 
-    /// Returns so many bytes or more, or all that there are.
+    /// Returns at least `bytes` bytes, or all that are left.
     fn up_to(&mut self, bytes: usize) -> io::Result<&[u8]> {
         match self {
             Self::Plain(rest) => Ok(rest),
@@ -146,7 +147,7 @@ impl<'d> Info<'d> {
         }
     }
 
-    /// Takes what is there up to `end`. What is left goes to a buffer.
+    /// Takes the bytes up to `end`. Bytes after it that are already decompressed move to `buffer`.
     fn take(&mut self, end: usize, mut buffer: Vec<u8>) -> Cow<'d, [u8]> {
         match self {
             Self::Plain(rest) => {
@@ -168,9 +169,9 @@ impl<'d> Info<'d> {
 /// A section that is decompressed as it is read.
 struct SectionStream<'d> {
     info: Box<dyn Read + Send + 'd>,
-    /// What was read and not taken.
+    /// Bytes that were decompressed and not taken yet.
     read: Vec<u8>,
-    /// What the header says that is still to come, in bytes.
+    /// The number of bytes that are left according to the header.
     left: u64,
     at_end: bool,
 }
@@ -187,7 +188,7 @@ impl<'d> SectionStream<'d> {
 
     fn up_to(&mut self, bytes: usize) -> io::Result<&[u8]> {
         while self.read.len() < bytes && !self.at_end {
-            // By steps: a length that lies takes no more memory than there are bytes.
+            // Reads in steps, so that a wrong length takes no more memory than there are bytes.
             let step = (bytes - self.read.len()).max(STEP) as u64;
             let before = self.read.len();
             self.info.by_ref().take(step).read_to_end(&mut self.read)?;
@@ -197,7 +198,7 @@ impl<'d> SectionStream<'d> {
             self.left = left
                 .filter(|left| !self.at_end || *left == 0)
                 .ok_or_else(|| {
-                    let problem = "there are not as many bytes as the header of the section says";
+                    let problem = "the size of the section differs from the size in its header";
                     io::Error::new(io::ErrorKind::InvalidData, problem)
                 })?;
         }
@@ -205,13 +206,13 @@ impl<'d> SectionStream<'d> {
     }
 }
 
-/// Tells whether no unit refers to another, by all abbreviations that there are; `None` where they
-/// cannot be read.
+/// Returns whether no unit can refer to another, according to the abbreviations. Returns `None` if
+/// they cannot be read.
 fn stand_alone(abbreviations: &[u8], little_endian: bool) -> Option<bool> {
     let mut reader = ByteReader::new(abbreviations, little_endian);
     while reader.at < abbreviations.len() {
         if reader.leb128()? == 0 {
-            continue; // the end of those of one unit
+            continue; // the end of one unit's abbreviations
         }
         reader.leb128()?; // tag
         reader.byte()?; // whether there are children
@@ -245,7 +246,7 @@ mod tests {
     }
 
     impl<'d> Units<'d> {
-        /// Returns the units in these bytes, one a run.
+        /// Returns the units in these bytes, one per run.
         pub(in super::super) fn of_section(info: &'d [u8]) -> Self {
             Self {
                 info: Info::Plain(info),
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// One abbreviation with a name, and an attribute of this form.
+    /// Returns one abbreviation, with a name and an attribute of this form.
     fn abbreviations(form: &[u8]) -> Vec<u8> {
         [&[1, 0x2e, 0, 3, 8, 0x31][..], form, &[0, 0, 0]].concat()
     }
@@ -279,7 +280,7 @@ mod tests {
         const REF4: u8 = 0x13;
         let alone = abbreviations(&[REF4]);
         assert_eq!(stand_alone(&alone, true), Some(true));
-        // A constant in the table itself, which is no form, whatever it looks like.
+        // A constant in the table is not a form, even if it has the value of one.
         let constant = abbreviations(&[FORM_IMPLICIT_CONST as u8, FORM_REF_ADDR as u8]);
         assert_eq!(stand_alone(&constant, true), Some(true));
         assert_eq!(
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_read_however_it_is_compressed() {
+    fn a_section_is_read_with_every_compression() {
         let plain: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
         let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
         io::Write::write_all(&mut zlib, &plain).unwrap();
@@ -324,7 +325,7 @@ mod tests {
             assert!(taken.concat() == plain, "{:?}", &raw[..12]);
             assert!(info.up_to(1).unwrap().is_empty());
         }
-        // The header claims a byte more, or a byte less.
+        // The header claims one byte too many, or one too few.
         for claimed in [plain.len() as u32 + 1, plain.len() as u32 - 1] {
             let mut raw = with_header(&gabi(1, 24), &zlib);
             raw[8..12].copy_from_slice(&claimed.to_le_bytes());

@@ -1,42 +1,27 @@
-//! Handles the requests of `symbolicate`: one function per route, and errors as JSON.
+//! Handles the requests of `symbolicate`: one function per route.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::extract::Path;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
-use symdepot::api::explain::{ExplainError, ExplainQuery};
-use symdepot::api::symbolicator::{self as api, ErrorBody, Query, RequestError};
-use symdepot::api::{limits, symcache_http};
+use axum::{Json, Router};
+use symdepot::api::explain::ExplainQuery;
+use symdepot::api::limits;
+use symdepot::api::symbolicator::{self as api, RequestError};
 use symdepot::domain::Scope;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome, Symbolicator};
-use symdepot::flows::{self, Invocation, ms_symcache};
+use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::{self, Invocation};
+use symdepot::symbolicate::Stats;
 use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
 
-type App = State<Arc<Symbolicator>>;
-type Now = Extension<Arc<Invocation>>;
-
-/// Returns the router of all routes.
-pub(crate) fn router(symbolicator: Arc<Symbolicator>) -> Router {
-    Router::new()
-        .route("/symbolicate", post(symbolicate))
-        .route("/requests/{id}", get(continue_request))
-        .route("/explain", get(explain))
-        .route("/symcache", get(symcache))
-        .route("/rollout", get(rollout))
-        .route("/wanted", get(wanted))
-        .route("/healthcheck", get(|| async { "ok" }))
-        .fallback(by_shape)
-        .method_not_allowed_fallback(no_such_method)
-        .with_state(symbolicator)
-}
+use crate::extract::{Call, ListQuery, RequestQuery, Subject};
+use crate::failure::Failure;
 
 /// Serves one request, in a span with the invocation's id.
 ///
@@ -64,13 +49,11 @@ pub(crate) async fn handle(
     response
 }
 
-async fn symbolicate(
-    State(symbolicator): App,
-    Extension(invocation): Now,
-    RawQuery(query): RawQuery,
+pub(crate) async fn symbolicate(
+    call: Call,
+    RequestQuery(query): RequestQuery,
     body: Body,
 ) -> Result<Response, Failure> {
-    let query = Query::parse(&query.unwrap_or_default(), Query::OF_REQUESTS)?;
     let too_large = RequestError::TooLarge {
         what: "bytes",
         limit: limits::BODY_BYTES,
@@ -78,23 +61,21 @@ async fn symbolicate(
     let body = axum::body::to_bytes(body, limits::BODY_BYTES)
         .await
         .map_err(|_| too_large)?;
-    let id = Uuid::parse_str(invocation.token().as_str()).unwrap_or_default();
+    let id = Uuid::parse_str(call.invocation.token().as_str()).unwrap_or_default();
     let kept = Kept {
-        wait: symbolicator.wait(&invocation, query.timeout),
+        wait: call.symbolicator.wait(&call.invocation, query.timeout),
         id: &id.to_string(),
         body: Some(&body),
     };
-    let answer = answer(&symbolicator, &invocation, &query.scope, &body, kept).await?;
+    let answer = call.answer(&query.scope, &body, kept).await?;
     Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
-async fn continue_request(
-    State(symbolicator): App,
-    Extension(invocation): Now,
+pub(crate) async fn continue_request(
+    call: Call,
     Path(id): Path<String>,
-    RawQuery(query): RawQuery,
+    RequestQuery(query): RequestQuery,
 ) -> Result<Response, Failure> {
-    let query = Query::parse(&query.unwrap_or_default(), Query::OF_REQUESTS)?;
     let unknown = || {
         Failure::new(
             StatusCode::NOT_FOUND,
@@ -102,16 +83,17 @@ async fn continue_request(
         )
     };
     let id = Uuid::parse_str(&id).map_err(|_| unknown())?;
-    let (scope, body) = symbolicator
-        .kept_request(&invocation, &id.to_string())
+    let (scope, body) = call
+        .symbolicator
+        .kept_request(&call.invocation, &id.to_string())
         .await?
         .ok_or_else(unknown)?;
     let kept = Kept {
-        wait: symbolicator.wait(&invocation, query.timeout),
+        wait: call.symbolicator.wait(&call.invocation, query.timeout),
         id: &id.to_string(),
         body: None,
     };
-    let answer = answer(&symbolicator, &invocation, &scope, &body, kept).await?;
+    let answer = call.answer(&scope, &body, kept).await?;
     Ok(answer.unwrap_or_else(|| pending(id)))
 }
 
@@ -119,69 +101,73 @@ fn pending(id: Uuid) -> Response {
     Json(api::Response::pending(id)).into_response()
 }
 
-/// Returns the response to a request; `None` while it is pending.
-async fn answer(
-    symbolicator: &Symbolicator,
-    invocation: &Invocation,
-    scope: &Scope,
-    body: &[u8],
-    kept: Kept<'_>,
-) -> Result<Option<Response>, Failure> {
-    let request = api::parse_request(body)?;
-    match symbolicator
-        .answer(invocation, &request, scope, kept)
-        .await?
-    {
-        SymbolicateOutcome::Pending => {
-            tracing::info!(
-                waited_ms = u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),
-                "pending"
-            );
-            Ok(None)
-        }
-        SymbolicateOutcome::Completed(completed, stats) => {
-            let body = serde_json::to_vec(&api::Response::Completed(*completed))
-                .map_err(Failure::internal)?;
-            if body.len() > limits::ANSWER_BYTES {
-                return Err(flows::Error::TooLarge { bytes: body.len() }.into());
+impl Call {
+    /// Returns the response to a request; `None` while it is pending.
+    async fn answer(
+        &self,
+        scope: &Scope,
+        body: &[u8],
+        kept: Kept<'_>,
+    ) -> Result<Option<Response>, Failure> {
+        let request = api::parse_request(body)?;
+        let Self {
+            symbolicator,
+            invocation,
+        } = self;
+        let answer = symbolicator.answer(invocation, &request, scope, kept);
+        match answer.await? {
+            SymbolicateOutcome::Pending => {
+                tracing::info!(
+                    waited_ms = u64::try_from(invocation.elapsed().as_millis()).unwrap_or(u64::MAX),
+                    "pending"
+                );
+                Ok(None)
             }
-            let handler_us = u64::try_from(invocation.elapsed().as_micros()).unwrap_or(u64::MAX);
-            let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);
-            tracing::info!(
-                stacktraces = stats.stacktraces,
-                frames = frames.total(),
-                symbolicated = frames.symbolicated,
-                missing_symbol = frames.missing_symbol,
-                unknown_image = frames.unknown_image,
-                missing = frames.missing,
-                malformed = frames.malformed,
-                inlined = stats.inlined,
-                truncated = stats.truncated,
-                dropped = stats.dropped,
-                modules = modules.total(),
-                modules_unused = modules.unused,
-                modules_found = modules.found,
-                reads = reads.reads,
-                read_bytes = reads.bytes,
-                remembered = reads.remembered,
-                answer_bytes = stats.answer_bytes,
-                handler_us,
-                "completed"
-            );
-            Ok(Some(
-                ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-            ))
+            SymbolicateOutcome::Completed(completed, stats) => {
+                let body = serde_json::to_vec(&api::Response::Completed(*completed))
+                    .map_err(Failure::internal)?;
+                if body.len() > limits::ANSWER_BYTES {
+                    return Err(flows::Error::TooLarge { bytes: body.len() }.into());
+                }
+                log_completed(&stats, invocation.elapsed());
+                Ok(Some(
+                    ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+                ))
+            }
         }
     }
 }
 
-async fn explain(
-    State(symbolicator): App,
-    Extension(invocation): Now,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Failure> {
-    match ExplainQuery::parse(&query.unwrap_or_default())? {
-        ExplainQuery::Upload { keys } => match symbolicator.explain_upload(&keys).await? {
+/// Logs what a response consists of.
+fn log_completed(stats: &Stats, took: Duration) {
+    let handler_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let (frames, modules, reads) = (stats.frames, stats.modules, stats.reads);
+    tracing::info!(
+        stacktraces = stats.stacktraces,
+        frames = frames.total(),
+        symbolicated = frames.symbolicated,
+        missing_symbol = frames.missing_symbol,
+        unknown_image = frames.unknown_image,
+        missing = frames.missing,
+        malformed = frames.malformed,
+        inlined = stats.inlined,
+        truncated = stats.truncated,
+        dropped = stats.dropped,
+        modules = modules.total(),
+        modules_unused = modules.unused,
+        modules_found = modules.found,
+        reads = reads.reads,
+        read_bytes = reads.bytes,
+        remembered = reads.remembered,
+        answer_bytes = stats.answer_bytes,
+        handler_us,
+        "completed"
+    );
+}
+
+pub(crate) async fn explain(call: Call, Subject(query): Subject) -> Result<Response, Failure> {
+    match query {
+        ExplainQuery::Upload { keys } => match call.symbolicator.explain_upload(&keys).await? {
             Some(upload) => Ok(Json(upload).into_response()),
             None => Err(Failure::new(
                 StatusCode::NOT_FOUND,
@@ -196,8 +182,9 @@ async fn explain(
             source,
             scope,
         } => {
-            let explained = symbolicator
-                .explain_module(&invocation, &module, source.as_deref(), &scope)
+            let explained = call
+                .symbolicator
+                .explain_module(&call.invocation, &module, source.as_deref(), &scope)
                 .await?;
             Ok(Json(explained).into_response())
         }
@@ -205,22 +192,19 @@ async fn explain(
 }
 
 /// Redirects to the SymCache of a module, for tools that read such files.
-async fn symcache(
-    State(symbolicator): App,
-    Extension(invocation): Now,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Failure> {
+pub(crate) async fn symcache(call: Call, Subject(query): Subject) -> Result<Response, Failure> {
     let ExplainQuery::Module {
         module,
         source: None,
         scope,
-    } = ExplainQuery::parse(&query.unwrap_or_default())?
+    } = query
     else {
         let detail = "use ?debug_id=…, optionally with &scope=…: the response is the best SymCache of all sources";
         return Err(Failure::new(StatusCode::BAD_REQUEST, detail));
     };
-    match symbolicator
-        .plain_sym_cache(&invocation, &module, &scope)
+    match call
+        .symbolicator
+        .plain_sym_cache(&call.invocation, &module, &scope)
         .await?
     {
         Plain::At(url) => Ok((StatusCode::FOUND, [(header::LOCATION, url)]).into_response()),
@@ -246,155 +230,12 @@ async fn symcache(
     }
 }
 
-async fn rollout(
-    State(symbolicator): App,
-    Extension(invocation): Now,
-) -> Result<Response, Failure> {
-    Ok(Json(symbolicator.rollout(&invocation).await?).into_response())
+pub(crate) async fn rollout(call: Call) -> Result<Response, Failure> {
+    let report = call.symbolicator.rollout(&call.invocation).await?;
+    Ok(Json(report).into_response())
 }
 
-async fn wanted(State(symbolicator): App, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let query = Query::parse(&query.unwrap_or_default(), Query::OF_LISTS)?;
-    Ok(Json(symbolicator.wanted(&query.scope, query.page).await?).into_response())
-}
-
-/// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish.
-async fn by_shape(
-    State(symbolicator): App,
-    Extension(invocation): Now,
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response, Failure> {
-    let asked = match symcache_http::Route::of(uri.path()) {
-        symcache_http::Route::Other => return Err(no_such_route(&uri)),
-        _ if !matches!(method, Method::GET | Method::HEAD) => {
-            return Err(no_such_method(method, uri).await);
-        }
-        symcache_http::Route::Nothing => return Ok(StatusCode::NOT_FOUND.into_response()),
-        symcache_http::Route::File(asked) => asked,
-    };
-    let values = |name: &str| {
-        let values = headers.get_all(name).into_iter();
-        values.map(|value| value.to_str().unwrap_or_default())
-    };
-    let present = match asked.present(values(symcache_http::IF_VERSION_EXCEEDS)) {
-        Ok(present) => present,
-        Err(bad) => return Ok((StatusCode::BAD_REQUEST, bad.to_string()).into_response()),
-    };
-    let [as_written, as_read] = symcache_http::ALLOW_RETRY_AFTER.map(values);
-    let may_be_put_off = asked.may_be_put_off(as_written.chain(as_read));
-    let answer = symbolicator
-        .ms_sym_cache(&invocation, &asked, present, may_be_put_off)
-        .await?;
-    tracing::info!(
-        pdb = asked.name,
-        debug_id = %asked.debug_id,
-        version = %asked.version,
-        answer = answer.name(),
-        "Microsoft SymCache request served"
-    );
-    Ok(match answer {
-        // Content-Length is not that of the file: the gateway sets it from the empty body.
-        ms_symcache::SymCacheResponse::File { content_type, .. } if method == Method::HEAD => {
-            [(header::CONTENT_TYPE, content_type)].into_response()
-        }
-        ms_symcache::SymCacheResponse::File { url, content_type } => {
-            let headers = [
-                (header::CONTENT_TYPE, content_type),
-                (header::LOCATION, url),
-            ];
-            (StatusCode::FOUND, headers).into_response()
-        }
-        ms_symcache::SymCacheResponse::NotModified => StatusCode::NOT_MODIFIED.into_response(),
-        ms_symcache::SymCacheResponse::Nothing => StatusCode::NOT_FOUND.into_response(),
-        ms_symcache::SymCacheResponse::Pending(after) => later(StatusCode::NOT_FOUND, after),
-        ms_symcache::SymCacheResponse::Unknown(after) => {
-            later(StatusCode::SERVICE_UNAVAILABLE, after)
-        }
-    })
-}
-
-fn later(status: StatusCode, after: Duration) -> Response {
-    (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
-}
-
-fn no_such_route(uri: &Uri) -> Failure {
-    let routes = "POST /symbolicate, GET /requests/{id}, GET /explain?key=…, GET /explain?debug_id=…, GET /symcache?debug_id=…, GET /rollout, GET /wanted, GET /v3.1.0/{pdb}/{id}/{age}, GET /healthcheck";
-    Failure::new(
-        StatusCode::NOT_FOUND,
-        format!("no such route: {}; the routes are {routes}", uri.path()),
-    )
-}
-
-async fn no_such_method(method: Method, uri: Uri) -> Failure {
-    Failure::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} does not support {method}", uri.path()),
-    )
-}
-
-/// An error response: a status, and a JSON body with the reason.
-#[derive(Debug)]
-struct Failure {
-    status: StatusCode,
-    body: ErrorBody,
-}
-
-impl Failure {
-    fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            body: ErrorBody {
-                detail: detail.into(),
-                causes: Vec::new(),
-            },
-        }
-    }
-
-    fn internal(error: impl std::error::Error) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
-    }
-}
-
-impl From<RequestError> for Failure {
-    fn from(error: RequestError) -> Self {
-        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        Self {
-            status,
-            body: error.body(),
-        }
-    }
-}
-
-impl From<ExplainError> for Failure {
-    fn from(error: ExplainError) -> Self {
-        Self {
-            status: StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
-            body: error.body(),
-        }
-    }
-}
-
-impl From<flows::Error> for Failure {
-    fn from(error: flows::Error) -> Self {
-        let status =
-            StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let causes =
-            std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-        let body = ErrorBody {
-            detail: error.to_string(),
-            causes: causes.map(ToString::to_string).collect(),
-        };
-        if status.is_server_error() {
-            tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "request failed");
-        }
-        Self { status, body }
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        (self.status, Json(self.body)).into_response()
-    }
+pub(crate) async fn wanted(call: Call, ListQuery(query): ListQuery) -> Result<Response, Failure> {
+    let wanted = call.symbolicator.wanted(&query.scope, query.page).await?;
+    Ok(Json(wanted).into_response())
 }

@@ -3,7 +3,11 @@
 //! The same program also runs as a child process that demangles names which could crash it, see
 //! [`symdepot::runtime::demangler`].
 
+mod extract;
+mod failure;
 mod handler;
+mod ms_symcache;
+mod routes;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -30,7 +34,7 @@ async fn serve() -> Result<(), lambda_http::Error> {
     runtime::sandbox::hide()?;
     let app = App::from_env(SourceUse::Locations).await?;
     let symbolicator = app.symbolicator(std::env::current_exe()?);
-    let router = handler::router(Arc::new(symbolicator));
+    let router = routes::router(Arc::new(symbolicator));
     lambda_http::run(service_fn(|request: lambda_http::Request| {
         let invocation = runtime::invocation(&lambda_http::RequestExt::lambda_context(&request));
         let router = router.clone();

@@ -1,0 +1,76 @@
+//! What handlers take out of a request: the service, the invocation, and the parsed query.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRef, FromRequestParts};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use symdepot::api::explain::ExplainQuery;
+use symdepot::api::symbolicator::Query;
+use symdepot::flows::Invocation;
+use symdepot::flows::symbolicate::Symbolicator;
+
+use crate::failure::Failure;
+
+/// The service, and the invocation that it serves.
+pub(crate) struct Call {
+    pub(crate) symbolicator: Arc<Symbolicator>,
+    pub(crate) invocation: Arc<Invocation>,
+}
+
+impl<S> FromRequestParts<S> for Call
+where
+    Arc<Symbolicator>: FromRef<S>,
+    S: Send + Sync,
+{
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let invocation = parts.extensions.get::<Arc<Invocation>>().cloned();
+        let internal = || {
+            let detail = "the request has no invocation";
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+        };
+        Ok(Self {
+            symbolicator: Arc::from_ref(state),
+            invocation: invocation.ok_or_else(internal)?,
+        })
+    }
+}
+
+/// The query of a symbolication request: its scope, and how long it waits.
+pub(crate) struct RequestQuery(pub(crate) Query);
+
+impl<S: Sync> FromRequestParts<S> for RequestQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(Self(Query::parse(text(parts), Query::OF_REQUESTS)?))
+    }
+}
+
+/// The query of a list: its scope, and the page.
+pub(crate) struct ListQuery(pub(crate) Query);
+
+impl<S: Sync> FromRequestParts<S> for ListQuery {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(Self(Query::parse(text(parts), Query::OF_LISTS)?))
+    }
+}
+
+/// The query for an upload or a module.
+pub(crate) struct Subject(pub(crate) ExplainQuery);
+
+impl<S: Sync> FromRequestParts<S> for Subject {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        Ok(Self(ExplainQuery::parse(text(parts))?))
+    }
+}
+
+fn text(parts: &Parts) -> &str {
+    parts.uri.query().unwrap_or_default()
+}

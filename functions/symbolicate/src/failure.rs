@@ -1,0 +1,73 @@
+//! Errors as responses: a status, and a JSON body with the reason.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use symdepot::api::explain::ExplainError;
+use symdepot::api::symbolicator::{ErrorBody, RequestError};
+use symdepot::flows;
+
+/// An error response: a status, and a JSON body with the reason.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    body: ErrorBody,
+}
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            body: ErrorBody {
+                detail: detail.into(),
+                causes: Vec::new(),
+            },
+        }
+    }
+
+    pub(crate) fn internal(error: impl std::error::Error) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        Self {
+            status,
+            body: error.body(),
+        }
+    }
+}
+
+impl From<ExplainError> for Failure {
+    fn from(error: ExplainError) -> Self {
+        Self {
+            status: StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST),
+            body: error.body(),
+        }
+    }
+}
+
+impl From<flows::Error> for Failure {
+    fn from(error: flows::Error) -> Self {
+        let status =
+            StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let causes =
+            std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        let body = ErrorBody {
+            detail: error.to_string(),
+            causes: causes.map(ToString::to_string).collect(),
+        };
+        if status.is_server_error() {
+            tracing::error!(error = error.name(), detail = body.detail, causes = ?body.causes, "request failed");
+        }
+        Self { status, body }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.status, Json(self.body)).into_response()
+    }
+}

@@ -1,0 +1,76 @@
+//! Microsoft's SymCache protocol over HTTP: headers in, redirects and statuses out.
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use symdepot::api::symcache_http::{self, Route};
+use symdepot::flows::ms_symcache::SymCacheResponse;
+
+use crate::extract::Call;
+use crate::failure::Failure;
+use crate::routes;
+
+/// Serves the paths of Microsoft's SymCache protocol, which the router cannot distinguish.
+pub(crate) async fn serve(
+    call: Call,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let asked = match Route::of(uri.path()) {
+        Route::Other => return Err(routes::no_such_route(&uri)),
+        _ if !matches!(method, Method::GET | Method::HEAD) => {
+            return Err(routes::no_such_method(method, uri).await);
+        }
+        Route::Nothing => return Ok(StatusCode::NOT_FOUND.into_response()),
+        Route::File(asked) => asked,
+    };
+    let values = |name: &str| {
+        let values = headers.get_all(name).into_iter();
+        values.map(|value| value.to_str().unwrap_or_default())
+    };
+    let present = match asked.present(values(symcache_http::IF_VERSION_EXCEEDS)) {
+        Ok(present) => present,
+        Err(bad) => return Ok((StatusCode::BAD_REQUEST, bad.to_string()).into_response()),
+    };
+    let [as_written, as_read] = symcache_http::ALLOW_RETRY_AFTER.map(values);
+    let may_be_put_off = asked.may_be_put_off(as_written.chain(as_read));
+    let answer = call
+        .symbolicator
+        .ms_sym_cache(&call.invocation, &asked, present, may_be_put_off)
+        .await?;
+    tracing::info!(
+        pdb = asked.name,
+        debug_id = %asked.debug_id,
+        version = %asked.version,
+        answer = answer.name(),
+        "Microsoft SymCache request served"
+    );
+    Ok(response(answer, &method))
+}
+
+/// Returns the response of the protocol.
+fn response(answer: SymCacheResponse, method: &Method) -> Response {
+    match answer {
+        // Content-Length is not that of the file: the gateway sets it from the empty body.
+        SymCacheResponse::File { content_type, .. } if *method == Method::HEAD => {
+            [(header::CONTENT_TYPE, content_type)].into_response()
+        }
+        SymCacheResponse::File { url, content_type } => {
+            let headers = [
+                (header::CONTENT_TYPE, content_type),
+                (header::LOCATION, url),
+            ];
+            (StatusCode::FOUND, headers).into_response()
+        }
+        SymCacheResponse::NotModified => StatusCode::NOT_MODIFIED.into_response(),
+        SymCacheResponse::Nothing => StatusCode::NOT_FOUND.into_response(),
+        SymCacheResponse::Pending(after) => later(StatusCode::NOT_FOUND, after),
+        SymCacheResponse::Unknown(after) => later(StatusCode::SERVICE_UNAVAILABLE, after),
+    }
+}
+
+fn later(status: StatusCode, after: Duration) -> Response {
+    (status, [(header::RETRY_AFTER, after.as_secs().to_string())]).into_response()
+}

@@ -589,6 +589,62 @@ fn architectures_that_symbolic_does_not_know_have_names() {
     assert_eq!(programs.map(arch), ["riscv64", "ppc64", "arm", "arm64"]);
 }
 
+#[test]
+fn machines_that_only_their_headers_name_have_names_too() {
+    const E_MACHINE: usize = 18;
+    let arch = |machine: u16| {
+        let mut program = fixture("zoo/riscv64");
+        program[E_MACHINE..E_MACHINE + 2].copy_from_slice(&machine.to_le_bytes());
+        let opened = Opened::new(program, false, ROOM);
+        opened.inspection.objects[0].arch.clone()
+    };
+    // The numbers are those of the registry of ELF machines.
+    let machines = [22, 258, 43, 243].map(arch);
+    assert_eq!(machines, ["s390x", "loongarch64", "sparc64", "riscv64"]);
+}
+
+#[test]
+fn functions_of_a_stripped_thumb_program_begin_at_even_addresses() {
+    let mut program = fixture("zoo/thumb");
+    // Without sections of debug information, only symbols are left.
+    let names: Vec<usize> = program
+        .windows(7)
+        .enumerate()
+        .filter(|(_, bytes)| bytes == b".debug_")
+        .map(|(at, _)| at)
+        .collect();
+    for at in names {
+        program[at..at + 7].copy_from_slice(b".absent");
+    }
+    let elf = goblin::elf::Elf::parse(&program).unwrap();
+    let headers = elf.program_headers.iter();
+    let loaded = headers.filter(|header| header.p_type == goblin::elf::program_header::PT_LOAD);
+    let load_address = loaded.map(|header| header.p_vaddr).min().unwrap();
+    let functions: Vec<(u64, String)> = elf
+        .syms
+        .iter()
+        .filter(|symbol| symbol.is_function() && symbol.st_size > 0)
+        .map(|symbol| {
+            assert_eq!(symbol.st_value % 2, 1, "the symbol of Thumb code is odd");
+            let name = elf.strtab.get_at(symbol.st_name).unwrap();
+            (symbol.st_value - 1 - load_address, name.to_owned())
+        })
+        .collect();
+    assert!(functions.len() > 3, "{functions:?}");
+    let opened = Opened::new(program.clone(), false, ROOM);
+    assert!(!opened.inspection.objects[0].features.has_debug_info);
+    let cache = opened.sliced(0, Kind::SymCache);
+    let cache = cache.sym_caches();
+    for (address, name) in functions {
+        let found = cache.lookup(address).next().unwrap();
+        let function = found.function();
+        assert_eq!(
+            (function.name(), u64::from(function.entry_pc())),
+            (&*name, address)
+        );
+    }
+}
+
 /// The programs of the zoo.
 fn zoo() -> Vec<String> {
     let files = std::fs::read_dir("../tests/fixtures/zoo").unwrap();
@@ -673,6 +729,27 @@ fn other_files_are_ignored_with_a_reason_that_a_user_understands() {
         assert_eq!(opened.inspection.objects, [], "{file}");
         let ignored = opened.inspection.ignored.join("\n");
         assert!(ignored.contains(reason), "{file}: {ignored}");
+    }
+}
+
+#[test]
+fn an_object_file_of_windows_is_ignored_with_advice() {
+    // Microsoft, "PE Format": COFF file header; winnt.h: ANON_OBJECT_HEADER_BIGOBJ.
+    let plain = [&[0x64, 0x86, 2, 0][..], &[0; 16], b".text\0\0\0"].concat();
+    let class_id = b"\xc7\xa1\xba\xd1\xee\xba\xa9\x4b\xaf\x20\xfa\xf6\x6a\xa4\xdc\xb8";
+    let big = [
+        &[0, 0, 0xff, 0xff, 2, 0, 0x64, 0x86, 0, 0, 0, 0][..],
+        class_id,
+    ]
+    .concat();
+    for object in [plain, big] {
+        let opened = Opened::new(object, false, ROOM);
+        assert_eq!(
+            opened.inspection.ignored,
+            [
+                "an object file of Windows (COFF), which is not linked: upload the PDB of what is linked from it"
+            ]
+        );
     }
 }
 

@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use symdepot_tests::stack::{checkout, until};
+use tempfile::TempDir;
 
 use crate::told::get;
 use crate::{PATIENCE, Running};
@@ -38,6 +39,30 @@ fn is_possible() -> bool {
     missing.is_none()
 }
 
+/// Builds the stripped program and its debug file in a folder, as the README does.
+fn build_crashing_program() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("app.c"), PROGRAM).unwrap();
+    for command in [
+        "gcc -g -Wl,--build-id app.c -o app",
+        "objcopy --only-keep-debug app app.debug",
+        "strip app",
+    ] {
+        run(folder.path(), &command.split(' ').collect::<Vec<_>>());
+    }
+    folder
+}
+
+/// Returns the request that the script of the README writes, with these commands of gdb before it,
+/// and these files.
+fn request_by_gdb(folder: &Path, commands: &[&str], files: &[&str]) -> Value {
+    let script = checkout().join("docs/examples/crash_request.py");
+    let (gdb, script) = (["gdb", "-q", "-batch"], ["-x", script.to_str().unwrap()]);
+    run(folder, &[&gdb[..], commands, &script, files].concat());
+    let request = std::fs::read(folder.join("crash.json")).unwrap();
+    serde_json::from_slice(&request).unwrap()
+}
+
 fn names_and_lines(answer: &Value) -> Vec<(&str, u64)> {
     let frames = answer["stacktraces"][0]["frames"].as_array().unwrap();
     let own = frames
@@ -55,21 +80,8 @@ async fn a_program_that_crashes_under_gdb_has_names_by_its_build_id_alone() {
     if !is_possible() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("app.c"), PROGRAM).unwrap();
-    let script = checkout().join("docs/examples/crash_request.py");
-    for command in [
-        "gcc -g -Wl,--build-id app.c -o app",
-        "objcopy --only-keep-debug app app.debug",
-        "strip app",
-    ] {
-        run(folder.path(), &command.split(' ').collect::<Vec<_>>());
-    }
-    let gdb = ["gdb", "-q", "-batch", "-ex", "run", "-x"];
-    let script = script.to_str().unwrap();
-    run(folder.path(), &[&gdb[..], &[script, "./app"]].concat());
-    let crash = std::fs::read(folder.path().join("crash.json")).unwrap();
-    let crash: Value = serde_json::from_slice(&crash).unwrap();
+    let folder = build_crashing_program();
+    let crash = request_by_gdb(folder.path(), &["-ex", "run"], &["./app"]);
     let notes = run(folder.path(), &["readelf", "-n", "app"]);
     let notes = String::from_utf8(notes.stdout).unwrap();
     let module = &crash["modules"][0];
@@ -115,6 +127,30 @@ async fn a_program_that_crashes_under_gdb_has_names_by_its_build_id_alone() {
         detail.contains("(absent in the uploads of global)"),
         "{detail}"
     );
+}
+
+#[test]
+fn a_core_dump_makes_the_same_request_as_the_running_program() {
+    if !is_possible() {
+        return;
+    }
+    let folder = build_crashing_program();
+    let running = request_by_gdb(folder.path(), &["-ex", "run"], &["./app"]);
+    let dump = [
+        "gdb",
+        "-q",
+        "-batch",
+        "-ex",
+        "run",
+        "-ex",
+        "generate-core-file core",
+        "./app",
+    ];
+    run(folder.path(), &dump);
+    let dumped = request_by_gdb(folder.path(), &[], &["./app", "core"]);
+    assert_eq!(dumped, running);
+    let frames = dumped["stacktraces"][0]["frames"].as_array().unwrap();
+    assert!(frames.len() >= 2, "{dumped:#}");
 }
 
 #[tokio::test]

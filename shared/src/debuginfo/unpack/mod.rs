@@ -152,6 +152,16 @@ pub(super) fn describe(data: &[u8]) -> String {
 /// header, and is not text.
 fn is_coff_object(data: &[u8]) -> bool {
     const MACHINES: [[u8; 2]; 4] = [[0x4c, 0x01], [0x64, 0x86], [0xc4, 0x01], [0x64, 0xaa]];
+    // winnt.h, `ANON_OBJECT_HEADER_BIGOBJ`: two signatures, the version, the machine, the time, and
+    // a class id.
+    const BIG: [u8; 6] = [0, 0, 0xff, 0xff, 2, 0];
+    const BIG_CLASS_ID: [u8; 16] = [
+        0xc7, 0xa1, 0xba, 0xd1, 0xee, 0xba, 0xa9, 0x4b, 0xaf, 0x20, 0xfa, 0xf6, 0x6a, 0xa4, 0xdc,
+        0xb8,
+    ];
+    if data.starts_with(&BIG) {
+        return data.get(12..28) == Some(&BIG_CLASS_ID);
+    }
     let Some((header, _)) = data.split_first_chunk::<20>() else {
         return false;
     };

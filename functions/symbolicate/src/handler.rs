@@ -13,9 +13,8 @@ use symdepot::api::limits;
 use symdepot::api::symbolicator::{self as api, RequestError};
 use symdepot::domain::Scope;
 use symdepot::flows::plain::{MAX_PLAIN_BYTES, Plain};
-use symdepot::flows::symbolicate::{Kept, SymbolicateOutcome};
+use symdepot::flows::symbolicate::{Kept, Stats, SymbolicateOutcome};
 use symdepot::flows::{self, Invocation};
-use symdepot::symbolicate::Stats;
 use tower::ServiceExt;
 use tracing::Instrument;
 use uuid::Uuid;
@@ -61,7 +60,7 @@ pub(crate) async fn symbolicate(
     let body = axum::body::to_bytes(body, limits::BODY_BYTES)
         .await
         .map_err(|_| too_large)?;
-    let id = Uuid::parse_str(call.invocation.token().as_str()).unwrap_or_default();
+    let id = call.invocation.uuid();
     let kept = Kept {
         wait: call.symbolicator.wait(&call.invocation, query.timeout),
         id: &id.to_string(),

@@ -86,7 +86,7 @@ impl ModuleKey {
     pub fn uploads(scope: Scope, module: &ModuleId) -> Self {
         Self {
             scope,
-            source: SourceKey::uploads(),
+            source: SourceKey::Uploads,
             id: module.to_string(),
         }
     }
@@ -96,7 +96,7 @@ impl ModuleKey {
         Self {
             scope,
             source,
-            id: serde_json::to_string(sought).unwrap_or_default(),
+            id: serde_json::to_string(sought).expect("it has no maps"),
         }
     }
 

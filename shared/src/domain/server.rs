@@ -437,10 +437,10 @@ impl fmt::Debug for HttpSource {
     }
 }
 
-impl SourceKey {
-    /// Returns the key of a configured symbol server.
-    pub fn configured(source: &HttpSource) -> Self {
-        let HttpSource {
+impl HttpSource {
+    /// Returns the key of this symbol server, if it is configured.
+    pub fn configured_key(&self) -> SourceKey {
+        let Self {
             id,
             url,
             layout,
@@ -450,32 +450,33 @@ impl SourceKey {
             // Credentials do not affect what is found, and do not belong in a key.
             headers: _,
             query: _,
-        } = source;
+        } = self;
         let url = url.as_str();
         // Add a fifth value only if it is set, so that the keys of other sources do not change.
         let text = match is_private {
             false => serde_json::to_string(&(url, layout, filters, is_public)),
             true => serde_json::to_string(&(url, layout, filters, is_public, is_private)),
         };
-        let text = text.unwrap_or_default();
+        let text = text.expect("these values have no maps with keys that are not texts");
         let fingerprint = format!("{:x}", Sha256::digest(text));
-        Self(format!(
-            "{id}#{}",
-            fingerprint.get(..16).unwrap_or_default()
-        ))
+        SourceKey::Configured {
+            id: id.clone(),
+            fingerprint: fingerprint[..16].to_owned(),
+        }
     }
 
-    /// Returns the key of a symbol server that a request defines. `hash` is a keyed hash of its
-    /// whole definition: clients without the credentials in the definition cannot obtain the key.
-    pub fn defined(source: &HttpSource, hash: &str) -> Self {
-        Self(format!("{}##{hash}", source.id))
+    /// Returns the key of this symbol server, if a request defines it. `hash` is a keyed hash of
+    /// its whole definition.
+    pub fn defined_key(&self, hash: String) -> SourceKey {
+        let id = self.id.clone();
+        SourceKey::Defined { id, hash }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{CodeId, ObjectType, SourceKey};
+    use crate::domain::{CodeId, ObjectType};
 
     fn source(json: &str) -> Result<HttpSource, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())
@@ -684,10 +685,7 @@ mod tests {
             (None, 0),
             "{without:?}"
         );
-        assert_eq!(
-            SourceKey::configured(&without),
-            SourceKey::configured(&source)
-        );
+        assert_eq!(without.configured_key(), source.configured_key());
     }
 
     /// Finding F19 in `docs/security.md`.
@@ -719,7 +717,7 @@ mod tests {
     fn whatever_decides_what_is_found_changes_the_key_and_credentials_do_not() {
         let key = |rest: &str| {
             let json = format!(r#"{{"type": "http", "id": "a", "url": "http://x/"{rest}}}"#);
-            SourceKey::configured(&source(&json).unwrap())
+            source(&json).unwrap().configured_key()
         };
         let plain = key("");
         assert_eq!(plain.id(), "a");
@@ -727,7 +725,7 @@ mod tests {
         //
         //     ["http://x/",{"type":"native","casing":"default"},
         //     {"filetypes":[],"path_patterns":[]},false]
-        assert_eq!(plain.as_str(), "a#bf32e8a180bca4a2");
+        assert_eq!(plain.to_string(), "a#bf32e8a180bca4a2");
         for other in [
             r#", "is_public": true"#,
             r#", "layout": {"type": "ssqp"}"#,

@@ -5,47 +5,84 @@ use std::fmt;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
-/// The name of a source in keys and messages.
-///
-/// - `uploads` for the uploads.
-/// - For a configured symbol server: its id, `#`, and a fingerprint of the settings that determine
-///   which DIFs are found. A corrected setting therefore invalidates the cached misses.
-/// - For a server that a request defines: its id, `##`, and a keyed hash of the whole definition.
+/// The key of a source, in keys of items and in messages. Its text form is what `Display` writes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SourceKey(pub(super) String);
+#[serde(from = "String", into = "String")]
+pub enum SourceKey {
+    /// The uploads; `uploads` as text. They announce every change, so no probes are needed.
+    Uploads,
+    /// A configured symbol server; `id#fingerprint` as text.
+    Configured {
+        /// The id, under which the server is configured and shown.
+        id: String,
+        /// A fingerprint of the settings that determine which DIFs are found. A corrected setting
+        /// therefore invalidates the cached misses.
+        fingerprint: String,
+    },
+    /// A symbol server that a request defines; `id##hash` as text.
+    Defined {
+        /// The id that the request gives it.
+        id: String,
+        /// A keyed hash of the whole definition: clients without the credentials in the definition
+        /// cannot obtain the key.
+        hash: String,
+    },
+}
+
+/// The text of [`SourceKey::Uploads`], which is also the id of the uploads.
+const UPLOADS: &str = "uploads";
 
 impl SourceKey {
-    /// Returns the key of the uploads.
-    pub fn uploads() -> Self {
-        Self("uploads".to_owned())
-    }
-
     /// Returns whether a request defines the source.
     pub fn is_defined(&self) -> bool {
-        self.0.contains("##")
+        matches!(self, Self::Defined { .. })
     }
 
     /// Returns the id of the source, under which it is configured and shown.
     pub fn id(&self) -> &str {
-        self.0.split('#').next().unwrap_or_default()
+        match self {
+            Self::Uploads => UPLOADS,
+            Self::Configured { id, .. } | Self::Defined { id, .. } => id,
+        }
     }
 
-    /// Returns whether the source is the uploads. Uploads announce every change, so no probes are
-    /// needed.
+    /// Returns whether the source is the uploads.
     pub fn is_uploads(&self) -> bool {
-        self.0 == "uploads"
+        *self == Self::Uploads
     }
+}
 
-    /// Returns the text for keys and messages.
-    pub fn as_str(&self) -> &str {
-        &self.0
+impl From<String> for SourceKey {
+    fn from(text: String) -> Self {
+        if text == UPLOADS {
+            return Self::Uploads;
+        }
+        if let Some((id, hash)) = text.split_once("##") {
+            let (id, hash) = (id.to_owned(), hash.to_owned());
+            return Self::Defined { id, hash };
+        }
+        let (id, fingerprint) = text.split_once('#').unwrap_or((&text, ""));
+        Self::Configured {
+            id: id.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+        }
+    }
+}
+
+impl From<SourceKey> for String {
+    fn from(key: SourceKey) -> Self {
+        key.to_string()
     }
 }
 
 impl fmt::Display for SourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Uploads => f.write_str(UPLOADS),
+            Self::Configured { id, fingerprint } if fingerprint.is_empty() => f.write_str(id),
+            Self::Configured { id, fingerprint } => write!(f, "{id}#{fingerprint}"),
+            Self::Defined { id, hash } => write!(f, "{id}##{hash}"),
+        }
     }
 }
 
@@ -95,6 +132,22 @@ pub struct DifRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_key_of_a_source_is_its_text() {
+        for (text, id, is_defined) in [
+            ("uploads", "uploads", false),
+            ("mozilla#bf32e8a180bca4a2", "mozilla", false),
+            ("mine##0123456789abcdef", "mine", true),
+            ("of-an-older-build", "of-an-older-build", false),
+        ] {
+            let key = SourceKey::from(text.to_owned());
+            assert_eq!((key.id(), key.is_defined()), (id, is_defined));
+            assert_eq!(key.is_uploads(), text == "uploads");
+            assert_eq!(key.to_string(), text);
+            assert_eq!(serde_json::to_string(&key).unwrap(), format!("{text:?}"));
+        }
+    }
 
     #[test]
     fn a_file_name_is_the_last_segment_of_a_key_or_an_address() {

@@ -199,7 +199,7 @@ mod tests {
         let messages = messages.into_vec();
         let of = |source: &str| -> Vec<usize> {
             let of = messages.iter();
-            let of = of.filter(|message| message.module.source.as_str() == source);
+            let of = of.filter(|message| message.module.source.to_string() == source);
             of.map(|message| modules(message).len()).collect()
         };
         assert_eq!(of("a#1"), [10, 2]);

@@ -103,11 +103,11 @@ impl SourceSecret {
 
     /// Returns the key of a source that a request defines.
     pub fn key_of(&self, source: &HttpSource) -> SourceKey {
-        let definition = serde_json::to_vec(source).unwrap_or_default();
+        let definition = serde_json::to_vec(source).expect("its only map has texts as keys");
         let hash = hmac::sign(&self.first.derived("name"), &definition);
         let digits = hash.as_ref().iter().take(16);
         let hash: String = digits.map(|byte| format!("{byte:02x}")).collect();
-        SourceKey::defined(source, &hash)
+        source.defined_key(hash)
     }
 
     /// Encrypts bytes for one purpose. The result begins with the number of the secret. Each nonce
@@ -176,9 +176,9 @@ pub(super) async fn keep(
     key: &SourceKey,
     source: &HttpSource,
 ) -> Result<(), Fault> {
-    let definition = serde_json::to_vec(source).unwrap_or_default();
+    let definition = serde_json::to_vec(source).expect("its only map has texts as keys");
     let nonce = update.invocation.nonce();
-    let encrypted = secret.encrypt(nonce, key.as_str(), &definition)?;
+    let encrypted = secret.encrypt(nonce, &key.to_string(), &definition)?;
     let now = update.invocation.now();
     let item = Item::Source(SourceDefinition {
         key: key.clone(),
@@ -215,7 +215,7 @@ pub(super) async fn kept(
             _ => None,
         });
     Ok(definition.and_then(|definition| {
-        let json = secret.decrypt(key.as_str(), &definition.encrypted)?;
+        let json = secret.decrypt(&key.to_string(), &definition.encrypted)?;
         serde_json::from_slice(&json).ok()
     }))
 }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(key, secret(SECRET).key_of(&source("a")));
         assert_ne!(key, secret(SECRET).key_of(&source("b")));
         assert_ne!(key, secret(OTHER).key_of(&source("a")));
-        assert!(!SourceKey::configured(&source("a")).is_defined());
+        assert!(!source("a").configured_key().is_defined());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::cache::{Revision, Token};
 use crate::domain::Timestamp;
@@ -69,6 +70,11 @@ impl Invocation {
     /// Returns the time by which the invocation ends, for use in leases.
     pub fn deadline(&self) -> Timestamp {
         self.now().plus(self.time_left())
+    }
+
+    /// Draws an id for a request.
+    pub fn uuid(&self) -> Uuid {
+        uuid::Builder::from_random_bytes(self.draw()).into_uuid()
     }
 
     /// Draws a token.

@@ -49,6 +49,34 @@ pub struct Settings {
     pub memory_cache_bytes: u64,
 }
 
+/// The defaults in `docs/settings.md`, which the template sets. No symbol servers and no
+/// transcoders are configured, and requests may not define sources.
+impl Default for Settings {
+    fn default() -> Self {
+        const HOUR: Duration = Duration::from_secs(3600);
+        Self {
+            policy: Policy::default(),
+            dif_max_bytes: 8 << 30,
+            scratch_bytes: (19 << 30) / 2,
+            parser_memory_bytes: 9 << 30,
+            request_lifetime: HOUR,
+            orphan_min_age: HOUR,
+            sources: Vec::new(),
+            request_sources: None,
+            retry_public_misses_after: 24 * HOUR,
+            sweep_read_units: 500,
+            reconcile_after: HOUR,
+            derived_budget_bytes: 0,
+            dif_max_unused: 7 * 24 * HOUR,
+            dif_budget_bytes: 0,
+            source_max_permits: 8,
+            max_losses_per_hour: 100,
+            transcoded: Vec::new(),
+            memory_cache_bytes: 1 << 30,
+        }
+    }
+}
+
 /// A configured symbol server, with its key precomputed, because every request needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -66,7 +94,7 @@ impl Server {
 impl From<HttpSource> for Server {
     fn from(source: HttpSource) -> Self {
         Self {
-            key: SourceKey::configured(&source),
+            key: source.configured_key(),
             source,
         }
     }

@@ -154,10 +154,8 @@ mod tests {
 
     #[test]
     fn a_file_that_serves_nothing_is_stripped_or_damaged() {
-        let used: &'static (SourceKey, Location) = Box::leak(Box::new((
-            SourceKey::uploads(),
-            Location::new("global/app"),
-        )));
+        let used: &'static (SourceKey, Location) =
+            Box::leak(Box::new((SourceKey::Uploads, Location::new("global/app"))));
         let outcome = not_found(Some((&used.0, &used.1)));
         let stripped = details(&request(1), &outcome, &Searched::default());
         assert!(stripped[0].as_ref().unwrap().contains("is stripped"));

@@ -459,7 +459,7 @@ fn a_fault_of_ours_is_no_statement_on_the_module() {
 #[test]
 fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
     let candidate = |location: &str, download: Download| Candidate {
-        source: SourceKey::uploads(),
+        source: SourceKey::Uploads,
         location: Location::new(location),
         download,
         size: None,
@@ -475,7 +475,7 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
         candidate("a", ok()),
         candidate("b", Download::NotFound),
     ];
-    let (source, location) = (SourceKey::uploads(), Location::new("c"));
+    let (source, location) = (SourceKey::Uploads, Location::new("c"));
     let missing = || Missing::new(Cause::TooLarge { limit: 7 }, "8 bytes, 7 are allowed");
     let request = |dif_candidates: bool| {
         json!({

@@ -11,7 +11,7 @@ pub(super) fn shown(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let cut = text.floor_char_boundary(LONGEST_SHOWN);
-    let (kept, bytes) = (text.get(..cut).unwrap_or_default(), text.len());
+    let (kept, bytes) = (&text[..cut], text.len());
     format!("{kept}… (cut: {bytes} bytes)").into()
 }
 

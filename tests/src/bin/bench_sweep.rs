@@ -17,7 +17,7 @@ use local_stack::queues::{QueueSpec, Queues};
 use local_stack::{dynamodb, s3, sqs};
 use serde_json::json;
 use symdepot::adapters::aws::{AwsClients, DynamoRecords, QueueUrls, S3Blobs, S3Difs, SqsQueues};
-use symdepot::cache::{Item, Policy, Revision, Stored};
+use symdepot::cache::{Item, Revision, Stored};
 use symdepot::flows::prune::{Pruner, Report};
 use symdepot::flows::{Invocation, Settings};
 use symdepot::ports::{Fault, RecordStore};
@@ -164,24 +164,8 @@ async fn serve(
 /// Returns the settings as deployed, without a rate: the embedded table is slower than that.
 fn settings() -> Settings {
     Settings {
-        policy: Policy::default(),
-        dif_max_bytes: 8 << 30,
-        scratch_bytes: 9 << 30,
-        parser_memory_bytes: 9 << 30,
-        request_lifetime: Duration::from_secs(3600),
-        orphan_min_age: Duration::from_secs(3600),
         sweep_read_units: 0,
-        reconcile_after: Duration::from_secs(3600),
-        derived_budget_bytes: 0,
-        dif_max_unused: Duration::from_secs(7 * 24 * 3600),
-        dif_budget_bytes: 0,
-        source_max_permits: 8,
-        max_losses_per_hour: 100,
-        sources: Vec::new(),
-        request_sources: None,
-        retry_public_misses_after: Duration::from_secs(24 * 3600),
-        transcoded: Vec::new(),
-        memory_cache_bytes: 1 << 30,
+        ..Settings::default()
     }
 }
 

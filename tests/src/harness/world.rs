@@ -16,7 +16,7 @@ use symdepot::adapters::memory::{
 };
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
-use symdepot::cache::{Entry, Item, ItemKey, Kind, ModuleKey, Policy, Upload, violations};
+use symdepot::cache::{Entry, Item, ItemKey, Kind, ModuleKey, Upload, violations};
 use symdepot::domain::{Location, ModuleId, Scope, Timestamp};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
@@ -99,32 +99,21 @@ impl Default for World {
 }
 
 impl World {
-    /// Returns a world with the default settings.
+    /// Returns a world with the default settings, except for limits that are too large for tests.
     pub fn new() -> Self {
         Self::with(|_| {})
     }
 
     /// Returns a world with other settings.
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        // Sizes that a test can reach, and no pace for the pruner.
         let mut settings = Settings {
-            policy: Policy::default(),
             dif_max_bytes: 1 << 30,
             scratch_bytes: 256 << 20,
             parser_memory_bytes: 2 << 30,
-            request_lifetime: Duration::from_secs(3600),
-            orphan_min_age: Duration::from_secs(3600),
             sweep_read_units: 0,
-            reconcile_after: Duration::from_secs(3600),
-            derived_budget_bytes: 0,
-            dif_max_unused: Duration::from_secs(7 * 24 * 3600),
-            dif_budget_bytes: 0,
-            source_max_permits: 8,
-            max_losses_per_hour: 100,
             memory_cache_bytes: 64 << 20,
-            transcoded: Vec::new(),
-            sources: Vec::new(),
-            request_sources: None,
-            retry_public_misses_after: Duration::from_secs(24 * 3600),
+            ..Settings::default()
         };
         change(&mut settings);
         let (records, caches) = (Arc::new(MemoryRecords::new()), Arc::new(MemoryBlobs::new()));

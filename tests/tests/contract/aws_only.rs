@@ -1,4 +1,4 @@
-//! What only the adapters to AWS promise.
+//! Tests of what only the AWS adapters guarantee.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use symdepot_tests::stack::http_client;
 
 use crate::backends::Aws;
 
-/// Makes a test for the local stack, and one for the endpoint.
+/// Generates a test on the local stack and one on the endpoint for each function.
 macro_rules! on_aws {
     ($($promise:ident),+ $(,)?) => {
         mod on_the_local_stack {
@@ -40,15 +40,15 @@ macro_rules! on_aws {
 }
 
 on_aws!(
-    a_presigned_url_is_read_by_anybody,
-    a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence,
-    a_message_waits_in_its_lane,
-    a_blob_is_as_old_as_it_is,
+    a_presigned_url_is_readable_without_credentials,
+    a_nonexistent_bucket_or_table_is_a_fault_and_not_an_absence,
+    a_message_waits_in_its_queue,
+    a_blob_is_listed_with_its_time_of_creation,
     keys_that_xml_cannot_hold_are_listed,
-    who_may_not_read_is_denied_and_learns_nothing_of_absence,
+    a_wrong_signature_is_denied_and_does_not_reveal_absence,
 );
 
-async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
+async fn a_presigned_url_is_readable_without_credentials(aws: Aws) {
     let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
     blobs
         .create("derived/ä b/1", Bytes::from_static(b"0123456789"))
@@ -87,7 +87,7 @@ async fn a_presigned_url_is_read_by_anybody(aws: Aws) {
     );
 }
 
-async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws) {
+async fn a_nonexistent_bucket_or_table_is_a_fault_and_not_an_absence(aws: Aws) {
     let blobs = S3Blobs::new(aws.clients.s3.clone(), "no-such-bucket");
     let body = Bytes::from_static(b"x");
     assert_eq!(
@@ -136,7 +136,7 @@ async fn a_bucket_or_table_that_is_not_there_is_a_fault_and_no_absence(aws: Aws)
     );
 }
 
-async fn a_message_waits_in_its_lane(aws: Aws) {
+async fn a_message_waits_in_its_queue(aws: Aws) {
     let urls = aws.create_queues().await;
     let queues = SqsQueues::new(aws.clients.sqs.clone(), urls.clone());
     for (queue, url) in [
@@ -146,13 +146,13 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
     ] {
         let module = ModuleKey {
             scope: "größe \u{ffff}".parse().unwrap(),
-            source: SourceKey::uploads(),
+            source: SourceKey::Uploads,
             id: "debug_id:🦀".to_owned(),
         };
         let (kinds, build_request) = (Kind::DERIVED.to_vec(), Token::from_random(7));
         let message = [QueueMessage::new(queue, module, kinds, build_request)];
         queues.send(&message, Duration::ZERO).await.unwrap();
-        // Not to be seen while this test runs.
+        // Remains invisible while this test runs.
         queues
             .send(&message, Duration::from_secs(7200))
             .await
@@ -179,7 +179,7 @@ async fn a_message_waits_in_its_lane(aws: Aws) {
     }
 }
 
-async fn a_blob_is_as_old_as_it_is(aws: Aws) {
+async fn a_blob_is_listed_with_its_time_of_creation(aws: Aws) {
     let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
     let now = || {
         std::time::SystemTime::now()
@@ -196,7 +196,7 @@ async fn a_blob_is_as_old_as_it_is(aws: Aws) {
     );
 }
 
-/// Not asked of other endpoints: now and then moto lets both of them win, now and then it does not.
+/// Runs only on the local stack: on moto, both writers sometimes succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_racing_writers_of_a_large_blob_one_wins() {
     let aws = Aws::on_the_local_stack().await;
@@ -217,7 +217,7 @@ async fn keys_that_xml_cannot_hold_are_listed(aws: Aws) {
     );
 }
 
-async fn who_may_not_read_is_denied_and_learns_nothing_of_absence(aws: Aws) {
+async fn a_wrong_signature_is_denied_and_does_not_reveal_absence(aws: Aws) {
     let bucket = aws.create_bucket().await;
     let stranger = aws.s3_signed_with("a wrong key").await;
     let blobs = S3Blobs::new(stranger.clone(), &bucket);

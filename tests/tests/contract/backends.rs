@@ -1,4 +1,4 @@
-//! The places that the contracts are tested on.
+//! The stores on which the contracts are tested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// Where a contract is tested.
+/// The kind of store on which a contract is tested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Memory,
@@ -34,10 +34,10 @@ pub(crate) enum Place {
     Endpoint,
 }
 
-/// What must live as long as the store that is tested.
+/// A value that must live as long as the tested store.
 pub(crate) type Keep = Option<Aws>;
 
-/// Returns an empty store of records; `None` where the place is not there.
+/// Returns an empty store of records; `None` if the place is not available.
 pub(crate) async fn records(place: Place) -> Option<(Records, Keep)> {
     let Some(aws) = Aws::of(place).await else {
         return matches!(place, Place::Memory)
@@ -50,7 +50,7 @@ pub(crate) async fn records(place: Place) -> Option<(Records, Keep)> {
     ))
 }
 
-/// Returns an empty store of blobs; `None` where the place is not there.
+/// Returns an empty store of blobs; `None` if the place is not available.
 pub(crate) async fn blobs(place: Place) -> Option<(Blobs, Keep)> {
     let Some(aws) = Aws::of(place).await else {
         return matches!(place, Place::Memory)
@@ -63,7 +63,7 @@ pub(crate) async fn blobs(place: Place) -> Option<(Blobs, Keep)> {
     ))
 }
 
-/// Returns an empty source; `None` where the place is not there.
+/// Returns an empty source; `None` if the place is not available.
 pub(crate) async fn difs(place: Place) -> Option<(AnyUploads, Keep)> {
     let Some(aws) = Aws::of(place).await else {
         return matches!(place, Place::Memory)
@@ -82,7 +82,7 @@ pub(crate) async fn difs(place: Place) -> Option<(AnyUploads, Keep)> {
     ))
 }
 
-/// An AWS, or what stands in for it.
+/// AWS, or an implementation of its protocols.
 pub(crate) struct Aws {
     pub(crate) clients: AwsClients,
     s3: String,
@@ -165,12 +165,12 @@ impl Aws {
         })
     }
 
-    /// Returns a client of the same S3 that signs with this secret.
+    /// Returns a client of the same S3 endpoint that signs with this secret.
     pub(crate) async fn s3_signed_with(&self, secret: &str) -> aws_sdk_s3::Client {
         clients(&self.s3, secret).await.s3
     }
 
-    /// Creates a table as `infra/template.yaml` has it.
+    /// Creates a table like the one in `infra/template.yaml`.
     pub(crate) async fn create_table(&self) -> String {
         let name = unique("records");
         let mut create = self
@@ -261,7 +261,7 @@ async fn listen() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// Returns a name that no other test uses, nor an earlier run on the same endpoint.
+/// Returns a name that no other test and no earlier run on the same endpoint uses.
 fn unique(name: &str) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +272,7 @@ fn unique(name: &str) -> String {
     format!("{name}-{run}-{number}")
 }
 
-/// A source that tests can put DIFs into.
+/// A source into which tests can put DIFs.
 pub(crate) enum AnyUploads {
     Memory(MemoryDifs),
     S3 {

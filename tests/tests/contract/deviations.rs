@@ -1,12 +1,12 @@
-//! What moto is known to do otherwise than AWS, each with its reason. A promise that moto breaks no
-//! more fails its test: then it belongs off this list, and moto has become the better witness.
+//! Known differences between moto and AWS, each with its reason. If moto starts to keep a promise
+//! of this list, the test of the promise fails, and the entry must be removed.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 
-/// A promise that moto breaks: its name, what its test then says, and why.
+/// A promise that moto breaks: its name, a part of its test's panic message, and the reason.
 struct Deviation {
     promise: &'static str,
     says: &'static str,
@@ -18,21 +18,21 @@ const OF_MOTO: [Deviation; 3] = [
     Deviation {
         promise: "keys_that_xml_cannot_hold_are_listed",
         says: "PutObject",
-        reason: "it routes by the decoded path, and finds no route for one with a line feed: PutObject answers 404",
+        reason: "moto routes by the decoded path and has no route for a path with a line feed: PutObject responds with 404",
     },
     Deviation {
         promise: "pages_tell_what_reading_them_consumed",
         says: "units for",
-        reason: "it says the same number for every page",
+        reason: "moto returns the same number for every page",
     },
     Deviation {
-        promise: "who_may_not_read_is_denied_and_learns_nothing_of_absence",
+        promise: "a_wrong_signature_is_denied_and_does_not_reveal_absence",
         says: "unwrap_err",
-        reason: "it looks at no signature: whoever asks is told what is there and what is not",
+        reason: "moto does not check signatures: every caller learns which keys exist",
     },
 ];
 
-/// Tests a promise on the endpoint: it must be kept, or else be broken as is known.
+/// Tests a promise on the endpoint: it must be kept, or broken in the known way.
 pub(crate) async fn check(promise: &str, test: impl Future<Output = ()>) {
     let is_moto = std::env::var("SYMDEPOT_TEST_ENDPOINT_IS").is_ok_and(|name| name == "moto");
     let known = OF_MOTO
@@ -42,18 +42,20 @@ pub(crate) async fn check(promise: &str, test: impl Future<Output = ()>) {
         return test.await;
     };
     match AssertUnwindSafe(test).catch_unwind().await {
-        Ok(()) => panic!("moto keeps {promise} now ({reason}): take it off the list"),
+        Ok(()) => {
+            panic!("moto keeps {promise} now ({reason}): remove it from the list of deviations")
+        }
         Err(panic) => {
             let said = text_of(&*panic);
             assert!(
                 said.contains(says),
-                "moto breaks {promise} in another way than is known ({reason}): {said}"
+                "moto breaks {promise} in an unknown way (known: {reason}): {said}"
             );
         }
     }
 }
 
-/// Returns what a panic said.
+/// Returns the message of a panic.
 fn text_of(panic: &(dyn Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned

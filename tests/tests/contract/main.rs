@@ -1,12 +1,12 @@
-//! Every implementation of a port keeps the port's contract: in memory, and on the embedded
-//! endpoints of the local stack, each test on one of its own.
+//! Contract tests of the ports: every implementation is tested, in memory and on the embedded
+//! endpoints of the local stack. Each test has its own store.
 //!
-//! The same runs against any other endpoint that speaks AWS's protocols where
-//! `SYMDEPOT_TEST_ENDPOINT` names one, and is skipped else. Buckets and tables are made for each
-//! test and left there. `make test-moto` runs it against moto, which shares no mistake of ours;
-//! what moto does otherwise than AWS is listed in `deviations.rs`.
+//! If `SYMDEPOT_TEST_ENDPOINT` is set, the same tests run against that endpoint, which must
+//! implement the AWS protocols; otherwise they are skipped. Each test creates its own buckets and
+//! tables, and does not delete them. `make test-moto` runs the tests against moto, which is
+//! independent of our code; `deviations.rs` lists the known differences between moto and AWS.
 
-#![expect(clippy::unwrap_used, reason = "what fails here fails its test")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod aws_only;
 mod backends;
@@ -20,7 +20,7 @@ mod servers;
 use backends::Place;
 use symdepot_tests::contract;
 
-/// Makes a test of each promise for each place.
+/// Generates a test of each promise for each place.
 macro_rules! promises {
     ($port:ident: $($promise:ident),+ $(,)?) => {
         mod $port {

@@ -1,4 +1,4 @@
-//! Items of a newer build, which no port can write: each store has its own means to put one there.
+//! Items of a newer build. The ports cannot write them, so each store inserts one in its own way.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use symdepot::adapters::aws::DynamoRecords;
@@ -16,7 +16,7 @@ fn key() -> ItemKey {
 }
 
 #[tokio::test]
-async fn in_memory_what_a_newer_build_wrote_is_left_alone() {
+async fn in_memory_items_of_a_newer_build_are_preserved() {
     let records = std::sync::Arc::new(MemoryRecords::new());
     records.put_newer(&key(), Revision::from_random(5));
     what_a_newer_build_wrote_is_left_alone(
@@ -28,12 +28,12 @@ async fn in_memory_what_a_newer_build_wrote_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_local_stack_what_a_newer_build_wrote_is_left_alone() {
+async fn on_the_local_stack_items_of_a_newer_build_are_preserved() {
     check(Aws::on_the_local_stack().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_the_endpoint_what_a_newer_build_wrote_is_left_alone() {
+async fn on_the_endpoint_items_of_a_newer_build_are_preserved() {
     if let Some(aws) = Aws::on_the_endpoint().await {
         check(aws).await;
     }

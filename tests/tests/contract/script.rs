@@ -1,4 +1,4 @@
-//! A server on loopback that answers from a script.
+//! A server on loopback with scripted responses.
 
 use std::sync::Arc;
 
@@ -7,16 +7,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-/// Answers one request after another from a script, and keeps what was asked. It ends with the
-/// test.
+/// Sends one scripted response per request and records the requests. It ends with the test.
 pub(crate) struct Script {
-    /// Where it listens.
+    /// The URL of the server.
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<Request>>>,
     _task: JoinSet<()>,
 }
 
-/// What was asked, in small letters.
+/// A received request; the head is in lower case.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) head: String,
@@ -24,7 +23,7 @@ pub(crate) struct Request {
 }
 
 impl Script {
-    /// Begins to answer.
+    /// Starts the server.
     pub(crate) async fn play(answers: Vec<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -46,12 +45,12 @@ impl Script {
         }
     }
 
-    /// Returns the requests, those to come included.
+    /// Returns the shared list of requests, which continues to grow.
     pub(crate) fn requests(&self) -> Arc<Mutex<Vec<Request>>> {
         self.requests.clone()
     }
 
-    /// Returns the requests until now.
+    /// Returns the requests received so far.
     pub(crate) async fn asked(&self) -> Vec<Request> {
         self.requests.lock().await.clone()
     }
@@ -78,7 +77,7 @@ async fn read_request(connection: &mut TcpStream) -> Request {
     }
 }
 
-/// Returns an HTTP answer that announces `length` bytes and ends with its connection.
+/// Returns an HTTP response that announces `length` bytes and closes the connection.
 pub(crate) fn answer(status: &str, headers: &str, length: usize, body: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}connection: close\r\n\r\n{body}"

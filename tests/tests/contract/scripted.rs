@@ -1,5 +1,5 @@
-//! What no emulator does when asked: answers cut short, keys left out of a batch, conflicts. A
-//! server on loopback plays them from a script.
+//! Responses that emulators do not produce on demand: truncated responses, keys left out of a
+//! batch, conflicts. A server on loopback sends them from a script.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,12 +39,12 @@ fn refused(status: &str, code: &str) -> String {
     )
 }
 
-/// Returns how S3 refuses a `HeadObject` or `HeadBucket`: with a status and nothing else.
+/// Returns an S3 error response to `HeadObject` or `HeadBucket`, which has a status and no body.
 fn refused_head(status: &str) -> String {
     answer(status, "", 0, "")
 }
 
-/// Returns how DynamoDB and SQS refuse.
+/// Returns an error response of DynamoDB or SQS.
 fn refused_json(status: &str, code: &str) -> String {
     let body =
         json!({"__type": format!("com.amazonaws#{code}"), "message": "scripted"}).to_string();
@@ -86,7 +86,7 @@ async fn difs(script: &Script) -> S3Difs {
     S3Difs::new(clients(&script.url, "local").await.s3, "uploads")
 }
 
-/// Returns why a DIF cannot be read; panics where it is told that there is none.
+/// Returns the kind of a store's fault; panics if the error says that the DIF is missing.
 fn fault(error: DifError) -> FaultKind {
     match error {
         DifError::Store(error) => error.kind(),
@@ -95,7 +95,7 @@ fn fault(error: DifError) -> FaultKind {
 }
 
 #[tokio::test]
-async fn of_250_keys_each_is_asked_for_once_in_batches_of_100() {
+async fn each_of_250_keys_is_requested_once_in_batches_of_100() {
     let nothing = dynamodb(&json!({"Responses": {}, "UnprocessedKeys": {}}));
     let script = Script::play(vec![nothing; 3]).await;
     let keys: Vec<ItemKey> = (0..250).map(|number| key(&number.to_string())).collect();
@@ -112,7 +112,7 @@ async fn of_250_keys_each_is_asked_for_once_in_batches_of_100() {
     assert_eq!(different.len(), 250);
 }
 
-/// Returns the sort keys that a `BatchGetItem` asks for.
+/// Returns the sort keys that a `BatchGetItem` requests.
 fn sorts(request: &Request) -> Vec<String> {
     let body: Value = serde_json::from_str(&request.body).unwrap();
     let keys = body["RequestItems"]["records"]["Keys"].as_array().unwrap();
@@ -121,7 +121,7 @@ fn sorts(request: &Request) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_absent_and_what_may_not_be_read_is_not() {
+async fn a_nonexistent_key_is_absent_and_a_denied_one_is_a_fault() {
     let script = Script::play(vec![
         refused("404 Not Found", "NoSuchKey"),
         refused("403 Forbidden", "AccessDenied"),
@@ -136,10 +136,10 @@ async fn what_is_not_there_is_absent_and_what_may_not_be_read_is_not() {
     }
 
     let script = Script::play(vec![
-        // The key is not there, and its bucket is.
+        // The key does not exist, and its bucket does.
         refused_head("404 Not Found"),
         answer("200 OK", "", 0, ""),
-        // The key is said not to be there by who does not let its bucket be seen.
+        // The response to the key is 404, but access to its bucket is denied.
         refused_head("404 Not Found"),
         refused_head("403 Forbidden"),
         refused_head("403 Forbidden"),
@@ -166,11 +166,11 @@ async fn what_is_not_there_is_absent_and_what_may_not_be_read_is_not() {
     assert_eq!(found.unwrap_err().kind(), FaultKind::Denied);
 }
 
-/// Attempts that the SDK makes.
+/// The number of attempts that the SDK makes.
 const ATTEMPTS: usize = 3;
 
 #[tokio::test]
-async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
+async fn persistent_throttling_is_a_transient_fault_and_never_an_absence() {
     let s3 = refused("503 Slow Down", "SlowDown");
     let head = refused_head("503 Slow Down");
     let table = |code| refused_json("400 Bad Request", code);
@@ -235,8 +235,8 @@ async fn what_is_throttled_again_and_again_fails_for_now_and_is_never_absent() {
     );
 }
 
-/// Panics unless a call that is throttled each time is made as often as the SDK makes it, and then
-/// fails for now.
+/// Panics unless a call that is always throttled is attempted as often as the SDK allows, and then
+/// fails with a transient fault.
 async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), Fault>) {
     let script = Script::play(vec![answer.clone(); ATTEMPTS]).await;
     let requests = script.requests();
@@ -245,7 +245,7 @@ async fn throttled(answer: String, call: impl AsyncFnOnce(Script) -> Result<(), 
     assert_eq!(requests.lock().await.len(), ATTEMPTS, "{error}");
 }
 
-/// Returns what a source says of itself; panics where it speaks of a DIF.
+/// Returns the fault of a store; panics if the error is about a DIF.
 fn store_error<T>(result: Result<T, DifError>) -> Result<(), Fault> {
     match result {
         Ok(_) => Ok(()),
@@ -255,7 +255,7 @@ fn store_error<T>(result: Result<T, DifError>) -> Result<(), Fault> {
 }
 
 #[tokio::test]
-async fn what_is_throttled_once_is_asked_for_again() {
+async fn a_throttled_call_is_retried() {
     let script = Script::play(vec![
         refused("503 Slow Down", "SlowDown"),
         answer("200 OK", "etag: \"e\"\r\n", 1, "x"),
@@ -283,7 +283,7 @@ async fn queues(script: &Script) -> SqsQueues {
 fn module() -> ModuleKey {
     ModuleKey {
         scope: Scope::Global,
-        source: SourceKey::uploads(),
+        source: SourceKey::Uploads,
         id: "debug_id:a".to_owned(),
     }
 }
@@ -294,7 +294,7 @@ fn message() -> QueueMessage {
 }
 
 #[tokio::test]
-async fn keys_that_a_batch_left_out_are_asked_for_again_as_strongly() {
+async fn unprocessed_keys_are_requested_again_with_strong_consistency() {
     let script = Script::play(vec![
         dynamodb(&json!({"Responses": {"records": [stored("b")]}, "UnprocessedKeys": left_out(&["a", "c"])})),
         dynamodb(&json!({"Responses": {}, "UnprocessedKeys": left_out(&["a", "c"])})),
@@ -319,7 +319,7 @@ async fn keys_that_a_batch_left_out_are_asked_for_again_as_strongly() {
 }
 
 #[tokio::test]
-async fn a_table_that_answers_nothing_again_and_again_is_taken_for_throttled() {
+async fn keys_that_stay_unprocessed_are_a_transient_fault() {
     let nothing = dynamodb(&json!({"Responses": {}, "UnprocessedKeys": left_out(&["a"])}));
     let script = Script::play(vec![nothing; 6]).await;
     let error = records(&script)
@@ -332,7 +332,7 @@ async fn a_table_that_answers_nothing_again_and_again_is_taken_for_throttled() {
 }
 
 #[tokio::test]
-async fn an_answer_cut_short_is_asked_for_again() {
+async fn a_truncated_response_is_retried() {
     let script = Script::play(vec![
         answer("200 OK", "etag: \"e\"\r\n", 10, "01234"),
         answer("200 OK", "etag: \"e\"\r\n", 10, "0123456789"),
@@ -344,7 +344,7 @@ async fn an_answer_cut_short_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_answer_cut_short_three_times_fails_for_now() {
+async fn three_truncated_responses_are_a_transient_fault() {
     let script = Script::play(vec![answer("200 OK", "etag: \"e\"\r\n", 10, "01234"); 3]).await;
     assert_eq!(
         blobs(&script)
@@ -359,7 +359,7 @@ async fn an_answer_cut_short_three_times_fails_for_now() {
 }
 
 #[tokio::test]
-async fn a_conflict_between_conditional_writes_is_tried_again() {
+async fn a_conflict_between_conditional_writes_is_retried() {
     let script = Script::play(vec![
         refused("409 Conflict", "ConditionalRequestConflict"),
         answer("200 OK", "etag: \"e\"\r\n", 0, ""),
@@ -379,7 +379,7 @@ async fn a_conflict_between_conditional_writes_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_conflict_that_does_not_end_fails_for_now() {
+async fn a_persistent_conflict_is_a_transient_fault() {
     let script = Script::play(vec![
         refused("409 Conflict", "ConditionalRequestConflict");
         4
@@ -394,7 +394,7 @@ async fn a_conflict_that_does_not_end_fails_for_now() {
 }
 
 #[tokio::test]
-async fn a_dif_in_an_archive_is_refused_by_its_source_and_any_other_403_is_ours() {
+async fn an_archived_dif_is_missing_and_any_other_403_is_a_fault() {
     let script = Script::play(vec![
         refused("403 Forbidden", "InvalidObjectState"),
         refused("403 Forbidden", "AccessDenied"),

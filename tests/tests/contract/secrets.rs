@@ -1,4 +1,4 @@
-//! Secrets of AWS, against a server on loopback that answers from a script.
+//! Tests of the adapter to AWS secrets, against a server on loopback with scripted responses.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn answered(status: &str, body: &serde_json::Value) -> String {
     )
 }
 
-/// F12.
+/// Reads a secret or parameter with one signed request, in the region of its ARN.
 #[tokio::test]
 async fn a_secret_and_a_parameter_are_read_by_one_signed_request_each() {
     for (arn, value, target, asked) in [
@@ -61,7 +61,7 @@ async fn a_secret_and_a_parameter_are_read_by_one_signed_request_each() {
             "{request:?}"
         );
         let service = arn.split(':').nth(2).unwrap();
-        // The region is that of the secret, not of the function.
+        // The region comes from the ARN of the secret, not from the function.
         let scope = format!("credential=akia/20270115/eu-central-1/{service}/aws4_request");
         assert!(request.head.contains(&scope), "{request:?}");
         let body: serde_json::Value = serde_json::from_str(&request.body).unwrap();
@@ -69,9 +69,9 @@ async fn a_secret_and_a_parameter_are_read_by_one_signed_request_each() {
     }
 }
 
-/// F12.
+/// A denied request fails at once; throttling and server errors are retried.
 #[tokio::test]
-async fn a_secret_that_may_not_be_read_is_asked_for_once_and_one_that_is_throttled_again() {
+async fn a_denied_secret_is_requested_once_and_a_throttled_one_is_retried() {
     let denied = json!({"__type": "com.amazonaws#AccessDeniedException", "Message": "not you"});
     let script = Script::play(vec![answered("400 Bad Request", &denied); 3]).await;
     let problem = read(&script, SECRET).await.unwrap_err();
@@ -93,9 +93,9 @@ async fn a_secret_that_may_not_be_read_is_asked_for_once_and_one_that_is_throttl
     assert_eq!(script.asked().await.len(), 3);
 }
 
-/// F12.
+/// A secret that contains no text is an error.
 #[tokio::test]
-async fn a_secret_without_a_text_is_none() {
+async fn a_secret_without_text_is_an_error() {
     let binary = json!({"Name": "sources", "SecretBinary": "AAEC"});
     let script = Script::play(vec![answered("200 OK", &binary)]).await;
     let problem = read(&script, SECRET).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! The adapter to symbol servers against servers that behave, and against those that do not.
+//! Tests of the adapter to symbol servers, against servers that behave well and servers that do
+//! not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,8 +23,8 @@ fn source(url: &str) -> HttpSource {
     serde_json::from_str(&json).unwrap()
 }
 
-/// Fetches everything from a server that answers from a script; also returns the requests, in small
-/// letters.
+/// Fetches a whole file from a server with scripted responses; also returns the requests, in lower
+/// case.
 async fn fetch(answers: &[String]) -> (Result<Vec<u8>, ServerFailure>, Vec<String>) {
     let script = Script::play(answers.to_vec()).await;
     let fetched = fetch_from(&HttpServers::new(true), &script.url).await;
@@ -38,17 +39,17 @@ async fn fetch_from(servers: &HttpServers, url: &str) -> Result<Vec<u8>, ServerF
     Ok(pieces.concat())
 }
 
-/// Asks a configured source.
+/// Requests a location from a configured source.
 async fn get(
     servers: &HttpServers,
     source: &HttpSource,
     location: &Location,
 ) -> Result<IncomingDif, ServerFailure> {
-    let key = SourceKey::configured(source);
+    let key = source.configured_key();
     servers.get(&key, source, location).await
 }
 
-/// A source with more than an address.
+/// Returns a source with additional fields.
 fn source_with(url: &str, more: &str) -> HttpSource {
     let json = format!(r#"{{"type": "http", "id": "a", "url": "{url}"{more}}}"#);
     serde_json::from_str(&json).unwrap()
@@ -78,7 +79,7 @@ async fn a_file_is_fetched_with_the_headers_of_its_source() {
 }
 
 #[tokio::test]
-async fn a_file_without_an_etag_is_known_by_its_date_and_length() {
+async fn a_file_without_an_etag_is_identified_by_its_date_and_length() {
     let date = "Wed, 21 Oct 2015 07:28:00 GMT";
     let headers = format!("last-modified: {date}\r\n");
     let script = Script::play(vec![answer("200 OK", &headers, 4, "file")]).await;
@@ -91,7 +92,7 @@ async fn a_file_without_an_etag_is_known_by_its_date_and_length() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_asked_three_times_and_one_that_answers_once() {
+async fn a_failing_server_is_called_three_times_and_a_responding_one_once() {
     let failing = answer("500 Internal Server Error", "", 0, "");
     let (fetched, asked) = fetch(&[failing.clone(), failing.clone(), failing.clone()]).await;
     assert_eq!(
@@ -119,13 +120,13 @@ async fn a_server_that_fails_is_asked_three_times_and_one_that_answers_once() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_shorter_than_announced_is_no_file() {
+async fn a_body_shorter_than_announced_is_a_failed_download() {
     let (fetched, _) = fetch(&[answer("200 OK", "", 400, "only this")]).await;
     assert_eq!(fetched.unwrap_err().missing.cause, Cause::DownloadFailed);
 }
 
 #[tokio::test]
-async fn a_redirect_is_followed_and_credentials_stay_behind() {
+async fn a_redirect_to_another_server_is_followed_without_credentials() {
     let elsewhere = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let begin = Script::play(vec![
         redirect("/there"),
@@ -144,7 +145,7 @@ async fn a_redirect_is_followed_and_credentials_stay_behind() {
 }
 
 #[tokio::test]
-async fn redirects_that_lead_nowhere_end() {
+async fn redirect_loops_and_invalid_targets_fail() {
     let (fetched, asked) = fetch(&vec![redirect("/again"); 10]).await;
     assert_eq!(
         (fetched.unwrap_err().missing.cause, asked.len()),
@@ -158,7 +159,7 @@ async fn redirects_that_lead_nowhere_end() {
 }
 
 #[tokio::test]
-async fn nothing_in_a_private_network_is_asked_unless_that_is_allowed() {
+async fn private_addresses_are_not_contacted_unless_allowed() {
     let servers = HttpServers::new(false);
     let private = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let port = private.url.rsplit(':').next().unwrap().to_owned();
@@ -186,7 +187,7 @@ async fn nothing_in_a_private_network_is_asked_unless_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_a_failure_of_the_source() {
+async fn an_unreachable_server_is_a_failed_download() {
     let script = Script::play(Vec::new()).await;
     let url = script.url.clone();
     drop(script);
@@ -196,7 +197,7 @@ async fn a_server_that_is_not_there_is_a_failure_of_the_source() {
     assert_eq!(fetched.unwrap_err().missing.cause, Cause::DownloadFailed);
 }
 
-/// A source that is asked as Microsoft's clients do.
+/// Returns a source with the layout of Microsoft's symbol servers.
 fn symsrv(url: &str) -> HttpSource {
     let json = format!(
         r#"{{"type": "http", "id": "a", "url": "{url}/s", "layout": {{"type": "symsrv"}},
@@ -222,7 +223,7 @@ fn first_lines(asked: Vec<crate::script::Request>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_server_says_once_whether_it_has_two_tiers_of_folders() {
+async fn a_server_is_asked_once_whether_it_has_two_tiers_of_folders() {
     let absent = answer("404 Not Found", "", 0, "");
     let file = || answer("200 OK", "", 4, "file");
     for (index2, tier) in [(absent.clone(), ""), (file(), "ap/")] {
@@ -241,14 +242,14 @@ async fn a_server_says_once_whether_it_has_two_tiers_of_folders() {
             ]
         );
     }
-    // A server that fails has said nothing of its folders, nor of the file.
+    // A failing server reveals neither the layout of its folders nor whether the file exists.
     let script = Script::play(vec![answer("500 Oh", "", 0, ""); 3]).await;
     let failed = fetch_symsrv(&HttpServers::new(true), &script.url, "app.pdb").await;
     assert_eq!(failed.unwrap_err().missing.cause, Cause::DownloadFailed);
 }
 
 #[tokio::test]
-async fn a_pointer_is_followed_and_credentials_stay_behind() {
+async fn a_pointer_to_another_server_is_followed_without_credentials() {
     let elsewhere = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let pointer = format!("PATH:{}/kept/app.pdb\r\n", elsewhere.url);
     let absent = answer("404 Not Found", "", 0, "");
@@ -269,7 +270,7 @@ async fn a_pointer_is_followed_and_credentials_stay_behind() {
 }
 
 #[tokio::test]
-async fn a_pointer_that_leads_nowhere_says_why() {
+async fn an_unusable_pointer_fails_with_a_reason() {
     let endless = "x".repeat(20_000);
     for (text, cause, said) in [
         (
@@ -303,15 +304,16 @@ async fn a_pointer_that_leads_nowhere_says_why() {
     }
 }
 
-/// F9.
+/// A private source may be contacted at its own address, but it cannot redirect to another private
+/// address.
 #[tokio::test]
-async fn a_private_source_is_asked_at_its_own_address_and_leads_to_no_other_private_one() {
+async fn a_private_source_cannot_redirect_to_another_private_address() {
     let servers = HttpServers::new(false);
     let fetch = async |url: &str, more: &str, is_defined: bool| {
         let source = source_with(url, more);
         let key = match is_defined {
-            true => SourceKey::defined(&source, "hash"),
-            false => SourceKey::configured(&source),
+            true => source.defined_key("hash".to_owned()),
+            false => source.configured_key(),
         };
         let location = Location::new(format!("{url}/ab/cd.debug"));
         servers.get(&key, &source, &location).await
@@ -322,12 +324,13 @@ async fn a_private_source_is_asked_at_its_own_address_and_leads_to_no_other_priv
     assert!(fetch(&own.url, PRIVATE, false).await.is_ok());
     assert_eq!(own.asked().await.len(), 1);
 
-    // By name: loopback is where the source itself is.
+    // By name: the source itself is on loopback.
     let own = Script::play(vec![redirect("/there"), file()]).await;
     let by_name = own.url.replace("127.0.0.1", "localhost");
     assert!(fetch(&by_name, PRIVATE, false).await.is_ok());
 
-    // Nor does it help a request to say so, nor is a source private that does not say so.
+    // A source that a request defines is not private, even if it says so; neither is a configured
+    // source that does not say so.
     let own = Script::play(vec![file(), file()]).await;
     for (more, is_defined) in [(PRIVATE, true), ("", false)] {
         let refused = fetch(&own.url, more, is_defined).await.unwrap_err();
@@ -342,9 +345,9 @@ async fn a_private_source_is_asked_at_its_own_address_and_leads_to_no_other_priv
     assert_eq!(elsewhere.asked().await.len(), 0);
 }
 
-/// F9.
+/// A pointer file of a private source cannot lead to another private address.
 #[tokio::test]
-async fn a_pointer_of_a_private_source_leads_to_no_other_private_address() {
+async fn a_pointer_of_a_private_source_cannot_lead_to_another_private_address() {
     let elsewhere = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let pointer = format!("PATH:{}/kept/app.pdb", elsewhere.url);
     let script = Script::play(vec![
@@ -360,9 +363,10 @@ async fn a_pointer_of_a_private_source_leads_to_no_other_private_address() {
     assert_eq!(elsewhere.asked().await.len(), 0);
 }
 
-/// F11.
+/// The query of a source may contain a secret: it is not sent to redirect targets, and errors do
+/// not contain it.
 #[tokio::test]
-async fn the_query_of_a_source_is_sent_to_it_alone_and_no_detail_has_it() {
+async fn the_query_of_a_source_is_sent_only_to_it_and_never_reported() {
     let elsewhere = Script::play(vec![answer("500 Oh", "", 0, "")]).await;
     let own = Script::play(vec![
         redirect("/there?signed=opensesame"),
@@ -390,9 +394,9 @@ async fn the_query_of_a_source_is_sent_to_it_alone_and_no_detail_has_it() {
     );
 }
 
-/// F11.
+/// All requests that a layout needs contain the query of the source.
 #[tokio::test]
-async fn the_query_of_a_source_is_sent_with_every_question_of_its_layout() {
+async fn the_query_of_a_source_is_sent_with_every_request_of_its_layout() {
     let pointer = answer("200 OK", "", 12, "PATH:nowhere");
     let script = Script::play(vec![answer("200 OK", "", 2, "ok"), pointer]).await;
     let more = r#", "layout": {"type": "symsrv"}"#;
@@ -409,9 +413,9 @@ async fn the_query_of_a_source_is_sent_with_every_question_of_its_layout() {
     );
 }
 
-/// F19.
+/// A location outside the URL of its source is rejected without a request.
 #[tokio::test]
-async fn a_location_that_is_not_below_its_source_is_not_asked() {
+async fn a_location_outside_its_source_is_not_requested() {
     let script = Script::play(vec![answer("200 OK", "", 4, "file")]).await;
     let source = source_with(&format!("{}/s/", script.url), "");
     for location in [
@@ -431,9 +435,10 @@ async fn a_location_that_is_not_below_its_source_is_not_asked() {
     assert_eq!(script.asked().await.len(), 0);
 }
 
-/// F19.
+/// Only an unreachable server or a `Retry-After` concerns all locations of a source. Every other
+/// failure concerns one location.
 #[tokio::test]
-async fn only_a_source_that_cannot_be_reached_or_wants_to_be_left_alone_concerns_all() {
+async fn only_an_unreachable_or_throttling_server_concerns_all_locations() {
     let concerns = async |answers: Vec<String>| {
         let script = Script::play(answers).await;
         let failed = fetch_from(&HttpServers::new(true), &script.url).await;
@@ -454,7 +459,7 @@ async fn only_a_source_that_cannot_be_reached_or_wants_to_be_left_alone_concerns
     let failed = fetch_from(&HttpServers::new(true), "http://nowhere.invalid").await;
     assert_eq!(failed.unwrap_err().concerns, Concerns::Server);
 
-    // Where a file leads to is not the source.
+    // The target of a redirect is not the source.
     assert_eq!(concerns(vec![redirect(&gone); 3]).await, Concerns::Location);
     let other = Script::play(vec![busy]).await;
     assert_eq!(
@@ -463,7 +468,8 @@ async fn only_a_source_that_cannot_be_reached_or_wants_to_be_left_alone_concerns
     );
 }
 
-/// Answers each request on a connection, as long as the client keeps it; counts the connections.
+/// Starts a server that keeps connections open and responds to each request on them; counts the
+/// connections.
 async fn keeping(connections: Arc<AtomicUsize>) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -488,9 +494,9 @@ async fn keeping(connections: Arc<AtomicUsize>) -> (String, JoinSet<()>) {
     (url, serving)
 }
 
-/// F10.
+/// A source that a request defines uses a new connection for each download.
 #[tokio::test]
-async fn a_source_that_a_request_defines_shares_no_connection() {
+async fn a_source_defined_by_a_request_shares_no_connection() {
     let connections = Arc::new(AtomicUsize::new(0));
     let (url, _serving) = keeping(connections.clone()).await;
     let servers = HttpServers::new(true);
@@ -502,15 +508,12 @@ async fn a_source_that_a_request_defines_shares_no_connection() {
         assert_eq!(pieces.concat(), b"file");
         connections.load(Ordering::SeqCst)
     };
-    let (defined, configured) = (
-        SourceKey::defined(&source, "1"),
-        SourceKey::configured(&source),
-    );
+    let (defined, configured) = (source.defined_key("1".to_owned()), source.configured_key());
     assert_eq!(fetch(configured.clone()).await, 1);
     assert_eq!(
         fetch(configured.clone()).await,
         1,
-        "a configured source keeps its own"
+        "a configured source reuses its connection"
     );
     assert_eq!(fetch(defined.clone()).await, 2);
     assert_eq!(fetch(defined).await, 3);

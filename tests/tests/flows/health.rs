@@ -8,7 +8,7 @@ use serde_json::json;
 use symdepot::adapters::memory::SentMessage;
 use symdepot::api::symbolicator::ModuleStatus;
 use symdepot::cache::{Entry, Item, ItemKey, ModuleKey, SourceHealth, Stored};
-use symdepot::domain::{Cause, CodeId, ObjectId, ObjectType, Scope, SourceKey};
+use symdepot::domain::{Cause, CodeId, ObjectId, ObjectType, Scope};
 use symdepot::flows::symbolicate::SymbolicateOutcome;
 use symdepot::ports::{Concerns, RecordStore, Replaced, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, in_module, sample_crash};
@@ -51,7 +51,7 @@ async fn open_circuit(world: &World, cause: Cause) {
 
 /// What the fleet knows of the only server.
 fn health(world: &World) -> Option<SourceHealth> {
-    let key = ItemKey::health(&SourceKey::configured(&source("company", "")));
+    let key = ItemKey::health(&source("company", "").configured_key());
     world.records.peek(&key).map(|stored| match stored.item {
         Item::Health(health) => health,
         other => panic!("{other:?}"),
@@ -226,7 +226,7 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
 #[tokio::test(start_paused = true)]
 async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
     let world = world().deployed_with(|settings| settings.source_max_permits = 3);
-    let key = SourceKey::configured(&source("company", ""));
+    let key = source("company", "").configured_key();
     let invocation = world.invocation(MINUTE);
     // Others are at it.
     let mut busy = SourceHealth::new(key.clone(), world.now());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
-use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope, SourceKey};
+use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
 use symdepot::flows::SourceSecret;
 use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
@@ -330,7 +330,7 @@ async fn a_message_for_a_source_that_derive_does_not_know_ends_and_is_soon_tried
     assert_eq!(placeholder.missing.cause, Cause::DownloadFailed);
     assert!(placeholder.retry_at.since(world.now()) <= Duration::from_secs(66));
     assert_eq!(
-        SourceKey::configured(&source("company", "")),
+        source("company", "").configured_key(),
         entry.module().source
     );
 }
@@ -412,10 +412,9 @@ async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
         .await
         .unwrap();
     let stored = format!("{:?} {:?}", world.records.items(), world.queues);
-    assert!(
-        stored.contains("mine##") && stored.contains("company#") && !stored.contains("sesame"),
-        "{stored}"
-    );
+    let names = [r#"Defined { id: "mine""#, r#"Configured { id: "company""#];
+    assert!(names.iter().all(|name| stored.contains(name)), "{stored}");
+    assert!(!stored.contains("sesame"), "{stored}");
     let (_, kept) = requests
         .kept_request(&invocation, "7")
         .await

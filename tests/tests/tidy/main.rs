@@ -8,6 +8,7 @@
 
 mod documents;
 mod fixtures;
+mod glossary;
 mod layers;
 mod permissions;
 mod project;
@@ -16,3 +17,4 @@ mod settings;
 mod shown;
 mod spelling;
 mod structure;
+mod tour;

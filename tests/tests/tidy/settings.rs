@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use symdepot::flows::Settings;
+
 use crate::project::{code, read};
 
 /// Returns the variables that `runtime/config.rs` reads through its checks. `TMPDIR` is Lambda's
@@ -105,6 +107,95 @@ fn every_setting_is_explained() {
         assert!(
             text.contains(&format!("`{name}`")),
             "docs/settings.md: lacks `{name}`: say what it does, its unit and its default"
+        );
+    }
+}
+
+/// Returns the defaults that the documents give, as the template writes them: in bytes and seconds.
+fn documented_defaults() -> Vec<(String, u64)> {
+    let text = read("docs/settings.md").unwrap();
+    let rows = text.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+        Some((name.to_owned(), rest.split(" | ").next()?))
+    });
+    let number = |text: &str| {
+        let text = text.trim_matches('`');
+        let mut words = text.split(' ');
+        let number: f64 = words.next()?.parse().ok()?;
+        let unit = match words.next() {
+            Some("GiB") => f64::from(1 << 30),
+            Some("s") | None => 1.0,
+            Some(_) => return None,
+        };
+        Some((number * unit) as u64)
+    };
+    let numbers = rows.filter_map(|(name, default)| Some((name, number(default)?)));
+    numbers.collect()
+}
+
+#[test]
+fn documents_template_and_code_have_the_same_defaults() {
+    let documented = documented_defaults();
+    assert!(documented.len() > 18, "docs/settings.md: {documented:?}");
+    let template = read("infra/template.yaml").unwrap();
+    for (name, value) in &documented {
+        let line = format!("        {name}: \"{value}\"\n");
+        assert!(
+            template.contains(&line),
+            "infra/template.yaml: `{name}` is not {value}, as docs/settings.md says"
+        );
+    }
+    let Settings {
+        policy,
+        dif_max_bytes,
+        scratch_bytes,
+        parser_memory_bytes,
+        request_lifetime,
+        orphan_min_age,
+        sources: _,
+        request_sources: _,
+        retry_public_misses_after,
+        sweep_read_units,
+        reconcile_after,
+        derived_budget_bytes,
+        dif_max_unused,
+        dif_budget_bytes,
+        source_max_permits,
+        max_losses_per_hour,
+        transcoded: _,
+        memory_cache_bytes,
+    } = Settings::default();
+    for (name, value) in [
+        ("DERIVED_MAX_UNUSED", policy.derived_max_unused.as_secs()),
+        ("RETRY_MISSES_AFTER", policy.retry_misses_after.as_secs()),
+        (
+            "RETRY_MALFORMED_AFTER",
+            policy.retry_malformed_after.as_secs(),
+        ),
+        ("MAX_ATTEMPTS", policy.max_attempts.into()),
+        ("DIF_MAX_BYTES", dif_max_bytes),
+        ("SCRATCH_BYTES", scratch_bytes),
+        ("PARSER_MEMORY_BYTES", parser_memory_bytes),
+        ("REQUEST_LIFETIME", request_lifetime.as_secs()),
+        ("ORPHAN_MIN_AGE", orphan_min_age.as_secs()),
+        (
+            "RETRY_PUBLIC_MISSES_AFTER",
+            retry_public_misses_after.as_secs(),
+        ),
+        ("SWEEP_READ_UNITS", sweep_read_units),
+        ("RECONCILE_AFTER", reconcile_after.as_secs()),
+        ("DERIVED_BUDGET_BYTES", derived_budget_bytes),
+        ("DIF_MAX_UNUSED", dif_max_unused.as_secs()),
+        ("DIF_BUDGET_BYTES", dif_budget_bytes),
+        ("SOURCE_MAX_PERMITS", source_max_permits as u64),
+        ("MAX_LOSSES_PER_HOUR", max_losses_per_hour),
+        ("MEMORY_CACHE_BYTES", memory_cache_bytes),
+    ] {
+        let known = documented.iter().find(|(documented, _)| documented == name);
+        assert_eq!(
+            known.map(|(_, value)| *value),
+            Some(value),
+            "{name}: Settings::default(), against docs/settings.md"
         );
     }
 }

@@ -180,13 +180,13 @@ impl<'ast> Visit<'ast> for Names {
 }
 
 /// Which file uses which.
-struct Graph {
+pub(crate) struct Graph {
     files: Vec<String>,
     uses: Vec<BTreeSet<usize>>,
 }
 
 impl Graph {
-    fn of(root: &str) -> Self {
+    pub(crate) fn of(root: &str) -> Self {
         let modules = modules(root);
         let at: BTreeMap<Path, usize> = modules
             .iter()
@@ -214,6 +214,13 @@ impl Graph {
             uses: uses.collect(),
             files: modules.into_iter().map(|module| module.file).collect(),
         }
+    }
+
+    /// Returns the files that a file uses.
+    pub(crate) fn used_by(&self, file: &str) -> impl Iterator<Item = &str> {
+        let from = self.files.iter().position(|other| other == file);
+        let uses = from.into_iter().flat_map(|from| &self.uses[from]);
+        uses.map(|to| &*self.files[*to])
     }
 
     /// Returns the sets of files that each reach each other.
@@ -411,21 +418,29 @@ fn a_function_of_the_flows_is_short_and_takes_few_parameters() {
     problems.report();
 }
 
-#[test]
-fn a_name_of_a_type_means_one_thing_in_the_crate() {
-    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for module in modules(CRATES[0]) {
-        for item in &module.syntax.items {
+/// Returns the types of the crate, each with the file that defines it.
+pub(crate) fn type_names() -> Vec<(String, String)> {
+    let modules = modules(CRATES[0]);
+    let names = modules.iter().flat_map(|module| {
+        module.syntax.items.iter().filter_map(|item| {
             let name = match item {
                 syn::Item::Struct(item) => &item.ident,
                 syn::Item::Enum(item) => &item.ident,
                 syn::Item::Trait(item) => &item.ident,
                 syn::Item::Type(item) => &item.ident,
-                _ => continue,
+                _ => return None,
             };
-            let files = places.entry(name.to_string()).or_default();
-            files.push(module.file.clone());
-        }
+            Some((name.to_string(), module.file.clone()))
+        })
+    });
+    names.collect()
+}
+
+#[test]
+fn a_name_of_a_type_means_one_thing_in_the_crate() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, file) in type_names() {
+        places.entry(name).or_default().push(file);
     }
     let mut problems = Problems::default();
     for (name, files) in places {

@@ -1,29 +1,31 @@
 #!/usr/bin/env bash
-# Builds programs with many compilers, options and machines into a folder: `build.sh <folder>`. Beside them, programs.tsv has a line for each:
-# its name, the program with its instructions, the file with all that is known of them, and what is uploaded of it.
+# Builds programs with many compilers, options and machines into a folder: `build.sh <folder>`. The
+# file programs.tsv in the folder has a line for each program: its name, the file with its
+# instructions, the file with all debug information, and the files to upload.
 #
-# The compilers are those of Debian 12, the Rust that builds this project, and Zig if there is one: `pip install ziglang` has it, as a module of
-# Python. Where root runs it and apt-get is there, what is missing is installed; else it is left out, and named on standard error. A minute,
-# and some more to install 1.5 GB.
+# The compilers are those of Debian 12, the Rust compiler that builds this project, and Zig if it is
+# installed (`pip install ziglang` provides it as a Python module). If root runs the script and
+# apt-get exists, missing packages are installed. Otherwise, programs that need them are skipped and
+# named on standard error. The builds take a minute, and the installation of 1.5 GB takes longer.
 set -euo pipefail
 packages=(clang-19 lld-19 llvm-19 libclang-rt-19-dev clang-14 g++ binutils elfutils dwz xz-utils gfortran gnat golang-go ldc
   g++-aarch64-linux-gnu g++-arm-linux-gnueabihf g++-riscv64-linux-gnu)
-# Also of packages that were removed, dpkg knows something.
+# dpkg also lists removed packages, so the status must be checked.
 mapfile -t missing < <(for package in "${packages[@]}"; do
   dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q ^ii || echo "$package"
 done)
 if [ ${#missing[@]} -gt 0 ] && command -v apt-get > /dev/null && [ "$(id -u)" = 0 ]; then
   echo "installing ${missing[*]}" >&2
   { apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"; } > /dev/null \
-    || echo "not installed: what needs them is left out" >&2
+    || echo "the installation failed: programs that need these packages are skipped" >&2
 elif [ ${#missing[@]} -gt 0 ]; then
-  echo "not installed: apt-get install ${missing[*]}" >&2
+  echo "missing packages; install them with: apt-get install ${missing[*]}" >&2
 fi
 sources=$(cd "$(dirname "$0")/../../fixtures/sources" && pwd)
 mkdir -p "$1"
 cd "$1"
 if [ -n "$(ls)" ] && [ ! -e programs.tsv ]; then
-  echo "$PWD has files that this script did not make: name another folder" >&2
+  echo "$PWD contains files that this script did not create: choose another folder" >&2
   exit 1
 fi
 rm -rf ./*
@@ -33,14 +35,16 @@ game=("$sources"/game/{crash,game,renderer,scene}.cpp)
 small=("$sources"/zoo/{shop,till}.cpp)
 bare=(-std=c++17 -ffreestanding -fno-exceptions -fno-rtti -fno-stack-protector -nostdlib)
 
-# `row <name> <program> [upload…]`: without uploads, the program itself is uploaded. It knows all of itself.
+# `row <name> <program> [upload…]`: adds a program that contains all of its debug information.
+# Without uploads, the program itself is uploaded.
 row() {
   local name=$1 whole=$2
   shift 2
   apart "$name" "$whole" "$whole" "${@:-$whole}"
 }
 
-# `apart <name> <program> <what knows all of it> <upload…>`.
+# `apart <name> <program> <whole> <upload…>`: adds a program whose debug information is in the file
+# `whole`.
 apart() {
   local name=$1 program=$2 whole=$3
   shift 3
@@ -48,8 +52,9 @@ apart() {
   printf '%s\t%s\t%s\t%s\n' "$name" "$program" "$whole" "$*" >> programs.tsv
 }
 
-# `made <name> <command…>`: one program, that the command writes to the file `program` in a folder of its own. The variable `uploads` has
-# the patterns of the files there that are uploaded, where it is not the program.
+# `made <name> <command…>`: adds a program that the command writes to the file `program` in its own
+# folder. The variable `uploads` contains the patterns of the files to upload; by default, the
+# program itself is uploaded.
 number=0
 made() {
   local name=$1
@@ -58,15 +63,15 @@ made() {
   mkdir -p "$number"
   if (cd "$number" && "$@") &> "$number/log"; then
     local files
-    # shellcheck disable=SC2086 # they are patterns
+    # shellcheck disable=SC2086 # the variable contains patterns
     mapfile -t files < <(cd "$number" && printf "$number/%s\n" ${uploads:-program})
     row "$name" "$number/program" "${files[@]}"
   else
-    echo "left out: $name ($(head -1 "$number/log"))" >&2
+    echo "skipped: $name ($(head -1 "$number/log"))" >&2
   fi
 }
 
-# `built <name> <compiler> <options…>`: the same, by a compiler and linker with options as GCC has them.
+# `built <name> <compiler> <options…>`: as `made`, with a compiler that accepts the options of GCC.
 built() {
   local name=$1
   shift
@@ -99,7 +104,7 @@ made "clang -O2, --build-id=fast" "${clang[@]}" -g -O2 -Wl,--build-id=fast -o pr
 made "clang -O2, --build-id=uuid" "${clang[@]}" -g -O2 -Wl,--build-id=uuid -o program
 built "clang -O2, C++20" clang++ -fuse-ld=lld -std=c++20 -O2 -g "$sources/names/cxx20.cpp"
 
-# Programs that are compiled a second time, with what was seen of a run of the first.
+# Programs that are compiled a second time, with a profile of the first build.
 guided_by_gcc() {
   g++ -std=c++17 "${game[@]}" -g -O2 -fprofile-generate -dumpbase program -o program && { ./program || true; }
   g++ -std=c++17 "${game[@]}" -g -O2 -fprofile-use -dumpbase program -freorder-blocks-and-partition -Wl,--build-id=sha1 -o program
@@ -136,7 +141,7 @@ eu-strip -g -f apart/apart.debug -o apart/apart apart/whole
 row "GCC -O2, eu-strip -g" apart/whole apart/apart.debug apart/apart
 objcopy --strip-debug apart/whole apart/symbols
 row "GCC -O2, symbols alone" apart/symbols
-nm apart/whole --format=posix --defined-only | awk '$2 ~ /[Tt]/ { print $1 }' > apart/functions
+nm apart/whole --format=posix --defined-only | awk '$2 ~ /[TtWwi]/ { print $1 }' > apart/functions
 objcopy --strip-all --keep-symbols=apart/functions apart/whole apart/within
 xz --keep apart/within
 objcopy --strip-all --add-section .gnu_debugdata=apart/within.xz apart/whole apart/stripped
@@ -159,7 +164,8 @@ for machine in aarch64-linux-gnu arm-linux-gnueabihf riscv64-linux-gnu; do
 done
 built "GCC -O2, arm-linux-gnueabihf, ARM" arm-linux-gnueabihf-g++ -std=c++17 "${game[@]}" -g -O2 -marm
 
-# Modules of the Linux kernel, and the same, linked as the kernel does it: section by section, in the order of the module.
+# A module of the Linux kernel, and the same module linked as the kernel does it: section by section,
+# in the order of the module.
 kernel_module() {
   "$@" -c "${small[@]}" "$sources/zoo/modinfo.s"
   ld -r --build-id=sha1 shop.o till.o modinfo.o -o module
@@ -186,18 +192,19 @@ for machine in x86_64 arm64; do
     && dsymutil program.macho -o symbols --flat) &> "macos-$machine/log"; then
     apart "macOS, $machine, dSYM" "macos-$machine/program.macho" "macos-$machine/symbols" "macos-$machine/symbols"
   else
-    echo "left out: macOS, $machine ($(head -1 "macos-$machine/log"))" >&2
+    echo "skipped: macOS, $machine ($(head -1 "macos-$machine/log"))" >&2
   fi
 done
 
-# llvm-symbolizer takes the addresses of names and exports in WebAssembly for those of debug information: it is asked about a file without.
+# llvm-symbolizer confuses the addresses of names and exports in WebAssembly with those of debug
+# information, so it reads a file without names and exports.
 mkdir wasm
 for level in -O0 -O1 -O2; do
   if (cd wasm && clang++ "${bare[@]}" --target=wasm32 $level -g -Wl,--no-entry,--export=_start,--export=count,--build-id=sha1 "${small[@]}" \
     -o wasm$level && llvm-objcopy --remove-section=name --remove-section=EXPORT wasm$level nameless$level) 2> wasm/log; then
     apart "WebAssembly $level" wasm/wasm$level wasm/nameless$level wasm/wasm$level
   else
-    echo "left out: WebAssembly $level ($(tail -1 wasm/log))" >&2
+    echo "skipped: WebAssembly $level ($(tail -1 wasm/log))" >&2
   fi
 done
 
@@ -212,7 +219,7 @@ for machine in x86_64 i686 aarch64; do
     && lld-link /debug /nodefaultlib /subsystem:console /entry:run /pdb:$machine.pdb /out:$machine.exe shop.o till.o) 2>> windows/log; then
     row "MSVC, PDB, $machine" windows/$machine.exe windows/$machine.pdb
   else
-    echo "left out: PDB for $machine ($(tail -1 windows/log))" >&2
+    echo "skipped: PDB for $machine ($(tail -1 windows/log))" >&2
   fi
 done
 
@@ -232,7 +239,7 @@ for options in "-C opt-level=0 -g" "-C opt-level=3 -g" "-C opt-level=3 -C debugi
   "-C opt-level=2 -g -C split-debuginfo=packed"; do
   uploads=program
   case $options in *packed) uploads="program program.dwp" ;; esac
-  # shellcheck disable=SC2086 # they are several
+  # shellcheck disable=SC2086 # the variable contains several options
   made "Rust $options" rustc --edition 2024 $options -C link-arg=-Wl,--build-id=sha1 -o program "$PWD/program.rs"
 done
 unset uploads

@@ -1,11 +1,8 @@
-//! Programs of many compilers and machines, as `make zoo` builds them: what the service answers at
-//! every twentieth instruction, held against `llvm-symbolizer` and `eu-addr2line`. A smaller zoo is
-//! among the fixtures, and held at each instruction.
+//! Compares responses for programs of many compilers and machines, which `make zoo` builds, with
+//! `llvm-symbolizer` and `eu-addr2line` at every twentieth instruction. The fixtures contain a
+//! smaller zoo, of which another test checks each instruction.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "what a test cannot do without is there, or the test fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,45 +15,47 @@ use symdepot::domain::ModuleId;
 use symdepot_tests::bench_real::oracle;
 use symdepot_tests::harness::{World, in_module};
 
-/// Of so many instructions, one is asked for.
+/// One of this many instructions is checked.
 const EVERY: usize = 20;
 
-/// Addresses in a request.
+/// The number of addresses in a request.
 const FRAMES: usize = 500;
 
-/// The least share of names, lines and chains in a row, unless [`EXCEPTIONS`] says why not.
+/// The minimum share of names, lines and chains in a row, except for the programs in
+/// [`EXCEPTIONS`].
 const LEAST: f64 = 0.995;
 
-/// Programs that fall short, and why.
+/// Programs below the minimum, and the reason.
 const EXCEPTIONS: [(&str, &str); 5] = [
     ("GCC -O2 -static", SEVERAL_NAMES),
     ("GCC -O2 -static-pie", SEVERAL_NAMES),
     (
         "GCC -O2 -gz=zlib-gnu",
-        "llvm-symbolizer does not read sections that are compressed in this older way. eu-addr2line does.",
+        "llvm-symbolizer does not read sections with this older form of compression. eu-addr2line does.",
     ),
     (
         "Ada -O1",
-        "llvm-symbolizer has no line for one instruction that has one in the line table, and by eu-addr2line.",
+        "for one instruction, llvm-symbolizer has no line, although the line table and eu-addr2line have one.",
     ),
     (
         "Zig Debug",
-        "the compiler does not say which files calls are in: they have none, and by llvm-symbolizer the first one of the program. Its line tables \
-         end before its functions do: the last line holds to their ends.",
+        "the compiler does not name the files of inlined calls. symdepot responds without a file, llvm-symbolizer with the first file of the program. \
+         The compiler's line tables end before its functions do; symdepot uses the last line up to the end of the function.",
     ),
 ];
 
-const SEVERAL_NAMES: &str = "functions of the C library that are chosen at start have several names (`memcmp`, `memcmp_ifunc`); \
-    ours is another of them.";
+const SEVERAL_NAMES: &str = "functions of the C library that are selected at start have several names (`memcmp`, `memcmp_ifunc`). \
+    symdepot responds with a different one of these names.";
 
-/// A frame: the mangled name, the base name of the file, and the line; zero where it is not known.
+/// A frame: the mangled name, the base name of the file, and the line, which is zero if it is
+/// unknown.
 type Frame = (String, String, u64);
 
 struct Program {
     name: String,
-    /// Its instructions.
+    /// The file with its instructions.
     program: PathBuf,
-    /// All that is known of them, as the other tools read it.
+    /// The file with all debug information, which the other tools read.
     whole: PathBuf,
     format: FileFormat,
     uploads: Vec<PathBuf>,
@@ -87,7 +86,7 @@ impl Program {
         Object::parse(&view).unwrap().load_address()
     }
 
-    /// Returns where addresses count from, as llvm has them: in WebAssembly, from the code.
+    /// Returns the address at which llvm's addresses begin: in WebAssembly, at the code section.
     fn llvm_base(&self) -> u64 {
         let view = ByteView::open(&self.program).unwrap();
         match Object::parse(&view) {
@@ -99,10 +98,17 @@ impl Program {
     fn symbols(&self) -> Symbols {
         let view = ByteView::open(&self.whole).unwrap();
         let object = Object::parse(&view).unwrap();
-        let symbols = object.symbols();
+        let base = object.load_address();
+        let mut symbols = Symbols::default();
+        for symbol in object.symbols() {
+            symbols
+                .ends
+                .insert(base + symbol.address, base + symbol.address + symbol.size);
+            if let Some(name) = symbol.name {
+                symbols.addresses.insert(name.into_owned(), symbol.address);
+            }
+        }
         symbols
-            .filter_map(|symbol| Some((symbol.name?.into_owned(), symbol.address)))
-            .collect()
     }
 
     fn has_pdb(&self) -> bool {
@@ -111,8 +117,8 @@ impl Program {
             .any(|file| file.extension().is_some_and(|is| is == "pdb"))
     }
 
-    /// Tells whether names are readable in the file for the most part: in PDBs, and where LLVM
-    /// links WebAssembly.
+    /// Returns whether most names in the file are demangled: in PDBs, and in WebAssembly that LLVM
+    /// links.
     fn has_readable_names(&self) -> bool {
         self.has_pdb() || self.format == FileFormat::Wasm
     }
@@ -121,7 +127,7 @@ impl Program {
         self.format == FileFormat::Elf
     }
 
-    /// Returns the addresses of instructions, as the program has them.
+    /// Returns the addresses of the checked instructions, as they are in the program.
     fn instructions(&self) -> Vec<u64> {
         let listing = output(
             Command::new("llvm-objdump-19")
@@ -167,7 +173,7 @@ impl Program {
         answers
     }
 
-    /// Uploads what there is of it, and returns what the service answers.
+    /// Uploads the files of the program and returns the frames with which the service responds.
     async fn answered(&self, addresses: &[u64]) -> Vec<Vec<Frame>> {
         let world = World::new();
         for (number, file) in self.uploads.iter().enumerate() {
@@ -209,7 +215,7 @@ impl Program {
     }
 }
 
-/// Runs a tool; returns what it printed.
+/// Runs a tool and returns its output.
 fn output(command: &mut Command) -> String {
     let done = command.output();
     let done = done.unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -221,14 +227,28 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// The addresses of a program's symbols. Linkers give functions with the same code one address and
-/// all of their names.
-type Symbols = HashMap<String, u64>;
+/// The symbols of a program.
+#[derive(Default)]
+struct Symbols {
+    /// Their addresses. Linkers give functions with the same code one address and all of their
+    /// names.
+    addresses: HashMap<String, u64>,
+    /// The end of each symbol, by its address.
+    ends: BTreeMap<u64, u64>,
+}
 
-/// Tells whether two names are of one function: constructors have several at one address, parts
-/// that are rarely run a suffix, basic blocks a number, names in PDBs no parameters.
+impl Symbols {
+    /// Returns whether an address lies in a symbol. Padding does not.
+    fn cover(&self, address: u64) -> bool {
+        let before = self.ends.range(..=address).next_back();
+        before.is_some_and(|(_, end)| address < *end)
+    }
+}
+
+/// Returns whether two names belong to one function: constructors have several names at one
+/// address, cold parts have a suffix, basic blocks a number, and names in PDBs no parameters.
 fn is_same_name(ours: &str, theirs: &str, symbols: &Symbols) -> bool {
-    if let (Some(ours), Some(theirs)) = (symbols.get(ours), symbols.get(theirs))
+    if let (Some(ours), Some(theirs)) = (symbols.addresses.get(ours), symbols.addresses.get(theirs))
         && ours == theirs
     {
         return true;
@@ -249,8 +269,8 @@ fn is_same_name(ours: &str, theirs: &str, symbols: &Symbols) -> bool {
     plain(ours) == plain(theirs)
 }
 
-/// Returns a readable name without its parameters, and without what it returns. A mangled one stays
-/// as it is.
+/// Returns a demangled name without its parameters and return type. A mangled name is returned
+/// unchanged.
 fn without_parameters(name: &str) -> &str {
     let mut depth = 0_usize;
     let (mut start, mut end) = (0, name.len());
@@ -269,14 +289,14 @@ fn without_parameters(name: &str) -> &str {
     &name[start..end]
 }
 
-/// How many of the addresses of a program are answered alike.
+/// The number of a program's addresses for which the tools agree.
 #[derive(Default)]
 struct Row {
     asked: usize,
     names: usize,
     lines: usize,
     chains: usize,
-    /// Of those where `eu-addr2line` knows a line: how many are asked, and how many alike.
+    /// Addresses with a line in `eu-addr2line`: how many there are, and how many agree.
     by_eu: Option<(usize, usize)>,
     examples: Vec<String>,
 }
@@ -290,8 +310,8 @@ impl Row {
     ) -> Self {
         let mut row = Self::default();
         for ((address, ours), theirs) in addresses.iter().zip(ours).zip(theirs) {
-            // Of padding, llvm says what comes before it.
-            if ours.is_empty() && theirs.iter().all(|(_, _, line)| *line == 0) {
+            // Padding between symbols is skipped: llvm returns the function before it.
+            if ours.is_empty() && !symbols.cover(*address) {
                 continue;
             }
             let both = || ours.iter().zip(theirs);
@@ -302,7 +322,7 @@ impl Row {
             let has_names = ends.iter().all(|ends| {
                 ends.is_some_and(|(ours, theirs)| is_same_name(&ours.0, &theirs.0, symbols))
             });
-            // Where no line is known, llvm gives the file that the symbol table has.
+            // If no line is known, llvm returns the file from the symbol table.
             let is_same_place = |ours: &Frame, theirs: &Frame| {
                 ours.2 == theirs.2 && (ours.1 == theirs.1 || theirs.1.is_empty() || ours.2 == 0)
             };
@@ -338,9 +358,9 @@ impl Row {
 }
 
 #[tokio::test(start_paused = true)]
-async fn programs_of_many_compilers_and_machines_are_answered_as_by_other_tools() {
+async fn programs_of_many_compilers_are_symbolicated_like_other_tools() {
     let Some(folder) = std::env::var_os("SYMDEPOT_ZOO").map(PathBuf::from) else {
-        println!("skipped: `make zoo` builds the programs, and names their folder in SYMDEPOT_ZOO");
+        println!("skipped: `make zoo` builds the programs and sets SYMDEPOT_ZOO to their folder");
         return;
     };
     let exceptions = BTreeMap::from(EXCEPTIONS);

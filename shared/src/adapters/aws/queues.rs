@@ -135,7 +135,7 @@ impl Queues for SqsQueues {
     async fn reconcile(&self, message: &ReconcileMessage, delay: Duration) -> Result<(), Fault> {
         let key = message.reconcile.as_str();
         let scope = key.split_once('/').map_or("", |(scope, _)| scope);
-        let group = group(scope, &SourceKey::uploads());
+        let group = group(scope, &SourceKey::Uploads);
         let body = MessageBody::new(message, group)?;
         self.send_bodies(&self.urls.uploads, vec![body], delay)
             .await
@@ -215,7 +215,7 @@ fn delay_seconds(delay: Duration) -> i32 {
     let seconds = delay
         .as_secs()
         .saturating_add(u64::from(delay.subsec_nanos() > 0));
-    i32::try_from(seconds.min(MAX_DELAY_SECONDS)).unwrap_or_default()
+    i32::try_from(seconds.min(MAX_DELAY_SECONDS)).expect("the limit is fifteen minutes")
 }
 
 /// Returns the group of the messages of a scope and source, in characters that SQS allows.
@@ -250,7 +250,7 @@ mod tests {
     fn message(scope: &str, module: &str) -> QueueMessage {
         let module = ModuleKey {
             scope: scope.parse().unwrap(),
-            source: crate::domain::SourceKey::uploads(),
+            source: crate::domain::SourceKey::Uploads,
             id: module.to_owned(),
         };
         let build_request = Token::from_random(1);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn scopes_are_groups_of_their_own() {
-        let group = |scope| group(scope, &SourceKey::uploads());
+        let group = |scope| group(scope, &SourceKey::Uploads);
         assert_eq!(group("acme"), group("acme"));
         assert_ne!(group("acme"), group("global"));
         assert_eq!(group("acme").len(), 32);

@@ -525,8 +525,8 @@ mod tests {
             let json = serde_json::json!({"type": "http", "id": "a", "url": base, "is_private": is_private});
             let source: HttpSource = serde_json::from_value(json).unwrap();
             let key = match is_defined {
-                true => SourceKey::defined(&source, "1"),
-                false => SourceKey::configured(&source),
+                true => source.defined_key("1".to_owned()),
+                false => source.configured_key(),
             };
             ServerQuery {
                 key: &key,

@@ -254,7 +254,7 @@ mod tests {
     async fn a_server_is_asked_for_its_tiers_once_an_hour_and_again_where_it_failed() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
-        let key = SourceKey::configured(&source);
+        let key = source.configured_key();
         let ask = async |answer: Result<bool, ()>| tiers.has_two(&key, async { answer }).await;
         assert_eq!(ask(Err(())).await, Err(()));
         assert_eq!(ask(Ok(true)).await, Ok(true));
@@ -272,9 +272,9 @@ mod tests {
             let answered = tiers.has_two(key, async { Ok::<_, ()>(answer) });
             answered.await.unwrap()
         };
-        assert!(ask(&SourceKey::defined(&source, "1"), true).await);
-        assert!(!ask(&SourceKey::configured(&source), false).await);
-        assert!(ask(&SourceKey::defined(&source, "1"), false).await);
+        assert!(ask(&source.defined_key("1".to_owned()), true).await);
+        assert!(!ask(&source.configured_key(), false).await);
+        assert!(ask(&source.defined_key("1".to_owned()), false).await);
     }
 
     /// F19.
@@ -282,7 +282,7 @@ mod tests {
     async fn a_source_that_is_slow_to_answer_holds_up_no_other_and_few_are_remembered() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
-        let key = |number: usize| SourceKey::defined(&source, &number.to_string());
+        let key = |number: usize| source.defined_key(number.to_string());
         let (first, second) = (key(0), key(1));
         let slow = tiers.has_two(&first, std::future::pending::<Result<bool, ()>>());
         let quick = tiers.has_two(&second, async { Ok::<_, ()>(true) });

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn statuses_are_one_word_on_the_wire() {
         let candidate = domain::Candidate {
-            source: SourceKey::uploads(),
+            source: SourceKey::Uploads,
             location: Location::new("global/app.debug"),
             download: domain::Download::NoPerm {
                 details: "access denied".to_owned(),

@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn a_request_searches_all_sources_or_those_it_names() {
-        let uploads = [SourceKey::uploads()];
-        let configured = vec![Selected::Configured(SourceKey::uploads())];
+        let uploads = [SourceKey::Uploads];
+        let configured = vec![Selected::Configured(SourceKey::Uploads)];
         let check = |json: &str, want: &[Selected]| {
             let sources: Sources = serde_json::from_str(json).unwrap();
             assert_eq!(sources.select(&uploads, false).unwrap(), want, "{json}");
@@ -205,7 +205,7 @@ mod tests {
     fn a_source_that_is_not_configured_is_refused_by_name() {
         let check = |json: &str, want: &str| {
             let sources: Sources = serde_json::from_str(json).unwrap();
-            let error = sources.select(&[SourceKey::uploads()], false).unwrap_err();
+            let error = sources.select(&[SourceKey::Uploads], false).unwrap_err();
             assert_eq!(error.status(), 422);
             assert!(error.body().causes[0].contains(want), "{error:?}");
         };
@@ -223,7 +223,7 @@ mod tests {
     fn a_source_that_the_request_defines_is_searched_where_that_is_allowed() {
         let json = r#"["uploads", {"id": "mine", "type": "http", "url": "http://127.0.0.1/"}]"#;
         let sources: Sources = serde_json::from_str(json).unwrap();
-        let selected = sources.select(&[SourceKey::uploads()], true).unwrap();
+        let selected = sources.select(&[SourceKey::Uploads], true).unwrap();
         assert!(matches!(&selected[1], Selected::Defined(source) if source.id == "mine"));
     }
 

@@ -22,7 +22,7 @@ impl CacheFinder<'_> {
     /// Returns the keys of all configured sources, in the order in which they are searched.
     pub(in crate::flows) fn sources(&self) -> Vec<SourceKey> {
         let servers = self.service.settings.sources.iter();
-        std::iter::once(SourceKey::uploads())
+        std::iter::once(SourceKey::Uploads)
             .chain(servers.map(|server| server.key().clone()))
             .collect()
     }

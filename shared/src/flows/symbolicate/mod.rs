@@ -27,8 +27,9 @@ use crate::api::symbolicator::{Completed, Request};
 use crate::cache::{Entry, Sought};
 use crate::domain::{Scope, SourceKey};
 use crate::flows::symbolicator::CALLS_IN_FLIGHT;
+pub use crate::symbolicate::Stats;
 use crate::symbolicate::{
-    KnownNames, ModuleOutcome, Plan, PlannedCache, Searched, Stats, advise, plan, symbolicate_with,
+    KnownNames, ModuleOutcome, Plan, PlannedCache, Searched, advise, plan, symbolicate_with,
 };
 
 /// The outcome of a request.

@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn health() -> SourceHealth {
-        SourceHealth::new(SourceKey::uploads(), at(0))
+        SourceHealth::new(SourceKey::Uploads, at(0))
     }
 
     fn failed() -> CallOutcome {

@@ -25,10 +25,19 @@ pub struct ModuleKey {
     pub scope: Scope,
     /// The source of the DIFs.
     pub source: SourceKey,
-    /// The text that determines which DIFs can be found. For uploads, the id that the DIFs are
-    /// filed under; for a symbol server, a serialized [`Sought`].
+    /// The text that determines which DIFs can be found: a [`ModuleRef`].
     #[serde(rename = "module")]
     pub id: String,
+}
+
+/// What the id of a [`ModuleKey`] refers to. The key itself has the text, which must stay the same
+/// byte by byte, whichever version of the code wrote it, because it is hashed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModuleRef {
+    /// The id that uploads are filed under.
+    Filed(ModuleId),
+    /// A query to a symbol server.
+    Sought(Sought),
 }
 
 /// A query to a symbol server. The locations are part of the key because they determine what can be
@@ -100,15 +109,32 @@ impl ModuleKey {
         }
     }
 
+    /// Returns what the id refers to; `None` if another version of the code wrote it in a form that
+    /// this one cannot read.
+    pub fn reference(&self) -> Option<ModuleRef> {
+        match self.source {
+            SourceKey::Uploads => ModuleId::of_text(&self.id).map(ModuleRef::Filed),
+            SourceKey::Configured { .. } | SourceKey::Defined { .. } => {
+                serde_json::from_str(&self.id).ok().map(ModuleRef::Sought)
+            }
+        }
+    }
+
     /// Returns the query to a symbol server; `None` for a module in the uploads.
     pub fn sought(&self) -> Option<Sought> {
-        serde_json::from_str(&self.id).ok()
+        match self.reference()? {
+            ModuleRef::Sought(sought) => Some(sought),
+            ModuleRef::Filed(_) => None,
+        }
     }
 
     /// Returns whether the key is that of a companion id, under which files and their companions
     /// are filed, and not that of a module.
     pub fn is_of_companions(&self) -> bool {
-        self.id.starts_with(ModuleId::COMPANION_PREFIX)
+        matches!(
+            self.reference(),
+            Some(ModuleRef::Filed(ModuleId::Companion(_)))
+        )
     }
 
     /// Returns the readable text of the key, with one field per line.

@@ -50,7 +50,7 @@ pub use dif::Dif;
 pub use health::{CallOutcome, NotAdmitted, Permit, SourceHealth};
 pub use invariants::violations;
 pub use item::{Alias, Item, SCHEMA, Stored};
-pub use key::{ItemKey, ModuleKey, Sought, SweepItem};
+pub use key::{ItemKey, ModuleKey, ModuleRef, Sought, SweepItem};
 pub use kind::Kind;
 pub use losses::Losses;
 pub use presence::{Generation, Presence};

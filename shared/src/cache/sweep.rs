@@ -385,7 +385,7 @@ impl Behind {
             source,
             id: module,
         } = &self.module;
-        BEHIND_BYTES + scope.as_str().len() + source.as_str().len() + module.len()
+        BEHIND_BYTES + scope.as_str().len() + source.to_string().len() + module.len()
     }
 }
 

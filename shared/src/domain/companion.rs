@@ -30,6 +30,17 @@ impl CompanionId {
     }
 }
 
+impl CompanionId {
+    /// Reads the text of an id, as it is displayed; `None` if it is not one.
+    pub(super) fn of_text(text: &str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("unit", id) => Some(Self::Unit(id.to_owned())),
+            ("shared", id) => Some(Self::Shared(CodeId::new(id.to_owned()))),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for CompanionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -35,14 +35,23 @@ pub enum ModuleId {
 }
 
 impl ModuleId {
-    /// The prefix of the text of a [`ModuleId::Companion`]. No other id begins with it.
-    pub const COMPANION_PREFIX: &str = "companion:";
-
     /// Returns the id to file under; `None` if there are no ids or only nil ids.
     pub fn of(debug_id: Option<DebugId>, code_id: Option<&CodeId>) -> Option<Self> {
         match (debug_id, code_id) {
             (Some(id), _) if !id.is_nil() => Some(Self::Debug(id)),
             (_, Some(id)) if !is_nil(id) => Some(Self::Code(id.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl ModuleId {
+    /// Reads the text of an id, as it is displayed; `None` if it is not one.
+    pub fn of_text(text: &str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("debug_id", id) => id.parse().ok().map(Self::Debug),
+            ("code_id", id) => Some(Self::Code(CodeId::new(id.to_owned()))),
+            ("companion", id) => CompanionId::of_text(id).map(Self::Companion),
             _ => None,
         }
     }
@@ -58,7 +67,7 @@ impl fmt::Display for ModuleId {
         match self {
             Self::Debug(id) => write!(f, "debug_id:{id}"),
             Self::Code(id) => write!(f, "code_id:{id}"),
-            Self::Companion(id) => write!(f, "{}{id}", Self::COMPANION_PREFIX),
+            Self::Companion(id) => write!(f, "companion:{id}"),
         }
     }
 }
@@ -66,6 +75,22 @@ impl fmt::Display for ModuleId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_text_of_an_id_is_read_as_it_is_written() {
+        let code = CodeId::new("f1c3bcc0".into());
+        for id in [
+            ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7-a".parse().unwrap()),
+            ModuleId::Code(code.clone()),
+            ModuleId::Companion(CompanionId::unit(7)),
+            ModuleId::Companion(CompanionId::Shared(code)),
+        ] {
+            assert_eq!(ModuleId::of_text(&id.to_string()), Some(id));
+        }
+        for text in ["", "debug_id:x", "companion:x", "module:1", "{}"] {
+            assert_eq!(ModuleId::of_text(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn the_debug_id_files_a_module_and_nil_ids_do_not() {

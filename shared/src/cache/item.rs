@@ -94,6 +94,30 @@ pub struct Alias {
     pub target: ModuleKey,
 }
 
+/// Types whose items are alone under their keys.
+macro_rules! of_item {
+    ($($variant:ident($of:ty)),* $(,)?) => {
+        $(impl TryFrom<Item> for $of {
+            type Error = Item;
+
+            fn try_from(item: Item) -> Result<Self, Item> {
+                match item {
+                    Item::$variant(of) => Ok(of),
+                    other => Err(other),
+                }
+            }
+        })*
+    };
+}
+
+of_item! {
+    Health(SourceHealth),
+    Request(PendingRequest),
+    Rollout(Rollout),
+    Source(SourceDefinition),
+    Upload(Upload),
+}
+
 impl Item {
     /// Returns the schema that the item is written with: the lowest whose builds can read it.
     /// Builds with a lower schema do not touch the item.

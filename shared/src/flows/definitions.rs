@@ -15,7 +15,7 @@ use ring::{aead, hmac};
 use super::{Invocation, Update};
 use crate::cache::{Item, ItemKey, SourceDefinition};
 use crate::domain::{HttpSource, SourceKey, Timestamp};
-use crate::ports::{Consistency, Fault, FaultKind, RecordStore};
+use crate::ports::{Fault, FaultKind, RecordStore};
 
 /// How long a definition is stored after a request.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -204,16 +204,8 @@ pub(super) async fn kept(
     secret: &SourceSecret,
     key: &SourceKey,
 ) -> Result<Option<HttpSource>, Fault> {
-    let loaded = records
-        .load(&[ItemKey::source(key)], Consistency::Strong)
-        .await?;
-    let definition = loaded
-        .into_iter()
-        .flatten()
-        .find_map(|stored| match stored.item {
-            Item::Source(kept) if kept.expires_at > invocation.now() => Some(kept),
-            _ => None,
-        });
+    let definition: Option<SourceDefinition> = records.one(ItemKey::source(key)).await?;
+    let definition = definition.filter(|kept| kept.expires_at > invocation.now());
     Ok(definition.and_then(|definition| {
         let json = secret.decrypt(&key.to_string(), &definition.encrypted)?;
         serde_json::from_slice(&json).ok()

@@ -9,7 +9,7 @@ use std::pin::pin;
 use super::{Invocation, Update};
 use crate::cache::{CallOutcome, Item, ItemKey, LEASE_EXTENSION, NotAdmitted, SourceHealth, Token};
 use crate::domain::SourceKey;
-use crate::ports::{Consistency, Fault, RecordStore};
+use crate::ports::{Fault, RecordStore};
 
 /// A permit that this build holds.
 #[derive(Debug)]
@@ -27,13 +27,7 @@ pub(super) async fn refused(
     source: &SourceKey,
     most: usize,
 ) -> Result<Option<NotAdmitted>, Fault> {
-    let loaded = records
-        .load(&[ItemKey::health(source)], Consistency::Strong)
-        .await?;
-    let health = loaded
-        .into_iter()
-        .flatten()
-        .find_map(|stored| health(&stored.item).cloned());
+    let health: Option<SourceHealth> = records.one(ItemKey::health(source)).await?;
     Ok(health.and_then(|health| health.refuses(invocation.now(), most)))
 }
 

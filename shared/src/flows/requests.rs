@@ -12,7 +12,7 @@ use super::update::KnownItem;
 use super::{Error, Invocation};
 use crate::cache::{Item, ItemKey, PendingRequest, RequestBody};
 use crate::domain::Scope;
-use crate::ports::{Consistency, Fault, FaultKind};
+use crate::ports::{Fault, FaultKind};
 
 /// The maximum size of a body that is stored in the item, in bytes. DynamoDB charges writes by the
 /// kilobyte, so a blob is cheaper for larger bodies.
@@ -86,16 +86,8 @@ impl Symbolicator {
         invocation: &Invocation,
         id: &str,
     ) -> Result<Option<(Scope, Vec<u8>)>, Error> {
-        let loaded = self
-            .records
-            .load(&[ItemKey::request(id)], Consistency::Strong)
-            .await?;
-        let Some(Item::Request(request)) = loaded
-            .into_iter()
-            .flatten()
-            .next()
-            .map(|stored| stored.item)
-        else {
+        let request: Option<PendingRequest> = self.records.one(ItemKey::request(id)).await?;
+        let Some(request) = request else {
             return Ok(None);
         };
         if request.expires_at <= invocation.now() {

@@ -8,11 +8,9 @@ use serde::Serialize;
 use super::symbolicate::Symbolicator;
 use super::{Error, Invocation};
 use crate::cache::{
-    Converter, Drained, Estimate, Item, ItemKey, Kind, KindTally, Rollout, SweepItem,
-    current_version,
+    Converter, Drained, Estimate, ItemKey, Kind, KindTally, Rollout, SweepItem, current_version,
 };
 use crate::domain::Timestamp;
-use crate::ports::Consistency;
 
 /// The progress of the rollout of the current converter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -119,14 +117,7 @@ impl Symbolicator {
     /// Returns the progress of the rollout. Changes nothing.
     pub async fn rollout(&self, invocation: &Invocation) -> Result<RolloutReport, Error> {
         let key = ItemKey::sweep(SweepItem::Rollout);
-        let loaded = self.records.load(&[key], Consistency::Strong).await?;
-        let rollout = loaded
-            .into_iter()
-            .flatten()
-            .find_map(|stored| match stored.item {
-                Item::Rollout(rollout) => Some(rollout),
-                _ => None,
-            });
+        let rollout: Option<Rollout> = self.records.one(key).await?;
         Ok(match rollout {
             Some(rollout) => RolloutReport::of(&rollout, invocation.now()),
             None => RolloutReport::none_yet(),

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::Fault;
-use crate::cache::{ItemKey, Revision, Stored};
+use crate::cache::{Item, ItemKey, Revision, Stored};
 
 /// A store of items. An item changes only by compare-and-swap on its revision.
 #[async_trait]
@@ -42,6 +42,16 @@ pub trait RecordStore: Debug + Send + Sync {
     ///
     /// `after` is the end of an earlier page of the same segment.
     async fn page(&self, segment: Segment, after: Option<&Cursor>) -> Result<Page, Fault>;
+}
+
+impl dyn RecordStore + '_ {
+    /// Loads one item with strong consistency; `None` if it does not exist, or cannot be read by
+    /// this build.
+    pub async fn one<T: TryFrom<Item>>(&self, key: ItemKey) -> Result<Option<T>, Fault> {
+        let loaded = self.load(&[key], Consistency::Strong).await?;
+        let stored = loaded.into_iter().next().flatten();
+        Ok(stored.and_then(|stored| T::try_from(stored.item).ok()))
+    }
 }
 
 /// The consistency of a read.

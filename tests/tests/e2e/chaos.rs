@@ -1,9 +1,9 @@
-//! Kills at random moments, many of them: every waiter ends with the right names, and nothing stays
-//! behind.
+//! Kills processes at many random moments: every waiting request completes with the right names,
+//! and no orphan remains.
 //!
-//! `make chaos` asks for more kills over more modules than `make test`, and shows what was covered.
-//! Chance comes from a seed, which every failure names: what is killed and after how long is the
-//! same again, though not what the machine was doing then.
+//! `make chaos` sets more kills and more modules than `make test`, and prints the coverage.
+//! Randomness comes from a seed, which the test prints: the same seed repeats which processes are
+//! killed and after how long, although not what the machine was doing at that moment.
 
 use std::time::{Duration, Instant};
 
@@ -18,27 +18,29 @@ use crate::kills::{is_derive, is_parser};
 use crate::made_up::MadeUp;
 use crate::{PATIENCE, Running};
 
-/// The time that `derive` has, which is how long a killed one's lease delays the next: a quarter of
-/// an hour otherwise.
+/// The timeout of `derive`: how long the lease of a killed builder delays the next one. The default
+/// is 15 minutes.
 const DERIVE_SECONDS: u64 = 10;
 
-/// Functions of each module: enough that a build goes through every step before the next look, few
-/// enough that it is far from done with its time on a slow machine.
+/// The number of functions of each module: enough that a build passes through every step while the
+/// test observes it, and few enough that a build finishes well within the timeout on a slow
+/// machine.
 const FUNCTIONS: usize = 20_000;
 
-/// Kills for each module before everything is built anew.
+/// Kills per module before all entries are retired and built again.
 const KILLS_A_ROUND: u32 = 2;
 
-/// Deliveries that an upload's event has before it is given up, less the last one.
+/// The number of deliveries of an upload's event before it becomes a dead letter, minus the last
+/// one.
 const SPARE_DELIVERIES: u32 = 5;
 
-/// The longest that a process is let live, once it is chosen.
+/// The maximum time that a chosen process runs before it is killed.
 const LATEST: Duration = Duration::from_millis(150);
 
-/// How long a crash may take to be answered whatever is killed.
+/// The maximum time until a request completes, whatever is killed.
 const AT_LAST: Duration = Duration::from_secs(600);
 
-/// How much is killed, and by which chance.
+/// The number of kills and modules, and the random seed.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     kills: u32,
@@ -64,7 +66,7 @@ impl Extent {
 }
 
 #[tokio::test]
-async fn whatever_is_killed_at_whatever_moment_every_waiter_ends_and_nothing_stays_behind() {
+async fn after_kills_at_random_moments_every_request_completes_and_no_orphan_remains() {
     let extent = Extent::from_env();
     eprintln!("{extent:?}");
     let running = Running::start_with(|options| {
@@ -90,7 +92,7 @@ async fn whatever_is_killed_at_whatever_moment_every_waiter_ends_and_nothing_sta
         rounds += 1;
         assert!(
             rounds <= extent.kills,
-            "there is nothing to kill: {killer:?}"
+            "no process to kill was found: {killer:?}"
         );
         let left = extent.kills - killer.kills;
         let most = left.min(KILLS_A_ROUND * extent.modules);
@@ -105,7 +107,7 @@ async fn whatever_is_killed_at_whatever_moment_every_waiter_ends_and_nothing_sta
     let Killer { kills, parsers, .. } = killer;
     eprintln!(
         "covered: {kills} kills in {rounds} rounds, {} of derive and {parsers} of its child; \
-         {} entries: {ready} ready, {crashed} crashed; {orphans} orphans swept, {left} left; \
+         {} entries: {ready} ready, {crashed} crashed; {orphans} orphans removed, {left} left; \
          {deliveries} deliveries; seed {}",
         kills - parsers,
         modules.len(),
@@ -113,7 +115,7 @@ async fn whatever_is_killed_at_whatever_moment_every_waiter_ends_and_nothing_sta
     );
 }
 
-/// Uploads every module while some of what reads them is killed: not one upload is lost.
+/// Uploads every module while processes that read the uploads are killed: no upload is lost.
 async fn upload_all(running: &Running, modules: &[MadeUp], killer: &mut Killer) {
     let uploads = modules.iter().map(|module| async {
         let client = running.client();
@@ -134,8 +136,8 @@ async fn upload_all(running: &Running, modules: &[MadeUp], killer: &mut Killer) 
     }
 }
 
-/// Forgets everything that was derived, and sends a crash in each module while what derives it anew
-/// is killed. Returns how many orphans there were.
+/// Retires all derived caches and sends a crash in each module while the builders are killed.
+/// Returns the number of orphans that the prune run found.
 async fn build_all_anew(
     running: &Running,
     modules: &[MadeUp],
@@ -151,15 +153,16 @@ async fn build_all_anew(
             module.assert_symbolicated(&answer);
         });
         let answered = tokio::time::timeout(AT_LAST, join_all(answers)).await;
-        answered.expect("a crash is never answered");
+        answered.expect("a crash was not answered in time");
         running.idle().await;
     };
     killer.kill_during(&running.stack, most, answered).await;
     orphans
 }
 
-/// Crashes are answered by instances that remember nothing, and nothing is built for it. Returns
-/// how many of the entries that crashes wait for are ready, and how many were given up.
+/// Sends crashes to new instances, which have no cache, and asserts that no build is needed.
+/// Returns the number of entries that are ready and the number that failed with the cause
+/// `crashed`.
 async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) -> (usize, usize) {
     let client = running.client();
     client.end_functions().await.unwrap();
@@ -186,10 +189,10 @@ async fn every_entry_is_ready(running: &Running, modules: &[MadeUp]) -> (usize, 
     (ready, crashed)
 }
 
-/// Nothing is in use from now on, so that every blob goes: with its record, or because no record
-/// names it. Returns how many orphans went, and how many blobs are left.
+/// From now on no entry is in use, so that every blob is removed: together with its record, or as
+/// an orphan. Returns the number of removed orphans and of remaining blobs.
 ///
-/// The lease of who was killed last protects its blob until it ends.
+/// The lease of the builder that was killed last protects its blob until the lease expires.
 async fn no_orphan_stays(running: &Running) -> (u64, usize) {
     let client = running.client();
     let mut swept = 0;
@@ -203,12 +206,12 @@ async fn no_orphan_stays(running: &Running) -> (u64, usize) {
     (swept, left.len())
 }
 
-/// Returns how many orphans a sweep found.
+/// Returns the number of orphans in the report of a prune run.
 fn orphans(report: &Value) -> u64 {
     report["orphans"].as_u64().unwrap()
 }
 
-/// Kills what chance chooses.
+/// Kills randomly chosen processes.
 #[derive(Debug)]
 struct Killer {
     chance: StdRng,
@@ -217,7 +220,7 @@ struct Killer {
 }
 
 impl Killer {
-    /// Does something while up to so many processes are killed, one after the other.
+    /// Runs `work` and meanwhile kills up to `most` processes, one after the other.
     async fn kill_during(&mut self, stack: &LocalStack, most: u32, work: impl Future<Output = ()>) {
         let mut work = std::pin::pin!(work);
         for _ in 0..most {
@@ -230,7 +233,7 @@ impl Killer {
         work.await;
     }
 
-    /// Kills a parser or a function, after it was seen at work for a time.
+    /// Kills a parser or a function after it was observed at work for a random time.
     async fn kill_one(&mut self, stack: &LocalStack) {
         let kills_parser = self.chance.random_bool(0.5);
         let after = LATEST.mul_f64(self.chance.random::<f64>());
@@ -243,7 +246,7 @@ impl Killer {
             program && !process.is_frozen()
         };
         let mut seen: Vec<(Process, Instant)> = Vec::new();
-        let killed = until("somebody at work", AT_LAST, async || {
+        let killed = until("a process at work", AT_LAST, async || {
             let mut at_work = stack.processes();
             at_work.retain(is_meant);
             seen.retain(|(known, _)| at_work.contains(known));

@@ -1,10 +1,10 @@
-//! Copies of what symbol servers had: they outlive the server.
+//! Copies of DIFs from symbol servers are usable when the server is gone.
 
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{Running, bytes_of, crash};
 
 #[tokio::test]
-async fn what_a_server_had_is_derived_anew_from_our_copy_when_the_server_is_gone() {
+async fn a_stored_copy_is_derived_again_when_the_symbol_server_is_gone() {
     let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
     let running =
         Running::start_with(|options| server.sought_by(options).variable("DERIVED_MAX_UNUSED", 0))

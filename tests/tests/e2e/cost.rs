@@ -1,5 +1,4 @@
-//! What requests and builds cost, counted by the stack: calls of AWS, invocations, starts of
-//! processes.
+//! The cost of requests and builds as the stack counts it: AWS calls, invocations and cold starts.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use crate::kills::parser_at_work;
 use crate::made_up::MadeUp;
 use crate::{PATIENCE, Running, assert_one_build, bytes_of, crash};
 
-/// Bytes that a DIF is fetched by.
+/// The size of the ranges in which a DIF is fetched.
 const RANGE_BYTES: u64 = 8 << 20;
 
 #[tokio::test]
@@ -61,7 +60,7 @@ async fn functions_that_were_ended_start_again() {
             symbolicate.init_ms.p50 > 0.0 && symbolicate.init_ms.max >= symbolicate.init_ms.p50,
             "{symbolicate:?}"
         );
-        // The record, and the cache.
+        // One read of records, and one of the cache.
         assert_eq!(
             (
                 stats.calls("dynamodb", "BatchGetItem"),
@@ -112,7 +111,7 @@ async fn requests_for_one_missing_entry_make_one_derivation() {
     let stats = client.stats().await.unwrap();
     assert!(
         stats.function("symbolicate").cold_starts >= 2,
-        "one instance alone proves nothing: {stats:#?}"
+        "the test needs at least two instances: {stats:#?}"
     );
     assert_one_build(&stats);
     let blobs = client.blobs().await.unwrap();
@@ -132,14 +131,14 @@ async fn requests_for_one_missing_entry_make_one_derivation() {
 }
 
 #[tokio::test]
-async fn requests_for_what_nobody_has_write_nothing_and_ask_nobody() {
+async fn requests_for_unknown_modules_write_nothing_and_start_no_build() {
     let running = Running::start().await;
     let client = running.client();
     let request = crash::sample();
     for answer in join_all((0..6).map(|_| client.completed("", &request))).await {
         crash::assert_nothing_found(&answer.unwrap(), "missing");
     }
-    // A scope is the caller's to invent.
+    // Clients may send any scope.
     for scope in ["acme", "made-up"] {
         let answer = client.completed(&format!("scope={scope}"), &request).await;
         crash::assert_nothing_found(&answer.unwrap(), "missing");
@@ -155,7 +154,7 @@ async fn requests_for_what_nobody_has_write_nothing_and_ask_nobody() {
 }
 
 #[tokio::test]
-async fn of_200_requests_to_8_instances_one_fetches_the_file_and_one_derives_from_it() {
+async fn two_hundred_requests_to_8_instances_cause_one_download_and_one_derivation() {
     const REQUESTS: usize = 200;
     const INSTANCES: usize = 8;
     let running = Running::start_with(|options| {
@@ -167,7 +166,10 @@ async fn of_200_requests_to_8_instances_one_fetches_the_file_and_one_derives_fro
     let client = running.client();
     let module = MadeUp::new(1, 150_000);
     let size = module.file().len() as u64;
-    assert!(size > RANGE_BYTES, "{size} bytes are one range");
+    assert!(
+        size > RANGE_BYTES,
+        "the file must exceed one range: {size} bytes"
+    );
     running.upload(&module.key(), module.file()).await;
     assert!(client.prune(false).await.unwrap()["retired"].as_u64() >= Some(1));
     assert_eq!(client.blobs().await.unwrap(), []);
@@ -176,7 +178,7 @@ async fn of_200_requests_to_8_instances_one_fetches_the_file_and_one_derives_fro
 
     let request = module.crash();
     let answers = join_all((0..REQUESTS).map(|_| client.completed("", &request)));
-    // The build is held back until every instance has a request that waits for it.
+    // The build is suspended until every instance has a request that waits for it.
     let held_back = async {
         let (parser, _) = parser_at_work(&running.stack, Duration::ZERO).await;
         parser.freeze();
@@ -263,7 +265,7 @@ async fn a_message_that_is_delivered_five_times_at_once_costs_one_derivation() {
     assert_one_derivation(&running, &stats, size).await;
 }
 
-/// Returns the message that asks for the SymCache of a module.
+/// Returns the queue message that requests the SymCache of a module.
 fn queue_message(module: &Value) -> String {
     let id = module["debug_id"].as_str().unwrap().parse().unwrap();
     let module = ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id));
@@ -272,8 +274,8 @@ fn queue_message(module: &Value) -> String {
     serde_json::to_string(&message).unwrap()
 }
 
-/// Panics unless a file of this size was fetched once, and one blob of each kind was made of it,
-/// and no other written.
+/// Panics unless a file of this size was fetched once, and exactly one blob of each kind was
+/// written.
 async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
     let addresses = running.client().addresses();
     let fetched = stats.of_bucket(addresses.uploads(), "GetObject");
@@ -300,8 +302,8 @@ async fn assert_one_derivation(running: &Running, stats: &Stats, size: u64) {
     );
 }
 
-/// Uploads symbols of made-up modules to two scopes, so that neither is empty, as one archive for
-/// all.
+/// Uploads symbols of generated modules as one archive per scope, so that neither of the two scopes
+/// is empty.
 async fn uploaded_to_two_scopes(running: &Running, modules: usize) {
     running
         .upload("global/symbols.zip", archive_of(0..modules))
@@ -310,7 +312,7 @@ async fn uploaded_to_two_scopes(running: &Running, modules: usize) {
     running.upload("acme/symbols.zip", other).await;
 }
 
-/// A crash with a frame in each of the made-up modules with these numbers.
+/// Returns a crash with a frame in each of the generated modules with these numbers.
 fn crash_in(numbers: Range<usize>) -> Value {
     let image = |number: usize| format!("{:#x}", 0x1_0000_0000 * (number as u64 + 1));
     let module = |number: usize| {
@@ -359,12 +361,12 @@ async fn forty_ready_modules_cost_two_reads_of_records_and_one_of_each_blob() {
 }
 
 #[tokio::test]
-async fn unknown_modules_cost_reads_alone_and_those_of_a_new_scope_are_not_read() {
+async fn unknown_modules_cost_only_reads_and_an_unused_scope_is_not_read() {
     let running = Running::start().await;
     let client = running.client();
     uploaded_to_two_scopes(&running, 1).await;
-    // Two items each of 40 modules and two scopes, and the generations of these; of 200 modules the
-    // generations, and then the items of the global scope alone.
+    // For 40 modules: two items of each in two scopes, and the generations of the scopes. For 200
+    // modules: the generations, and then only the items of the global scope.
     for (modules, query, reads) in [
         (1000..1040, "scope=acme", 2),
         (2000..2200, "scope=never-seen&timeout=0", 1 + 4),
@@ -390,7 +392,7 @@ async fn unknown_modules_cost_reads_alone_and_those_of_a_new_scope_are_not_read(
 }
 
 #[tokio::test]
-async fn an_upload_reads_no_record_twice_that_it_wrote_itself() {
+async fn an_upload_does_not_read_records_that_it_wrote_itself() {
     let running = Running::start().await;
     let client = running.client();
     running
@@ -403,14 +405,15 @@ async fn an_upload_reads_no_record_twice_that_it_wrote_itself() {
     running.idle().await;
     let stats = client.stats().await.unwrap();
     assert_eq!(stats.function("derive").invocations, 1, "{stats:#?}");
-    // The upload and its generation; the upload, whether it is current; the alias.
+    // Reads: the upload and its generation; the upload again, to check that it is still current;
+    // the alias.
     assert_eq!(stats.calls("dynamodb", "BatchGetItem"), 3, "{stats:#?}");
-    // What the file is, the event says.
+    // The event contains the size and etag of the file.
     assert_eq!(stats.calls("s3", "HeadObject"), 0, "{stats:#?}");
-    // The module with its entries as they were, at the beginning of its build, and under its
-    // leases.
+    // The module with its entries: before the build, at its beginning, and after its leases were
+    // taken.
     assert_eq!(stats.calls("dynamodb", "Query"), 3, "{stats:#?}");
-    // The upload four times; its file, presence and alias; each of two entries three times; the
-    // generation twice.
+    // Writes: the upload four times; its `dif` item, presence and alias; two entries three times
+    // each; the generation twice.
     assert_eq!(stats.calls("dynamodb", "PutItem"), 15, "{stats:#?}");
 }

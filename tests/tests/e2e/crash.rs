@@ -1,10 +1,10 @@
-//! Crashes, and what other tools say of them.
+//! Crashes, and the expected results from other tools.
 
 use serde_json::{Value, json};
 
 use crate::json_of;
 
-/// Where the modules of made-up crashes are mapped.
+/// The address at which the modules of generated crashes are mapped.
 const IMAGE: u64 = 0x7000_0000_0000;
 
 /// Returns the crash of the sample program.
@@ -17,8 +17,8 @@ pub(crate) fn sample_module() -> Value {
     sample()["modules"][0].clone()
 }
 
-/// Panics unless an answer is the stack of the sample crash, as gdb and llvm-symbolizer agree on
-/// it.
+/// Panics unless a response is the stack of the sample crash, for which gdb and llvm-symbolizer
+/// agree.
 pub(crate) fn assert_symbolicated(answer: &Value) {
     let expected = json_of("crash.expected.json");
     let expected = expected["frames"].as_array().unwrap();
@@ -34,8 +34,8 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
     let innermost = address(&expected[0]["instruction_addr"]);
     for (at, (frame, expected)) in frames.iter().zip(expected).enumerate() {
         assert_eq!(frame["status"], "symbolicated", "frame {at}");
-        // What callers left is where they go on; what is looked up, and answered, is the call
-        // before.
+        // The address of a caller is its return address. The service looks up the call before it,
+        // and returns that address.
         let sent = address(&expected["instruction_addr"]);
         let looked_up = if sent == innermost { sent } else { sent - 1 };
         assert_eq!(address(&frame["instruction_addr"]), looked_up, "frame {at}");
@@ -47,7 +47,7 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
             &expected["function"]
         };
         assert_eq!(frame["symbol"], *symbol, "frame {at}");
-        // Demanglers do not agree on template arguments and parameters; the symbol tells them.
+        // Demanglers differ in template arguments and parameters, which the symbol contains.
         let gdb = expected["gdb"].as_str().unwrap();
         let plain_name = gdb
             .split(['<', '('])
@@ -59,8 +59,8 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
             "frame {at}: {} is {gdb} in gdb",
             frame["function"]
         );
-        // Inlined calls come from the frame of their caller, which is the next one that is not
-        // inlined.
+        // Frames of inlined calls have the same original index as the next frame that is not
+        // inlined, which is their caller.
         let is_inlined = frames
             .get(at + 1)
             .is_some_and(|next| next["original_index"] == frame["original_index"]);
@@ -72,7 +72,8 @@ pub(crate) fn assert_symbolicated(answer: &Value) {
     }
 }
 
-/// Panics unless an answer says this of its one module, and nothing of its frames.
+/// Panics unless a response has this status for its one module, and no names or lines in its
+/// frames.
 pub(crate) fn assert_nothing_found(answer: &Value, debug_status: &str) {
     assert_eq!(
         answer["modules"][0]["debug_status"], debug_status,
@@ -90,7 +91,7 @@ pub(crate) fn assert_nothing_found(answer: &Value, debug_status: &str) {
 /// Returns a crash of one module, with a frame at each of these addresses in it.
 pub(crate) fn of_module(mut module: Value, addresses: &[u64]) -> Value {
     if module["type"] == "wasm" {
-        // It has no place in an address space; where it had one, addresses would be rounded to four
+        // A WebAssembly module has no image address. With one, addresses would be rounded to four
         // bytes.
         let frame = |address: &u64| json!({"instruction_addr": format!("{address:#x}"), "addr_mode": "rel:0"});
         return json!({"modules": [module], "stacktraces": [{"frames": addresses.iter().map(frame).collect::<Vec<_>>()}]});
@@ -103,7 +104,7 @@ pub(crate) fn of_module(mut module: Value, addresses: &[u64]) -> Value {
     })
 }
 
-/// Returns a module of these ids.
+/// Returns a module with these ids.
 pub(crate) fn module(kind: &str, debug_id: &str, code_id: Option<&str>) -> Value {
     let mut module = json!({"type": kind, "debug_id": debug_id});
     if let Some(code_id) = code_id {
@@ -112,7 +113,8 @@ pub(crate) fn module(kind: &str, debug_id: &str, code_id: Option<&str>) -> Value
     module
 }
 
-/// What a tool says of one address: file and line of each frame, innermost first.
+/// The expected file and line of each frame at some addresses, innermost first, as another tool
+/// determines them.
 pub(crate) struct Oracle {
     /// The addresses, relative to the module.
     pub(crate) addresses: Vec<u64>,
@@ -120,7 +122,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// Reads what a tool said of a fixture; only addresses whose every frame has a line.
+    /// Reads the result of a tool for a fixture; skips addresses with a frame that has no line.
     pub(crate) fn of(name: &str) -> Self {
         let said = json_of(name);
         let mut oracle = Self {
@@ -147,20 +149,19 @@ impl Oracle {
         }
         assert!(
             oracle.addresses.len() > 20,
-            "{name} says little: {}",
+            "{name}: too few addresses: {}",
             oracle.addresses.len()
         );
         oracle
     }
 
-    /// The same, but only what it says of the innermost frame of each address.
+    /// Keeps only the innermost frame of each address.
     pub(crate) fn innermost(mut self) -> Self {
         self.lines.iter_mut().for_each(|lines| lines.truncate(1));
         self
     }
 
-    /// Panics unless an answer says the same of the frames that [`of_module`] makes of the
-    /// addresses.
+    /// Panics unless a response agrees for the frames that [`of_module`] makes from the addresses.
     pub(crate) fn assert_agrees(&self, answer: &Value) {
         let frames = answer["stacktraces"][0]["frames"]
             .as_array()

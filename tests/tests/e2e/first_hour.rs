@@ -1,4 +1,4 @@
-//! The way of README: from `gcc -g` to the names of one's own crash.
+//! The example of the README: from `gcc -g` to a symbolicated crash of one's own program.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -26,7 +26,7 @@ fn run(folder: &Path, command: &[&str]) -> Output {
     output
 }
 
-/// Tells whether everything that the way takes is on this machine.
+/// Returns whether all programs that the example needs are installed.
 fn is_possible() -> bool {
     let mut needed = ["gcc", "objcopy", "strip", "readelf", "gdb"].into_iter();
     let missing = needed.find(|program| {
@@ -34,7 +34,7 @@ fn is_possible() -> bool {
         !there.is_ok_and(|output| output.status.success())
     });
     if let Some(program) = missing {
-        println!("not tried: {program} is not on this machine");
+        println!("skipped: {program} is not installed");
     }
     missing.is_none()
 }
@@ -76,7 +76,7 @@ fn names_and_lines(answer: &Value) -> Vec<(&str, u64)> {
 }
 
 #[tokio::test]
-async fn a_program_that_crashes_under_gdb_has_names_by_its_build_id_alone() {
+async fn a_crash_under_gdb_is_symbolicated_by_its_build_id_alone() {
     if !is_possible() {
         return;
     }
@@ -97,7 +97,7 @@ async fn a_program_that_crashes_under_gdb_has_names_by_its_build_id_alone() {
     assert!(detail.contains("upload its debug file"), "{detail}");
     let debug_file = std::fs::read(folder.path().join("app.debug")).unwrap();
     running.upload("global/app++.debug", debug_file).await;
-    // That there was nothing is believed for two seconds.
+    // The negative result is cached for two seconds.
     let named = async || {
         let full = client.completed("", &crash).await.unwrap();
         let is_found = full["modules"][0]["debug_status"] == "found";
@@ -108,7 +108,7 @@ async fn a_program_that_crashes_under_gdb_has_names_by_its_build_id_alone() {
     assert_eq!(names_and_lines(&full)[..2], expected, "{full:#}");
     assert_eq!(crash["signal"], json!(11));
 
-    // As pasted: the plus signs of the key are not encoded.
+    // As a user pastes it: the plus signs of the key are not percent-encoded.
     let pasted = get(&running, "/explain?key=global/app++.debug").await;
     let pasted = pasted.expect(200, "the upload").unwrap().body;
     assert_eq!(pasted["key"], "global/app++.debug", "{pasted:#}");
@@ -154,7 +154,7 @@ fn a_core_dump_makes_the_same_request_as_the_running_program() {
 }
 
 #[tokio::test]
-async fn a_parameter_that_is_misspelled_is_refused_with_those_there_are() {
+async fn a_misspelled_parameter_is_rejected_and_the_valid_ones_are_listed() {
     let running = Running::start().await;
     for path in ["/wanted?scpoe=acme", "/requests/1?scpoe=acme"] {
         let reply = get(&running, path).await.expect(400, path).unwrap().body;

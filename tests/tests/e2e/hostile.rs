@@ -1,4 +1,4 @@
-//! Files that mean harm: each is told what is wrong with it, and the functions live.
+//! Hostile files: each is rejected with a reason, and the functions survive.
 
 use serde_json::Value;
 use symdepot_tests::hostile;
@@ -6,7 +6,7 @@ use symdepot_tests::stack::Binaries;
 
 use crate::{Running, bytes_of, crash};
 
-/// Files of which nothing can be used: their uploads are ignored, with a reason.
+/// Files that contain nothing usable: their uploads are ignored, with a reason.
 const IGNORED: [&str; 11] = [
     "empty",
     "text.txt",
@@ -21,9 +21,9 @@ const IGNORED: [&str; 11] = [
     "no-module.sym",
 ];
 
-/// Files with ids, and what a module is told that looks for them.
+/// Files with ids, and the status that their modules receive.
 const WITH_IDS: [(&str, &str); 9] = [
-    ("bomb-32-mib.gz", "missing"), // and nothing in it
+    ("bomb-32-mib.gz", "missing"), // the file has an id and no content
     ("bomb-1-gib.zst", "malformed"),
     ("cut-short.debug", "malformed"),
     ("section-claims-a-tebibyte", "malformed"),
@@ -35,7 +35,7 @@ const WITH_IDS: [(&str, &str); 9] = [
 ];
 
 #[tokio::test]
-async fn hostile_files_are_refused_with_a_reason_and_harm_nobody() {
+async fn hostile_files_are_rejected_with_a_reason_and_affect_nothing_else() {
     let running = Running::start_with(|options| {
         options
             .variable("PARSER_MEMORY_BYTES", 1_u64 << 30)
@@ -92,7 +92,7 @@ async fn hostile_files_are_refused_with_a_reason_and_harm_nobody() {
         }
     }
 
-    // The functions are as well as before.
+    // The functions still work.
     running
         .upload("global/good/crash.debug", bytes_of("elf/crash.debug"))
         .await;
@@ -111,7 +111,7 @@ async fn hostile_files_are_refused_with_a_reason_and_harm_nobody() {
     assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
 }
 
-/// Each file has a scope of its own: several claim the same id.
+/// Returns a key with its own scope for each file, because several files have the same id.
 fn key(name: &str) -> String {
     format!("{name}/hostile")
 }
@@ -119,17 +119,17 @@ fn key(name: &str) -> String {
 fn assert_reason(name: &str, reason: &Value) {
     let reason = reason
         .as_str()
-        .unwrap_or_else(|| panic!("{name} has no reason"));
+        .unwrap_or_else(|| panic!("{name}: the response contains no reason"));
     assert!(
         reason.len() >= 10 && reason.len() <= 1024,
-        "{name}: {reason:?} says little, or too much"
+        "{name}: the reason must have 10 to 1024 bytes: {reason:?}"
     );
 }
 
-/// F1. A function of a DIF, and a name in a request, over which Swift's demangler aborts: the
-/// process that answers lives.
+/// Swift's demangler aborts on this name. A DIF and a request contain it, and the process that
+/// responds survives.
 #[tokio::test]
-async fn names_that_abort_a_demangler_stay_as_they_are_and_end_no_function() {
+async fn names_that_abort_the_demangler_stay_mangled_and_the_function_survives() {
     const DEADLY: &str = "$eyyxDl";
     let running = Running::start().await;
     let client = running.client();
@@ -164,10 +164,10 @@ async fn names_that_abort_a_demangler_stay_as_they_are_and_end_no_function() {
     );
 }
 
-/// F5. Many frames in a function with a name of 300,000 letters: the answer is refused before it is
-/// in memory.
+/// Many frames of a request refer to a function whose name has 300,000 bytes: the response is
+/// rejected before it is built in memory.
 #[tokio::test]
-async fn an_answer_that_would_have_a_gigabyte_is_refused_before_it_is_in_memory() {
+async fn a_response_of_a_gigabyte_is_rejected_before_it_is_built() {
     let running = Running::start().await;
     let client = running.client();
     let id = "DECADE000000400080000000000000080";
@@ -211,9 +211,9 @@ async fn an_answer_that_would_have_a_gigabyte_is_refused_before_it_is_in_memory(
     );
 }
 
-/// The files of `make hostile`, a fifth of them.
+/// A fifth of the files of `make hostile`.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_thousand_hostile_files_each_has_an_answer_and_no_parser_dies() {
+async fn each_of_two_thousand_hostile_files_gets_a_result_and_no_parser_dies() {
     const FILES: usize = 2000;
     let derive = Binaries::from_env().unwrap().get("derive");
     let report = hostile::run(&derive, FILES, 1, |_| {}).await;

@@ -1,4 +1,4 @@
-//! Whatever is killed at whatever moment: nothing is lost, and nothing stays behind.
+//! Processes are killed at chosen moments: no work is lost, and no process or message remains.
 
 use std::time::Duration;
 
@@ -10,21 +10,22 @@ use symdepot_tests::stack::{Binaries, Client, LocalStack, Process, until};
 use crate::made_up::MadeUp;
 use crate::{PATIENCE, Running, bytes_of, crash};
 
-/// What a killed holder delays: its lease ends with the function's time, which is a quarter of an
-/// hour otherwise.
+/// The timeout of `derive`. The lease of a killed builder ends with the timeout, which is 15
+/// minutes by default.
 const DERIVE_SECONDS: u64 = 30;
 
-/// Functions of a module whose parser is at work for longer than it takes to look twice.
+/// The number of functions of a module whose parser runs long enough that a test observes it at
+/// work.
 const MANY_FUNCTIONS: usize = 150_000;
 
-/// Attempts that a file has, unless the template says otherwise.
+/// The number of attempts for a file, which is the default of the template.
 const ATTEMPTS: u64 = 3;
 
-/// A program that was uploaded, and what is in it.
+/// An uploaded program and its identifiers.
 struct Program {
     key: String,
     debug_id: String,
-    /// Where its `main` is.
+    /// The address of its `main`.
     main: u64,
 }
 
@@ -47,7 +48,7 @@ impl Program {
         }
     }
 
-    /// Panics unless it was applied, and crashes in it are symbolicated.
+    /// Panics unless the upload was applied and a crash in the program is symbolicated.
     async fn assert_serves(&self, running: &Running) {
         let (state, upload) = running.state_of(&self.key).await;
         assert_eq!(state, "applied", "{upload:#}");
@@ -61,7 +62,7 @@ impl Program {
 }
 
 #[tokio::test]
-async fn nothing_is_lost_when_the_stack_is_killed_in_the_middle_of_deriving() {
+async fn nothing_is_lost_when_the_stack_is_killed_while_it_derives() {
     let mut running =
         Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
     running
@@ -107,15 +108,15 @@ async fn nothing_is_lost_when_the_stack_is_killed_in_the_middle_of_deriving() {
 }
 
 #[tokio::test]
-async fn a_message_comes_back_when_its_function_is_killed() {
+async fn a_message_is_delivered_again_when_its_function_is_killed() {
     let running = Running::start_with(|options| options.timeout("derive", DERIVE_SECONDS)).await;
     let modules = [1, 2, 3].map(|number| MadeUp::new(number, MANY_FUNCTIONS / 2));
     for module in modules {
         let uploaded = running.client().upload(&module.key(), module.file()).await;
         uploaded.unwrap();
     }
-    // Each invocation at another moment: before the parser does anything, and further and further
-    // into its work, of which it has more than any of them.
+    // Each invocation is killed at a different moment: before the parser has done any work, and
+    // then later and later in its work. The parser always has more work than that.
     let mut killed: Vec<Process> = Vec::new();
     for worked in [0, 100, 300] {
         let worked = Duration::from_millis(worked);
@@ -147,14 +148,14 @@ async fn a_message_comes_back_when_its_function_is_killed() {
 }
 
 #[tokio::test]
-async fn a_function_outlives_its_parser_and_tries_again() {
+async fn a_function_survives_its_parser_and_retries() {
     let running = Running::start().await;
     let program = Program::upload(running.client(), "local-stack").await;
-    // By then it has read the ids, and derives.
+    // By then the parser has read the ids and derives.
     let (parser, derive) = parser_at_work(&running.stack, Duration::from_millis(400)).await;
     parser.kill();
     running.idle().await;
-    assert!(derive.is_alive(), "the function died with its parser");
+    assert!(derive.is_alive(), "the function must survive its parser");
     program.assert_serves(&running).await;
     let stats = running.client().stats().await.unwrap().function("derive");
     assert_eq!((stats.errors, stats.timeouts), (0, 0));
@@ -182,7 +183,7 @@ async fn a_file_that_kills_its_parser_each_time_is_given_up_after_three_attempts
     assert_eq!((derive.errors, derive.cold_starts), (0, 1), "{stats:#?}");
     assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
 
-    // It is remembered, and why.
+    // The result is stored, with its reason.
     client.end_functions().await.unwrap();
     client.clear_stats().await.unwrap();
     let answer = client.completed("", &crash).await.unwrap();
@@ -196,11 +197,11 @@ async fn a_file_that_kills_its_parser_each_time_is_given_up_after_three_attempts
 }
 
 #[tokio::test]
-async fn an_upload_is_applied_though_its_function_was_stopped_at_its_deadline() {
+async fn an_upload_is_applied_after_its_function_exceeded_its_timeout() {
     let running = Running::start_with(|options| options.timeout("derive", 15)).await;
     let client = running.client();
-    // Enough to be met at work, and little for the second attempt: its time is that of a loaded
-    // machine, too.
+    // Enough functions to observe the parser at work, and few enough that the second attempt
+    // finishes within the timeout on a loaded machine.
     let module = MadeUp::new(1, MANY_FUNCTIONS / 4);
     client.upload(&module.key(), module.file()).await.unwrap();
     let (parser, derive) = parser_at_work(&running.stack, Duration::ZERO).await;
@@ -216,7 +217,7 @@ async fn an_upload_is_applied_though_its_function_was_stopped_at_its_deadline() 
     assert_eq!(stats.dead_letters(), 0, "{stats:#?}");
 }
 
-/// Does something while every parser is killed as soon as it is seen.
+/// Runs `work` and kills every parser as soon as it is observed.
 async fn while_every_parser_dies<T>(stack: &LocalStack, work: impl Future<Output = T>) -> T {
     let killing = until("the end of all parsers", PATIENCE, async || {
         for parser in stack
@@ -234,12 +235,12 @@ async fn while_every_parser_dies<T>(stack: &LocalStack, work: impl Future<Output
     }
 }
 
-/// Waits until a parser has worked for so long; returns it and the function that started it.
+/// Waits until a parser has used this much CPU time; returns it and the function that started it.
 pub(crate) async fn parser_at_work(stack: &LocalStack, worked: Duration) -> (Process, Process) {
     parser_at_work_but(stack, worked, &[]).await
 }
 
-/// The same, but for those known already.
+/// As [`parser_at_work`], but ignores the processes in `known`.
 async fn parser_at_work_but(
     stack: &LocalStack,
     worked: Duration,

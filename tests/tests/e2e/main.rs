@@ -1,12 +1,12 @@
-//! The three functions on the local stack, as processes: what somebody sees who uploads debug files
-//! and sends crashes.
+//! Tests of the three functions, which run as processes on the local stack: what a client sees that
+//! uploads debug files and sends crashes.
 //!
-//! Each test starts a stack of its own, on free ports and an empty folder. The binaries come from
-//! `SYMDEPOT_BINARIES`; `make test` builds them and sets it.
+//! Each test starts its own stack, on free ports and in an empty directory. The binaries come from
+//! `SYMDEPOT_BINARIES`, which `make test` builds and sets.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "all of this is tests, of which clippy knows those by name alone"
+    reason = "the whole crate is tests, but clippy recognises only functions marked as tests"
 )]
 
 mod chaos;
@@ -35,17 +35,17 @@ use symdepot_tests::made_up;
 use symdepot_tests::stack::{Binaries, Client, LocalStack, Options, Stats};
 use tempfile::TempDir;
 
-/// How long a stack may take until nothing is left to do.
+/// The time in which a stack must become idle.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A stack and the folder it lives in.
+/// A stack and its data directory.
 struct Running {
     stack: LocalStack,
     folder: TempDir,
 }
 
 impl Running {
-    /// Starts a stack as the template says.
+    /// Starts a stack with the settings of the template.
     async fn start() -> Self {
         Self::start_with(|options| options).await
     }
@@ -67,7 +67,7 @@ impl Running {
         self.stack.client()
     }
 
-    /// Uploads bytes, and waits until nothing is left to do.
+    /// Uploads bytes and waits until the stack is idle.
     async fn upload(&self, key: &str, bytes: impl Into<Vec<u8>>) {
         self.client().upload(key, bytes).await.unwrap();
         self.idle().await;
@@ -77,7 +77,7 @@ impl Running {
         self.client().idle(PATIENCE).await.unwrap();
     }
 
-    /// Returns what became of an upload: its state, and all that is said of it.
+    /// Returns the state of an upload and the whole response of `/explain`.
     async fn state_of(&self, key: &str) -> (String, serde_json::Value) {
         let reply = self
             .client()
@@ -93,7 +93,7 @@ impl Running {
     }
 }
 
-/// Checks that one message was sent, and that `derive` ran once.
+/// Asserts that one message was sent and that `derive` ran once.
 fn assert_one_build(stats: &Stats) {
     assert_eq!(
         (
@@ -111,7 +111,7 @@ fn bytes_of(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Reads a fixture that is JSON.
+/// Reads a JSON fixture.
 fn json_of(name: &str) -> serde_json::Value {
     serde_json::from_slice(&bytes_of(name)).unwrap()
 }

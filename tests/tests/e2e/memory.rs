@@ -1,4 +1,4 @@
-//! What an instance needs of memory for the largest of requests.
+//! The memory that an instance needs for the largest requests.
 
 use std::fmt::Write;
 
@@ -12,17 +12,17 @@ const FRAMES: u64 = 2000;
 const FUNCTIONS: u64 = 12_000;
 const FUNCTION_BYTES: u64 = 0x40;
 
-/// Bytes of caches that the instance may remember.
+/// The size limit of the instance's cache, in bytes.
 const BOUND: u64 = 16 << 20;
 
-/// Bytes beside the bound.
+/// The memory that an instance may need beside its cache, in bytes.
 const BESIDE: u64 = 64 << 20;
 
 fn id(module: u64) -> String {
     format!("{:032X}", module + 1)
 }
 
-/// A Breakpad file with functions whose names have little in common.
+/// Returns a Breakpad file with functions whose names have little in common.
 fn file(module: u64) -> Vec<u8> {
     let mut text = format!(
         "MODULE Linux x86_64 {}0 module_{module}\nFILE 0 /build/source.cc\n",
@@ -47,12 +47,13 @@ fn name(module: u64, function: u64) -> String {
     format!("module_{module}::part_{noise:016x}::function_{function}")
 }
 
-/// A function of a module in a round of requests, far from the others.
+/// Returns the number of a frame's function in a round of requests; the functions of one round are
+/// far from each other.
 fn function(round: u64, frame: u64) -> u64 {
     (frame / MODULES * FUNCTIONS / (FRAMES / MODULES) + round * 37) % FUNCTIONS
 }
 
-/// The largest request: each frame in another place.
+/// Returns the largest request: each frame is in a different function.
 fn request(round: u64) -> Value {
     let base = |module: u64| (module + 1) << 32;
     let modules: Vec<Value> = (0..MODULES)
@@ -79,7 +80,7 @@ fn request(round: u64) -> Value {
 }
 
 #[tokio::test]
-async fn two_thousand_frames_in_fifty_modules_fit_into_the_bound_and_a_little_more() {
+async fn two_thousand_frames_in_fifty_modules_need_little_more_than_the_cache_limit() {
     let running =
         Running::start_with(|options| options.variable("MEMORY_CACHE_BYTES", BOUND)).await;
     let client = running.client();
@@ -92,7 +93,10 @@ async fn two_thousand_frames_in_fifty_modules_fit_into_the_bound_and_a_little_mo
     running.idle().await;
     let blobs = client.blobs().await.unwrap();
     let stored: u64 = blobs.iter().map(|(_, bytes)| bytes).sum();
-    assert!(stored > BOUND, "{stored} bytes prove nothing");
+    assert!(
+        stored > BOUND,
+        "the caches must exceed the limit: {stored} bytes"
+    );
     client.end_functions().await.unwrap();
     for round in 0..3 {
         let asked = client
@@ -111,12 +115,13 @@ async fn two_thousand_frames_in_fifty_modules_fit_into_the_bound_and_a_little_mo
     let symbolicate = stats.function("symbolicate");
     assert_eq!(symbolicate.cold_starts, 1, "{stats:#?}");
     let most = symbolicate.max_rss;
-    assert!(most < BOUND + BESIDE, "{most} bytes at most");
+    assert!(most < BOUND + BESIDE, "peak memory: {most} bytes");
 }
 
-/// F5. What a body of the largest size can ask for, and what it can be instead of a request.
+/// Covers the most expensive requests that fit into a body of the maximum size, and bodies that are
+/// not requests.
 #[tokio::test]
-async fn no_request_takes_more_memory_than_its_limits_promise() {
+async fn no_request_uses_more_memory_than_its_limits_allow() {
     let running =
         Running::start_with(|options| options.variable("MEMORY_CACHE_BYTES", BOUND)).await;
     let client = running.client();
@@ -211,10 +216,10 @@ async fn no_request_takes_more_memory_than_its_limits_promise() {
     }
 }
 
-/// A little less than a body may have, in bytes, as a text in the event of a function.
+/// A little less than the maximum size of a body, in bytes, as a text in the event of a function.
 const MOST: usize = 6_200_000;
 
-/// Returns an element as often as a body has room for it.
+/// Returns an element, repeated as often as a body has room for it.
 fn many(element: &str) -> String {
     let in_event = json!(element).to_string().len() - "\"\"".len();
     times(MOST / (in_event + ",".len()), element)

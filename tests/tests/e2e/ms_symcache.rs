@@ -1,7 +1,7 @@
-//! Microsoft's SymCache protocol, as WPA and TraceProcessor speak it: every rule of it that a
-//! function can keep, over HTTP.
+//! Tests of Microsoft's SymCache protocol over HTTP, as WPA and TraceProcessor use it: every rule
+//! that a function can implement.
 //!
-//! The transcoder is a stand-in; so is what it writes.
+//! The transcoder is a stand-in, which writes stand-in files.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,10 +19,11 @@ use crate::{PATIENCE, Running, bytes_of};
 
 const GUID: &str = "ee78a075f42847b888239eed88fa9c34";
 
-/// The GUID of pe/x64/crash.pdb, and its age.
+/// The GUID of pe/x64/crash.pdb, whose age is 1.
 const CRASH: &str = "c7d4c24f1fb854084c4c44205044422e";
 
-/// A stack with a stand-in that transcodes to version 3.1.0, and a client that follows nothing.
+/// A stack with a stand-in that transcodes to version 3.1.0, and a client that follows no
+/// redirects.
 struct Protocol {
     running: Running,
     http: reqwest::Client,
@@ -30,7 +31,7 @@ struct Protocol {
     _folder: tempfile::TempDir,
 }
 
-/// What was answered.
+/// A response.
 struct Answer {
     status: u16,
     headers: reqwest::header::HeaderMap,
@@ -42,7 +43,7 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Asserts that there is nothing, for good or for now.
+    /// Asserts that the response is an empty 404, with `Retry-After` if `retry` is set.
     fn is_nothing(&self, what: &str, retry: bool) {
         let retry_after = self
             .header("retry-after")
@@ -102,7 +103,7 @@ impl Protocol {
         self.send(headers.iter().fold(request, add)).await
     }
 
-    /// Asks for a file that is there, and follows where the answer leads; returns the bytes.
+    /// Requests an existing file, follows the redirect and returns the bytes.
     async fn file(&self, path: &str, version: &str) -> Vec<u8> {
         let answer = self.get(path, &[]).await;
         let content_type = format!("application/vnd.ms-symcache; version={version}");
@@ -119,14 +120,14 @@ impl Protocol {
         found.bytes().await.unwrap().to_vec()
     }
 
-    /// Asks the service for what it tells in JSON.
+    /// Sends a GET request to a route that responds with JSON.
     async fn json(&self, path: &str) -> Reply {
         let client = self.running.client();
         let request = client.request(Method::GET, path);
-        client.send("what is told in JSON", request).await.unwrap()
+        client.send("GET request", request).await.unwrap()
     }
 
-    /// Uploads a file of a client's cache.
+    /// Uploads a file from a client's symbol cache.
     async fn sync(&self, name: &str, id: &str, version: &str) {
         let key = format!("global/symcache/{name}/{id}/{name}-v{version}.symcache");
         self.running.upload(&key, format!("{name} {version}")).await;
@@ -145,7 +146,7 @@ fn any() -> String {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_is_handed_to_every_client_that_reads_it() {
+async fn an_existing_file_is_served_to_every_supported_client() {
     let protocol = Protocol::start(|options| options).await;
     protocol
         .sync("Have.pdb", &format!("{}1", GUID.to_uppercase()), "3.1.0")
@@ -228,18 +229,20 @@ async fn a_file_that_is_there_is_handed_to_every_client_that_reads_it() {
             bad.status == 400 && text.contains(expected),
             "{headers:?}: {text}"
         );
-        // F21. The text has the header in it: no browser takes it for a page.
+        // The text contains the request's header, so a browser must not interpret it as a page.
         assert_eq!(bad.header("x-content-type-options"), Some("nosniff"));
     }
 }
 
 #[tokio::test]
-async fn who_asks_for_what_nobody_knows_waits_or_asks_again_as_it_says() {
-    // Only a server has to be asked: what is not among the uploads is known.
+async fn unknown_pdb_requests_wait_or_retry_as_the_client_asks() {
+    // The stack needs a symbol server: without one, a file that was never uploaded is known to be
+    // absent at once.
     let server = SymbolServer::start([]).await;
-    // What is asked for again is noted by the instance that was asked before: there is one.
+    // A second request is recorded by the instance that received the first one, so there is only
+    // one instance.
     let protocol = Protocol::start(|options| server.sought_by(options).concurrency(1)).await;
-    // What is wanted has as many slots as it has items at most: random ids may share one.
+    // The list of wanted files has a limited number of slots: random ids may share one.
     let id = |number: usize| format!("c01d0000000040008000{number:012x}");
     for (number, (version, header, retry)) in [
         ("3.1.0", Some(("allow-retry-after", "true")), true),
@@ -258,14 +261,14 @@ async fn who_asks_for_what_nobody_knows_waits_or_asks_again_as_it_says() {
         let what = format!("{version} {header:?}");
         protocol.get(&path, &headers).await.is_nothing(&what, retry);
         protocol.running.idle().await;
-        // Now it is known, to whoever asks.
+        // Now every client receives a final 404.
         protocol.get(&path, &[]).await.is_nothing(&what, false);
     }
     let path = format!("/v3.2.0/cold.pdb/{}/1", any());
     let known = protocol
         .get(&path, &[("if-version-exceeds", "3.1.0")])
         .await;
-    assert_eq!(known.status, 304, "nothing newer can be made");
+    assert_eq!(known.status, 304, "no newer version can be made");
 
     let wanted = protocol.json("/wanted").await;
     let names: Vec<&str> = wanted.body["wanted"]
@@ -278,7 +281,7 @@ async fn who_asks_for_what_nobody_knows_waits_or_asks_again_as_it_says() {
 }
 
 #[tokio::test]
-async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fails() {
+async fn a_hundred_clients_cause_one_download_and_one_transcoding_even_on_failure() {
     const CLIENTS: usize = 100;
     let at = |name: &str| format!("/{name}/{}1/{name}", CRASH.to_uppercase());
     let pdb = || bytes_of("pe/x64/crash.pdb");
@@ -295,7 +298,7 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fa
     for (name, at, expected) in [("crash.pdb", &good, 302), ("aborts.pdb", &bad, 404)] {
         let path = path(name);
         let clients = (0..CLIENTS).map(|number| {
-            // Every other one asks again and again.
+            // Every second client retries.
             let again = if number % 2 == 0 { "true" } else { "no" };
             let (protocol, path) = (&protocol, &path);
             async move {
@@ -318,7 +321,7 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fa
             "{calls:?}"
         );
     }
-    // Why there is none, is told as of every cache.
+    // `/explain` returns the reason, as for every cache.
     let query =
         "/explain?debug_id=c7d4c24f-1fb8-5408-4c4c-44205044422e-1&type=pe&debug_file=aborts.pdb";
     let explained = protocol.json(query).await;
@@ -335,7 +338,7 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fa
         "{text}"
     );
 
-    // Ready: one read cold, and nothing warm.
+    // A ready file costs a cold instance one read and a warm one no call.
     let client = protocol.running.client();
     protocol.running.idle().await;
     client.end_functions().await.unwrap();
@@ -349,11 +352,11 @@ async fn a_hundred_clients_cost_one_download_and_one_transcoding_also_of_what_fa
 }
 
 #[tokio::test]
-async fn a_pdb_is_found_however_a_symbol_server_keeps_it() {
+async fn a_pdb_is_found_plain_compressed_by_pointer_and_in_two_tiers() {
     let kept = |id: Uuid| with_guid(&bytes_of("pe/x64/crash.pdb"), id);
     let (plain, led, two_tiers) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
     let id = |id: &Uuid| format!("{}1", id.simple().to_string().to_uppercase());
-    // One that leads on, compresses and keeps files as they are; and one with two tiers of folders.
+    // One server with a pointer, a compressed file and a plain file; one with two tiers of folders.
     let elsewhere = SymbolServer::start([("/kept/1", kept(led))]).await;
     let pointer = format!("PATH:{}kept/1", elsewhere.url());
     let server = SymbolServer::start([
@@ -405,8 +408,8 @@ async fn a_pdb_is_found_however_a_symbol_server_keeps_it() {
     }
 }
 
-/// A server that answers every request with the same bytes, over and over where it is `endless`. It
-/// ends with the test.
+/// Starts a server that responds to every request with the same bytes, and continues to send bytes
+/// if it is `endless`. It ends with the test.
 async fn hostile(head: &'static str, endless: bool) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -426,7 +429,7 @@ async fn hostile(head: &'static str, endless: bool) -> (String, JoinSet<()>) {
             } else {
                 head
             };
-            // Whoever has had enough goes away.
+            // The client closes the connection when it has read enough.
             let mut sent = connection.write_all(answer.as_bytes()).await;
             while endless && !is_sign && sent.is_ok() {
                 sent = connection.write_all(&[b'x'; 65536]).await;
@@ -437,7 +440,7 @@ async fn hostile(head: &'static str, endless: bool) -> (String, JoinSet<()>) {
 }
 
 #[tokio::test]
-async fn a_hostile_server_is_left_with_nothing_to_wait_for() {
+async fn a_hostile_symbol_server_cannot_block_a_request() {
     for (what, head, endless, status) in [
         ("endless", "HTTP/1.1 200 OK\r\n\r\n", true, 404),
         (
@@ -486,7 +489,7 @@ async fn a_hostile_server_is_left_with_nothing_to_wait_for() {
 }
 
 #[tokio::test]
-async fn a_transcoder_that_fails_ends_in_a_placeholder_and_the_function_lives() {
+async fn a_failed_transcoding_is_stored_as_a_placeholder_and_the_function_survives() {
     let protocol = Protocol::start(|options| options.variable("TRANSCODER_SECONDS", 2)).await;
     for (name, expected) in [
         ("hangs", "did not finish within 2 s"),
@@ -527,7 +530,7 @@ async fn a_transcoder_does_not_outlive_the_function_that_started_it() {
     protocol
         .get(&path, &[])
         .await
-        .is_nothing("it is being made", true);
+        .is_nothing("it is being transcoded", true);
     let is_tool = |process: &Process| process.program() == "symcachegen";
     let started = async || protocol.running.stack.processes().into_iter().find(is_tool);
     let tool = until("the tool", PATIENCE, started).await.unwrap();
@@ -542,7 +545,7 @@ async fn a_transcoder_does_not_outlive_the_function_that_started_it() {
         .unwrap();
 }
 
-/// Returns a PDB with another GUID: it stands in the PDB stream as the linker wrote it.
+/// Returns a PDB with another GUID, which the linker wrote into the PDB stream.
 fn with_guid(pdb: &[u8], id: Uuid) -> Vec<u8> {
     let old = Uuid::parse_str(CRASH).unwrap().to_bytes_le();
     let mut pdb = pdb.to_vec();
@@ -556,9 +559,9 @@ fn with_guid(pdb: &[u8], id: Uuid) -> Vec<u8> {
     pdb
 }
 
-/// The example in the documentation, with the stand-in for the tool.
+/// Runs the example of the documentation, with the stand-in as the tool.
 #[tokio::test]
-async fn what_is_wanted_is_worked_off_as_the_documentation_shows() {
+async fn the_documented_script_supplies_wanted_symcaches() {
     let protocol = Protocol::start(|options| {
         options
             .variable("TRANSCODER_VERSION", "none")
@@ -567,10 +570,10 @@ async fn what_is_wanted_is_worked_off_as_the_documentation_shows() {
     .await;
     let id = Uuid::new_v4();
     let path = format!("/v3.1.0/lost.pdb/{}/1", id.simple());
-    // It is wanted from the second time on.
+    // A file becomes wanted with its second request.
     for _ in 0..2 {
         let answer = protocol.get(&path, &[]).await;
-        answer.is_nothing("nobody has it", false);
+        answer.is_nothing("it is unknown", false);
     }
     let symbols = tempfile::tempdir().unwrap();
     let folder = symbols
@@ -586,7 +589,7 @@ async fn what_is_wanted_is_worked_off_as_the_documentation_shows() {
     for program in ["python3", "aws"] {
         let there = Command::new(program).arg("--version").output();
         if !there.is_ok_and(|output| output.status.success()) {
-            println!("not worked off: {program} is not on this machine");
+            println!("skipped: {program} is not installed");
             return;
         }
     }
@@ -612,7 +615,7 @@ async fn what_is_wanted_is_worked_off_as_the_documentation_shows() {
     assert!(output.status.success(), "{said}");
     println!("{said}{}", String::from_utf8_lossy(&output.stdout));
     protocol.running.idle().await;
-    // That there was nothing is believed for two seconds.
+    // The negative result is cached for two seconds.
     let served = async || {
         let answer = protocol.get(&path, &[]).await;
         (answer.status == 302).then_some(())

@@ -1,4 +1,4 @@
-//! The lanes beside each other: who is waited for does not wait for what nobody waits for.
+//! Queues are independent: builds that a request waits for are not delayed by the uploads queue.
 
 use futures::{StreamExt, stream};
 
@@ -6,14 +6,14 @@ use crate::made_up::MadeUp;
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{Running, bytes_of, crash};
 
-/// Uploads of other modules that come before the crash.
+/// Uploads of other modules before the crash.
 const UPLOADS: u32 = 2000;
 
-/// Uploads that are on their way at the same time.
+/// Uploads in flight at the same time.
 const UPLOADS_AT_A_TIME: usize = 16;
 
 #[tokio::test]
-async fn a_crash_is_answered_at_once_while_2000_uploads_of_other_modules_wait() {
+async fn a_crash_is_symbolicated_while_2000_uploads_of_other_modules_wait() {
     let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
     let running = Running::start_with(|options| server.sought_by(options)).await;
     let client = running.client();
@@ -26,15 +26,15 @@ async fn a_crash_is_answered_at_once_while_2000_uploads_of_other_modules_wait() 
         .collect::<()>()
         .await;
 
-    // In that very request: it is not pending in between.
+    // The first request completes; it is not pending in between.
     crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
     let stats = client.stats().await.unwrap();
     let waiting = stats.queue("UploadsQueue").visible;
     assert!(
         waiting > u64::from(UPLOADS) / 2,
-        "only {waiting} uploads waited: {stats:#?}"
+        "only {waiting} uploads are in the queue: {stats:#?}"
     );
     assert_eq!(server.asked_for(DEBUG_FILE), 1);
-    // Nobody waits for the others.
+    // The remaining uploads are not needed.
     running.stack.stop().await.unwrap();
 }

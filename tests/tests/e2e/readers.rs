@@ -1,4 +1,4 @@
-//! Plain SymCaches, for tools that read no slices.
+//! Plain SymCaches, for tools that cannot read slices.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use symbolic::symcache::SymCache;
 
 use crate::{Running, bytes_of};
 
-/// Uploads, and the debug ids that they are found under.
+/// Uploads and their debug ids.
 const FILES: [(&str, &str); 4] = [
     ("elf/crash.debug", "bc6e45ac-487f-f425-3672-08b89f51ad48"),
     ("elf/checksum", "c822ad25-152b-3674-5149-86d333144792"),
@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 4] = [
 ];
 
 #[tokio::test]
-async fn a_plain_symcache_is_had_by_a_redirect_and_other_tools_read_it() {
+async fn a_plain_symcache_is_served_by_redirect_and_readable_by_other_tools() {
     let running = Running::start().await;
     let client = running.client();
     let missing = client.request(Method::GET, &format!("/symcache?debug_id={}", FILES[0].1));
@@ -46,7 +46,7 @@ async fn a_plain_symcache_is_had_by_a_redirect_and_other_tools_read_it() {
         assert_eq!(cache.debug_id().to_string(), id);
 
         let Ok(python) = std::env::var("SYMDEPOT_READER") else {
-            println!("{file}: not read by PyPI's symbolic (make test-readers does)");
+            println!("{file}: not checked with PyPI's symbolic; run `make test-readers`");
             continue;
         };
         let output = Command::new(python)

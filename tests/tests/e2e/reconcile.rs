@@ -1,4 +1,5 @@
-//! Events that were lost: the sweep finds what they would have told, and `derive` does it.
+//! Lost events: a prune run finds the uploads and removals that they were about, and `derive`
+//! applies them.
 
 use local_stack::database::Database;
 use local_stack::meter::Meter;
@@ -13,7 +14,7 @@ use crate::{Running, assert_one_build, bytes_of, crash};
 const KEY: &str = "global/crash.debug";
 
 #[tokio::test]
-async fn an_upload_whose_event_was_lost_symbolicates_after_the_next_sweep() {
+async fn an_upload_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let running = Running::start_with(|options| options.variable("RECONCILE_AFTER", 0)).await;
     let running = while_nobody_is_told(running, async |client| {
         client.upload(KEY, bytes_of("elf/crash.debug")).await
@@ -42,7 +43,7 @@ async fn an_upload_whose_event_was_lost_symbolicates_after_the_next_sweep() {
 }
 
 #[tokio::test]
-async fn what_was_removed_without_an_event_is_out_of_every_answer_after_the_next_sweep() {
+async fn a_removal_whose_event_was_lost_is_applied_after_the_next_prune_run() {
     let running = Running::start_with(|options| options.variable("RECONCILE_AFTER", 0)).await;
     running.upload(KEY, bytes_of("elf/crash.debug")).await;
     let running = while_nobody_is_told(running, async |client| client.remove(KEY).await).await;
@@ -60,8 +61,8 @@ async fn what_was_removed_without_an_event_is_out_of_every_answer_after_the_next
     crash::assert_nothing_found(&after, "missing");
 }
 
-/// Changes the buckets of a stack while it is stopped, by an endpoint that notifies no queue;
-/// starts it again.
+/// Stops a stack, changes its buckets through an S3 endpoint that sends no events, and starts the
+/// stack again.
 async fn while_nobody_is_told<E: std::fmt::Debug>(
     Running { stack, folder }: Running,
     change: impl AsyncFnOnce(&Client) -> Result<(), E>,
@@ -84,7 +85,7 @@ async fn while_nobody_is_told<E: std::fmt::Debug>(
     });
     let changing = async {
         change(&client).await.unwrap();
-        // What the client keeps open would keep the endpoint.
+        // An open connection of the client would keep the endpoint running.
         drop(client);
         changed.send(()).unwrap();
     };

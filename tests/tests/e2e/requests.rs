@@ -1,11 +1,12 @@
-//! Requests that wait, requests that are wrong, and what they are answered.
+//! Pending requests, invalid requests and their responses.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{Running, bytes_of, crash};
 
-/// A stack to which the sample's debug file was uploaded, of which nothing is derived any more.
+/// Starts a stack to which the sample's debug file was uploaded, and whose derived caches were all
+/// retired.
 async fn with_a_retired_upload() -> Running {
     let running = Running::start_with(|options| options.variable("DERIVED_MAX_UNUSED", 0)).await;
     running
@@ -30,7 +31,7 @@ async fn a_request_that_does_not_wait_is_continued_by_its_id() {
     assert_eq!(pending.body["status"], "pending", "{}", pending.text);
     let id = pending.body["request_id"].as_str().unwrap();
     running.idle().await;
-    // Any instance can continue it.
+    // Any instance can continue the request.
     client.end_functions().await.unwrap();
     let continued = client
         .send(
@@ -43,10 +44,10 @@ async fn a_request_that_does_not_wait_is_continued_by_its_id() {
 }
 
 #[tokio::test]
-async fn a_long_request_that_does_not_wait_is_continued_too() {
+async fn a_large_request_that_does_not_wait_is_continued_too() {
     let running = with_a_retired_upload().await;
     let client = running.client();
-    // What is kept beside the records, for it does not fit into one.
+    // A request that is stored outside the records, because it exceeds the size of one item.
     let mut request = crash::sample();
     let frame = json!({"instruction_addr": "0x1000"});
     let more = std::iter::repeat_n(frame, 12_000).collect::<Vec<Value>>();
@@ -77,7 +78,7 @@ async fn a_long_request_that_does_not_wait_is_continued_too() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_wrong_is_told_how() {
+async fn an_invalid_request_receives_an_error_that_names_the_cause() {
     let running = Running::start().await;
     let client = running.client();
     let too_many_frames = format!(
@@ -118,7 +119,7 @@ async fn a_request_that_is_wrong_is_told_how() {
     for (method, path, body, status) in cases {
         let shown = &body[..body.len().min(80)];
         let request = client.request(method.clone(), path).body(body.to_owned());
-        let reply = client.send("a wrong request", request).await.unwrap();
+        let reply = client.send("an invalid request", request).await.unwrap();
         assert_eq!(
             reply.status, status,
             "{method} {path} {shown}: {}",
@@ -142,29 +143,33 @@ async fn a_request_that_is_wrong_is_told_how() {
             assert_eq!(
                 causes,
                 Some(true),
-                "{method} {path} {shown} does not say why: {}",
+                "{method} {path} {shown}: the response contains no causes: {}",
                 reply.text
             );
         }
     }
-    // More than the gateway hands to a function.
+    // Exceeds the body size that the gateway passes to a function.
     let request = client
         .request(Method::POST, "/symbolicate")
         .body(vec![b' '; 11 << 20]);
     assert_eq!(
-        client.send("a long request", request).await.unwrap().status,
+        client
+            .send("a large request", request)
+            .await
+            .unwrap()
+            .status,
         413
     );
     let stats = client.stats().await.unwrap();
     assert_eq!(
         stats.function("symbolicate").errors,
         0,
-        "a wrong request is not the function's error"
+        "an invalid request is not an error of the function"
     );
 }
 
 #[tokio::test]
-async fn a_request_without_anything_in_it_is_answered() {
+async fn an_empty_request_receives_an_empty_response() {
     let running = Running::start().await;
     let answer = running.client().completed("", &json!({})).await.unwrap();
     assert_eq!(answer["stacktraces"], json!([]));
@@ -172,7 +177,7 @@ async fn a_request_without_anything_in_it_is_answered() {
 }
 
 #[tokio::test]
-async fn no_sources_means_that_nothing_is_looked_for() {
+async fn an_empty_list_of_sources_disables_lookups() {
     let running = Running::start().await;
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
@@ -186,7 +191,7 @@ async fn no_sources_means_that_nothing_is_looked_for() {
 }
 
 #[tokio::test]
-async fn the_service_says_that_it_is_well() {
+async fn the_health_check_responds_with_ok() {
     let running = Running::start().await;
     let client = running.client();
     let reply = client
@@ -200,7 +205,7 @@ async fn the_service_says_that_it_is_well() {
 }
 
 #[tokio::test]
-async fn candidates_are_shown_to_whoever_asks() {
+async fn candidates_are_listed_when_requested() {
     let running = Running::start().await;
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))

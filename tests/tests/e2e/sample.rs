@@ -1,4 +1,4 @@
-//! The first crash, as `make run` shows it.
+//! The sample crash, as `make run` shows it.
 
 use std::process::Output;
 
@@ -31,12 +31,15 @@ async fn the_sample_shows_the_stack_before_and_after() {
         first.contains("aws --endpoint-url") && first.contains("curl"),
         "{first}"
     );
-    assert!(!first.contains('\u{1b}'), "a pipe has no colours");
+    assert!(
+        !first.contains('\u{1b}'),
+        "output to a pipe must not contain colour codes"
+    );
 
     let again = sample(&running).await;
     assert!(
         !String::from_utf8_lossy(&again.stderr).contains("uploading"),
-        "it uploads again"
+        "the second run must not upload again"
     );
     let stats = running.client().stats().await.unwrap();
     assert_eq!(stats.function("derive").invocations, 1, "{stats:#?}");

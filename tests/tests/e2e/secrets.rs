@@ -1,4 +1,4 @@
-//! Credentials of symbol servers: sent to their server, and found nowhere else.
+//! Credentials of symbol servers are sent to their server, and appear nowhere else.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 use crate::symbol_server::DEBUG_FILE;
 use crate::{Running, bytes_of, crash};
 
-/// What every secret of these tests has in it, and nothing else.
+/// A text that every secret of these tests contains, and no other data does.
 const MARKER: &str = "0penSesame";
 
-/// The layouts: each kind of source.
+/// The layouts of all kinds of sources.
 const LAYOUTS: [&str; 7] = [
     "native",
     "symstore",
@@ -27,8 +27,8 @@ const LAYOUTS: [&str; 7] = [
     "unified",
 ];
 
-/// A server that has the sample's debug file in the native layout, and in the other layouts leads
-/// to a signed address that fails.
+/// A server that has the sample's debug file in the native layout, and that redirects the other
+/// layouts to a signed URL that fails.
 struct Vault {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
@@ -57,7 +57,7 @@ impl Vault {
         }
     }
 
-    /// A source here, with a secret in every field that may have one.
+    /// Returns a source at this server, with a secret in every field that may contain one.
     fn source(&self, id: &str, layout: &str) -> Value {
         json!({
             "id": id,
@@ -69,7 +69,7 @@ impl Vault {
         })
     }
 
-    /// Tells whether a source was asked with all of its secrets.
+    /// Returns whether a request for this source contained all of its secrets.
     fn was_asked_as(&self, id: &str) -> bool {
         let heads = self.heads.lock().unwrap();
         let has = |head: &String| {
@@ -113,7 +113,7 @@ async fn answer(mut connection: TcpStream, heads: Arc<Mutex<Vec<String>>>, file:
     }
 }
 
-/// Every file below a folder.
+/// Returns every file below a directory.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
@@ -129,20 +129,21 @@ fn assert_nowhere(text: &str, what: &str) {
     if let Some(at) = text.find(MARKER) {
         let begin = text.floor_char_boundary(at.saturating_sub(200));
         let end = text.ceil_char_boundary((at + 100).min(text.len()));
-        panic!("{what} has a secret: …{}…", &text[begin..end]);
+        panic!("{what} contains a secret: …{}…", &text[begin..end]);
     }
 }
 
-/// Asks a route that only tells.
+/// Sends a GET request and returns the text of the response.
 async fn told(running: &Running, path: &str) -> String {
     let client = running.client();
     let request = client.request(Method::GET, path);
-    client.send("what is told", request).await.unwrap().text
+    client.send("GET request", request).await.unwrap().text
 }
 
-/// F11, F12.
+/// Responses, logs, records, blobs and messages never contain a secret of a source, whichever field
+/// it is in.
 #[tokio::test]
-async fn a_secret_in_any_field_of_any_kind_of_source_is_found_nowhere_but_at_its_server() {
+async fn secrets_in_any_field_of_a_source_reach_only_its_server() {
     let vault = Vault::open().await;
     let configured: Vec<Value> = LAYOUTS
         .iter()
@@ -174,36 +175,36 @@ async fn a_secret_in_any_field_of_any_kind_of_source_is_found_nowhere_but_at_its
         let mut request = crash::sample();
         request["sources"] = sources;
         request["options"] = json!({"dif_candidates": true});
-        // Kept, then continued.
+        // The request is stored, then continued.
         let pending = client.symbolicate("timeout=0", &request).await.unwrap();
         assert_eq!(pending.body["status"], "pending", "{}", pending.text);
         let id = pending.body["request_id"].as_str().unwrap().to_owned();
-        answers.push(("what is pending", pending.text));
+        answers.push(("a pending response", pending.text));
         running.idle().await;
         let completed = told(&running, &format!("/requests/{id}?timeout=20")).await;
         let completed_body: Value = serde_json::from_str(&completed).unwrap();
         crash::assert_symbolicated(&completed_body);
         assert!(completed.contains("candidates"), "{completed}");
-        answers.push(("what is completed", completed));
+        answers.push(("a completed response", completed));
     }
     let module = crash::sample_module();
     let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];
     let pairs = names.map(|name| format!("{name}={}", module[name].as_str().unwrap()));
     let explained = told(&running, &format!("/explain?{}", pairs.join("&"))).await;
     assert!(explained.contains("configured-native#"), "{explained}");
-    answers.push(("what is explained", explained));
-    answers.push(("what is wanted", told(&running, "/wanted").await));
+    answers.push(("GET /explain", explained));
+    answers.push(("GET /wanted", told(&running, "/wanted").await));
     client.prune(false).await.unwrap();
-    answers.push(("the rollout", told(&running, "/rollout").await));
+    answers.push(("GET /rollout", told(&running, "/rollout").await));
 
-    // They were sent where they belong.
+    // The secrets were sent to their server.
     for id in ["configured-native", "configured-symsrv", "defined-native"] {
         assert!(vault.was_asked_as(id), "{id}");
     }
     for (what, answer) in &answers {
         assert_nowhere(answer, what);
     }
-    // Logs, records, blobs, and messages that wait or waited.
+    // Logs, records, blobs, and messages in queues, including received ones.
     let folder = running.folder.path().to_owned();
     let Running {
         stack,
@@ -227,5 +228,5 @@ async fn a_secret_in_any_field_of_any_kind_of_source_is_found_nowhere_but_at_its
         said += usize::from(text.contains("configured-native#"));
         assert_nowhere(&text, &file.to_string_lossy());
     }
-    assert!(said > 0, "no file has a record that could be read");
+    assert!(said > 0, "no file contains a readable record of the source");
 }

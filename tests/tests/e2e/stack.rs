@@ -1,4 +1,4 @@
-//! The stack itself, as somebody sees it who runs the service on one machine.
+//! The local stack itself, as used by a developer who runs the service on one machine.
 
 use symdepot_tests::stack::{Addresses, LocalStack, PATIENCE};
 
@@ -12,9 +12,9 @@ async fn a_second_stack_on_the_same_folder_is_refused() {
     assert!(refused.contains("in use"), "{refused}");
     assert!(
         refused.contains(&running.client().addresses().pid.to_string()),
-        "does not say by whom: {refused}"
+        "the error does not name the process: {refused}"
     );
-    // The first one does not mind.
+    // The first stack is not affected.
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
@@ -28,7 +28,7 @@ async fn a_second_stack_on_the_same_folder_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_there_after_a_restart() {
+async fn stored_data_survives_a_restart() {
     let running = Running::start().await;
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
@@ -38,7 +38,7 @@ async fn what_is_stored_is_there_after_a_restart() {
     stack.stop().await.unwrap();
     assert!(
         Addresses::read(&options.data().join("stack.json")).is_err(),
-        "a stack that is not there has no addresses"
+        "a stopped stack must not leave its address file"
     );
     let running = Running {
         stack: LocalStack::start(options).await.unwrap(),
@@ -56,7 +56,7 @@ async fn what_is_stored_is_there_after_a_restart() {
 }
 
 #[tokio::test]
-async fn the_schedule_reports_what_it_did() {
+async fn a_prune_run_reports_what_it_did() {
     let running = Running::start_with(|options| options.variable("DERIVED_MAX_UNUSED", 0)).await;
     let client = running.client();
     running
@@ -80,7 +80,7 @@ async fn the_schedule_reports_what_it_did() {
     assert_eq!(
         client.blobs().await.unwrap(),
         blobs,
-        "a dry run removes nothing"
+        "a dry run must not remove blobs"
     );
 
     let done = client.prune(false).await.unwrap();
@@ -90,7 +90,7 @@ async fn the_schedule_reports_what_it_did() {
         "{done:#}"
     );
     assert_eq!(client.blobs().await.unwrap(), []);
-    // What was retired is made again when somebody asks for it.
+    // A request builds a retired entry again.
     client.end_functions().await.unwrap();
     crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
 }

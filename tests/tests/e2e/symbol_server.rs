@@ -1,4 +1,4 @@
-//! A symbol server on loopback: some files, and nothing anywhere else.
+//! A symbol server on loopback that has some files and responds with 404 to all other paths.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Where the debug file of the sample crash is in the native layout.
+/// The path of the sample's debug file in the native layout.
 pub(crate) const DEBUG_FILE: &str = "/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
 
 /// A symbol server. It ends with the test.
@@ -20,7 +20,7 @@ pub(crate) struct SymbolServer {
 }
 
 impl SymbolServer {
-    /// Begins to serve files at these paths, which begin with a slash.
+    /// Starts a server of files at these paths, which begin with a slash.
     pub(crate) async fn start<const N: usize>(files: [(&str, Vec<u8>); N]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -44,7 +44,7 @@ impl SymbolServer {
         }
     }
 
-    /// Has a stack seek here, in the source `company`, what nobody uploaded.
+    /// Configures this server as the source `company` of a stack.
     pub(crate) fn sought_by(&self, options: Options) -> Options {
         let sources = json!([{"id": "company", "type": "http", "url": self.url}]);
         options
@@ -57,14 +57,14 @@ impl SymbolServer {
         &self.url
     }
 
-    /// Returns how often a path was asked for.
+    /// Returns the number of requests for a path.
     pub(crate) fn asked_for(&self, path: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         asked.iter().filter(|asked| *asked == path).count()
     }
 }
 
-/// Answers the one request of a connection. A client that goes away before its answer has none.
+/// Responds to the one request of a connection, unless the client closes it first.
 async fn answer(
     mut connection: TcpStream,
     files: Arc<BTreeMap<String, Vec<u8>>>,

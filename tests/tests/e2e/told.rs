@@ -1,4 +1,4 @@
-//! What the service tells of itself: `GET /rollout`, `GET /explain`.
+//! The routes that report on the service: `GET /rollout`, `GET /explain`.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -7,20 +7,20 @@ use symdepot_tests::stack::Reply;
 use crate::symbol_server::{DEBUG_FILE, SymbolServer};
 use crate::{Running, bytes_of, crash};
 
-/// Asks a route that only tells.
+/// Sends a GET request.
 pub(crate) async fn get(running: &Running, path: &str) -> Reply {
     let client = running.client();
     let request = client.request(Method::GET, path);
-    client.send("what is told", request).await.unwrap()
+    client.send("GET request", request).await.unwrap()
 }
 
-/// Asks, and expects that there is an answer.
+/// Sends a GET request and returns the body of the response, which must have status 200.
 async fn told(running: &Running, path: &str) -> Value {
     get(running, path).await.expect(200, path).unwrap().body
 }
 
 #[tokio::test]
-async fn the_rollout_tells_what_the_last_sweep_counted_and_when_it_is_complete() {
+async fn the_rollout_route_reports_the_last_prune_run_and_an_estimate() {
     let running = Running::start().await;
     let client = running.client();
     let before = told(&running, "/rollout").await;
@@ -56,12 +56,12 @@ async fn the_rollout_tells_what_the_last_sweep_counted_and_when_it_is_complete()
 }
 
 #[tokio::test]
-async fn a_module_is_explained_by_every_record_that_a_request_would_read() {
+async fn explain_returns_every_record_that_a_request_would_read() {
     let debug_file = bytes_of("elf/crash.debug");
     let server = SymbolServer::start([(DEBUG_FILE, debug_file.clone())]).await;
     let running = Running::start_with(|options| server.sought_by(options)).await;
     let client = running.client();
-    // The program has only names; the server has better.
+    // The uploaded program has only symbols; the symbol server has the debug file.
     running.upload("global/crash", bytes_of("elf/crash")).await;
     crash::assert_symbolicated(&client.completed("", &crash::sample()).await.unwrap());
     running.idle().await;
@@ -72,7 +72,7 @@ async fn a_module_is_explained_by_every_record_that_a_request_would_read() {
     assert_eq!(
         (stats.aws_calls(), stats.calls("dynamodb", "BatchGetItem")),
         (1, 1),
-        "it reads once, and has no effect: {stats:#?}"
+        "one read and no other call: {stats:#?}"
     );
     let records = explained.as_array().unwrap();
     let field = |record: &Value, name: &str| record[name].as_str().unwrap().to_owned();
@@ -114,14 +114,14 @@ async fn a_module_is_explained_by_every_record_that_a_request_would_read() {
 }
 
 #[tokio::test]
-async fn one_source_is_explained_alone_and_an_unknown_one_is_told_which_there_are() {
+async fn explain_filters_by_source_and_lists_the_sources_for_an_unknown_one() {
     let server = SymbolServer::start([]).await;
     let running = Running::start_with(|options| server.sought_by(options)).await;
     let alone = told(&running, &format!("{}&source=uploads", explain_sample())).await;
     let alone = alone.as_array().unwrap();
     assert_eq!(alone.len(), 3, "{alone:#?}");
     assert!(alone.iter().all(|record| record["source"] == "uploads"));
-    // Nothing was uploaded, and no request asks for a build.
+    // Nothing was uploaded, and no request has caused a build.
     let is_absent = |record: &Value| record["state"] == "absent" && record.get("record").is_none();
     assert!(alone.iter().all(is_absent), "{alone:#?}");
 
@@ -134,7 +134,7 @@ async fn one_source_is_explained_alone_and_an_unknown_one_is_told_which_there_ar
 }
 
 #[tokio::test]
-async fn a_question_that_names_nothing_is_told_what_to_send() {
+async fn explain_without_an_id_says_which_parameters_to_send() {
     let running = Running::start().await;
     for path in [
         "/explain",
@@ -151,7 +151,7 @@ async fn a_question_that_names_nothing_is_told_what_to_send() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_fetched_is_told_with_how_long_that_took() {
+async fn explain_reports_the_duration_of_a_download() {
     let server = SymbolServer::start([(DEBUG_FILE, bytes_of("elf/crash.debug"))]).await;
     let running = Running::start_with(|options| server.sought_by(options)).await;
     let client = running.client();
@@ -167,7 +167,8 @@ async fn a_file_that_was_fetched_is_told_with_how_long_that_took() {
     assert!(candidate["duration_ms"].is_u64(), "{candidate:#}");
 }
 
-/// The question about the module of the sample crash: all that a server needs to know of it.
+/// Returns the `/explain` request for the sample's module, with all identifiers that a symbol
+/// server needs.
 fn explain_sample() -> String {
     let module = crash::sample_module();
     let names = ["debug_id", "code_id", "type", "code_file", "debug_file"];

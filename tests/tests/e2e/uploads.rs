@@ -1,4 +1,5 @@
-//! What becomes of uploads: names in answers, and none any more once they are removed.
+//! Uploads and removals: an uploaded file provides names in responses, and a removed one no longer
+//! does.
 
 use symdepot_tests::stack::until;
 
@@ -43,7 +44,7 @@ async fn an_upload_symbolicates_the_next_crash() {
 }
 
 #[tokio::test]
-async fn a_crash_that_came_before_its_symbols_is_symbolicated_once_they_are_there() {
+async fn a_crash_before_its_upload_is_symbolicated_after_the_upload() {
     let running = Running::start().await;
     crash::assert_nothing_found(
         &running
@@ -56,7 +57,7 @@ async fn a_crash_that_came_before_its_symbols_is_symbolicated_once_they_are_ther
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
         .await;
-    // An instance may believe for two seconds that there is nothing, and no longer.
+    // An instance may cache the negative result for two seconds, and not longer.
     let found = until("the symbolicated crash", PATIENCE, async || {
         let answer = running
             .client()
@@ -69,7 +70,7 @@ async fn a_crash_that_came_before_its_symbols_is_symbolicated_once_they_are_ther
 }
 
 #[tokio::test]
-async fn a_sorted_tree_serves_as_it_is() {
+async fn a_symsorter_tree_can_be_uploaded_unchanged() {
     let running = Running::start().await;
     let meta = |name: &str, arch: &str| {
         format!(r#"{{"name": "{name}", "arch": "{arch}", "file_format": "elf"}}"#)
@@ -134,7 +135,7 @@ async fn a_sorted_tree_serves_as_it_is() {
 }
 
 #[tokio::test]
-async fn every_object_in_a_zip_serves() {
+async fn every_object_in_a_zip_is_usable() {
     let running = Running::start().await;
     running
         .upload(
@@ -185,7 +186,7 @@ async fn a_module_that_is_known_by_its_code_id_alone_is_found() {
 }
 
 #[tokio::test]
-async fn a_better_file_takes_the_place_of_a_lesser_one() {
+async fn a_better_file_replaces_a_worse_one() {
     let running = Running::start().await;
     running.upload("global/crash", bytes_of("elf/crash")).await;
     let before = running
@@ -215,7 +216,7 @@ async fn a_better_file_takes_the_place_of_a_lesser_one() {
 }
 
 #[tokio::test]
-async fn what_is_removed_is_out_of_every_answer() {
+async fn a_removed_file_is_absent_from_all_responses() {
     let running = Running::start().await;
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
@@ -230,7 +231,7 @@ async fn what_is_removed_is_out_of_every_answer() {
     running.client().remove("global/crash.debug").await.unwrap();
     running.idle().await;
     assert_eq!(running.state_of("global/crash.debug").await.0, "gone");
-    // A warm instance may remember for some seconds; one that starts now remembers nothing.
+    // A warm instance may use its cache for some seconds; a new one has no cache.
     running.client().end_functions().await.unwrap();
     crash::assert_nothing_found(
         &running
@@ -243,7 +244,7 @@ async fn what_is_removed_is_out_of_every_answer() {
 }
 
 #[tokio::test]
-async fn of_two_files_the_other_one_serves_when_one_is_removed() {
+async fn when_one_of_two_files_is_removed_the_other_one_is_used() {
     let running = Running::start().await;
     running
         .upload("global/one/crash.debug", bytes_of("elf/crash.debug"))
@@ -275,7 +276,7 @@ async fn of_two_files_the_other_one_serves_when_one_is_removed() {
 }
 
 #[tokio::test]
-async fn bytes_that_were_overwritten_are_out_of_every_answer() {
+async fn overwritten_bytes_are_absent_from_all_responses() {
     let running = Running::start().await;
     running
         .upload("global/app.debug", bytes_of("elf/crash.debug"))
@@ -303,7 +304,7 @@ async fn bytes_that_were_overwritten_are_out_of_every_answer() {
 }
 
 #[tokio::test]
-async fn a_scope_is_seen_by_itself_alone() {
+async fn a_scope_is_visible_only_to_itself() {
     let running = Running::start().await;
     running
         .upload("acme/crash.debug", bytes_of("elf/crash.debug"))
@@ -328,7 +329,7 @@ async fn a_scope_is_seen_by_itself_alone() {
 }
 
 #[tokio::test]
-async fn what_is_global_is_seen_by_every_scope() {
+async fn global_files_are_visible_to_every_scope() {
     let running = Running::start().await;
     running
         .upload("global/crash.debug", bytes_of("elf/crash.debug"))
@@ -343,7 +344,7 @@ async fn what_is_global_is_seen_by_every_scope() {
 }
 
 #[tokio::test]
-async fn each_format_serves_crashes_of_its_own() {
+async fn crashes_of_each_format_are_symbolicated() {
     let running = Running::start().await;
     let formats = [
         (
@@ -379,7 +380,7 @@ async fn each_format_serves_crashes_of_its_own() {
         .unwrap();
     running.idle().await;
     for (_, kind, debug_id, oracle) in formats {
-        // llvm-symbolizer is not sure of the lines of callers in a PDB.
+        // llvm-symbolizer is unreliable for the lines of callers in a PDB.
         let oracle = if kind == "pe" {
             Oracle::of(oracle).innermost()
         } else {

@@ -1,19 +1,19 @@
-//! The absence of an upload is knowledge: presence, generation, the memory of an instance, and the
-//! sweep.
+//! The model of absence: presences, generations, the cache of an instance, and the prune run. An
+//! instance may conclude that a module has no uploaded file.
 //!
-//! Two keys hold files. Both are of one module, or the second is of another module of the same
-//! scope: then all that concerns us of its events is the generation that they write. The steps of
-//! an event are those of `flows/uploads` and `flows/presence`; the rules of trust of an instance
-//! are those of `flows/memory` and `flows/items`. Each read and each write of a presence or a
-//! generation is a step of its own. A change of the entry is one step: the model of leases shows
-//! that the loop of reads and writes behind it is as good as that. A write that lands and whose
-//! answer is lost is a step followed by a crash: the event is delivered again, and every step is
+//! Two keys contain files. Either both are of one module, or the second is of another module of the
+//! same scope. In the second case only the generation that its events write matters. The steps of
+//! an event are those of `flows/uploads` and `flows/presence.rs`. The rules by which an instance
+//! trusts its cache are those of `flows/memory.rs` and `flows/lookup/items.rs`. Each read and each
+//! write of a presence or a generation is a separate step. A change of the entry is one step,
+//! because the model of leases covers the loop of reads and writes behind it. A write whose
+//! response is lost is a step followed by a crash: the event is delivered again, and every step is
 //! repeated.
 //!
-//! What is assumed: the next change of a key comes after the event of the last one is applied (the
-//! model of uploads has them in any order), a round of reads takes less than [`SETTLED_AFTER`], and
-//! a builder is not frozen for that long between drawing a generation and writing it. The last
-//! assumption is needed, and a test shows it.
+//! The model assumes that the next change of a key comes after the event of the last one is applied
+//! (the model of uploads has them in any order), and that a round of reads takes less than
+//! [`SETTLED_AFTER`]. A builder may be frozen for that long between drawing a generation and
+//! writing it: [`Frozen`].
 
 use stateright::{Model, Property};
 use symdepot::cache::{
@@ -26,22 +26,22 @@ use super::{Bounds, broken_by, check};
 
 const KEYS: [usize; 2] = [0, 1];
 
-/// A generation that began so long ago vouches for what was read beside it, in seconds: as in
-/// `flows/memory`.
+/// The age in seconds from which a generation vouches for items that were read at the same time, as
+/// in `flows/memory.rs`.
 const SETTLED_AFTER: u64 = 300;
 
-/// Seconds that may pass at a time: no lease, no ask and no doubt about a generation is left; an
-/// entry is unused for too long.
+/// The spans of time that may pass, in seconds: after the first, leases and build requests have
+/// expired and generations are settled; after the second, an entry is unused for too long.
 const SPANS: [u64; 2] = [700, 8 * 24 * 3600];
 
-/// The revision of a presence that is stored, and that of one that was.
+/// The revision of the stored presence, and that of an earlier one.
 const CURRENT: u8 = 1;
 const STALE: u8 = 0;
 
-/// When the model begins, in its seconds: a generation of before is settled.
+/// The time at which the model begins, in seconds: generations from before are settled.
 const BEGIN: u64 = 1000;
 
-/// What became of the last change of a key.
+/// The state of the last change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Standing {
     /// There is no file, and the event of its removal, if any, is applied.
@@ -54,10 +54,10 @@ enum Standing {
     Removing,
 }
 
-/// A key of the bucket, and its upload item.
+/// A key of the bucket and its upload item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// The last bytes that were there; 0 where none ever were.
+    /// The etag of the last bytes; 0 if there never were any.
     etag: u8,
     standing: Standing,
 }
@@ -67,7 +67,7 @@ impl Key {
         matches!(self.standing, Standing::Uploading | Standing::Applied)
     }
 
-    /// Tells whether the removal of these bytes is applied.
+    /// Returns whether the removal of these bytes is applied.
     fn is_gone(self, etag: u8) -> bool {
         etag < self.etag || (etag == self.etag && self.standing == Standing::Absent)
     }
@@ -80,15 +80,15 @@ struct Generation {
     began_at: u64,
 }
 
-/// A generation as an instance saw it; `None` where there was none.
+/// A generation as an instance read it; `None` if there was none.
 type Seen = Option<u8>;
 
-/// What an event does, in the order of [`Absences::order`].
+/// A phase of an event, in the order of [`Absences::order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The `dif` item is written, or removed.
     Dif,
-    /// The presence is noted, or forgotten.
+    /// The presence is written, or removed.
     Presence,
     /// The entry is invalidated, or revoked.
     Mark,
@@ -97,7 +97,7 @@ enum Phase {
     Finish,
 }
 
-/// The next step of a builder or of the sweep.
+/// The next step of a builder or of the prune run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum At {
     /// At the beginning of a phase.
@@ -106,7 +106,7 @@ enum At {
     WritePresence { read: Option<u8> },
     /// `presence::forget_files` has read the presence.
     Query { presence: u8 },
-    /// … and has found no `dif` item.
+    /// `presence::forget_files` has found no `dif` item.
     RemovePresence { presence: u8 },
     /// `presence::note_change` has read the generation, and drawn the next one.
     WriteGeneration { read: Seen, began_at: u64 },
@@ -122,7 +122,7 @@ struct Worker {
     at: At,
 }
 
-/// A builder that makes a cache of what it finds.
+/// A builder that derives a cache from the files that it finds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Building {
     Idle,
@@ -136,17 +136,17 @@ enum Building {
     },
 }
 
-/// The next step of the sweep.
+/// The next step of the prune run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Sweep {
     Idle,
-    /// Has met a presence, and looks for files.
+    /// Has found a presence, and checks whether the module has files.
     Forgets(At),
-    /// Has met a `dif` item, and looks for a presence.
+    /// Has found a `dif` item, and checks whether the module has a presence.
     Notes(At),
 }
 
-/// An item that an instance remembers, and the generation that vouches for it.
+/// An item in the cache of an instance, and the generation that vouches for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Known<T> {
     value: T,
@@ -156,19 +156,19 @@ struct Known<T> {
 /// A warm instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Instance {
-    /// The generation that it read a moment ago.
+    /// The generation that the instance read within the last two seconds.
     generation: Option<Seen>,
     presence: Option<Known<bool>>,
     entry: Option<Known<Option<Entry>>>,
     round: Option<Round>,
 }
 
-/// A look at the module, under way.
+/// A lookup of the module in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Round {
-    /// What there was when it began; `None` if it believes a generation that was read before.
+    /// The keys when the lookup began; `None` if it relies on a generation that was read before.
     keys: Option<[Key; 2]>,
-    /// The generation that was read before the items are.
+    /// The generation that was read before the items.
     before: Option<Seen>,
     reads: Reads,
     generation: Option<Option<Generation>>,
@@ -177,7 +177,7 @@ struct Round {
     is_checked: bool,
 }
 
-/// What is still to be read.
+/// The items that are still to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Reads {
     generation: bool,
@@ -185,7 +185,7 @@ struct Reads {
     entry: bool,
 }
 
-/// What a reader concludes.
+/// The conclusion of a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Conclusion {
     Uses(DifRef),
@@ -193,15 +193,15 @@ enum Conclusion {
     Requests,
 }
 
-/// What happened once.
+/// Events that happened at least once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Happened {
     wrong_answer: bool,
     /// A miss was concluded that a generation vouches for.
     miss: bool,
-    /// A miss was believed because the generation still stood.
+    /// A cached miss was used because the generation was unchanged.
     miss_over_generation: bool,
-    /// After a miss, the instance found out about an upload.
+    /// After a miss, the instance learned of an upload.
     miss_ended: bool,
     retired: bool,
     requested_after_retirement: bool,
@@ -213,8 +213,8 @@ struct State {
     keys: [Key; 2],
     /// The etags of the `dif` items.
     difs: [Option<u8>; 2],
-    /// The revision of the presence: [`CURRENT`]. All that matters of another one is that it is
-    /// stale.
+    /// The revision of the presence, which is [`CURRENT`]. All that matters about other revisions
+    /// is that they are stale.
     presence: Option<u8>,
     generation: Option<Generation>,
     last_generation: u8,
@@ -227,10 +227,10 @@ struct State {
     happened: Happened,
 }
 
-/// What may still happen.
+/// The number of steps and faults that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Left {
-    /// How often each key may be changed.
+    /// The number of changes to each key.
     changes: [u8; 2],
     /// Events that are delivered to both builders at the same time.
     copies: u8,
@@ -243,7 +243,7 @@ struct Left {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// A file is written to a key that has none, or removed.
+    /// A file is written to a key without one, or removed.
     Change(usize),
     Deliver(usize),
     Step(usize),
@@ -256,7 +256,8 @@ enum Action {
     SweepDif,
     StepSweep,
     CrashSweep,
-    /// A reader looks: more than a moment after it read the generation, or within that moment.
+    /// A reader looks the module up: either the generation that it read last has expired, or it is
+    /// at most two seconds old.
     Look {
         within_moment: bool,
     },
@@ -266,26 +267,27 @@ enum Action {
     Pass(usize),
 }
 
-/// Something that the model is told to do wrong.
+/// A mistake that is seeded into the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
     /// The generation is written before the presence and the marks.
     AnnouncesFirst,
-    /// What was read beside any generation is believed as long as that stands.
+    /// Items that were read at the same time as a generation are trusted while that generation is
+    /// unchanged, even if it is recent.
     TrustsWhatIsBeside,
     /// The presence is written before the `dif` item, and not after it.
     NotesBeforeFiling,
-    /// The presence is removed whatever was written since it was read.
+    /// The presence is removed even if it was written since it was read.
     ForgetsUnfenced,
-    /// A presence that exists is not written again.
+    /// An existing presence is not written again.
     SparesPresence,
-    /// The presence goes with the entry that is retired.
+    /// The presence is removed together with the retired entry.
     RetiresPresence,
     /// An upload is applied before its generation is written.
     AppliesBeforeGeneration,
-    /// A file that serves nothing takes the place of another one: its event revokes what was made
-    /// from that, and writes no generation.
+    /// A file without usable objects replaces another one: its event revokes the states made from
+    /// the old file, and writes no generation.
     RevokesWithoutGeneration,
 }
 
@@ -293,13 +295,13 @@ enum Mistake {
 /// generation and writing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frozen {
-    /// It never comes to write: that is assumed.
+    /// It never writes. No test assumes this.
     Never,
-    /// It writes, and another builder that loses to it takes its generation for one that began
-    /// after the own marks.
+    /// It writes, and another builder that loses the race accepts its generation as one that began
+    /// after that builder's own marks.
     Accepted,
-    /// It writes, and another builder that loses to it writes again, since that generation began
-    /// before its own look.
+    /// It writes, and another builder that loses the race writes again, because that generation
+    /// began before its own read.
     Replaced,
 }
 
@@ -308,7 +310,7 @@ struct Absences {
     frozen: Frozen,
     /// Whether the second key is of another module.
     is_elsewhere: bool,
-    /// Whether the module has no file when the model begins, or one in the first key.
+    /// The initial states: whether the module has a file in the first key.
     begins: &'static [bool],
     left: Left,
 }
@@ -321,7 +323,7 @@ fn reader() -> Capabilities {
     }
 }
 
-/// Returns what a reader concludes of what it knows of the module.
+/// Returns the conclusion of a reader from what it knows of the module.
 fn conclude(has_presence: bool, entry: Option<&Entry>, now: u64) -> Conclusion {
     match decide(entry, &reader(), clock(now, 0)) {
         Decision::Use(ready) | Decision::UseAndUpgrade(ready) | Decision::UseOlder(ready) => {
@@ -333,12 +335,12 @@ fn conclude(has_presence: bool, entry: Option<&Entry>, now: u64) -> Conclusion {
     }
 }
 
-/// Tells whether nobody is at work on an entry, or was asked to be.
+/// Returns whether an entry has neither a build request nor a lease.
 fn is_idle(entry: &Entry) -> bool {
     entry.build_request().is_none() && entry.lease().is_none()
 }
 
-/// Tells whether a file is among those whose removal is applied.
+/// Returns whether the removal of a file is applied.
 fn is_gone(keys: &[Key; 2], file: &DifRef) -> bool {
     KEYS.into_iter().any(|key| {
         let etags = 1..=keys[key].etag;
@@ -347,7 +349,7 @@ fn is_gone(keys: &[Key; 2], file: &DifRef) -> bool {
     })
 }
 
-/// Returns the mark of an event: what matters of it is whether a lease has seen it.
+/// Returns the mark of an event. All that matters about it is whether a lease has seen it.
 fn mark_of(key: usize, etag: u8, is_upload: bool) -> Token {
     token(100 + 16 * u8::try_from(key).unwrap() + 2 * etag + u8::from(is_upload))
 }
@@ -357,7 +359,7 @@ fn dif_of(key: usize, etag: u8) -> DifRef {
 }
 
 impl State {
-    /// Changes the entry, if the change applies to what is stored.
+    /// Changes the entry if the change applies to the stored one.
     fn change(&mut self, change: &Change) -> bool {
         let now = clock(self.now, 0);
         let entry = match (&self.stored, change) {
@@ -376,7 +378,7 @@ impl State {
         true
     }
 
-    /// Writes or removes the presence: what was read of it before is stale.
+    /// Writes or removes the presence: earlier reads of it become stale.
     fn replace_presence(&mut self, presence: Option<u8>) {
         self.presence = presence;
         let workers = self.workers.iter_mut().flatten();
@@ -413,7 +415,7 @@ impl Absences {
         if self.is_elsewhere { &[0] } else { &KEYS }
     }
 
-    /// Tells whether the module has a file whose upload is applied.
+    /// Returns whether the module has a file whose upload is applied.
     fn has_applied_file(&self, keys: &[Key; 2]) -> bool {
         let mut of_module = self.of_module().iter();
         of_module.any(|key| keys[*key].standing == Standing::Applied)
@@ -432,7 +434,7 @@ impl Absences {
         }
     }
 
-    /// One step of `presence::note_file`; `None` when it is done.
+    /// Performs one step of `presence::note_file`; returns `None` when it is complete.
     fn note_file(&self, state: &mut State, at: At, is_healing: bool) -> Option<At> {
         let At::WritePresence { read } = at else {
             let spares = is_healing || self.mistake == Mistake::SparesPresence;
@@ -443,14 +445,14 @@ impl Absences {
             state.replace_presence(Some(CURRENT));
             return None;
         }
-        // Another builder's is enough.
+        // A presence of another builder is sufficient.
         state
             .presence
             .is_none()
             .then_some(At::WritePresence { read: None })
     }
 
-    /// One step of `presence::forget_files`; `None` when it is done.
+    /// Performs one step of `presence::forget_files`; returns `None` when it is complete.
     fn forget_files(&self, state: &mut State, at: At) -> Option<At> {
         match at {
             At::Query { presence } => {
@@ -468,7 +470,7 @@ impl Absences {
         }
     }
 
-    /// One step of `presence::note_change`; `None` when it is done.
+    /// Performs one step of `presence::note_change`; returns `None` when it is complete.
     fn note_change(&self, state: &mut State, at: At) -> Option<At> {
         let At::WriteGeneration { read, began_at } = at else {
             let (read, began_at) = (state.seen(), state.now);
@@ -480,7 +482,7 @@ impl Absences {
             state.generation = Some(Generation { change, began_at });
             return None;
         }
-        // A lost race is enough.
+        // The generation of the winner is sufficient.
         let other_began_at = state.generation.map_or(0, |other| other.began_at);
         let is_late = self.frozen == Frozen::Replaced && other_began_at < began_at;
         is_late.then(|| At::WriteGeneration {
@@ -489,7 +491,7 @@ impl Absences {
         })
     }
 
-    /// One step of an event; `None` when it is done.
+    /// Performs one step of an event; returns `None` when it is complete.
     fn apply(&self, state: &mut State, worker: Worker) -> Option<Worker> {
         let Worker {
             key,
@@ -537,7 +539,7 @@ impl Absences {
         }
     }
 
-    /// One step of a build.
+    /// Performs one step of a build.
     fn build(&self, state: &mut State) {
         state.building = match std::mem::replace(&mut state.building, Building::Idle) {
             Building::Idle => Building::Idle,
@@ -564,7 +566,7 @@ impl Absences {
                         publish(build, ready, found)
                     }
                     None if found.is_empty() => fail(build, found),
-                    // The event that removes the `dif` item is on its way.
+                    // The event that removes the `dif` item has not been applied yet.
                     None => Change::Release {
                         token: token(build),
                     },
@@ -581,8 +583,8 @@ impl Absences {
         if !within_moment {
             instance.generation = None;
         }
-        // What no generation vouches for is believed for a moment only, what another one vouches
-        // for not at all.
+        // Items for which no generation vouches are cached for two seconds only. Items for which
+        // another generation vouches are not used.
         let known = instance.generation;
         let is_believed = |vouched_by: Option<Seen>| match known {
             Some(seen) => vouched_by == Some(seen),
@@ -610,7 +612,7 @@ impl Absences {
         self.go_on(state);
     }
 
-    /// Ends a round of reads if everything is read: remembers it, and concludes.
+    /// Ends a round of reads if everything is read: caches the items and concludes.
     fn go_on(&self, state: &mut State) {
         let instance = &mut state.instance;
         let Some(round) = &mut instance.round else {
@@ -642,7 +644,8 @@ impl Absences {
         if let Some(generation) = beside {
             let seen = generation.map(|generation| generation.change);
             instance.generation = Some(seen);
-            // What was remembered stands if its generation does; else it is read after the new one.
+            // A cached item is valid if its generation is unchanged; otherwise it is read again
+            // after the new generation.
             let is_over = |vouched_by: Option<Seen>| vouched_by != Some(seen);
             let presence = instance.presence.as_ref();
             let entry = instance.entry.as_ref();
@@ -654,7 +657,7 @@ impl Absences {
             };
             round.before = Some(seen);
             round.is_checked = round.presence.is_none() && !round.reads.presence;
-            // What is in memory now is not remembered again with another generation.
+            // Items cached in this round are not cached again with another generation.
             if round.reads.presence || round.reads.entry {
                 round.presence = None;
                 round.entry = None;
@@ -664,7 +667,7 @@ impl Absences {
         self.answer(state);
     }
 
-    /// Concludes from what was read or is believed.
+    /// Concludes from the items that were read or cached.
     fn answer(&self, state: &mut State) {
         let Some(round) = state.instance.round.take() else {
             return;
@@ -687,7 +690,8 @@ impl Absences {
         happened.miss_ended |= happened.miss && !is_miss;
         happened.miss_over_generation |= round.is_checked && is_miss;
         happened.miss |= is_miss;
-        // What somebody is at work on is not remembered, nor what the instance changes itself.
+        // Entries with a build in progress are not cached, nor entries that the instance itself
+        // changes.
         let is_unsettled = entry.is_some_and(|entry| entry.ready().is_none() && !is_idle(entry));
         if is_unsettled || conclusion == Conclusion::Requests {
             state.instance.entry = None;
@@ -926,8 +930,8 @@ impl Model for Absences {
             Action::Pass(span) => {
                 state.left.spans[span] -= 1;
                 state.now += SPANS[span];
-                // A request does not take so long; nor does a builder take so long to write what it
-                // drew.
+                // A request does not take this long, and a builder does not take this long to write
+                // a generation that it drew.
                 state.instance.round = None;
                 state.instance.generation = None;
                 for worker in &mut state.workers {
@@ -939,7 +943,7 @@ impl Model for Absences {
                 }
             }
         }
-        // Two builders are alike.
+        // Builders are interchangeable.
         state.workers.sort_unstable_by(|a, b| b.cmp(a));
         (state != *last).then_some(state)
     }
@@ -947,7 +951,7 @@ impl Model for Absences {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always(
-                "a. a module with an applied file is not missing to who reads now",
+                "a. a reader that reads now does not miss a module with an applied file",
                 |model: &Self, state: &State| {
                     let entry = state.stored.as_ref();
                     !model.has_applied_file(&state.keys)
@@ -956,7 +960,7 @@ impl Model for Absences {
                 },
             ),
             Property::always(
-                "b. a remembered miss is true as long as its generation stands",
+                "b. a cached miss is correct while its generation is unchanged",
                 |model: &Self, state: &State| {
                     let stands = |vouched_by: Option<Seen>| vouched_by == Some(state.seen());
                     let Instance {
@@ -974,7 +978,7 @@ impl Model for Absences {
                 },
             ),
             Property::always(
-                "b. a remembered cache is true as long as its generation stands",
+                "b. a cached ready state is correct while its generation is unchanged",
                 |_, state: &State| {
                     let known = state.instance.entry.as_ref();
                     let known = known.filter(|known| known.vouched_by == Some(state.seen()));
@@ -983,7 +987,7 @@ impl Model for Absences {
                 },
             ),
             Property::always(
-                "b. an answer is true to what was applied when the instance began to read",
+                "b. a conclusion is correct for what was applied when the instance began to read",
                 |_, state: &State| !state.happened.wrong_answer,
             ),
             Property::always(
@@ -996,23 +1000,23 @@ impl Model for Absences {
         if self.left.looks > 1 && self.left.spans[1] == 0 {
             properties.extend([
                 Property::sometimes(
-                    "a miss is believed because the generation stands",
+                    "a cached miss is used because its generation is unchanged",
                     |_, state: &State| state.happened.miss_over_generation,
                 ),
-                Property::sometimes("an upload ends a remembered miss", |_, state: &State| {
+                Property::sometimes("an upload ends a cached miss", |_, state: &State| {
                     state.happened.miss_ended
                 }),
             ]);
         }
         if self.left.spans[1] > 0 && self.left.looks > 0 {
             properties.push(Property::sometimes(
-                "an entry that was retired is asked for again",
+                "a retired entry is requested again",
                 |_, state: &State| state.happened.requested_after_retirement,
             ));
         }
         if self.left.looks == 0 {
             properties.push(Property::sometimes(
-                "the last file of a module goes, and its presence with it",
+                "the last file of a module is removed, and its presence too",
                 |_, state: &State| {
                     state.keys[0].etag > 0
                         && state.keys.iter().all(|key| !key.has_file())
@@ -1024,7 +1028,7 @@ impl Model for Absences {
     }
 }
 
-/// What is stored: builders of two keys of a module, and the sweep.
+/// Returns the model of the stored items: builders of two keys of a module, and the prune run.
 fn of_presence(bounds: Bounds, mistake: Mistake) -> Absences {
     Absences {
         mistake,
@@ -1043,7 +1047,8 @@ fn of_presence(bounds: Bounds, mistake: Mistake) -> Absences {
     }
 }
 
-/// What is remembered: an instance, builders of a key of the module and of one of another module.
+/// Returns the model of the cached items: an instance, and builders of a key of the module and of
+/// one of another module.
 fn of_memory(bounds: Bounds, mistake: Mistake) -> Absences {
     Absences {
         mistake,
@@ -1062,7 +1067,7 @@ fn of_memory(bounds: Bounds, mistake: Mistake) -> Absences {
     }
 }
 
-/// What is retired: an instance, one key, and the sweep.
+/// Returns the model of retirement: an instance, one key, and the prune run.
 fn of_retirement(bounds: Bounds, mistake: Mistake) -> Absences {
     Absences {
         mistake,
@@ -1082,24 +1087,24 @@ fn of_retirement(bounds: Bounds, mistake: Mistake) -> Absences {
 }
 
 #[test]
-fn the_absence_of_files_is_stored_truly_in_every_order() {
+fn stored_absence_is_correct_in_every_order() {
     let bounds = Bounds::asked_for();
     check("absence, presence", of_presence(bounds, Mistake::None));
 }
 
 #[test]
-fn the_absence_of_files_is_remembered_truly_in_every_order() {
+fn cached_absence_is_correct_in_every_order() {
     let bounds = Bounds::asked_for();
     check("absence, memory", of_memory(bounds, Mistake::None));
 }
 
 #[test]
-fn the_absence_of_files_outlives_the_entry_in_every_order() {
+fn absence_is_correct_after_retirement_in_every_order() {
     let bounds = Bounds::asked_for();
     check("absence, retirement", of_retirement(bounds, Mistake::None));
 }
 
-/// Tells that a mistake breaks one of these properties.
+/// Asserts that a mistake breaks one of these properties.
 fn finds(model: Absences, properties: &[&str]) {
     let mistake = model.mistake;
     let broken = broken_by(model);
@@ -1112,12 +1117,12 @@ fn finds(model: Absences, properties: &[&str]) {
 }
 
 #[test]
-fn a_generation_before_the_marks_is_found() {
+fn writing_the_generation_before_the_marks_is_detected() {
     finds(of_memory(Bounds::Small, Mistake::AnnouncesFirst), &["b."]);
 }
 
 #[test]
-fn trust_in_what_was_read_beside_a_new_generation_is_found() {
+fn trusting_items_read_beside_a_recent_generation_is_detected() {
     finds(
         of_memory(Bounds::Small, Mistake::TrustsWhatIsBeside),
         &["b."],
@@ -1125,43 +1130,43 @@ fn trust_in_what_was_read_beside_a_new_generation_is_found() {
 }
 
 #[test]
-fn a_presence_that_is_written_before_the_dif_is_found() {
+fn writing_the_presence_before_the_dif_is_detected() {
     let model = of_presence(Bounds::Small, Mistake::NotesBeforeFiling);
     finds(model, &["a.", "c."]);
 }
 
 #[test]
-fn a_presence_that_is_removed_whatever_its_revision_is_found() {
+fn removing_a_presence_of_another_revision_is_detected() {
     let model = of_presence(Bounds::Small, Mistake::ForgetsUnfenced);
     finds(model, &["a.", "c."]);
 }
 
 #[test]
-fn a_presence_that_is_not_written_again_is_found() {
+fn not_rewriting_an_existing_presence_is_detected() {
     let model = of_presence(Bounds::Small, Mistake::SparesPresence);
     finds(model, &["a.", "c."]);
 }
 
 #[test]
-fn a_presence_that_is_retired_with_its_entry_is_found() {
+fn retiring_the_presence_with_its_entry_is_detected() {
     let model = of_retirement(Bounds::Small, Mistake::RetiresPresence);
     finds(model, &["a.", "c."]);
 }
 
 #[test]
-fn an_upload_that_is_applied_before_its_generation_is_found() {
+fn applying_an_upload_before_its_generation_is_detected() {
     let model = of_memory(Bounds::Small, Mistake::AppliesBeforeGeneration);
     finds(model, &["b."]);
 }
 
 #[test]
-fn a_file_that_is_replaced_by_a_useless_one_without_a_generation_is_found() {
+fn replacing_a_file_by_a_useless_one_without_a_generation_is_detected() {
     let model = of_memory(Bounds::Small, Mistake::RevokesWithoutGeneration);
     finds(model, &["b."]);
 }
 
-/// What is remembered, where time passes while builders are at work, and they may be frozen
-/// meanwhile.
+/// Returns the model of the cached items in which time passes while builders work, and builders may
+/// be frozen meanwhile.
 fn of_frozen_builders(frozen: Frozen) -> Absences {
     let model = of_memory(Bounds::Small, Mistake::None);
     Absences {
@@ -1175,15 +1180,15 @@ fn of_frozen_builders(frozen: Frozen) -> Absences {
     }
 }
 
-/// What the assumption is for: the builder that loses the race believes that the generation which
-/// it finds began after its marks.
+/// Shows why a builder compares the times of generations: otherwise a builder that loses the race
+/// would accept a generation that began before its own marks.
 #[test]
-fn a_generation_that_is_written_long_after_it_was_drawn_is_found() {
+fn writing_a_generation_long_after_it_was_drawn_is_detected() {
     finds(of_frozen_builders(Frozen::Accepted), &["b."]);
 }
 
 #[test]
-fn a_builder_that_replaces_a_generation_from_before_its_look_needs_no_such_assumption() {
+fn a_builder_that_replaces_older_generations_may_be_frozen() {
     let model = of_frozen_builders(Frozen::Replaced);
     assert_eq!(broken_by(model), Vec::<&str>::new());
 }

@@ -1,4 +1,5 @@
-//! Lease and publish: two builders of one entry, whoever uses it, and time.
+//! The model of leases and publications: two builders of one entry, a reader that touches it, and
+//! the passage of time.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use super::record::{
 };
 use super::{Bounds, broken_by, check};
 
-/// A builder, at its place in a build.
+/// A builder and its current step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Builder {
     Idle,
@@ -22,19 +23,19 @@ enum Builder {
     Taking(Update),
     Holding,
     Extending(Update),
-    /// Publishes, fails, or gives the lease back.
+    /// Publishes, fails, or releases the lease.
     Ending(Update),
-    /// Gone without a word, since a time.
+    /// The builder crashed at this time.
     Crashed {
         at: u64,
         heartbeat: Option<Update>,
     },
 }
 
-/// What differs from run to run.
+/// The properties of a builder's machine, which differ between initial states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Machine {
-    /// Seconds by which its clock is off.
+    /// The error of its clock, in seconds.
     off_by: i64,
     makes: Product,
 }
@@ -43,7 +44,7 @@ struct Machine {
 struct State {
     now: u64,
     stored: Option<Entry>,
-    /// The builds whose blobs are there.
+    /// The builds whose blobs exist.
     blobs: BTreeSet<u8>,
     machines: [Machine; 2],
     builders: [Builder; 2],
@@ -51,12 +52,12 @@ struct State {
     builds: [u8; 2],
     touching: Option<Update>,
     left: Left,
-    /// Who took the lease last.
+    /// The build that took the lease last.
     last_holder: Option<u8>,
     seen_wrong: Wrong,
 }
 
-/// What may still happen.
+/// The number of steps and faults that may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Left {
     builds: u8,
@@ -67,7 +68,7 @@ struct Left {
     ticks: u8,
 }
 
-/// What was seen that may not be, when it happened.
+/// Violations, recorded when they happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Wrong {
     published_by_a_loser: bool,
@@ -90,19 +91,19 @@ enum Action {
     StepTouch(Answer),
 }
 
-/// Something that the model is told to do wrong.
+/// A mistake that is seeded into the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// Publishes with whatever token the record has.
+    /// Publishes with the token of the record instead of the builder's own.
     PublishesUnfenced,
-    /// Publishes before the blob is there.
+    /// Publishes before it creates the blob.
     PublishesFirst,
-    /// What failed takes away what is ready.
+    /// A failed build revokes the ready state.
     FailureRevokes,
-    /// Somebody goes on extending the lease of a builder that is gone.
+    /// The lease of a crashed builder continues to be extended.
     HeartbeatOutlives,
-    /// The better file is not looked at, and so taken for gone.
+    /// The build does not evaluate the better file, so that the file counts as removed.
     ForgetsTheBetterFile,
 }
 
@@ -111,10 +112,10 @@ struct Leases {
     mistake: Mistake,
 }
 
-/// Seconds that pass at a time: two make a lease.
+/// The seconds of a tick: two ticks are the length of a lease.
 const TICK: u64 = 30;
 
-/// The one file there is; it never goes away.
+/// Returns the only file, which is never removed.
 fn file() -> DifRef {
     dif(0, 1)
 }
@@ -128,7 +129,7 @@ impl Leases {
         }
     }
 
-    /// Returns the change as it goes into the record.
+    /// Returns the change as it is written to the record.
     fn change(&self, state: &State, at: usize) -> Option<Change> {
         let update = match &state.builders[at] {
             Builder::Taking(update) | Builder::Extending(update) | Builder::Ending(update) => {
@@ -152,7 +153,7 @@ impl Leases {
         Some(change)
     }
 
-    /// Takes the next step of what a builder has under way.
+    /// Performs the next step of a builder's update.
     fn step(&self, state: &mut State, at: usize, answer: Answer) {
         let Some(change) = self.change(state, at) else {
             return;
@@ -189,7 +190,7 @@ impl Leases {
             {
                 Builder::Holding
             }
-            // Whether it was extended is found out by the publish.
+            // The publication fails if the lease was not extended.
             (Builder::Extending(_), Some(_)) => Builder::Holding,
             (_, Some(_)) => Builder::Idle,
         };
@@ -206,7 +207,7 @@ impl State {
         clock(self.now, self.machines[at].off_by)
     }
 
-    /// What others have read is stale once somebody wrote.
+    /// Marks all reads as stale after a write.
     fn landed(&mut self, landed: bool) {
         if !landed {
             return;
@@ -228,7 +229,7 @@ impl State {
         }
     }
 
-    /// Looks at what a write did, as an onlooker who knows nothing of tokens.
+    /// Checks the effect of a write without regard to tokens.
     fn judge(&mut self, change: &Change, before: Option<&Entry>, at: usize) {
         let after = self.stored.as_ref();
         let ready = |entry: Option<&Entry>| entry.and_then(Entry::ready).cloned();
@@ -253,8 +254,8 @@ impl State {
     }
 }
 
-/// Tells whether one state is worse than another: of a lower version, or of the same and made
-/// worse, or as well by an older converter.
+/// Returns whether one state is worse than another: of a lower version or of a worse rank, or of
+/// the same version and rank but of an older converter.
 fn is_worse(one: &Ready, other: &Ready) -> bool {
     one.version < other.version
         || one.rank > other.rank
@@ -438,7 +439,7 @@ impl Model for Leases {
             Action::StepTouch(answer) => {
                 state.left.faults -= u8::from(answer != Answer::Comes);
                 let mut touching = state.touching.take()?;
-                // It was used last long ago, as this clock has it.
+                // The reader's clock is two hours ahead, so that the last use is long ago.
                 let now = clock(state.now + 7200, 0);
                 let step = touching.step(&mut state.stored, now, answer);
                 state.landed(step.landed);
@@ -451,7 +452,7 @@ impl Model for Leases {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(
-                "1. what is published was created and loaded by its builder",
+                "1. the blob of a published state was created by its builder",
                 |_, state: &State| {
                     states(state.stored.as_ref())
                         .all(|ready| state.blobs.contains(&build_of(ready)))
@@ -466,7 +467,7 @@ impl Model for Leases {
                 |_, state: &State| !state.seen_wrong.worse_over_better,
             ),
             Property::always(
-                "3. what is stored is sound and under its own key",
+                "3. the stored entry is valid and has its own key",
                 |_, state: &State| {
                     state
                         .stored
@@ -475,11 +476,11 @@ impl Model for Leases {
                 },
             ),
             Property::always(
-                "4. a build that failed takes nothing away",
+                "4. a failed build removes no ready state",
                 |_, state: &State| !state.seen_wrong.taken_by_a_failure,
             ),
             Property::always(
-                "6. a holder that crashed delays others by a minute",
+                "6. a crashed holder delays others by at most a minute",
                 |_, state: &State| {
                     let lease = state.stored.as_ref().and_then(Entry::lease);
                     state.builders.iter().enumerate().all(|(at, builder)| {
@@ -499,14 +500,17 @@ impl Model for Leases {
             Property::sometimes("something is published", |_, state: &State| {
                 states(state.stored.as_ref()).next().is_some()
             }),
-            Property::sometimes("two versions stand side by side", |_, state: &State| {
+            Property::sometimes("two versions are stored", |_, state: &State| {
                 states(state.stored.as_ref()).count() == 2
             }),
-            Property::sometimes("a lease runs out under its holder", |_, state: &State| {
-                let lease = state.stored.as_ref().and_then(Entry::lease);
-                state.builders.contains(&Builder::Holding)
-                    && lease.is_some_and(|lease| lease.until <= clock(state.now, 0))
-            }),
+            Property::sometimes(
+                "a lease expires while its holder works",
+                |_, state: &State| {
+                    let lease = state.stored.as_ref().and_then(Entry::lease);
+                    state.builders.contains(&Builder::Holding)
+                        && lease.is_some_and(|lease| lease.until <= clock(state.now, 0))
+                },
+            ),
         ]
     }
 }
@@ -520,8 +524,8 @@ impl Leases {
     }
 }
 
-/// Tells whether a reader who waits as long as it is told, again and again, comes to something
-/// else.
+/// Returns whether a reader that waits until the given time, several times if necessary, eventually
+/// receives a decision other than to wait.
 fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
     let reader = Capabilities {
         transcoded: Vec::new(),
@@ -539,7 +543,7 @@ fn wait_ends(stored: Option<&Entry>, mut now: Timestamp) -> bool {
 }
 
 #[test]
-fn leases_and_publications_hold_in_every_order() {
+fn the_properties_of_leases_hold_in_every_order() {
     let bounds = Bounds::asked_for();
     check(
         "lease",
@@ -551,11 +555,11 @@ fn leases_and_publications_hold_in_every_order() {
 }
 
 #[test]
-fn each_mistake_in_leases_and_publications_is_found() {
+fn each_seeded_mistake_in_leases_is_detected() {
     for (mistake, property) in [
         (
             Mistake::PublishesFirst,
-            "1. what is published was created and loaded by its builder",
+            "1. the blob of a published state was created by its builder",
         ),
         (
             Mistake::PublishesUnfenced,
@@ -567,11 +571,11 @@ fn each_mistake_in_leases_and_publications_is_found() {
         ),
         (
             Mistake::FailureRevokes,
-            "4. a build that failed takes nothing away",
+            "4. a failed build removes no ready state",
         ),
         (
             Mistake::HeartbeatOutlives,
-            "6. a holder that crashed delays others by a minute",
+            "6. a crashed holder delays others by at most a minute",
         ),
     ] {
         let bounds = Bounds::Small;

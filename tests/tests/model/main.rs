@@ -1,20 +1,18 @@
-//! The protocol of the cache, exhaustively within bounds: every order of the steps of several
-//! builders, readers, events and sweeps, over the crate's own [`symdepot::cache::apply`] and
-//! [`symdepot::cache::decide`].
+//! Models of the cache protocol, checked exhaustively within bounds: every order of the steps of
+//! several builders, readers, events and prune runs, over the crate's own
+//! [`symdepot::cache::apply`] and [`symdepot::cache::decide`].
 //!
-//! Four small models rather than a large one. Whoever is at work may crash or be frozen before
-//! every step; the answer to a write may be lost, or the client may repeat what had landed;
-//! messages come several times and in any order; the clocks of two machines differ by up to a
-//! minute. How often, and in which model, is what the bounds say. The number of a property is that
-//! of the sentence in `docs/protocol.md`, "What always holds".
+//! There are four small models instead of a large one. Workers may crash or be frozen before every
+//! step. The response to a write may be lost, or the client may repeat a write that has landed.
+//! Messages are delivered several times and in any order. The clocks of two machines differ by up
+//! to a minute. The bounds of each model set which of these faults occur, and how often. The number
+//! in the name of a property refers to "What always holds" in `docs/protocol.md`; the model of
+//! absence has its own properties, with letters.
 //!
 //! `SYMDEPOT_MODEL_BOUNDS=large` (`make model`) widens the bounds. A model that cannot fail proves
-//! nothing: each has mistakes that it can be told to make, and a test that they are found.
+//! nothing, so each one has seeded mistakes, and tests that the checker detects them.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "what a model cannot do without is there, or the test fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod absence;
 mod lease;
@@ -27,17 +25,17 @@ use std::hash::Hash;
 
 use stateright::{Checker, Model};
 
-/// How far a model goes.
+/// How many steps and faults a model includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bounds {
-    /// Seconds, without optimisation.
+    /// Takes seconds in a debug build.
     Small,
-    /// Minutes, with it.
+    /// Takes minutes in an optimised build.
     Large,
 }
 
 impl Bounds {
-    /// Returns the bounds that were asked for.
+    /// Returns the bounds from the environment.
     fn asked_for() -> Self {
         match std::env::var("SYMDEPOT_MODEL_BOUNDS").as_deref() {
             Ok("large") => Self::Large,
@@ -53,7 +51,7 @@ impl Bounds {
     }
 }
 
-/// Visits every state of a model; each property must hold.
+/// Visits every state of a model and asserts its properties.
 fn check<M>(name: &str, model: M)
 where
     M: Model + Send + Sync + 'static,
@@ -70,7 +68,8 @@ where
     checker.assert_properties();
 }
 
-/// Returns the first property that a model with a mistake in it breaks.
+/// Returns the properties that a model with a mistake breaks, up to the first state in which one is
+/// broken.
 fn broken_by<M>(model: M) -> Vec<&'static str>
 where
     M: Model + Send + Sync + 'static,

@@ -1,8 +1,7 @@
-//! One record, and an update of it a step at a time: what `flows/update.rs` does, taken apart.
+//! One record, and the steps of an update: the loop of `flows/update.rs`, one step at a time.
 //!
-//! A revision is new with every write, so all that matters of it is whether somebody wrote since
-//! one read: that is what a [`Read`] remembers. It keeps states alike that differ only in what was
-//! drawn.
+//! Every write has a new revision. All that matters is whether another writer wrote since a read,
+//! so [`Read`] stores only that. States that differ only in random values are therefore equal.
 
 use symdepot::cache::{
     Applied, BlobRef, Change, Converter, Entry, Kind, ModuleKey, Policy, Ready, Refused, Seen,
@@ -12,13 +11,13 @@ use symdepot::domain::{
     Cause, DifRef, Features, FileType, Location, Missing, ModuleId, Purpose, Rank, Scope, Timestamp,
 };
 
-/// When every model begins, in seconds.
+/// The time at which every model begins, in seconds.
 const BEGIN: u64 = 1_700_000_000;
 
-/// The most by which two clocks differ, in seconds.
+/// The maximum difference between two clocks, in seconds.
 pub(crate) const SKEW: i64 = 60;
 
-/// Returns what a clock shows that is off by some seconds.
+/// Returns the time of a clock that is off by some seconds.
 pub(crate) fn clock(seconds: u64, off_by: i64) -> Timestamp {
     Timestamp::from_secs((BEGIN + seconds).saturating_add_signed(off_by))
 }
@@ -32,7 +31,7 @@ pub(crate) fn module() -> ModuleKey {
     ModuleKey::uploads(Scope::Global, &id)
 }
 
-/// Returns an entry of which nothing is known.
+/// Returns a new entry.
 pub(crate) fn unknown(now: Timestamp) -> Entry {
     Entry::new(module(), Kind::SymCache, now)
 }
@@ -44,7 +43,7 @@ pub(crate) fn dif(name: u8, etag: u8) -> DifRef {
     }
 }
 
-/// What a builder makes of a DIF.
+/// The properties of a cache that a builder derives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Product {
     pub(crate) version: u32,
@@ -53,14 +52,14 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// What the builders of today make of a good file.
+    /// The cache that current builders derive from a good file.
     pub(crate) const GOOD: Self = Self {
         version: 1,
         converter: Converter::CURRENT.0,
         has_debug_info: true,
     };
 
-    /// Returns the state that a build with this token makes of a DIF.
+    /// Returns the ready state that a build with this number derives from a DIF.
     pub(crate) fn ready(self, build: u8, made_from: DifRef, now: Timestamp) -> Ready {
         let features = Features {
             has_debug_info: self.has_debug_info,
@@ -89,7 +88,7 @@ impl Product {
     }
 }
 
-/// Returns where the blobs of the entry lie, whatever their version.
+/// Returns the path prefix of the entry's blobs, which does not depend on their version.
 fn folder() -> String {
     use std::sync::OnceLock;
     static FOLDER: OnceLock<String> = OnceLock::new();
@@ -101,13 +100,13 @@ fn folder() -> String {
     folder.clone()
 }
 
-/// Returns the number of the build that made a state.
+/// Returns the number of the build that derived a state.
 pub(crate) fn build_of(ready: &Ready) -> u8 {
     let token = ready.blob.path.rsplit('/').next().unwrap();
     u8::from_str_radix(token, 16).unwrap()
 }
 
-/// Returns every state of what is stored.
+/// Returns all ready states of the stored entry.
 pub(crate) fn states(stored: Option<&Entry>) -> impl Iterator<Item = &Ready> {
     let stored = stored.into_iter();
     stored.flat_map(|entry| entry.ready().into_iter().chain(entry.older()))
@@ -146,22 +145,22 @@ fn seen(considered: Vec<DifRef>) -> Seen {
     }
 }
 
-/// What becomes of the answer to a write.
+/// What happens to the response to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     Comes,
-    /// The write lands, and nobody is told.
+    /// The write lands, and its response is lost.
     IsLost,
-    /// The write lands, nobody is told, and the client repeats it.
+    /// The write lands, its response is lost, and the client repeats the write.
     IsOfRepetition,
 }
 
-/// A change on its way into the record.
+/// A change that is being written to the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Update {
     pub(crate) change: Change,
     read: Option<Read>,
-    /// Whether an answer was lost: then the effect is looked for.
+    /// Whether a response was lost. If so, the update checks whether its change already has effect.
     is_unsure: bool,
 }
 
@@ -171,7 +170,7 @@ struct Read {
     is_stale: bool,
 }
 
-/// What became of an update.
+/// The result of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Done(Entry),
@@ -179,12 +178,12 @@ pub(crate) enum End {
     Refused(Refused),
 }
 
-/// What a step of an update did.
+/// The result of a step of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// What is stored was changed: whatever others have read is stale.
+    /// Whether the stored entry was changed: everything that others have read is stale.
     pub(crate) landed: bool,
-    /// It has come to its end.
+    /// The result, if the update has ended.
     pub(crate) end: Option<End>,
 }
 
@@ -210,19 +209,19 @@ impl Update {
         }
     }
 
-    /// Tells whether the next step writes, if the change applies.
+    /// Returns whether the next step writes, if the change applies.
     pub(crate) fn writes_next(&self) -> bool {
         self.read.is_some()
     }
 
-    /// Notes that somebody else wrote.
+    /// Records that another writer wrote.
     pub(crate) fn go_stale(&mut self) {
         if let Some(read) = &mut self.read {
             read.is_stale = true;
         }
     }
 
-    /// One step: a read, or the write that rests on it.
+    /// Performs one step: a read, or the write based on it.
     pub(crate) fn step(
         &mut self,
         stored: &mut Option<Entry>,
@@ -242,7 +241,7 @@ impl Update {
             Err(refused) => return Step::end(false, End::Refused(refused)),
         };
         if read.is_stale {
-            // What is stored comes with the refusal.
+            // A rejected write returns the stored entry.
             self.is_unsure = true;
             return self.look(stored, false);
         }
@@ -285,7 +284,7 @@ impl Update {
     }
 }
 
-/// The changes that make sense where nothing is stored.
+/// Returns whether a change applies if no entry is stored.
 fn creates(change: &Change) -> bool {
     matches!(
         change,

@@ -1,4 +1,5 @@
-//! Prune and orphans: a sweep, builders whose blobs it may meet, readers, and much time.
+//! The model of prune runs and orphans: one prune run, builders that create blobs meanwhile,
+//! readers, and the passage of time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +13,11 @@ use super::record::{
 };
 use super::{Bounds, broken_by, check};
 
-/// Blobs younger than this are no orphans, in seconds.
+/// Blobs younger than this are never orphans, in seconds.
 const ORPHAN_MIN_AGE: u64 = 3600;
 
-/// Seconds that may pass at a time: a lease runs out; a blob becomes old; an entry has not been
-/// used for too long.
+/// The spans of time that may pass, in seconds: until a lease expires, until a blob is old enough,
+/// and until an entry is unused for too long.
 const SPANS: [u64; 3] = [61, 3601, 8 * 24 * 3600];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,16 +25,16 @@ enum Builder {
     Idle,
     Taking(Update),
     Holding,
-    /// Has created its blob.
+    /// The builder has created its blob.
     Created,
     Publishing(Update),
 }
 
-/// The next step of the sweep.
+/// The next step of the prune run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Sweep {
     Idle,
-    /// Has read the record, and tries one change after the other.
+    /// The run has read the record, and tries one change after the other.
     Entry {
         read: Entry,
         tried: usize,
@@ -43,16 +44,16 @@ enum Sweep {
         tried: usize,
         update: Box<Update>,
     },
-    /// Removes the blobs of what it retired.
+    /// Removes the blobs of the retired record.
     Remove {
         blobs: BTreeSet<u8>,
     },
     List,
-    /// Has listed the blobs that are old, and asks who names them.
+    /// Has listed the old blobs, and checks which of them a record names.
     Name {
         old: BTreeSet<u8>,
     },
-    /// Removes those that nobody names.
+    /// Removes the blobs that no record names.
     RemoveOrphans {
         orphans: BTreeSet<u8>,
     },
@@ -62,18 +63,18 @@ enum Sweep {
 struct State {
     now: u64,
     stored: Option<Entry>,
-    /// The blobs, and when each was created.
+    /// The blobs, and the time at which each was created.
     blobs: BTreeMap<u8, u64>,
     builders: [Builder; 2],
     builds: [u8; 2],
     touching: Option<Update>,
     sweep: Sweep,
-    /// Seconds by which the sweep's clock is off.
+    /// The error of the prune run's clock, in seconds.
     off_by: i64,
     left: Left,
-    /// What the sweep read first, for one that believes it to the end.
+    /// The record as the run read it first, for the mistake of relying on it until the end.
     first_read: Option<Entry>,
-    /// Blobs that were orphans, and old, when the sweep began.
+    /// Blobs that were old orphans when the run began.
     due: BTreeSet<u8>,
     left_lying: bool,
 }
@@ -83,8 +84,8 @@ struct Left {
     builds: u8,
     sweeps: u8,
     crashes: u8,
-    /// Answers that may be lost: none within these bounds, for a sweep that does not know ends as
-    /// one that crashed, and builders are in the model of leases.
+    /// The number of responses that may be lost. It is zero in this model: a prune run without a
+    /// response ends like one that crashed, and builders are covered by the model of leases.
     faults: u8,
     touches: u8,
     spans: [u8; 3],
@@ -106,15 +107,15 @@ enum Action {
     CrashSweep,
 }
 
-/// Something that the model is told to do wrong.
+/// A mistake that is seeded into the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// Asks who names a blob before it lists the blobs.
+    /// Reads which blobs the record names before it lists the blobs.
     BelievesTheFirstReading,
-    /// Removes the blobs, then the record.
+    /// Removes the blobs before the record.
     RemovesBlobsFirst,
-    /// Looks only at the blobs of what it retires.
+    /// Removes only the blobs of the records that it retires, without listing blobs.
     ListsNothing,
 }
 
@@ -147,15 +148,15 @@ impl State {
         }
     }
 
-    /// Blobs that nobody will ever read: old, named by no state, and by no lease that can still
-    /// publish.
+    /// Returns the old blobs that no reader can ever read: no state names them, and no lease that
+    /// can still publish.
     fn orphans(&self) -> BTreeSet<u8> {
         let named: BTreeSet<u8> = self.stored.iter().flat_map(blobs_of).collect();
         let lease = self.stored.as_ref().and_then(|entry| {
             let slowest = clock(self.now, -SKEW);
             entry.live_lease(slowest).map(|lease| lease.token.clone())
         });
-        // By every clock: that of the sweep may be behind.
+        // Old by every clock, because the clock of the run may be behind.
         let is_old = |created: u64| self.now >= created + ORPHAN_MIN_AGE + SKEW.unsigned_abs();
         let blobs = self.blobs.iter();
         blobs
@@ -170,8 +171,8 @@ impl State {
 }
 
 impl Sweeps {
-    /// Tells whether what is stored names a blob: as a state, or by the token of a lease, live or
-    /// dead.
+    /// Returns whether the stored entry names a blob: in a state, or by the token of a lease, live
+    /// or expired.
     fn names(stored: Option<&Entry>, build: u8) -> bool {
         stored.is_some_and(|entry| {
             let lease = entry.lease();
@@ -197,7 +198,7 @@ impl Sweeps {
         state.sweep = match std::mem::replace(&mut state.sweep, Sweep::Idle) {
             Sweep::Idle => Sweep::Idle,
             Sweep::Entry { read, tried } => {
-                // What was read is a hint: changes that it refuses are passed over.
+                // The record that was read is a hint: changes that do not apply to it are skipped.
                 let hint = |change: &Change| apply(&read, change, now, &Policy::default());
                 let next = (tried..CHANGES.len()).find(|at| hint(&CHANGES[*at]).is_ok());
                 match next {
@@ -485,7 +486,7 @@ impl Model for Sweeps {
                 },
             ),
             Property::always(
-                "7. no orphan outlives a sweep that began when it was old",
+                "7. no old orphan outlives the next prune run",
                 |_, state: &State| !state.left_lying,
             ),
             Property::sometimes("an entry is retired and built again", |_, state: &State| {
@@ -494,14 +495,14 @@ impl Model for Sweeps {
                     && states(state.stored.as_ref())
                         .any(|ready| ready.derived_at > clock(SPANS[2], 0))
             }),
-            Property::sometimes("an orphan lies there", |_, state: &State| {
+            Property::sometimes("an orphan exists", |_, state: &State| {
                 !state.orphans().is_empty()
             }),
         ]
     }
 }
 
-/// Gives a lease all the time that a function has from now on.
+/// Sets the deadline of a lease to the function's full timeout from now on.
 fn with_deadline(take: Change, seconds: u64) -> Change {
     match take {
         Change::TakeLease { holder, token, .. } => Change::TakeLease {
@@ -514,10 +515,10 @@ fn with_deadline(take: Change, seconds: u64) -> Change {
 }
 
 #[test]
-fn sweeps_hold_in_every_order() {
+fn the_properties_of_prune_runs_hold_in_every_order() {
     let bounds = Bounds::asked_for();
     check(
-        "sweep",
+        "prune",
         Sweeps {
             bounds,
             mistake: Mistake::None,
@@ -526,7 +527,7 @@ fn sweeps_hold_in_every_order() {
 }
 
 #[test]
-fn each_mistake_in_sweeps_is_found() {
+fn each_seeded_mistake_in_prune_runs_is_detected() {
     for (mistake, property) in [
         (
             Mistake::BelievesTheFirstReading,
@@ -538,7 +539,7 @@ fn each_mistake_in_sweeps_is_found() {
         ),
         (
             Mistake::ListsNothing,
-            "7. no orphan outlives a sweep that began when it was old",
+            "7. no old orphan outlives the next prune run",
         ),
     ] {
         let bounds = Bounds::Small;

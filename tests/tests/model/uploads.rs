@@ -1,10 +1,10 @@
-//! Uploads, removals and invalidations: a bucket that somebody changes, events about it in any
+//! The model of uploads, removals and invalidations: a bucket that changes, its events in any
 //! order, and builders.
 //!
-//! Two keys hold files of one module: the first a good one, the second a lesser one. The steps of
-//! an event are those of `flows/uploads`, each read and each write a step of its own. Whoever finds
-//! an ask standing may build: a message more than there really is does no harm, and one that is
-//! lost is sent anew by the next reader.
+//! Two keys contain files of one module: a good file and a worse one. The steps of an event are
+//! those of `flows/uploads`; each read and each write is a separate step. A worker may start a
+//! build whenever a build request is pending: an additional message does no harm, and a lost one is
+//! sent again by the next reader.
 
 use stateright::{Model, Property};
 use symdepot::cache::{Change, Entry};
@@ -16,7 +16,7 @@ use super::{Bounds, broken_by, check};
 /// The keys, the better file first.
 const KEYS: [u8; 2] = [0, 1];
 
-/// An event of a key; its sequencer is also the etag of the bytes that were there since.
+/// An event of a key; its sequencer is also the etag of the bytes since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Event {
     key: u8,
@@ -24,18 +24,18 @@ struct Event {
     is_creation: bool,
 }
 
-/// The item of a key.
+/// The upload item of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Item {
     sequencer: u8,
     etag: u8,
-    /// Whether it names the objects in the file.
+    /// Whether it lists the objects in the file.
     has_objects: bool,
     progress: Progress,
     state: ItemState,
 }
 
-/// How far a pending item is: what is done is not done again.
+/// The progress of a pending item: completed steps are not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Progress {
     Begun,
@@ -57,17 +57,17 @@ struct Filed {
     sequencer: u8,
 }
 
-/// Somebody at work, at its next step.
+/// A worker and its next step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Worker {
     Idle,
-    /// Applies an event, delivered for the so-manieth time.
+    /// Applies an event; `delivery` is the number of the delivery.
     Applying {
         event: Event,
         delivery: u8,
         at: At,
     },
-    /// Builds.
+    /// Builds the entry.
     Building {
         build: u8,
         at: Building,
@@ -77,9 +77,9 @@ enum Worker {
 /// The next step of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum At {
-    /// Reads what is known of the key, and what is in the bucket.
+    /// Reads the item of the key, and the current bytes in the bucket.
     Look,
-    /// Writes the pending item, made of what it replaces.
+    /// Writes the pending item, based on the item that it replaces.
     Announce {
         stale: Option<Item>,
         etag: u8,
@@ -93,7 +93,7 @@ enum At {
         former: u8,
         etag: u8,
     },
-    /// Notes that what the item names is out of every answer.
+    /// Records that the objects that the item lists are revoked.
     NoteRevoked {
         former: u8,
         etag: u8,
@@ -120,14 +120,14 @@ enum At {
         update: Update,
         etag: u8,
     },
-    /// Notes that the modules know of the file, and are marked.
+    /// Records that the file has its `dif` items and the entries are invalidated.
     NoteFiled {
         etag: u8,
     },
     Apply {
         etag: u8,
     },
-    /// Of a removal: removes the `dif` item of these bytes.
+    /// Removes the `dif` item of these bytes, for a removal.
     RemoveFiled {
         former: u8,
     },
@@ -146,11 +146,11 @@ enum At {
 enum Building {
     Take(Update),
     Find,
-    /// Fetches the best of what was found.
+    /// Fetches the best file that was found.
     Fetch {
         found: [Option<Filed>; 2],
     },
-    /// Has fetched it, and makes the cache of it.
+    /// Derives the cache from the fetched file.
     Make {
         found: [Option<Filed>; 2],
         best: Option<u8>,
@@ -163,13 +163,13 @@ struct State {
     bucket: [Option<u8>; 2],
     /// The number of the last change of each key.
     changes: [u8; 2],
-    /// Events that are to be delivered, perhaps several times.
+    /// Events to be delivered, possibly several times.
     events: Vec<Event>,
     items: [Option<Item>; 2],
     filed: [Option<Filed>; 2],
     stored: Option<Entry>,
     workers: [Worker; 2],
-    /// Deliveries so far.
+    /// The number of deliveries so far.
     deliveries: u8,
     now: u64,
     left: Left,
@@ -189,7 +189,7 @@ struct Left {
 enum Action {
     Put(u8),
     TakeAway(u8),
-    /// An event is delivered once more than it need be.
+    /// An event is delivered once more than necessary.
     Copy(usize),
     Deliver(usize, usize),
     Build(usize),
@@ -198,23 +198,24 @@ enum Action {
     Tick,
 }
 
-/// Something that the model is told to do wrong.
+/// A mistake that is seeded into the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// An event announces itself by what it read of the key before, whatever came between.
+    /// An event writes its pending item based on an earlier read of the key, without regard to
+    /// writes since then.
     ForgetsWhatCameBetween,
-    /// An upload does not mark an entry that somebody is building.
+    /// An upload does not invalidate an entry with a lease.
     SparesTheLeased,
-    /// A removal leaves the lease to its holder.
+    /// A removal does not release the lease.
     LeavesTheLease,
 }
 
 struct Uploads {
     mistake: Mistake,
-    /// How often each key may be changed.
+    /// The number of changes to each key.
     changes: [u8; 2],
-    /// Events that come twice, answers that are lost, and builds that come of it.
+    /// The number of repeated events, of lost responses, and of additional builds.
     disturbances: u8,
 }
 
@@ -227,7 +228,7 @@ impl State {
         })
     }
 
-    /// Writes an item unless that of a later event is there.
+    /// Writes an item unless the item of a later event is stored.
     fn put(&mut self, event: Event, item: Item) -> bool {
         let present = &mut self.items[usize::from(event.key)];
         let is_first = present.is_none_or(|present| present.sequencer <= item.sequencer);
@@ -256,7 +257,7 @@ impl State {
         }
     }
 
-    /// Changes the item of an event's key, if it is about the same event and bytes.
+    /// Changes the item of an event's key if it is about the same event and bytes.
     fn amend(&mut self, event: Event, etag: u8, change: impl FnOnce(&mut Item)) {
         if let Some(present) = &mut self.items[usize::from(event.key)]
             && (present.sequencer, present.etag) == (event.sequencer, etag)
@@ -265,8 +266,8 @@ impl State {
         }
     }
 
-    /// What a request would be answered with, and from which file: nobody waits for what is under
-    /// way.
+    /// Returns whether no event, worker or build request is pending, so that responses no longer
+    /// change.
     fn is_quiet(&self) -> bool {
         self.events.is_empty()
             && self.workers.iter().all(|worker| *worker == Worker::Idle)
@@ -276,8 +277,8 @@ impl State {
                 .is_none_or(|entry| entry.build_request().is_none())
     }
 
-    /// Tells whether an event that is being applied has the file open: its own build does not fetch
-    /// it again.
+    /// Returns whether an event that is being applied has the file open: its own build does not
+    /// fetch it again.
     fn has_open(&self, key: usize, of: Option<u8>) -> bool {
         self.workers.iter().any(|worker| match worker {
             Worker::Applying {
@@ -289,7 +290,7 @@ impl State {
         })
     }
 
-    /// The key and etag that each state was made from.
+    /// Returns the file from which each state was derived.
     fn made_from(&self) -> Vec<DifRef> {
         states(self.stored.as_ref())
             .map(|ready| ready.made_from[0].clone())
@@ -305,7 +306,7 @@ fn event_of(state: &State, key: u8, is_creation: bool) -> Event {
     }
 }
 
-/// Returns the mark of a delivery: nobody else draws it.
+/// Returns the invalidation of a delivery, whose mark is unique.
 fn invalidate(event: Event, delivery: u8, etag: u8) -> Update {
     Update::new(Change::Invalidate {
         dif: dif(event.key, etag),
@@ -313,7 +314,7 @@ fn invalidate(event: Event, delivery: u8, etag: u8) -> Update {
     })
 }
 
-/// Returns the other mark of a delivery.
+/// Returns the revocation of a delivery, whose mark is unique.
 fn revoke(event: Event, delivery: u8, etag: u8) -> Update {
     Update::new(Change::Revoke {
         dif: dif(event.key, etag),
@@ -322,7 +323,7 @@ fn revoke(event: Event, delivery: u8, etag: u8) -> Update {
 }
 
 impl Uploads {
-    /// Runs a step of an update; tells whether it has come to its end, and with what.
+    /// Performs a step of an update; returns its result if it has ended.
     fn update(
         &self,
         state: &mut State,
@@ -349,7 +350,7 @@ impl Uploads {
         step.end
     }
 
-    /// One step of an event. `None` when it is done with.
+    /// Performs one step of an event; returns the next one, or `None` if the event is complete.
     fn apply(
         &self,
         state: &mut State,
@@ -372,7 +373,7 @@ impl Uploads {
                 match (event.is_creation, state.bucket[key]) {
                     _ if !state.stands(event) => None,
                     (true, None) => None,
-                    // Overwritten: the event of these bytes follows.
+                    // The file was overwritten: the event of the new bytes follows.
                     (true, Some(etag)) if etag != event.sequencer => None,
                     (true, Some(etag)) => Some(At::Announce { stale, etag }),
                     (false, _) => Some(At::Announce { stale, etag: 0 }),
@@ -518,7 +519,7 @@ impl Uploads {
         }
     }
 
-    /// One step of a build. `None` when it has ended.
+    /// Performs one step of a build; returns the next one, or `None` if the build has ended.
     fn build(
         &self,
         state: &mut State,
@@ -582,7 +583,7 @@ impl Uploads {
     }
 }
 
-/// Returns an entry as it would be had its lease not been taken away: by no rule of the crate.
+/// Returns the entry with its lease restored, which the crate itself does not allow.
 fn with_lease(entry: &Entry, lease: &symdepot::cache::Lease) -> Entry {
     let mut json = serde_json::to_value(entry).unwrap();
     json["lease"] = serde_json::to_value(lease).unwrap();
@@ -630,7 +631,7 @@ impl Model for Uploads {
             .stored
             .as_ref()
             .is_some_and(|entry| entry.build_request().is_some());
-        // Two workers are alike: the first one that is free begins.
+        // Workers are interchangeable: the first idle one begins.
         let free = state
             .workers
             .iter()
@@ -731,7 +732,7 @@ impl Model for Uploads {
             }
             Action::Crash(worker) => {
                 state.left.crashes -= 1;
-                // Its message comes again.
+                // Its message is delivered again.
                 if let Worker::Applying { event, .. } =
                     std::mem::replace(&mut state.workers[worker], Worker::Idle)
                 {
@@ -751,14 +752,14 @@ impl Model for Uploads {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always(
-                "4. what was removed or overwritten is out of every answer once its event is applied",
+                "4. removed or overwritten bytes are in no state once their event is applied",
                 |_, state: &State| {
                     KEYS.into_iter().all(|key| {
                         let Some(item) = state.items[usize::from(key)] else {
                             return true;
                         };
                         let is_done = item.state != ItemState::Pending;
-                        // What is put later is announced later, and has a higher number.
+                        // Later uploads have later events with higher sequencers.
                         let earlier = 1..item.sequencer + u8::from(item.state == ItemState::Gone);
                         let made_from = state.made_from();
                         !is_done
@@ -769,7 +770,7 @@ impl Model for Uploads {
                 },
             ),
             Property::always(
-                "5. once an upload is applied a build has seen it or is asked for",
+                "5. once an upload is applied, a build has evaluated it or is requested",
                 |_, state: &State| {
                     KEYS.into_iter().all(|key| {
                         let at = usize::from(key);
@@ -790,7 +791,7 @@ impl Model for Uploads {
                 },
             ),
             Property::always(
-                "5. when all is quiet the entry is made from the best file that is there",
+                "5. when nothing is pending, the entry is made from the best existing file",
                 |_, state: &State| {
                     if !state.is_quiet() {
                         return true;
@@ -803,7 +804,7 @@ impl Model for Uploads {
                 },
             ),
             Property::always(
-                "5. when all is quiet every file that is there is filed",
+                "5. when nothing is pending, every existing file has its `dif` item",
                 |_, state: &State| {
                     let is_at_work = |worker: &Worker| *worker != Worker::Idle;
                     let is_filed = |at: usize| {
@@ -849,19 +850,19 @@ fn of_two_keys(bounds: Bounds, mistake: Mistake) -> Uploads {
 }
 
 #[test]
-fn uploads_and_removals_of_a_key_hold_in_every_order() {
+fn the_properties_of_uploads_to_one_key_hold_in_every_order() {
     let bounds = Bounds::asked_for();
     check("uploads of a key", of_one_key(bounds, Mistake::None));
 }
 
 #[test]
-fn uploads_and_removals_of_two_keys_hold_in_every_order() {
+fn the_properties_of_uploads_to_two_keys_hold_in_every_order() {
     let bounds = Bounds::asked_for();
     check("uploads of two keys", of_two_keys(bounds, Mistake::None));
 }
 
 #[test]
-fn each_mistake_in_uploads_and_removals_is_found() {
+fn each_seeded_mistake_in_uploads_is_detected() {
     let check = |model: Uploads, property: &str| {
         let mistake = model.mistake;
         let broken = broken_by(model);

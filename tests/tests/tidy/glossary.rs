@@ -20,7 +20,7 @@ fn rows() -> Vec<(String, String)> {
 }
 
 /// Returns the texts between pairs of a mark.
-fn marked<'a>(text: &'a str, mark: char) -> impl Iterator<Item = &'a str> {
+fn marked(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.split(mark).skip(1).step_by(2)
 }
 

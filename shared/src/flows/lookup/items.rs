@@ -55,11 +55,12 @@ impl CacheFinder<'_> {
         consistency: Consistency,
     ) -> Result<Vec<Option<Arc<Stored>>>, Fault> {
         let (memory, invocation) = (&self.service.memory, self.invocation);
-        let mut found: Vec<Option<Option<Arc<Stored>>>> = vec![None; wanted.len()];
+        let recall = |wanted: &ItemQuery| memory.recall(invocation, &wanted.key);
+        let mut found: Vec<Recalled> = wanted.iter().map(recall).collect();
         let (mut doubtful, mut unknown) = (Vec::new(), Vec::new());
-        for (at, wanted) in wanted.iter().enumerate() {
-            match memory.recall(invocation, &wanted.key) {
-                Recalled::Believed(stored) => found[at] = Some(stored),
+        for (at, recalled) in found.iter().enumerate() {
+            match recalled {
+                Recalled::Believed(_) => {}
                 Recalled::Doubtful => doubtful.push(at),
                 Recalled::Unknown => unknown.push(at),
             }
@@ -75,7 +76,7 @@ impl CacheFinder<'_> {
                 let generation = scope.and_then(|scope| memory.generation(invocation, scope));
                 let is_of_empty_scope = generation == Some(None);
                 if is_of_empty_scope {
-                    found[*at] = Some(None);
+                    found[*at] = Recalled::Believed(None);
                 }
                 !is_of_empty_scope
             });
@@ -85,12 +86,12 @@ impl CacheFinder<'_> {
             let to_read: Vec<ItemQuery> = unknown.iter().map(pick).collect();
             let read = self.read_items(&to_read, scopes, consistency).await?;
             for (at, stored) in unknown.into_iter().zip(read) {
-                found[at] = Some(stored);
+                found[at] = Recalled::Believed(stored);
             }
             let mut changed = Vec::new();
             for at in doubtful {
-                match memory.recall(invocation, &wanted[at].key) {
-                    Recalled::Believed(stored) => found[at] = Some(stored),
+                match recall(&wanted[at]) {
+                    believed @ Recalled::Believed(_) => found[at] = believed,
                     Recalled::Doubtful | Recalled::Unknown => changed.push(at),
                 }
             }
@@ -100,11 +101,15 @@ impl CacheFinder<'_> {
                 let nothing_else = BTreeSet::new();
                 let read = self.read_items(&to_read, nothing_else, consistency);
                 for (at, stored) in changed.into_iter().zip(read.await?) {
-                    found[at] = Some(stored);
+                    found[at] = Recalled::Believed(stored);
                 }
             }
         }
-        Ok(found.into_iter().map(Option::flatten).collect())
+        let stored = |found: Recalled| match found {
+            Recalled::Believed(stored) => stored,
+            Recalled::Doubtful | Recalled::Unknown => None,
+        };
+        Ok(found.into_iter().map(stored).collect())
     }
 
     /// Reads items, and in the same call the generations of these scopes that were not read a

@@ -1,6 +1,6 @@
-"""Compares a SymCache of ours with the one that PyPI's `symbolic` makes of the same debug file: reader.py DIF SYMCACHE.
+"""Compares a SymCache with the one that PyPI's `symbolic` derives from the same debug file: reader.py DIF SYMCACHE.
 
-Exit code 1, and the first difference, where they differ; else how many addresses agree.
+Prints the number of equal addresses, or exits with code 1 and prints the first difference.
 """
 
 import sys
@@ -8,7 +8,7 @@ import sys
 from symbolic.debuginfo import Archive
 from symbolic.symcache import SymCache
 
-# Every address of small programs, and some around them.
+# All addresses of a small program, and some beyond.
 PROGRAM = range(0, 0x20000)
 BEYOND = range(0xFFFFFF00, 0x100000100)
 
@@ -30,7 +30,7 @@ def main(dif, path):
         if found != expected:
             sys.exit(f"{path}: {address:#x}: {found} instead of {expected}")
     if known < 100:
-        sys.exit(f"{dif}: {known} addresses are known, which proves nothing")
+        sys.exit(f"{dif}: only {known} addresses are known, which is too few for a comparison")
     print(f"{known} addresses agree")
 
 

@@ -1,11 +1,14 @@
-//! Deriving all caches of a file: `symbolic` plainly, our code in this process, and our parser
-//! process.
+//! Deriving all caches of a file: plain `symbolic`, symdepot's code in this process, and symdepot's
+//! parser process.
 //!
-//! `SYMDEPOT_BENCH_DIF` names a debug file of your own, beside the sample program's. The parser
-//! process needs `SYMDEPOT_BINARIES`; `make bench-real` does the same with large files, each plain
-//! run in a process of its own.
+//! `SYMDEPOT_BENCH_DIF` selects an additional debug file besides that of the sample program. The
+//! parser process needs `SYMDEPOT_BINARIES`. `make bench-real` measures the same with large files,
+//! and runs plain `symbolic` in its own process each time.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot continue panics"
+)]
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +46,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
         bencher.iter(|| plain::derive(path).unwrap())
     });
     let ours = InProcessDeriver::new(MEMORY);
-    group.bench_function("ours, in this process", |bencher| {
+    group.bench_function("symdepot, in this process", |bencher| {
         bencher.iter(|| runtime.block_on(derive(&ours, &bytes)));
     });
     match Binaries::from_env() {
@@ -58,16 +61,16 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
                 limits,
                 ScratchSpace::new(folder.path(), MEMORY),
             );
-            group.bench_function("ours, in a parser process", |bencher| {
+            group.bench_function("symdepot, in a parser process", |bencher| {
                 bencher.iter(|| runtime.block_on(derive(&ours, &bytes)));
             });
         }
-        Err(missing) => eprintln!("without the parser process: {missing}"),
+        Err(missing) => eprintln!("parser process skipped: {missing}"),
     }
     group.finish();
 }
 
-/// Derives all caches of a file, and returns how many bytes they have.
+/// Derives all caches of a file, and returns their total size in bytes.
 async fn derive(deriver: &dyn Deriver, bytes: &Bytes) -> usize {
     let mut dif = deriver.reserve(bytes.len() as u64).unwrap();
     dif.write_at(0, bytes.clone()).await.unwrap();

@@ -1,9 +1,12 @@
-//! The pure part of a warm request: from the bytes of its body to the bytes of its answer, thirty
-//! frames in one module.
+//! The pure part of a warm request: from the bytes of its body to the bytes of its response, with
+//! thirty frames in one module.
 //!
-//! `SYMDEPOT_BENCH_DIF` names a debug file of your own to look up in, beside the sample program's.
+//! `SYMDEPOT_BENCH_DIF` selects an additional debug file besides that of the sample program.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot continue panics"
+)]
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -38,7 +41,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
         &format!("30 frames, {name}, SymCache of {} kB", raw.len() / 1000),
         |bencher| {
             bencher.iter(|| {
-                // As the handler does it: the header of the cache is parsed for each request.
+                // As in the handler, the header of the cache is parsed for each request.
                 let request = parse_request(black_box(&body)).unwrap();
                 let cache = LookupCache::Sym(SymCache::parse(&raw).unwrap().into());
                 let found = ModuleOutcome::Found {
@@ -49,7 +52,7 @@ fn bench(criterion: &mut Criterion, name: &str, path: &Path) {
                     considered: Considered::default(),
                 };
                 let (completed, stats) = symbolicate(&request, &plan(&request), &[found]);
-                // A file of somebody's own may have a function or two without names.
+                // A file from `SYMDEPOT_BENCH_DIF` may have a few functions without names.
                 assert!(stats.frames.symbolicated > FRAMES * 8 / 10, "{stats:?}");
                 serde_json::to_vec(&Response::Completed(completed)).unwrap()
             });

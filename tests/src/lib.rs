@@ -1,4 +1,4 @@
-//! What the tests across packages share.
+//! Shared code of the tests that span several packages.
 
 #[cfg(feature = "bench")]
 pub mod bench_latency;

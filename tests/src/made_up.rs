@@ -1,20 +1,20 @@
-//! Modules that are made up: symbol files as large as one likes, whose functions say which module
-//! they are in.
+//! Generated modules: symbol files of any size, whose function names contain the number of their
+//! module.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-/// Bytes of each function; the first one begins at this address, too.
+/// Bytes of each function, and the address of the first one.
 const FUNCTION_BYTES: usize = 0x10;
 
-/// Where the first module of a crash is mapped.
+/// Address at which the first module of a crash is mapped.
 const IMAGE: usize = 0x7000_0000_0000;
 
 /// Bytes from one module of a crash to the next.
 const IMAGE_BYTES: usize = 0x1000_0000;
 
-/// A module that is made up, and its file in Breakpad's format.
+/// A generated module with its Breakpad symbol file.
 #[derive(Clone, Copy, Debug)]
 pub struct MadeUp {
     number: u32,
@@ -22,13 +22,13 @@ pub struct MadeUp {
 }
 
 impl MadeUp {
-    /// Returns a module of so many functions; modules of different numbers have different ids and
-    /// names.
+    /// Returns a module with this many functions. Modules with different numbers have different ids
+    /// and names.
     pub fn new(number: u32, functions: usize) -> Self {
         Self { number, functions }
     }
 
-    /// Returns the key that it is uploaded to.
+    /// Returns the key for its upload.
     pub fn key(self) -> String {
         format!("global/made-up/{}.sym", self.number)
     }
@@ -38,7 +38,7 @@ impl MadeUp {
         format!("decade00-0000-4000-8000-{:012x}", self.number)
     }
 
-    /// Returns the file: about 120 bytes a function.
+    /// Returns the symbol file: about 120 bytes per function.
     ///
     /// Source of the format: Breakpad, docs/symbol_files.md.
     pub fn file(self) -> Vec<u8> {
@@ -66,7 +66,7 @@ impl MadeUp {
         format!("function_{at}_of_module_{}", self.number)
     }
 
-    /// Returns a crash in its first function, one in its midst, and its last.
+    /// Returns a crash with three frames: in its first, its middle and its last function.
     pub fn crash(self) -> Value {
         crash_in(&[self])
     }
@@ -75,7 +75,7 @@ impl MadeUp {
         [0, self.functions / 2, self.functions - 1]
     }
 
-    /// Panics unless an answer is the stack of that crash.
+    /// Panics unless a response contains the symbolicated stack of that crash.
     pub fn assert_symbolicated(self, answer: &Value) {
         assert!(
             is_symbolicated(&[self], answer),
@@ -85,8 +85,8 @@ impl MadeUp {
     }
 }
 
-/// Returns a crash with three frames in each of these modules: in its first function, one in its
-/// midst, and its last.
+/// Returns a crash with three frames in each of these modules: in its first, its middle and its
+/// last function.
 pub fn crash_in(modules: &[MadeUp]) -> Value {
     let image = |at: usize| IMAGE + at * IMAGE_BYTES;
     let module = |(at, module): (usize, &MadeUp)| {
@@ -109,7 +109,7 @@ pub fn crash_in(modules: &[MadeUp]) -> Value {
     })
 }
 
-/// Returns whether an answer is the stack of [`crash_in`] these modules.
+/// Returns whether a response contains the symbolicated stack of [`crash_in`] for these modules.
 pub fn is_symbolicated(modules: &[MadeUp], answer: &Value) -> bool {
     let frames = answer["stacktraces"][0]["frames"].as_array();
     let names = frames
@@ -123,7 +123,7 @@ pub fn is_symbolicated(modules: &[MadeUp], answer: &Value) -> bool {
     names.eq(expected.iter().map(|name| Some(name.as_str())))
 }
 
-/// Returns where a function begins.
+/// Returns the first address of a function.
 fn address(at: usize) -> usize {
     (at + 1) * FUNCTION_BYTES
 }

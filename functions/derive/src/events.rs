@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_a_lane_is_a_build() {
+    fn a_message_of_a_queue_is_a_build() {
         let body = sample(include_str!("../../../infra/events/queue.json"));
         assert!(matches!(&read(&body).unwrap()[..], [Work::Build(_)]));
     }

@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_is_asked_for_as_much_as_it_answers() {
+    fn as_many_builds_are_requested_as_the_queue_processed() {
         let quota = |answered, standing, busy| {
             let drained = Drained {
                 answered,
@@ -754,7 +754,7 @@ mod tests {
 
     /// Finding P22 in `docs/protocol.md`.
     #[test]
-    fn how_long_the_lane_was_busy_is_told_by_the_last_cache_that_came_of_an_ask() {
+    fn the_last_requested_cache_says_how_long_the_queue_was_busy() {
         let asked = |entry: &Entry| Behind {
             build_request: Some(Token::from_random(1)),
             ..Behind::of(entry)

@@ -1,4 +1,4 @@
-//! Hostile archives and whatever else is uploaded: see `symdepot::debuginfo::hostile`.
+//! Hostile archives and other uploads: see `symdepot::debuginfo::hostile`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Hostile sections of DWARF, also of split units: see `symdepot::debuginfo::hostile`.
+//! Hostile DWARF sections, including split units: see `symdepot::debuginfo::hostile`.
 
 #![no_main]
 

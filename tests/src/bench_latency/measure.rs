@@ -1,4 +1,4 @@
-//! One row of the table: what its runs took, and whether that is within its limits.
+//! One row of the table: the measurements of its runs, compared with its limits.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::bench_real::{BenchError, PATIENCE, percentile};
 use crate::made_up::MadeUp;
 use crate::stack::{Client, Stats};
 
-/// Operations that change what is stored.
+/// Operations that change stored data.
 const WRITES: [&str; 9] = [
     "PutItem",
     "UpdateItem",
@@ -27,14 +27,14 @@ const WRITES: [&str; 9] = [
 /// Operations that send messages.
 const SENDS: [&str; 2] = ["SendMessage", "SendMessageBatch"];
 
-/// Gives out modules that no one has met before.
+/// Returns modules that no run has used before.
 #[derive(Debug, Default)]
 pub struct Modules {
     given: Cell<u32>,
 }
 
 impl Modules {
-    /// Returns so many modules, each of so many functions.
+    /// Returns this many modules, each with this many functions.
     pub fn take(&self, count: u32, functions: usize) -> Vec<MadeUp> {
         let first = self.given.get() + 1;
         self.given.set(self.given.get() + count);
@@ -44,22 +44,22 @@ impl Modules {
     }
 }
 
-/// What one run took.
+/// The measurements of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Until the answer, in milliseconds.
+    /// The time until the response, in milliseconds.
     pub time: f64,
-    /// What the stack has counted until nothing was left to do.
+    /// The counters of the stack when it is idle again.
     pub stats: Stats,
-    /// Questions to symbol servers.
+    /// Requests to symbol servers.
     pub questions: u64,
 }
 
 impl Run {
-    /// Lets the counts begin again, does something, and waits until nothing is left to do.
+    /// Resets the counters, does something, and waits until the stack is idle.
     ///
     /// # Errors
-    /// As what is done, or the stack does not answer.
+    /// The error of what is done, or the stack does not respond.
     pub async fn of<T>(
         client: &Client,
         what: impl Future<Output = Result<T, BenchError>>,
@@ -94,33 +94,33 @@ impl Run {
             .sum()
     }
 
-    /// From the start of the slowest process of `symbolicate` to its first event, in milliseconds;
-    /// zero if none was started.
+    /// Returns the time from the start of the slowest process of `symbolicate` to its first event,
+    /// in milliseconds; zero if none was started.
     fn process_start(&self) -> f64 {
         self.stats.function("symbolicate").init_ms.max
     }
 }
 
-/// The limits of a row. What has none is printed all the same.
+/// The limits of a row. Values without a limit are printed, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Milliseconds until the answer.
+    /// Milliseconds until the response.
     pub time: Option<f64>,
-    /// The same, without the start of the process.
+    /// Milliseconds until the response, without the start of the process.
     pub time_beyond_start: Option<f64>,
     /// Calls of BatchGetItem.
     pub batch_gets: Option<u64>,
     /// Calls of GetObject.
     pub get_objects: Option<u64>,
-    /// Calls of AWS services in all.
+    /// AWS calls in total.
     pub calls: Option<u64>,
-    /// Calls of AWS services, for each of so many modules.
+    /// AWS calls per module, with the number of modules.
     pub calls_a_module: Option<(u64, u64)>,
-    /// Calls that change what is stored.
+    /// Calls that change stored data.
     pub writes: Option<u64>,
     /// Messages.
     pub messages: Option<u64>,
-    /// Runs of `derive`.
+    /// Invocations of `derive`.
     pub derive_runs: Option<u64>,
     /// Dependent rounds of the calls of `symbolicate`.
     pub rounds: Option<u64>,
@@ -145,13 +145,13 @@ pub fn add(report: &mut Report, title: &str, runs: &[Run], limits: &Limits) {
             None => row,
         }
     };
-    let mut rows = vec![time("answered after", limits.time, &|run| run.time)];
+    let mut rows = vec![time("response time", limits.time, &|run| run.time)];
     if runs.iter().any(|run| run.process_start() > 0.0) {
         let beyond = limits.time_beyond_start;
-        rows.push(time("of that, the start of the process", None, &|run| {
+        rows.push(time("of that, process start", None, &|run| {
             run.process_start()
         }));
-        rows.push(time("beyond it", beyond, &|run| {
+        rows.push(time("without process start", beyond, &|run| {
             run.time - run.process_start()
         }));
     }
@@ -166,16 +166,16 @@ pub fn add(report: &mut Report, title: &str, runs: &[Run], limits: &Limits) {
     rows.push(count("messages", limits.messages, &|run| {
         run.stats.messages()
     }));
-    rows.push(count("runs of derive", limits.derive_runs, &|run| {
+    rows.push(count("invocations of derive", limits.derive_runs, &|run| {
         run.stats.function("derive").invocations
     }));
-    rows.push(count("calls of AWS in all", limits.calls, &|run| {
+    rows.push(count("AWS calls", limits.calls, &|run| {
         run.stats.aws_calls()
     }));
     if let Some((limit, modules)) = limits.calls_a_module {
         let most = runs.iter().map(|run| run.stats.aws_calls()).max();
         let share = most.unwrap_or(0) as f64 / modules as f64;
-        let row = Row::new("calls of AWS, a module", format!("{share:.1}"));
+        let row = Row::new("AWS calls per module", format!("{share:.1}"));
         rows.push(row.target(at_most(&limit.to_string(), false), share <= limit as f64));
     }
     rows.push(count(
@@ -187,7 +187,7 @@ pub fn add(report: &mut Report, title: &str, runs: &[Run], limits: &Limits) {
         run.stats.function("derive").rounds
     }));
     if runs.iter().any(|run| run.questions > 0) {
-        rows.push(count("questions to symbol servers", None, &|run| {
+        rows.push(count("requests to symbol servers", None, &|run| {
             run.questions
         }));
     }
@@ -204,7 +204,7 @@ fn at_most(limit: &str, is_exact: bool) -> String {
     }
 }
 
-/// The calls by operation, each the most of any run.
+/// Returns the calls by operation, each the maximum of all runs.
 fn operations(runs: &[Run]) -> String {
     let mut most: BTreeMap<&str, u64> = BTreeMap::new();
     for run in runs {
@@ -223,7 +223,7 @@ fn operations(runs: &[Run]) -> String {
     }
 }
 
-/// Returns an error that shows an answer that is not what the benchmark relies on.
+/// Returns an error with an unexpected response.
 pub fn unexpected(what: &'static str, answer: &Value) -> BenchError {
     BenchError::Answer {
         what,

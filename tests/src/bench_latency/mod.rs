@@ -1,13 +1,13 @@
-//! Requests and uploads while the stores are as far away as they are in AWS: time, calls, messages,
-//! runs of `derive`, dependent rounds, each held against its limit.
+//! Requests and uploads with the latencies of AWS: time, calls, messages, invocations of `derive`,
+//! and dependent rounds, each compared with its limit.
 //!
-//! A stack with the latency of AWS ([`Latency::AWS`]) is started on an empty folder, once without
-//! symbol servers, once with one and once with four ([`server`]). Each row of the table
-//! ([`requests`]) is measured several times, with modules that no earlier run has met
-//! ([`measure`]): of times the median counts, of calls, messages, runs and rounds the most of any
-//! run.
+//! A stack with the latency of AWS ([`Latency::AWS`]) is started in an empty directory three times:
+//! without symbol servers, with one, and with four ([`server`]). Each row of the table
+//! ([`requests`]) is measured several times, with modules that no earlier run has used
+//! ([`measure`]). A row has the median of the times, and the maximum of the calls, messages,
+//! invocations and rounds.
 //!
-//! Everything is printed as it is known, and as one table at the end.
+//! Each number is printed when it is known, and all numbers as one table at the end.
 
 pub mod measure;
 pub mod requests;
@@ -27,10 +27,10 @@ use crate::stack::{Binaries, LocalStack, Options};
 /// Measures requests and uploads with the latency of AWS between the functions and the stores.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// How often each row is measured.
+    /// The number of measurements of each row.
     #[arg(long, default_value_t = 7)]
     pub runs: usize,
-    /// What the services take to answer, in milliseconds: aws, or like dynamodb=5,s3=15,sqs=8.
+    /// The latencies of the services in milliseconds: aws, or like dynamodb=5,s3=15,sqs=8.
     #[arg(long, default_value = "aws")]
     pub latency: Latency,
     /// Also writes the numbers to this file, as Markdown.
@@ -38,11 +38,11 @@ pub struct Arguments {
     pub markdown: Option<PathBuf>,
 }
 
-/// Takes all numbers.
+/// Takes all measurements.
 ///
 /// # Errors
-/// A stack does not start or does not answer. A number that misses its limit is no error; it says
-/// so.
+/// A stack does not start or does not respond. A number that exceeds its limit is no error, but is
+/// marked in the report.
 pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     let binaries = Binaries::from_env()?;
     let mut report = Report::default();
@@ -57,7 +57,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         let options = Options::new(binaries.clone(), folder.path()).latency(arguments.latency);
         let stack = LocalStack::start(servers.sought_by(options)).await?;
         let client = stack.client();
-        let how = format!("{} on an empty folder", client.addresses().gateway);
+        let how = format!("{} in an empty directory", client.addresses().gateway);
         say(&format!("a stack with {servers}"), &how);
         let mut bench = Bench {
             client,
@@ -67,7 +67,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
         };
         match servers.urls().len() {
             0 => {
-                // For five minutes after an upload an instance reads new modules once more.
+                // First: for five minutes after an upload, an instance reads new modules twice.
                 bench.unknown_modules_that_are_remembered().await?;
                 bench.uploads_to_both_scopes().await?;
                 bench.unknown_modules().await?;

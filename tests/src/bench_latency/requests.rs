@@ -1,4 +1,4 @@
-//! The rows of the table: what is requested, of which modules, in which state of the functions.
+//! The rows of the table: which modules are requested, in which state of the functions.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::bench_real::{BenchError, PATIENCE, say};
 use crate::made_up::{MadeUp, crash_in, is_symbolicated};
 use crate::stack::Client;
 
-/// Modules of a request, where the row does not say otherwise.
+/// The default number of modules in a request.
 const MODULES: u32 = 40;
 
 /// Functions of a small module.
@@ -21,33 +21,33 @@ const FEW_FUNCTIONS: usize = 20;
 /// Functions of a module whose file has 200 kB.
 const MANY_FUNCTIONS: usize = 1_700;
 
-/// A scope beside the global one.
+/// A scope besides the global one.
 const SCOPE: &str = "acme";
 
-/// A request of this query may read two scopes: this one, and the global one.
+/// A query that gives access to two scopes: this one, and the global one.
 const TWO_SCOPES: &str = "scope=acme";
 
-/// Longer than an instance believes what it remembers of a module that nobody has.
+/// Longer than an instance caches that a module is unknown.
 const UNTIL_IT_IS_READ_AGAIN: Duration = Duration::from_secs(3);
 
-/// Uploads that are on their way at the same time.
+/// Concurrent uploads.
 const UPLOADS_AT_A_TIME: usize = 8;
 
-/// What measures on one stack.
+/// The benchmark of one stack.
 #[derive(Debug)]
 pub struct Bench<'a> {
     /// A client of the stack.
     pub client: &'a Client,
-    /// Where modules come from.
+    /// Generates the modules.
     pub modules: &'a Modules,
-    /// How often each row is measured.
+    /// The number of measurements of each row.
     pub runs: usize,
-    /// Where the numbers go.
+    /// Receives the numbers.
     pub report: &'a mut Report,
 }
 
 impl Bench<'_> {
-    /// Uploads to the scopes of the requests: what is asked of empty ones is known without a look.
+    /// Uploads to the scopes of the requests, because reading an empty scope needs fewer calls.
     ///
     /// # Errors
     /// An upload fails.
@@ -61,10 +61,10 @@ impl Bench<'_> {
         Ok(self.client.idle(PATIENCE).await?)
     }
 
-    /// Modules that nobody uploaded, of two scopes.
+    /// Modules that were never uploaded, in two scopes.
     ///
     /// # Errors
-    /// The stack does not answer as expected.
+    /// The stack does not respond as expected.
     pub async fn unknown_modules(&mut self) -> Result<(), BenchError> {
         let limits = Limits {
             batch_gets: Some(2),
@@ -73,7 +73,8 @@ impl Bench<'_> {
             derive_runs: Some(0),
             ..Limits::default()
         };
-        let title = format!("{MODULES} modules that nobody uploaded, two scopes, functions ended");
+        let title =
+            format!("{MODULES} modules that were never uploaded, two scopes, functions stopped");
         self.announce(&title);
         let mut runs = Vec::new();
         for _ in 0..self.runs {
@@ -86,9 +87,8 @@ impl Bench<'_> {
         };
         self.add(&title, &runs, &cold);
 
-        let title = format!(
-            "{MODULES} modules that nobody uploaded, two scopes, to an instance that met others"
-        );
+        let title =
+            format!("{MODULES} modules that were never uploaded, two scopes, warm instance");
         self.announce(&title);
         let mut runs = Vec::new();
         for _ in 0..self.runs {
@@ -104,13 +104,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Modules that nobody uploaded, and that the instance met before: seconds ago, and just now.
+    /// Modules that were never uploaded, and that the instance has seen: seconds ago, and just now.
     ///
     /// # Errors
-    /// The stack does not answer as expected.
+    /// The stack does not respond as expected.
     pub async fn unknown_modules_that_are_remembered(&mut self) -> Result<(), BenchError> {
         let seconds = UNTIL_IT_IS_READ_AGAIN.as_secs();
-        let title = format!("{MODULES} unknown modules that the instance met {seconds} s ago");
+        let title = format!("{MODULES} unknown modules that the instance saw {seconds} s ago");
         self.announce(&title);
         let (mut later, mut at_once) = (Vec::new(), Vec::new());
         for _ in 0..self.runs {
@@ -132,7 +132,7 @@ impl Bench<'_> {
             calls: Some(0),
             ..Limits::default()
         };
-        let title = format!("{MODULES} unknown modules that the instance met just now");
+        let title = format!("{MODULES} unknown modules that the instance has just seen");
         self.announce(&title);
         self.add(&title, &at_once, &limits);
         Ok(())
@@ -141,9 +141,9 @@ impl Bench<'_> {
     /// Modules whose caches are ready.
     ///
     /// # Errors
-    /// An upload fails, or the stack does not answer as expected.
+    /// An upload fails, or the stack does not respond as expected.
     pub async fn modules_that_are_ready(&mut self) -> Result<(), BenchError> {
-        let title = format!("{MODULES} modules that are ready, two scopes, functions ended");
+        let title = format!("{MODULES} modules that are ready, two scopes, functions stopped");
         self.announce(&title);
         let mut runs = Vec::new();
         for _ in 0..self.runs {
@@ -159,10 +159,7 @@ impl Bench<'_> {
             self.client.end_functions().await?;
             let (run, answer) = self.request(TWO_SCOPES, &crash_in(&modules)).await?;
             if !is_symbolicated(&modules, &answer) {
-                return Err(unexpected(
-                    "the answer about modules that are ready",
-                    &answer,
-                ));
+                return Err(unexpected("the response with ready modules", &answer));
             }
             runs.push(run);
         }
@@ -178,14 +175,13 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// More unknown modules, in a scope of which nothing is stored, by a client that does not wait.
+    /// More unknown modules, in a new scope, by a client that does not wait.
     ///
     /// # Errors
-    /// The stack does not answer as expected.
+    /// The stack does not respond as expected.
     pub async fn many_unknown_modules_of_a_new_scope(&mut self) -> Result<(), BenchError> {
         const MANY: u32 = 200;
-        let title =
-            format!("{MANY} unknown modules, a scope never seen, timeout=0, functions ended");
+        let title = format!("{MANY} unknown modules, a new scope, timeout=0, functions stopped");
         self.announce(&title);
         let mut runs = Vec::new();
         for number in 0..self.runs {
@@ -209,14 +205,15 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// An upload, until a request is answered with its names.
+    /// An upload, until a response contains its names.
     ///
     /// # Errors
-    /// The upload fails, or the stack does not answer as expected.
+    /// The upload fails, or the stack does not respond as expected.
     pub async fn an_upload(&mut self) -> Result<(), BenchError> {
         let kilobytes = MadeUp::new(1, MANY_FUNCTIONS).file().len() / 1000;
-        let title =
-            format!("an upload of {kilobytes} kB until its names are answered, functions ended");
+        let title = format!(
+            "an upload of {kilobytes} kB until a response has its names, functions stopped"
+        );
         self.announce(&title);
         let mut runs = Vec::new();
         for _ in 0..self.runs {
@@ -227,13 +224,13 @@ impl Bench<'_> {
                 for module in &modules {
                     self.client.upload(&module.key(), module.file()).await?;
                 }
-                // A request that came before the event was worked on would be about nothing.
+                // Before the event is processed, a request would not find the module.
                 self.client.idle(PATIENCE).await?;
                 Ok(self.client.completed("", &crash).await?)
             };
             let (run, answer) = Run::of(self.client, upload).await?;
             if !is_symbolicated(&modules, &answer) {
-                return Err(unexpected("the answer about an upload", &answer));
+                return Err(unexpected("the response after an upload", &answer));
             }
             runs.push(run);
         }
@@ -245,10 +242,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The same as [`Self::unknown_modules`], with a server that has none of them.
+    /// As [`Self::unknown_modules`], with a server that has none of them.
     ///
     /// # Errors
-    /// The stack does not answer as expected.
+    /// The stack does not respond as expected.
     pub async fn unknown_modules_of_one_server(
         &mut self,
         servers: &SymbolServers,
@@ -266,7 +263,7 @@ impl Bench<'_> {
     /// More modules, and more servers that have none of them.
     ///
     /// # Errors
-    /// The stack does not answer as expected.
+    /// The stack does not respond as expected.
     pub async fn unknown_modules_of_many_servers(
         &mut self,
         servers: &SymbolServers,
@@ -286,7 +283,7 @@ impl Bench<'_> {
         limits: Limits,
     ) -> Result<(), BenchError> {
         let title = format!(
-            "{modules} modules that nobody uploaded, two scopes, {servers} without them, functions ended"
+            "{modules} modules that were never uploaded, two scopes, {servers} without them, functions stopped"
         );
         self.announce(&title);
         let mut runs = Vec::new();
@@ -301,23 +298,20 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures a request for modules that are nowhere, and that were never asked for.
+    /// Measures a request for new modules that exist nowhere.
     async fn unknown(&self, count: u32, query: &str) -> Result<Run, BenchError> {
         let modules = self.modules.take(count, FEW_FUNCTIONS);
         self.all_missing(&modules, query).await
     }
 
-    /// Measures a request for modules that are nowhere.
+    /// Measures a request for modules that exist nowhere.
     async fn all_missing(&self, modules: &[MadeUp], query: &str) -> Result<Run, BenchError> {
         let (run, answer) = self.request(query, &crash_in(modules)).await?;
         let answered = answer["modules"].as_array().into_iter().flatten();
         let missing = answered.filter(|module| module["debug_status"] == "missing");
         match missing.count() == modules.len() {
             true => Ok(run),
-            false => Err(unexpected(
-                "the answer about modules that are nowhere",
-                &answer,
-            )),
+            false => Err(unexpected("the response with unknown modules", &answer)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Symbol servers on loopback that have nothing, and take a moment to say so.
+//! Symbol servers on loopback that have no files, and respond after a delay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::task::JoinSet;
 use crate::bench_real::BenchError;
 use crate::stack::Options;
 
-/// From a question to its answer.
+/// The response time.
 const ANSWERED_AFTER: Duration = Duration::from_millis(5);
 
-/// More bytes than the head of a question has.
+/// The maximum size of a request head.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Some symbol servers. They end when this is dropped.
+/// Some symbol servers, which end when this is dropped.
 #[derive(Debug)]
 pub struct SymbolServers {
     urls: Vec<String>,
@@ -28,10 +28,10 @@ pub struct SymbolServers {
 }
 
 impl SymbolServers {
-    /// Starts so many servers.
+    /// Starts this many servers.
     ///
     /// # Errors
-    /// There is no port for one.
+    /// A port cannot be bound.
     pub async fn start(count: usize) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Tool {
             tool: "a symbol server".to_owned(),
@@ -52,7 +52,7 @@ impl SymbolServers {
         })
     }
 
-    /// Has a stack seek in all of them what nobody uploaded.
+    /// Configures all servers as sources of a stack.
     pub fn sought_by(&self, options: Options) -> Options {
         let source = |(at, url): (usize, &String)| json!({"id": format!("server-{at}"), "type": "http", "url": url});
         let sources: Vec<_> = self.urls.iter().enumerate().map(source).collect();
@@ -61,12 +61,12 @@ impl SymbolServers {
             .variable("ALLOW_PRIVATE_SOURCES", 1)
     }
 
-    /// Returns where they are.
+    /// Returns the URLs of the servers.
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
 
-    /// Returns how many questions they were asked so far, all together.
+    /// Returns the number of requests that all servers have received.
     pub fn questions(&self) -> u64 {
         self.questions.load(Ordering::Relaxed)
     }
@@ -90,7 +90,7 @@ async fn serve(listener: TcpListener, questions: Arc<AtomicU64>) {
     }
 }
 
-/// Answers the questions of one connection, one after the other, until the client closes it.
+/// Responds to the requests of one connection until the client closes it.
 async fn answer(mut connection: TcpStream, questions: Arc<AtomicU64>) {
     const NOT_FOUND: &[u8] = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
     const END_OF_HEAD: &[u8] = b"\r\n\r\n";

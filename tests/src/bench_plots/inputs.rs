@@ -1,4 +1,4 @@
-//! The programs: of several languages, compilers and formats, and as large as can be had.
+//! The programs: several languages, compilers and formats, as large as possible.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use crate::stack::checkout;
 /// A program whose SymCache is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
-    /// What it is called here.
+    /// Its short name.
     pub name: &'static str,
-    /// What it is.
+    /// Its language and format.
     pub what: &'static str,
     origin: Origin,
 }
@@ -22,9 +22,9 @@ pub struct Input {
 enum Origin {
     /// Debian's packages.
     Debian(Source),
-    /// Debian's debug package of the kernel, if it is asked for.
+    /// Debian's debug package of the kernel, on request.
     Kernel,
-    /// A file that is built here: where in the checkout, and by what.
+    /// A file that is built here: its path in the checkout, and the command that builds it.
     Built(&'static str, &'static str),
 }
 
@@ -69,11 +69,11 @@ pub const INPUTS: [Input; 6] = [
 ];
 
 impl Input {
-    /// Returns the program, and the version of its package; `None`, after saying why, where it
-    /// cannot be had.
+    /// Returns the program and the version of its package. If it is not available, prints why, and
+    /// returns `None`.
     ///
     /// # Errors
-    /// It is there, and cannot be read.
+    /// The program exists and cannot be read.
     pub fn open(&self, arguments: &Arguments) -> Result<Option<(Program, String)>, BenchError> {
         let Some((debug, version)) = self.file(arguments) else {
             return Ok(None);
@@ -89,20 +89,20 @@ impl Input {
             }
             Origin::Kernel if arguments.kernel => packages::kernel(&cache),
             Origin::Kernel => {
-                detail("left out: a download of 1 GB; `make bench-plots KERNEL=1` takes it in");
+                detail("skipped: a download of 1 GB; `make bench-plots KERNEL=1` includes it");
                 return None;
             }
             Origin::Built(path, how) => {
                 let path = checkout().join(path);
                 if !path.is_file() {
-                    detail(&format!("left out: not built yet; {how}"));
+                    detail(&format!("skipped: not built; run {how}"));
                     return None;
                 }
                 Ok((path, self.name.to_owned()))
             }
         };
         found
-            .inspect_err(|error| detail(&format!("left out: {error}")))
+            .inspect_err(|error| detail(&format!("skipped: {error}")))
             .ok()
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes of one program's SymCache, cut within several bounds.
+//! The sizes of one program's SymCache, cut with several bounds.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,77 +14,78 @@ use crate::bench_real::{BenchError, percentile, plain};
 /// Frames of a stack.
 const FRAMES: usize = 30;
 
-/// Blobs up to this length are read at once, as `flows/opening.rs` does.
+/// Blobs up to this length are read in one call, as in `flows/opening.rs`.
 const READ_AT_ONCE: u64 = 256 << 10;
 
-/// The most ranges of a slice, side by side. The bound of bytes grows with them: 131 bytes a range,
-/// as now.
+/// The compared maximum numbers of ranges in a slice. The bound of bytes is proportional: 131 bytes
+/// per range, as now.
 pub const RANGES: [usize; 9] = [250, 500, 1000, 2200, 4000, 8000, 16_000, 32_000, 64_000];
 
-/// The most bytes of a slice, side by side, at the current bound of ranges. The last is none.
+/// The compared maximum numbers of bytes in a slice, at the current bound of ranges. The last one
+/// is no bound.
 pub const RAW_BYTES: [usize; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, usize::MAX];
 
-/// Levels of zstd, side by side.
+/// The compared levels of zstd.
 pub const LEVELS: [i32; 5] = [1, 3, 6, 9, 19];
 
-/// What was measured of a program.
+/// The measurements of a program.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// The debug file, in bytes.
+    /// The size of the debug file, in bytes.
     pub dif: u64,
-    /// The plain SymCache, in bytes.
+    /// The size of the plain SymCache, in bytes.
     pub plain: u64,
-    /// Processor time of deriving it plainly.
+    /// The processor time of deriving the plain SymCache.
     pub derived: Duration,
-    /// The whole SymCache as one frame, as version 1 of the kind stored it.
+    /// The size of the SymCache as one frame, as version 1 of the kind stored it.
     pub whole: u64,
-    /// By the most ranges of a slice, as in [`RANGES`].
+    /// By maximum number of ranges in a slice, as in [`RANGES`].
     pub by_ranges: Vec<Sizes>,
-    /// By the most bytes of a slice, as in [`RAW_BYTES`].
+    /// By maximum number of bytes in a slice, as in [`RAW_BYTES`].
     pub by_bytes: Vec<Sizes>,
-    /// By level, as in [`LEVELS`], within the current bounds.
+    /// By level, as in [`LEVELS`], with the current bounds.
     pub by_level: Vec<Level>,
-    /// The same with half as many ranges and bytes.
+    /// By level, with half as many ranges and bytes.
     pub by_level_of_half: Vec<Level>,
 }
 
-/// What comes of one pair of bounds, in bytes.
+/// The results of one pair of bounds, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// The bounds.
     pub bounds: Bounds,
-    /// How many slices there are.
+    /// The number of slices.
     pub slices: usize,
-    /// The blob.
+    /// The size of the blob.
     pub stored: u64,
-    /// Its index, footer included.
+    /// The size of its index, with the footer.
     pub index: u64,
-    /// The longest slice, compressed.
+    /// The size of the longest slice, compressed.
     pub longest: u64,
-    /// What a cold stack of random frames reads: index and slices; the median.
+    /// Bytes read for a cold stack of random frames, index and slices; the median.
     pub read: u64,
-    /// The most that one of them reads.
+    /// The maximum of these.
     pub most_read: u64,
-    /// Processor time of cutting, compressing and trying out.
+    /// The processor time of cutting, compressing and checking.
     pub took: Duration,
 }
 
-/// What comes of one level of zstd.
+/// The results of one level of zstd.
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
-    /// The blob, in bytes.
+    /// The size of the blob, in bytes.
     pub stored: u64,
-    /// What a cold stack of random frames reads; the median.
+    /// Bytes read for a cold stack of random frames; the median.
     pub read: u64,
-    /// Processor time of compressing alone.
+    /// The processor time of compressing alone.
     pub took: Duration,
 }
 
 impl Measured {
-    /// Measures a program with so many random stacks.
+    /// Measures a program with this many random stacks.
     ///
     /// # Errors
-    /// [`BenchError::Dif`] where it has no SymCache, or none that can be cut.
+    /// [`BenchError::Dif`] if it has no SymCache, or its SymCache cannot be cut.
     pub fn of(program: &Program, stacks: usize, seed: u64) -> Result<Self, BenchError> {
         let unreadable = |reason: String| BenchError::Dif {
             path: program.debug.clone(),
@@ -136,7 +137,7 @@ impl Measured {
         })
     }
 
-    /// Returns what comes of the current bounds.
+    /// Returns the results of the current bounds.
     pub fn current(&self) -> Option<&Sizes> {
         self.by_ranges
             .iter()
@@ -147,7 +148,7 @@ impl Measured {
 impl Sizes {
     fn of(blob: &[u8], bounds: Bounds, took: Duration, addresses: &[u64]) -> Result<Self, String> {
         let index = SliceIndex::of_blob(blob).map_err(|fault| fault.to_string())?;
-        let at = index_of(blob).ok_or("it has no index")?;
+        let at = index_of(blob).ok_or("the blob has no index")?;
         let length = |slice| {
             index
                 .range(slice)
@@ -170,9 +171,9 @@ impl Sizes {
 }
 
 impl Level {
-    /// Compresses the slices of a blob anew.
+    /// Compresses the slices of a blob with another level.
     fn of(blob: &[u8], level: i32, addresses: &[u64]) -> std::io::Result<Self> {
-        let missing = || std::io::Error::other("a slice is not where the index says");
+        let missing = || std::io::Error::other("a slice is outside the blob");
         let index = SliceIndex::of_blob(blob).map_err(std::io::Error::other)?;
         let index_length = index_of(blob).ok_or_else(missing)?.length;
         let mut lengths = Vec::with_capacity(index.len());
@@ -201,7 +202,7 @@ impl Level {
     }
 }
 
-/// Returns what each cold stack reads: index and slices, or a short blob at once.
+/// Returns the bytes read for each cold stack: index and slices, or all of a short blob.
 fn reads(
     index: &SliceIndex,
     addresses: &[u64],
@@ -220,7 +221,7 @@ fn reads(
     addresses.chunks(FRAMES).map(read).collect()
 }
 
-/// Returns bounds of so many ranges, and as many bytes as the current ones have for each range.
+/// Returns bounds with this many ranges, and a proportional number of bytes.
 fn in_proportion(ranges: usize) -> Bounds {
     let Bounds {
         ranges: now,
@@ -232,8 +233,8 @@ fn in_proportion(ranges: usize) -> Bounds {
     }
 }
 
-/// Returns the time that all processors together gave this process: other work on the machine
-/// changes it less than that of a clock.
+/// Returns the processor time of this process. Other load on the machine affects it less than
+/// wall-clock time.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

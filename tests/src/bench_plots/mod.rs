@@ -1,10 +1,10 @@
-//! How large slices should be: SymCaches of real programs, cut within several bounds, as tables and
-//! as plots.
+//! A comparison of slice sizes: SymCaches of real programs, cut with several bounds, as tables and
+//! plots.
 //!
-//! 1. [`inputs`]: the programs. One that is not there is left out, and it is said how to get it.
-//! 2. [`measure`]: the plain SymCache of each is cut again and again; what is stored, what random
-//!    stacks read, what it costs.
-//! 3. [`table`] and [`plot`]: the numbers.
+//! 1. [`inputs`]: the programs. For a program that is not available, it prints how to get it.
+//! 2. [`measure`]: cuts the plain SymCache of each program repeatedly, and measures the stored
+//!    bytes, the bytes that random stacks read, and the time.
+//! 3. [`table`] and [`plot`]: present the numbers.
 
 pub mod inputs;
 pub mod measure;
@@ -23,22 +23,22 @@ use crate::bench_real::report::{self, bytes};
 use crate::bench_real::{BenchError, say};
 use crate::stack::checkout;
 
-/// The largest item that was thought of for an index beside its record.
+/// The considered size limit of a separate item for an index.
 const INDEX_ITEM: u64 = 24 << 10;
 
-/// Cuts the SymCaches of real programs within several bounds.
+/// Cuts the SymCaches of real programs with several bounds.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Where downloads are kept (default: target/bench-real in the checkout).
     #[arg(long)]
     pub cache: Option<PathBuf>,
-    /// Random stacks in each program.
+    /// The number of random stacks in each program.
     #[arg(long, default_value_t = 100)]
     pub stacks: usize,
-    /// What chance begins with.
+    /// The random seed.
     #[arg(long, default_value_t = 20_240_229)]
     pub seed: u64,
-    /// Takes in Debian's kernel, which is a download of 1 GB.
+    /// Includes Debian's kernel, which is a download of 1 GB.
     #[arg(long)]
     pub kernel: bool,
     /// Where the plots are written (default: docs/plots in the checkout).
@@ -56,10 +56,10 @@ impl Arguments {
     }
 }
 
-/// Measures all programs that are there, shows the tables, and writes the files.
+/// Measures all available programs, prints the tables, and writes the files.
 ///
 /// # Errors
-/// See [`BenchError`]. That a program is not there is no error.
+/// See [`BenchError`]. A program that is not available is no error.
 pub fn run(arguments: &Arguments) -> Result<(), BenchError> {
     let mut environment = report::environment();
     let mut programs: Vec<(Input, Measured)> = Vec::new();
@@ -99,20 +99,20 @@ pub fn run(arguments: &Arguments) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// All programs within the current bounds, and what an index item would hold of them.
+/// Returns a table of all programs with the current bounds, and whether their indexes fit an item.
 fn overview(programs: &[(Input, Measured)]) -> Table {
     let heads = [
-        "within the current bounds",
+        "with the current bounds",
         "debug file",
         "plain SymCache",
         "slices",
-        "stored, to the plain one",
-        "stored, to one frame",
+        "stored, relative to it",
+        "relative to one frame",
         "median stack reads",
         "worst stack reads",
         "index",
         "fits 24 KB",
-        "cutting, to deriving",
+        "cutting, relative to deriving",
     ];
     let mut table = Table::new("All programs", &heads);
     let mut fitting = 0;
@@ -150,7 +150,7 @@ const HEADS: [&str; 8] = [
     "slices",
     "longest",
     "stored",
-    "to the plain one",
+    "relative to plain",
     "median stack reads",
     "worst stack reads",
     "index",
@@ -214,9 +214,9 @@ fn by_level(input: &Input, measured: &Measured) -> Table {
     let heads = [
         "ranges in a slice, level",
         "stored",
-        "to the plain one",
+        "relative to plain",
         "median stack reads",
-        "compressing, processor time",
+        "processor time of compressing",
     ];
     let mut table = Table::new(format!("{}: level of zstd", input.name), &heads);
     let levels = [

@@ -1,5 +1,5 @@
-//! Plots as SVG files: no background, and colours that can be told apart on a light page and on a
-//! dark one. The same numbers give the same file.
+//! Plots as SVG files, without a background, with colours for light and dark pages. The same
+//! numbers give the same file.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::bench_real::BenchError;
 const SIZE: (u32, u32) = (820, 480);
 const LEGEND_HEIGHT: u32 = 30;
 const GREY: RGBColor = RGBColor(125, 133, 144);
-/// Each has a contrast of at least three to white and to black.
+/// Each has a contrast of at least three with white and black.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(59, 130, 246),
     RGBColor(217, 115, 13),
@@ -25,22 +25,22 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(13, 150, 160),
 ];
 
-/// One program's line: bytes by the most ranges of a slice, as in [`RANGES`], and at last for the
-/// whole as one frame.
+/// One program's line: bytes by maximum number of ranges in a slice, as in [`RANGES`]; the last
+/// value is that of a single frame.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The program.
     pub name: String,
-    /// The bytes that count.
+    /// The bytes.
     pub bytes: Vec<u64>,
-    /// The bytes at worst, which are drawn fainter.
+    /// The worst-case bytes, which are drawn fainter.
     pub worst: Option<Vec<u64>>,
 }
 
-/// Draws lines over the ranges of a slice, both axes logarithmic, and writes the file.
+/// Draws lines over the number of ranges in a slice, with logarithmic axes, and writes the file.
 ///
 /// # Errors
-/// [`BenchError`] where the file cannot be written.
+/// [`BenchError`] if the file cannot be written.
 pub fn write(path: &Path, what: &str, lines: &[Line], current: usize) -> Result<(), BenchError> {
     let mut svg = String::new();
     draw(&mut svg, what, lines, current).map_err(|error| BenchError::Answer {
@@ -81,7 +81,7 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
         .axis_style(GREY)
         .label_style(text(16))
         .axis_desc_style(text(17))
-        .x_desc("at most so many ranges in a slice")
+        .x_desc("maximum number of ranges in a slice")
         .y_desc(what)
         .x_labels(RANGES.len() + 1)
         .x_label_formatter(&|x| label(*x))
@@ -115,7 +115,7 @@ fn draw(svg: &mut String, what: &str, lines: &[Line], current: usize) -> Result<
     root.present()
 }
 
-/// Writes the names of the lines, side by side.
+/// Draws the legend.
 fn names(
     legend: &DrawingArea<SVGBackend<'_>, Shift>,
     lines: &[Line],
@@ -132,8 +132,8 @@ fn names(
     Ok(())
 }
 
-/// Returns where so many ranges are on the axis: each step is twice as many; the whole is one step
-/// behind the last.
+/// Returns the position on the axis of a number of ranges: each step doubles it; the single frame
+/// is one step after the last.
 fn position(ranges: Option<usize>) -> f64 {
     match ranges {
         Some(ranges) => (ranges as f64 / RANGES[0] as f64).log2(),
@@ -146,8 +146,8 @@ fn label(position: f64) -> String {
     at.map_or_else(|| "whole".to_owned(), |ranges| thousands(*ranges))
 }
 
-/// Writes a number of bytes beside its line, if it begins with 1, 2 or 5: more would be too near to
-/// each other.
+/// Formats a number of bytes as an axis label if it starts with 1, 2 or 5; more labels would
+/// overlap.
 fn level(bytes: u64) -> String {
     let first = bytes / 10_u64.pow(bytes.checked_ilog10().unwrap_or(0));
     match bytes {
@@ -157,7 +157,7 @@ fn level(bytes: u64) -> String {
     }
 }
 
-/// Writes a number with commas.
+/// Formats a number with thousands separators.
 pub fn thousands(number: usize) -> String {
     match (number / 1000, number % 1000) {
         (0, rest) => rest.to_string(),

@@ -1,10 +1,10 @@
-//! A table with a row of heads, for the terminal and as Markdown.
+//! A table with a header row, for the terminal and as Markdown.
 
 use std::fmt::Write;
 
 use anstyle::Style;
 
-/// A table. Its first column is to the left, the others to the right.
+/// A table. Its first column is left-aligned, the others are right-aligned.
 #[derive(Clone, Debug)]
 pub struct Table {
     title: String,
@@ -12,7 +12,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of these columns.
+    /// Returns an empty table with these columns.
     pub fn new(title: impl Into<String>, heads: &[&str]) -> Self {
         Self {
             title: title.into(),
@@ -25,7 +25,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Shows it.
+    /// Prints the table.
     pub fn print(&self) {
         let (title, dim) = (Style::new().bold(), Style::new().dimmed());
         anstream::println!("\n  {title}{}{title:#}", self.title);
@@ -50,7 +50,7 @@ impl Table {
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     }
 
-    /// Returns it as Markdown.
+    /// Returns the table as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("**{}**\n\n", self.title);
         for (number, row) in self.rows.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! How far the answers of the stack agree with those of `eu-addr2line`.
+//! Compares the symbolicated frames of the stack with those of `eu-addr2line`.
 //!
-//! Names agree if they are equal after clone suffixes are removed and both are demangled alike, or
-//! if they are aliases: names of the symbol table for the function at that address. One case of the
-//! latter is counted apart: functions that nobody outside their file can call have no linkage name
-//! in their debug information, and the tool names them without scope and parameters; ours is then
-//! the name that the symbol table has at that address.
+//! Names agree if they are equal after clone suffixes are removed and both are demangled in the
+//! same way, or if they are aliases: the symbol table has both for the function at that address.
+//! One kind of alias is counted separately: the debug information has no linkage name for functions
+//! with internal linkage, so the tool prints their names without scope and parameters, whereas
+//! symdepot prints the name that the symbol table has at that address.
 //!
-//! Lines agree if base name and line of the innermost frame are equal. What does not agree is
-//! sorted into classes, by what can be seen from outside.
+//! Lines agree if the base name and the line of the innermost frame are equal. The differences are
+//! sorted into classes.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ use super::report::{Report, Row};
 use super::{BenchError, detail, say};
 use crate::stack::Client;
 
-/// Where the module of the requests is mapped.
+/// Address at which the module of the requests is mapped.
 const IMAGE: u64 = 0x5555_0000_0000;
 
-/// Examples that are shown of each class.
+/// Examples that are printed for each class.
 const EXAMPLES: usize = 3;
 
-/// What the stack says of one address: its frames, innermost first.
+/// The frames of the stack at one address, innermost first.
 #[derive(Clone, Debug, Default)]
 struct Ours {
     frames: Vec<OurFrame>,
@@ -41,7 +41,7 @@ struct OurFrame {
     line: Option<(String, u64)>,
 }
 
-/// How two answers relate.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Equal,
@@ -51,10 +51,10 @@ enum Verdict {
     Differs(&'static str),
 }
 
-/// Symbolicates random addresses of a program, and compares with the tool.
+/// Symbolicates random addresses of a program, and compares them with the tool.
 ///
 /// # Errors
-/// The stack or the tool does not answer.
+/// The stack or the tool does not respond.
 pub async fn of_program(
     client: &Client,
     program: &Program,
@@ -65,7 +65,7 @@ pub async fn of_program(
     say(
         "agreement",
         &format!(
-            "{count} random addresses in functions of {}, with eu-addr2line",
+            "{count} random addresses in functions of {}, compared with eu-addr2line",
             program.name
         ),
     );
@@ -98,7 +98,7 @@ pub async fn of_program(
     report.add(
         &group,
         Row::new(
-            "of these by an alias in the symbol table",
+            "of these, aliases in the symbol table",
             names.of(Verdict::Alias).to_string(),
         ),
     );
@@ -106,7 +106,7 @@ pub async fn of_program(
     report.add(
         &group,
         Row::new(
-            "of these without scope and parameters in eu-addr2line",
+            "of these, without scope and parameters in eu-addr2line",
             unqualified,
         ),
     );
@@ -159,7 +159,7 @@ async fn symbolicate(
             let ours = index
                 .and_then(|index| batch.get_mut(index))
                 .ok_or_else(|| BenchError::Answer {
-                    what: "a frame of the answer",
+                    what: "a frame of the response",
                     found: frame.to_string(),
                 })?;
             ours.frames.push(our_frame(frame));
@@ -231,13 +231,13 @@ fn compare_names(program: &Program, address: u64, ours: &Ours, theirs: &Said) ->
         return Verdict::Unqualified;
     }
     Verdict::Differs(if our_chain.contains(their_name) {
-        "eu-addr2line leaves out the innermost inlined call"
+        "eu-addr2line omits the innermost inlined call"
     } else if their_chain.contains(our_name) {
-        "we leave out the innermost inlined call"
+        "symdepot omits the innermost inlined call"
     } else if aliases.contains(our_name) {
-        "ours is in the symbol table at this address, eu-addr2line's is not"
+        "only symdepot's name is in the symbol table at this address"
     } else if aliases.contains(their_name) {
-        "eu-addr2line's is in the symbol table at this address, ours is not"
+        "only eu-addr2line's name is in the symbol table at this address"
     } else {
         "different functions"
     })
@@ -261,13 +261,13 @@ fn compare_lines(ours: &Ours, theirs: &Said) -> Verdict {
             .iter()
             .any(|frame| frame.line.as_ref() == Some(&theirs_first))
         {
-            "eu-addr2line's is that of an outer frame of ours"
+            "eu-addr2line has the line of an outer frame of symdepot"
         } else if theirs
             .frames
             .iter()
             .any(|frame| frame.line.as_ref() == Some(&ours_first))
         {
-            "ours is that of an outer frame of eu-addr2line's"
+            "symdepot has the line of an outer frame of eu-addr2line"
         } else if ours_first.0 == theirs_first.0 {
             "another line of the same file"
         } else {
@@ -276,7 +276,7 @@ fn compare_lines(ours: &Ours, theirs: &Said) -> Verdict {
     )
 }
 
-/// Returns a name without what compilers append to clones, demangled.
+/// Returns a demangled name without clone suffixes.
 fn normalized(name: &str) -> String {
     let name = without_clone_suffix(name.split('@').next().unwrap_or(name));
     let demangled = Name::new(name, NameMangling::Mangled, Language::Unknown)
@@ -285,8 +285,8 @@ fn normalized(name: &str) -> String {
     without_clone_suffix(demangled.split(" [clone ").next().unwrap_or(&demangled)).to_owned()
 }
 
-/// Removes `.isra.0`, `.part.1`, `.constprop.2`, `.cold`, `.lto_priv.3`, `.localalias`, however
-/// many there are.
+/// Removes any number of `.isra.0`, `.part.1`, `.constprop.2`, `.cold`, `.lto_priv.3` and
+/// `.localalias`.
 fn without_clone_suffix(name: &str) -> &str {
     const SUFFIXES: [&str; 8] = [
         "isra",
@@ -318,22 +318,22 @@ fn without_clone_suffix(name: &str) -> &str {
     name
 }
 
-/// Tells whether a name has neither scope nor parameters; it may have template arguments.
+/// Returns whether a name has neither scope nor parameters; it may have template arguments.
 fn is_unqualified(name: &str) -> bool {
     let plain = name.split('<').next().unwrap_or(name);
     !plain.contains("::") && !plain.contains('(')
 }
 
-/// Returns the last part of a demangled name, without parameters and template arguments.
+/// Returns the last component of a demangled name, without parameters and template arguments.
 fn bare(name: &str) -> &str {
     let mut depth = 0_usize;
     let mut start = 0;
     let bytes = name.as_bytes();
     for (at, byte) in bytes.iter().enumerate() {
         match byte {
-            b'<' | b'(' if at == start => depth += 1, // of (anonymous namespace), or {lambda} and the like
+            b'<' | b'(' if at == start => depth += 1, // (anonymous namespace), {lambda} etc.
             b'(' | b'<' if depth == 0 => {
-                // Behind the arguments the name goes on, or it does not.
+                // Another component may follow the arguments.
                 let rest = name.get(at..).unwrap_or_default();
                 if !goes_on(rest) {
                     return name.get(start..at).unwrap_or(name);
@@ -349,7 +349,7 @@ fn bare(name: &str) -> &str {
     name.get(start..).unwrap_or(name)
 }
 
-/// Tells whether a name goes on with another part behind what these brackets hold.
+/// Returns whether another component of the name follows these brackets.
 fn goes_on(brackets: &str) -> bool {
     let mut depth = 0_usize;
     for (at, byte) in brackets.bytes().enumerate() {
@@ -399,7 +399,7 @@ impl Tally {
 }
 
 fn example(address: u64, ours: &str, theirs: &str) -> String {
-    format!("{address:#x}  ours: {ours}  eu-addr2line: {theirs}")
+    format!("{address:#x}  symdepot: {ours}  eu-addr2line: {theirs}")
 }
 
 fn our_names(ours: &Ours) -> String {
@@ -437,7 +437,7 @@ fn their_lines(theirs: &Said) -> String {
     }))
 }
 
-/// Joins what is said of frames, innermost first, each cut to what fits a line.
+/// Joins texts for frames, innermost first, truncated to the width of a line.
 fn joined(parts: impl Iterator<Item = Option<String>>) -> String {
     const LONGEST: usize = 90;
     let cut = |part: Option<String>| match part {

@@ -1,9 +1,10 @@
-//! What cold stacks of a running program read: backtraces that gdb took of Java's virtual machine
-//! while it compiled.
+//! Measures what cold stacks of a running program read: backtraces that gdb takes of Java's virtual
+//! machine while it compiles.
 //!
-//! `ceph-osd` would need a cluster to do any work. The virtual machine's compilers call deeply, all
-//! within one module, and run anywhere. gdb looks where they take memory for an arena: that happens
-//! at any depth of any work, and at the same calls in each run but for the order of threads.
+//! `ceph-osd` would need a cluster to do any work. The compilers of the virtual machine have deep
+//! call stacks within one module, and run anywhere. gdb breaks where they allocate memory for an
+//! arena: this happens at any depth, and at the same calls in each run except for the order of
+//! threads.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,19 +16,20 @@ use super::slices::{self, Reads};
 use super::{BenchError, detail, percentile, say};
 use crate::stack::Client;
 
-/// The frames that a backtrace must have in the module.
+/// The minimum number of frames of a backtrace in the module.
 const FRAMES: usize = 30;
 
-/// The most backtraces that are taken.
+/// The maximum number of backtraces.
 const STACKS: usize = 100;
 
-/// What gdb does with each backtrace.
+/// Prints each backtrace; run by gdb.
 const SCRIPT: &str = include_str!("backtraces.py");
 
-/// Takes backtraces, and measures what each reads of the program's caches. Says so where there is
-/// no gdb.
+/// Takes backtraces, and measures what each reads of the program's caches. Prints a note if gdb is
+/// not installed.
 ///
 /// # Errors
+/// The program does not run under gdb, or a request is not completed.
 /// The program does not run under gdb, or a request is not completed.
 pub async fn measure(
     client: &Client,
@@ -37,10 +39,10 @@ pub async fn measure(
 ) -> Result<(), BenchError> {
     say(
         "backtraces",
-        &format!("gdb looks at {} while it compiles", program.name),
+        &format!("backtraces of {} by gdb while it compiles", program.name),
     );
     let Some(stacks) = take(cache)? else {
-        detail("left out: gdb is not there; on Debian: apt-get install gdb");
+        detail("skipped: gdb is not installed; on Debian: apt-get install gdb");
         return Ok(());
     };
     let lengths: Vec<f64> = stacks.iter().map(|stack| stack.len() as f64).collect();
@@ -51,7 +53,7 @@ pub async fn measure(
 
 fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
     let group = format!(
-        "Cold stacks that gdb took, {FRAMES} frames and more in one module ({})",
+        "Cold stacks by gdb, at least {FRAMES} frames in one module ({})",
         program.name
     );
     report.add(
@@ -61,7 +63,7 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
     report.add(
         &group,
         Row::new(
-            "frames of a stack: least, median, most",
+            "frames of a stack: minimum, median, maximum",
             format!(
                 "{}, {}, {}",
                 percentile(lengths, 0),
@@ -80,7 +82,7 @@ fn add(program: &Program, lengths: &[f64], reads: &Reads, report: &mut Report) {
 }
 
 /// Runs the program under gdb, and returns its backtraces: addresses in the module, innermost
-/// first. `None` where there is no gdb.
+/// first. Returns `None` if gdb is not installed.
 fn take(cache: &Path) -> Result<Option<Vec<Vec<u64>>>, BenchError> {
     let is_there = Command::new("gdb")
         .arg("--version")
@@ -108,7 +110,7 @@ fn take(cache: &Path) -> Result<Option<Vec<Vec<u64>>>, BenchError> {
         .arg(script.path())
         .arg("--args")
         .arg(java)
-        // Everything is compiled before it runs for the first time.
+        // Methods are compiled before they run for the first time.
         .args(["-Xcomp", "-version"]);
     let output = gdb.output().map_err(|source| BenchError::Tool {
         tool: "gdb".to_owned(),

@@ -1,5 +1,5 @@
-//! Deriving caches: time and memory of our parser process, and of the whole function, against one
-//! plain process.
+//! Deriving caches: time and memory of symdepot's parser process, and of the whole function,
+//! compared with a plain process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,21 +27,22 @@ const LIMITS: ParserLimits = ParserLimits {
     needs_sandbox: true,
 };
 
-/// How much a file is handed over at a time.
+/// The size of the chunks in which a file is passed to the parser.
 const PIECE: usize = 8 << 20;
 
-/// What our parser did.
+/// The measurements of symdepot's parser process.
 struct Ours {
     took: Duration,
     peak_bytes: u64,
-    /// The blob of the SymCache.
+    /// The size of the SymCache's blob.
     symcache_bytes: u64,
 }
 
-/// Derives the caches of a file by our parser process and by a plain process, in turn, and compares
-/// the medians.
+/// Derives the caches of a file repeatedly, alternating between symdepot's parser process and a
+/// plain process, and compares the medians.
 ///
 /// # Errors
+/// One of them fails.
 /// One of them fails.
 pub async fn against_plain(
     binaries: &Binaries,
@@ -88,7 +89,10 @@ pub async fn against_plain(
     report.add(
         &group,
         Row::new(
-            format!("SymCache in slices: {}, to the plain one", bytes(stored)),
+            format!(
+                "SymCache in slices: {}, relative to the plain one",
+                bytes(stored)
+            ),
             ratio(share),
         )
         .target("≤ 0.35 ×", share <= 0.35),
@@ -99,13 +103,14 @@ pub async fn against_plain(
     );
     report.add(
         &group,
-        Row::new("our parser process", format!("{our_time:.2} s")),
+        Row::new("symdepot's parser process", format!("{our_time:.2} s")),
     );
     let time = our_time / plain_time;
-    // A small file is done before several threads pay, and takes no memory that anybody lacks;
-    // unwind information is parsed, which `symbolic` used plainly leaves to whoever walks stacks.
+    // Only large files have the strict targets: for a small file, several threads do not pay off,
+    // and its memory does not matter. A small file with unwind information has no target, because
+    // symdepot parses that information, and plain `symbolic` leaves it to the unwinder.
     let is_large = plain_time >= 1.0;
-    let row = Row::new("time, ours to plain", ratio(time));
+    let row = Row::new("time, relative to plain", ratio(time));
     report.add(
         &group,
         match (is_large, cficache.raw) {
@@ -120,10 +125,13 @@ pub async fn against_plain(
     );
     report.add(
         &group,
-        Row::new("peak memory, our parser process", bytes(our_peak as u64)),
+        Row::new(
+            "peak memory, symdepot's parser process",
+            bytes(our_peak as u64),
+        ),
     );
     let memory = our_peak / plain_peak;
-    let row = Row::new("peak memory, ours to plain", ratio(memory));
+    let row = Row::new("peak memory, relative to plain", ratio(memory));
     report.add(
         &group,
         match is_large {
@@ -134,12 +142,12 @@ pub async fn against_plain(
     Ok(())
 }
 
-/// Derives the caches of a file on one core: by our parser process, by a plain process, and by a
-/// process that does in turn all that ours does side by side. Ours mends line programs, which plain
-/// `symbolic` does not, and so has more to convert.
+/// Derives the caches of a file on one core in three ways: by symdepot's parser process, by a plain
+/// process, and by a process that does the same work as symdepot's sequentially. symdepot repairs
+/// line programs, which plain `symbolic` does not, and therefore has more to convert.
 ///
 /// # Errors
-/// One of them fails, or no core is to be had.
+/// One of them fails, or the process cannot be limited to one core.
 pub async fn on_one_core(
     binaries: &Binaries,
     name: &str,
@@ -160,13 +168,13 @@ pub async fn on_one_core(
     let group = format!("Deriving {name} on one core");
     for (what, seconds) in [
         ("plain symbolic, one process", plain),
-        ("all that ours does, in turn, one process", turn),
-        ("our parser process", ours),
+        ("the same work, sequentially, one process", turn),
+        ("symdepot's parser process", ours),
     ] {
         report.add(&group, Row::new(what, format!("{seconds:.2} s")));
     }
     let time = ours / plain;
-    let row = Row::new("time, ours to plain", ratio(time));
+    let row = Row::new("time, relative to plain", ratio(time));
     report.add(
         &group,
         match plain >= 1.0 {
@@ -175,18 +183,21 @@ pub async fn on_one_core(
         },
     );
     let same_work = ours / turn;
-    let row = Row::new("time, ours to the same work in turn", ratio(same_work));
-    // A process of its own takes as long to start and to hand over its blobs as when the work took
-    // twice as long.
+    let row = Row::new(
+        "time, relative to the same work, sequentially",
+        ratio(same_work),
+    );
+    // The margin is for starting a process and passing the blobs: this overhead does not shrink
+    // with the work.
     report.add(&group, row.target("≤ 1.15 ×", same_work <= 1.15));
     Ok(())
 }
 
-/// This process, and what it starts, on fewer cores while this value lives.
+/// Limits this process and its children to fewer cores while this value lives.
 struct Cores(CpuSet);
 
 impl Cores {
-    /// Uses the first of the cores that there are.
+    /// Uses the first of the available cores.
     fn one() -> Result<Self, BenchError> {
         let all = sched_getaffinity(None).map_err(no_core)?;
         let first = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core));
@@ -196,7 +207,8 @@ impl Cores {
         Ok(Self(all))
     }
 
-    /// Any thread may start a process, which has the cores of that thread.
+    /// Sets the cores of all threads, because each of them may start a process, which inherits
+    /// them.
     fn set(cores: &CpuSet) -> Result<(), BenchError> {
         let tasks = Path::new("/proc/self/task");
         for task in std::fs::read_dir(tasks).map_err(BenchError::file(tasks))? {
@@ -210,7 +222,7 @@ impl Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        // What does not work now did before.
+        // This restores the earlier state, which was possible before.
         let _ = Self::set(&self.0);
     }
 }
@@ -223,7 +235,7 @@ fn no_core(errno: Errno) -> BenchError {
 }
 
 /// Derives the caches of a file as the function does: a file in scratch space, a parser process,
-/// blobs through a pipe. Time runs from the start of the parser until its last blob is here.
+/// blobs through a pipe. The time is from the start of the parser until the last blob is received.
 async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let data = std::fs::read(path).map_err(BenchError::file(path))?;
@@ -284,7 +296,7 @@ async fn ours(binaries: &Binaries, path: &Path) -> Result<Ours, BenchError> {
     })
 }
 
-/// Uploads a debug file to a stack, and says what the whole invocation took.
+/// Uploads a debug file to a stack, and measures the whole invocation.
 ///
 /// # Errors
 /// The upload is not applied.
@@ -307,7 +319,7 @@ pub async fn through_the_stack(
     let explained = client.explain(&key).await?;
     if explained.body["state"] != "applied" {
         return Err(BenchError::Answer {
-            what: "what became of an upload",
+            what: "the state of an upload",
             found: explained.text,
         });
     }
@@ -321,7 +333,7 @@ pub async fn through_the_stack(
     report.add(
         &group,
         Row::new(
-            "from its begin until crashes are symbolicated",
+            "from its start until crashes are symbolicated",
             format!("{:.2} s", ready.as_secs_f64()),
         ),
     );

@@ -1,5 +1,4 @@
-//! What a request takes: warm, through the gateway and in the handler, and right after all
-//! functions were ended.
+//! Latencies of requests: warm, through the gateway and in the handler, and after a cold start.
 
 use std::time::Instant;
 
@@ -38,18 +37,17 @@ pub async fn measure(
     report.add(
         &group,
         Row::new(
-            "first after all functions were ended, p50",
+            "first request after all functions were stopped, p50",
             milliseconds(p50),
         )
         .target("≤ 100 ms", p50 <= 100.0),
     );
     report.add(
         &group,
-        Row::new("the slowest of them", milliseconds(percentile(&cold, 100))),
+        Row::new("the slowest of these", milliseconds(percentile(&cold, 100))),
     );
 
-    // What an instance remembers of records lasts for some seconds: the requests follow a first one
-    // at once.
+    // An instance caches records for some seconds: the requests follow a first one immediately.
     client.end_functions().await?;
     timed(client, &request).await?;
     client.clear_stats().await?;
@@ -68,7 +66,7 @@ pub async fn measure(
     if handler.len() < warm.len() {
         return Err(BenchError::Answer {
             what: "the log of symbolicate",
-            found: format!("{} times of {} requests", handler.len(), warm.len()),
+            found: format!("{} times for {} requests", handler.len(), warm.len()),
         });
     }
     let p50 = percentile(&handler, 50);
@@ -107,7 +105,7 @@ pub async fn measure(
     Ok(())
 }
 
-/// Measures requests for one of Microsoft's SymCaches, that is there, as one client sends them.
+/// Measures requests of one client for a ready Microsoft SymCache.
 ///
 /// # Errors
 /// It is not served.
@@ -125,18 +123,17 @@ pub async fn ms_symcache(
     client.idle(PATIENCE).await?;
     client.end_functions().await?;
     let path = format!("/v3.1.0/bench.pdb/{id}/1");
-    // The redirect leads to S3, which is not ours to measure: of a file that the client has, it is
-    // told so.
+    // The redirect to S3 is not measured: the request names a file that the client already has.
     let ask = async || {
         let request = client.request(Method::GET, &path.replace("3.1.0", "3.2.0"));
         let request = request.header("if-version-exceeds", "3.1.0");
         let began = Instant::now();
-        let reply = client.send("a SymCache of Microsoft's", request).await?;
+        let reply = client.send("a Microsoft SymCache", request).await?;
         let took = began.elapsed().as_secs_f64() * 1000.0;
         match reply.status {
             304 => Ok(took),
             status => Err(BenchError::Answer {
-                what: "a request for a SymCache of Microsoft's",
+                what: "a request for a Microsoft SymCache",
                 found: format!("{status} {}", reply.text),
             }),
         }
@@ -147,27 +144,27 @@ pub async fn ms_symcache(
     for _ in 0..requests.max(1) {
         warm.push(ask().await?);
     }
-    let group = "Requests for one of Microsoft's SymCaches";
+    let group = "Requests for a Microsoft SymCache";
     let p50 = percentile(&warm, 50);
     let row = Row::new("warm, through the gateway, p50", milliseconds(p50));
     report.add(group, row.target("≤ 3 ms", p50 <= 3.0));
     let calls = client.stats().await?.aws_calls();
     let row = Row::new(
-        format!("AWS calls of {} of them", warm.len()),
+        format!("AWS calls of {} such requests", warm.len()),
         calls.to_string(),
     );
     report.add(group, row.target("0", calls == 0));
     Ok(())
 }
 
-/// Sends a request, and returns how long it took until the whole answer was here, in milliseconds.
+/// Sends a request, and returns the time until the complete response is received, in milliseconds.
 async fn timed(client: &Client, request: &Value) -> Result<f64, BenchError> {
     let began = Instant::now();
     let answer = client.completed("", request).await?;
     let took = began.elapsed();
     if answer["modules"][0]["debug_status"] != "found" {
         return Err(BenchError::Answer {
-            what: "the module of the answer",
+            what: "the module of the response",
             found: answer["modules"].to_string(),
         });
     }
@@ -179,7 +176,7 @@ fn handler_times(log: &str) -> Vec<f64> {
     let time = |line: &str| {
         let line: Value = serde_json::from_str(line).ok()?;
         let field = line.get("handler_us")?;
-        // 128 bits wide where it is measured, and then a text in the log.
+        // The time is measured in 128 bits, which the log writes as text.
         field.as_f64().or_else(|| field.as_str()?.parse().ok())
     };
     log.lines()

@@ -1,16 +1,16 @@
-//! The service on real input: Debian's C library, its largest C++ program and its virtual machine
-//! of Java, held against an independent tool and against `symbolic` used plainly.
+//! Benchmarks of the service on real input: Debian's C library, its largest C++ program and its
+//! Java virtual machine, compared with an independent tool and with plain `symbolic`.
 //!
-//! 1. [`packages`]: the debug files come from Debian, by `apt-get download`, into a folder that is
-//!    kept.
-//! 2. [`deriving`]: their caches are derived by our parser process and by one plain process
-//!    ([`plain`]); time and memory of the one are held against those of the other.
-//! 3. [`agreement`]: random addresses in functions are symbolicated by a stack and by
+//! 1. [`packages`]: downloads the debug files from Debian with `apt-get download` into a directory
+//!    that is kept.
+//! 2. [`deriving`]: derives their caches with symdepot's parser process and with a plain process
+//!    ([`plain`]), and compares time and memory.
+//! 3. [`agreement`]: symbolicates random addresses in functions with a stack and with
 //!    `eu-addr2line` ([`oracle`]).
-//! 4. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: what cold stacks read,
-//!    random ones and real ones; what requests, warm frames and starts take.
+//! 4. [`slices`], [`backtraces`], [`latency`], [`warm`] and [`startup`]: measure what cold stacks
+//!    read, both random and real ones, and the time of requests, warm frames and starts.
 //!
-//! Everything is printed as it is known, and as one table at the end ([`report`]).
+//! Each number is printed when it is known, and all numbers as one table at the end ([`report`]).
 
 pub mod agreement;
 pub mod backtraces;
@@ -37,31 +37,31 @@ use symdepot::ports::ParseError;
 
 use crate::stack::{Binaries, LocalStack, Options, StackError, checkout};
 
-/// How long the stack may take over the largest file.
+/// The maximum time of the stack for the largest file.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
 
 const TITLE: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// Holds the service on real debug files against eu-addr2line and plain symbolic.
+/// Compares the service on real debug files with eu-addr2line and plain symbolic.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Where downloads are kept (default: target/bench-real in the checkout).
     #[arg(long)]
     pub cache: Option<PathBuf>,
-    /// Random addresses in each program.
+    /// The number of random addresses in each program.
     #[arg(long, default_value_t = 1000)]
     pub addresses: usize,
-    /// What chance begins with.
+    /// The random seed.
     #[arg(long, default_value_t = 20_240_229)]
     pub seed: u64,
-    /// How often each file is derived; the median counts.
+    /// The number of derivations of each file; the median is reported.
     #[arg(long, default_value_t = 3)]
     pub runs: usize,
-    /// Warm requests.
+    /// The number of warm requests.
     #[arg(long, default_value_t = 2000)]
     pub requests: usize,
-    /// Cold requests, and starts of each function.
+    /// The number of cold requests, and of starts of each function.
     #[arg(long, default_value_t = 20)]
     pub cold: usize,
     /// Only derives, which takes a minute.
@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Only uploads, and measures what cold stacks read: a few minutes.
     #[arg(long, conflicts_with = "deriving_only")]
     pub stacks_only: bool,
-    /// Only answers warm frames, from memory alone: a minute.
+    /// Only measures warm frames, in memory: a minute.
     #[arg(long, conflicts_with_all = ["deriving_only", "stacks_only"])]
     pub frames_only: bool,
     /// Also writes the numbers to this file, as Markdown.
@@ -78,15 +78,15 @@ pub struct Arguments {
     pub markdown: Option<PathBuf>,
 }
 
-/// Why the numbers cannot be taken.
+/// Why the measurements cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A tool is not there.
-    #[error("{tool} is not there; on Debian: apt-get install {package}")]
+    /// A tool is not installed.
+    #[error("{tool} is not installed; on Debian: apt-get install {package}")]
     MissingTool {
         /// The tool.
         tool: &'static str,
-        /// What it is in.
+        /// The package that contains it.
         package: &'static str,
     },
     /// A tool cannot be started.
@@ -104,17 +104,17 @@ pub enum BenchError {
         command: String,
         /// How it ended.
         status: ExitStatus,
-        /// What it said.
+        /// Its standard error.
         said: String,
         /// What to do.
         hint: &'static str,
     },
-    /// A package is not what it was.
-    #[error("{package} has no {wanted}")]
+    /// A package lacks an expected file.
+    #[error("{package} does not contain: {wanted}")]
     NotInPackage {
         /// The package.
         package: String,
-        /// What was looked for.
+        /// What was expected.
         wanted: String,
     },
     /// A file cannot be read or written.
@@ -133,19 +133,19 @@ pub enum BenchError {
         /// Why.
         reason: String,
     },
-    /// What a tool or a function says is not understood.
-    #[error("cannot make sense of {what}: {found}")]
+    /// The output of a tool or a function has an unexpected form.
+    #[error("unexpected content in {what}: {found}")]
     Answer {
         /// What was read.
         what: &'static str,
-        /// What stands there.
+        /// Its content.
         found: String,
     },
     /// The stack.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// Our parser.
-    #[error("our parser failed: {0}")]
+    /// symdepot's parser failed.
+    #[error("the parser failed: {0}")]
     Parser(#[from] ParseError),
 }
 
@@ -161,10 +161,10 @@ impl BenchError {
     }
 }
 
-/// Takes all numbers.
+/// Takes all measurements.
 ///
 /// # Errors
-/// See [`BenchError`]. A number that misses its target is no error; it says so.
+/// See [`BenchError`]. A number that misses its target is no error, but is marked in the report.
 pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     let binaries = Binaries::from_env()?;
     packages::check_tools()?;
@@ -200,7 +200,10 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     let stack = LocalStack::start(Options::new(binaries.clone(), folder.path())).await?;
     say(
         "the stack",
-        &format!("{} on an empty folder", stack.client().addresses().gateway),
+        &format!(
+            "{} in an empty directory",
+            stack.client().addresses().gateway
+        ),
     );
     for (program, files) in &programs {
         deriving::through_the_stack(&stack, program, &files.debug, &mut report).await?;
@@ -220,7 +223,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     if let Some((program, _)) = programs.last() {
         slices::measure(stack.client(), program, arguments.seed, &mut report).await?;
     }
-    // Not every Debian has this package.
+    // Some versions of Debian do not have this package.
     match packages::files(&cache, JVM) {
         Ok(files) => {
             report.environment.push(files.version.clone());
@@ -229,7 +232,7 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
             slices::measure(stack.client(), &machine, arguments.seed, &mut report).await?;
             backtraces::measure(stack.client(), &machine, &cache, &mut report).await?;
         }
-        Err(error) => detail(&format!("backtraces are left out: {error}")),
+        Err(error) => detail(&format!("backtraces skipped: {error}")),
     }
     if !arguments.stacks_only {
         if let Some((program, _)) = programs.last() {
@@ -243,8 +246,8 @@ pub async fn run(arguments: &Arguments) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-/// Derives the caches of every program by our parser and plainly; of the last one also those of its
-/// stripped file.
+/// Derives the caches of every program with symdepot's parser and with a plain process; for the
+/// last one also those of its stripped file.
 async fn derive_all(
     binaries: &Binaries,
     programs: &[(Program, packages::Files)],
@@ -254,7 +257,7 @@ async fn derive_all(
     say(
         "deriving",
         &format!(
-            "our parser process against one plain process, {} times each",
+            "symdepot's parser process and a plain process, {} times each",
             arguments.runs
         ),
     );
@@ -289,17 +292,17 @@ async fn derive_all(
     Ok(())
 }
 
-/// Says what comes next.
+/// Prints a heading.
 pub(crate) fn say(what: &str, how: &str) {
     anstream::println!("\n{TITLE}{what}{TITLE:#} {DIM}{how}{DIM:#}");
 }
 
-/// Says a detail.
+/// Prints a detail.
 pub(crate) fn detail(text: &str) {
     anstream::println!("  {text}");
 }
 
-/// Returns the value that so many of a hundred do not exceed, by nearest rank.
+/// Returns the percentile of the values, by nearest rank.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What `eu-addr2line` says of addresses.
+//! Runs `eu-addr2line` and parses its output.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::BenchError;
 
-/// What the tool says of one address.
+/// The output of the tool for one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// Its frames, innermost first.
@@ -16,16 +16,16 @@ pub struct Said {
 /// One frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The function, as the linker knows it; `None` where the tool knows none.
+    /// The function, as its linkage name; `None` if the tool knows none.
     pub function: Option<String>,
-    /// The base name of the file, and the line; `None` where the tool knows none.
+    /// The base name of the file, and the line; `None` if the tool knows none.
     pub line: Option<(String, u64)>,
 }
 
-/// Asks `eu-addr2line -a -f -i` about addresses in a file.
+/// Runs `eu-addr2line -a -f -i` for addresses in a file.
 ///
 /// # Errors
-/// It cannot be run, or says something else than expected.
+/// It cannot be run, or its output has an unexpected form.
 pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
     let failed = |source| BenchError::Tool {
         tool: "eu-addr2line".to_owned(),
@@ -46,13 +46,13 @@ pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
         .output()
         .map_err(failed)?;
     let said = parse(&String::from_utf8_lossy(&output.stdout));
-    // It ends with 1 where it knows nothing of an address, and answers the others.
+    // The tool exits with 1 if it knows nothing about an address, but prints the others.
     let has_ended = matches!(output.status.code(), Some(0 | 1));
     if !has_ended || said.len() != addresses.len() {
         return Err(BenchError::Answer {
-            what: "what eu-addr2line says",
+            what: "the output of eu-addr2line",
             found: format!(
-                "{} answers to {} addresses; {}",
+                "{} results for {} addresses; {}",
                 said.len(),
                 addresses.len(),
                 String::from_utf8_lossy(&output.stderr)
@@ -62,7 +62,8 @@ pub fn ask(debug: &Path, addresses: &[u64]) -> Result<Vec<Said>, BenchError> {
     Ok(said)
 }
 
-/// Reads what it says: a line with the address, then two lines a frame: the function, and where.
+/// Parses the output: a line with the address, then two lines for each frame: the function and the
+/// place.
 fn parse(text: &str) -> Vec<Said> {
     let mut all: Vec<Said> = Vec::new();
     let mut lines = text.lines();
@@ -88,7 +89,7 @@ fn function(line: &str) -> Option<String> {
     (!matches!(name, "" | "??" | "(null)")).then(|| name.to_owned())
 }
 
-/// `file:line:column`, or `file:line`; a column of none is left out.
+/// `file:line:column`, or `file:line`, because a column of zero is omitted.
 fn place_of(place: &str) -> Option<(String, u64)> {
     let place = place.split(" (").next().unwrap_or_default();
     let number = |text: &str| text.parse::<u64>().ok();
@@ -104,7 +105,7 @@ fn place_of(place: &str) -> Option<(String, u64)> {
     (file != "??" && line > 0).then(|| (base_name(file).to_owned(), line))
 }
 
-/// Returns the last part of a path.
+/// Returns the last component of a path.
 pub fn base_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! Debian's packages: downloaded once, and of each only the files that are wanted.
+//! Downloads Debian packages once, and unpacks only the required files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use symbolic::debuginfo::Object;
 
 use super::{BenchError, detail};
 
-/// A program, and where its debug information is.
+/// A program with its debug information.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// What it is called here.
+    /// Its short name.
     pub name: &'static str,
-    /// The package that it is in.
+    /// The package that contains it.
     pub package: &'static str,
-    /// The package that its debug information is in.
+    /// The package that contains its debug information.
     pub debug_package: &'static str,
     /// The end of its path.
     pub path: &'static str,
@@ -38,7 +38,8 @@ pub const SOURCES: [Source; 2] = [
     },
 ];
 
-/// A large program that runs anywhere, and deeply: Java's virtual machine with its compilers.
+/// A large program that runs anywhere with deep call stacks: the Java virtual machine with its
+/// compilers.
 pub const JVM: Source = Source {
     name: "libjvm",
     package: "openjdk-17-jre-headless",
@@ -47,7 +48,7 @@ pub const JVM: Source = Source {
 };
 
 const NO_LISTS: &str =
-    "; are there package lists (apt-get update), and does this Debian have the package?";
+    "; run apt-get update, and check that this version of Debian has the package";
 
 /// The files of a program.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub struct Files {
     pub debug: PathBuf,
 }
 
-/// Tells which tool is not there.
+/// Checks that the required tools are installed.
 ///
 /// # Errors
 /// [`BenchError::MissingTool`].
@@ -84,10 +85,10 @@ pub fn check_tools() -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Returns the files of a program; downloads and unpacks what is not there yet.
+/// Returns the files of a program. Downloads and unpacks missing files.
 ///
 /// # Errors
-/// A package cannot be had, or has not what it should have.
+/// A package is not available, or lacks an expected file.
 pub fn files(cache: &Path, source: Source) -> Result<Files, BenchError> {
     std::fs::create_dir_all(cache).map_err(BenchError::file(cache))?;
     let package = download(cache, source.package)?;
@@ -120,11 +121,11 @@ pub fn files(cache: &Path, source: Source) -> Result<Files, BenchError> {
     })
 }
 
-/// Unpacks all of a package's files, unless they are there, and returns the folder. It need not be
-/// installed: what its links say of `/etc` means the `etc` of that folder.
+/// Unpacks all files of a package unless they exist, and returns the directory. The package need
+/// not be installed: its links to `/etc` are redirected to `etc` in that directory.
 ///
 /// # Errors
-/// The package cannot be had.
+/// The package is not available.
 pub fn unpacked(cache: &Path, source: Source) -> Result<PathBuf, BenchError> {
     let package = download(cache, source.package)?;
     let folder = cache.join(stem(&package));
@@ -148,18 +149,18 @@ pub fn unpacked(cache: &Path, source: Source) -> Result<PathBuf, BenchError> {
     Ok(folder)
 }
 
-/// Returns the newest kernel's debug information, and the package with its version. The download is
-/// large, and kept.
+/// Returns the debug information of the newest kernel, and its package with the version. The
+/// download is large, and is kept.
 ///
 /// # Errors
-/// The package cannot be had.
+/// The package is not available.
 pub fn kernel(cache: &Path) -> Result<(PathBuf, String), BenchError> {
     std::fs::create_dir_all(cache).map_err(BenchError::file(cache))?;
     let architecture = match std::env::consts::ARCH {
         "aarch64" => "arm64",
         _ => "amd64",
     };
-    // The package that is named after the architecture alone is empty, and names the newest one.
+    // The package named after the architecture is empty, and depends on the newest one.
     let empty = format!("linux-image-{architecture}-dbg");
     let depends = run(
         Command::new("apt-cache").arg("depends").arg(&empty),
@@ -181,7 +182,7 @@ pub fn kernel(cache: &Path) -> Result<(PathBuf, String), BenchError> {
     Ok((debug, shown(&stem(&package))))
 }
 
-/// Downloads a package, unless it is there.
+/// Downloads a package unless it exists.
 fn download(cache: &Path, package: &str) -> Result<PathBuf, BenchError> {
     if let Some(path) = downloaded(cache, package)? {
         return Ok(path);
@@ -215,7 +216,7 @@ fn downloaded(cache: &Path, package: &str) -> Result<Option<PathBuf>, BenchError
     Ok(found.pop())
 }
 
-/// Unpacks one file of a package: the others may be gigabytes.
+/// Unpacks one file of a package, because the others may have gigabytes.
 fn unpack(
     package: &Path,
     wanted: &str,
@@ -266,7 +267,7 @@ fn build_id(program: &Path) -> Result<String, BenchError> {
         .ok_or_else(|| unreadable("it has no build id".to_owned()))
 }
 
-/// Returns name and version of a package as they are shown.
+/// Returns the name and version of a package for display.
 fn shown(stem: &str) -> String {
     stem.replace("_amd64", "")
         .replace("_arm64", "")
@@ -280,9 +281,9 @@ fn stem(path: &Path) -> String {
         .into_owned()
 }
 
-/// One command behind another.
+/// Pipes one command into another.
 trait PipeTo {
-    /// Starts this command, and hands what it writes to another, which is returned ready to start.
+    /// Starts this command with its output piped into another, which is returned ready to start.
     fn pipe_to<'a>(&mut self, other: &'a mut Command) -> Result<&'a mut Command, BenchError>;
 }
 
@@ -298,7 +299,7 @@ impl PipeTo for Command {
         if let Some(out) = first.stdout.take() {
             other.stdin(out);
         }
-        // It ends when it has written everything, or when nobody reads any more.
+        // The process ends when its output is written, or when the reader ends.
         std::thread::spawn(move || first.wait());
         Ok(other)
     }

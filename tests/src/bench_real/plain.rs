@@ -1,4 +1,4 @@
-//! `symbolic` used plainly: the same caches of the same file, one after the other, in one process.
+//! Plain `symbolic`: the same caches of the same file, derived sequentially in one process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use symbolic::symcache::SymCacheConverter;
 
 use super::BenchError;
 
-/// The command by which this program derives by [`derive()`].
+/// The subcommand with which this program runs [`derive()`].
 pub const PLAIN: &str = "plain";
 
-/// The command by which this program derives by [`derive_in_turn`].
+/// The subcommand with which this program runs [`derive_in_turn`].
 pub const IN_TURN: &str = "in-turn";
 
-/// The level that blobs are compressed with.
+/// The compression level of blobs.
 pub const ZSTD_LEVEL: i32 = 3;
 
-/// What a plain process did, in bytes, and how long it took.
+/// The results of a plain process: sizes in bytes, and the time.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
-    /// From the opening of the file to the last compressed byte, in seconds.
+    /// From opening the file to the last compressed byte, in seconds.
     pub seconds: f64,
-    /// The most memory that the process ever had resident, its file included.
+    /// The peak resident memory of the process, including the file.
     pub peak_bytes: u64,
     /// The SymCache.
     pub symcache: Sizes,
@@ -36,7 +36,7 @@ pub struct Work {
 /// Sizes of one cache in bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sizes {
-    /// As it is.
+    /// Uncompressed.
     pub raw: u64,
     /// Compressed.
     pub compressed: u64,
@@ -45,7 +45,7 @@ pub struct Sizes {
 /// Derives the caches of a file in this process.
 ///
 /// # Errors
-/// [`BenchError::Dif`] where `symbolic` fails.
+/// [`BenchError::Dif`] if `symbolic` fails.
 pub fn derive(path: &Path) -> Result<Work, BenchError> {
     let began = Instant::now();
     let unreadable = |reason: String| BenchError::Dif {
@@ -70,7 +70,7 @@ pub fn derive(path: &Path) -> Result<Work, BenchError> {
 /// Returns the SymCache of an object.
 ///
 /// # Errors
-/// What `symbolic` says is wrong.
+/// The error of `symbolic`.
 pub fn symcache(object: &Object<'_>) -> Result<Vec<u8>, String> {
     let mut converter = SymCacheConverter::new();
     converter
@@ -86,18 +86,18 @@ pub fn symcache(object: &Object<'_>) -> Result<Vec<u8>, String> {
 /// Returns the SymCache of a file.
 ///
 /// # Errors
-/// [`BenchError::Dif`] where `symbolic` fails.
+/// [`BenchError::Dif`] if `symbolic` fails.
 pub fn symcache_of(path: &Path) -> Result<Vec<u8>, BenchError> {
     let view = ByteView::open(path).map_err(BenchError::file(path))?;
     let object = Object::parse(&view).map_err(|error| BenchError::dif(path, error.to_string()))?;
     symcache(&object).map_err(|reason| BenchError::dif(path, reason))
 }
 
-/// Derives the caches of a file in this process, one step after the other: all that our parser
-/// process makes of it.
+/// Derives the caches of a file in this process sequentially, with all the work that symdepot's
+/// parser process does.
 ///
 /// # Errors
-/// [`BenchError::Dif`] where it cannot be read.
+/// [`BenchError::Dif`] if the file cannot be read.
 pub fn derive_in_turn(path: &Path) -> Result<Work, BenchError> {
     let began = Instant::now();
     let view = ByteView::open(path).map_err(BenchError::file(path))?;
@@ -115,11 +115,11 @@ pub fn derive_in_turn(path: &Path) -> Result<Work, BenchError> {
     })
 }
 
-/// Derives the caches of a file in a process of its own: this program, told by a command to be
-/// plain. Returns the work, and how long the process took from its start to its end.
+/// Derives the caches of a file in its own process: this program with a subcommand. Returns the
+/// results, and the time from the start of the process to its end.
 ///
 /// # Errors
-/// It cannot be started, or fails.
+/// The process cannot be started, or fails.
 pub fn in_own_process(command: &str, path: &Path) -> Result<(Work, Duration), BenchError> {
     let failed = |source| BenchError::Tool {
         tool: "this program".to_owned(),
@@ -133,7 +133,7 @@ pub fn in_own_process(command: &str, path: &Path) -> Result<(Work, Duration), Be
         .map_err(failed)?;
     let took = began.elapsed();
     let work = serde_json::from_slice(&output.stdout).map_err(|error| BenchError::Answer {
-        what: "what the plain process says",
+        what: "the output of the plain process",
         found: format!("{error}; {}", String::from_utf8_lossy(&output.stderr)),
     })?;
     Ok((work, took))

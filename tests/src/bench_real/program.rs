@@ -1,4 +1,4 @@
-//! A program as its symbol table has it: where its functions are, and what they are called.
+//! A program's functions: their addresses and names, from its symbol table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,10 +10,11 @@ use symbolic::debuginfo::Object;
 
 use super::BenchError;
 
-/// A program, by its symbol table; by its debug information, where the table has no sizes.
+/// A program with its functions, from the symbol table; from the debug information if the symbols
+/// have no sizes.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What it is called here.
+    /// Its short name.
     pub name: String,
     /// The debug file.
     pub debug: std::path::PathBuf,
@@ -21,9 +22,9 @@ pub struct Program {
     pub debug_id: String,
     /// Its build id.
     pub code_id: String,
-    /// What is added to an address in the module to get the one that its tools know.
+    /// The offset from an address in the module to the address that other tools use.
     pub load_address: u64,
-    /// Functions by their first address: the end of each, and all names that it has.
+    /// Functions by first address: the end of each, and all its names.
     functions: BTreeMap<u64, Function>,
 }
 
@@ -35,9 +36,10 @@ struct Function {
 
 impl Program {
     /// Reads a debug file.
+    /// Reads a debug file.
     ///
     /// # Errors
-    /// [`BenchError::Dif`] where it has no ids or no functions.
+    /// [`BenchError::Dif`] if it has no ids or no functions.
     pub fn read(name: &str, debug: &Path) -> Result<Self, BenchError> {
         let unreadable = |reason: String| BenchError::Dif {
             path: debug.to_owned(),
@@ -51,7 +53,7 @@ impl Program {
             function.end = function.end.max(symbol.address + symbol.size);
             function.names.extend(symbol.name().map(str::to_owned));
         }
-        // The symbols of a PDB have no sizes.
+        // Symbols of PDBs have no sizes.
         if functions.is_empty() {
             let session = object.debug_session();
             let session = session.map_err(|error| unreadable(error.to_string()))?;
@@ -77,7 +79,7 @@ impl Program {
         })
     }
 
-    /// Returns addresses in functions, each byte of a function as likely as any other, in no order.
+    /// Returns random addresses in functions, with a uniform distribution over their bytes.
     pub fn addresses(&self, count: usize, seed: u64) -> Vec<u64> {
         let total: u64 = self
             .functions
@@ -100,9 +102,9 @@ impl Program {
             .collect()
     }
 
-    /// Returns every name that the symbol table has for the function at an address.
+    /// Returns all names that the symbol table has for the function at an address.
     pub fn names_at(&self, address: u64) -> impl Iterator<Item = &str> {
-        // Symbols may begin inside others; those that cover the address are not far before it.
+        // Symbols may start inside others; those that cover the address start shortly before it.
         let before = self.functions.range(..=address).rev().take(8);
         let covering = before.filter(move |(_, function)| address < function.end);
         covering.flat_map(|(_, function)| function.names.iter().map(String::as_str))

@@ -1,13 +1,13 @@
-//! The numbers, as a table for the terminal and as Markdown.
+//! The report of a benchmark, as a table for the terminal and as Markdown.
 
 use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
 
-/// All numbers that were taken.
+/// All measured numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What they were taken on.
+    /// The machine of the measurement.
     pub environment: Vec<String>,
     groups: Vec<Group>,
 }
@@ -36,7 +36,7 @@ impl Row {
         }
     }
 
-    /// Adds what the number should be, and whether it is.
+    /// Adds a target, and whether the number meets it.
     #[must_use]
     pub fn target(mut self, target: impl Into<String>, met: bool) -> Self {
         self.target = Some((target.into(), met));
@@ -45,7 +45,7 @@ impl Row {
 }
 
 impl Report {
-    /// Adds a number to a group, and shows it.
+    /// Adds a number to a group, and prints it.
     pub fn add(&mut self, group: &str, row: Row) {
         let dim = Style::new().dimmed();
         let verdict = match &row.target {
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// Returns how many numbers miss their targets, of how many that have one.
+    /// Returns how many numbers miss their targets, and how many have one.
     pub fn missed(&self) -> (usize, usize) {
         let targets: Vec<bool> = self
             .groups
@@ -73,7 +73,7 @@ impl Report {
         (targets.iter().filter(|met| !**met).count(), targets.len())
     }
 
-    /// Shows all numbers together.
+    /// Prints all numbers together.
     pub fn print(&self) {
         let title = Style::new().bold();
         let dim = Style::new().dimmed();
@@ -135,7 +135,7 @@ fn coloured(met: bool) -> String {
     format!("{style}{word}{style:#}")
 }
 
-/// Returns what the numbers are taken on: processor, cores, system.
+/// Returns a description of the machine: processor, cores, operating system.
 pub fn environment() -> Vec<String> {
     let field = |path: &str, name: &str, separator: char| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -155,7 +155,7 @@ pub fn environment() -> Vec<String> {
     vec![format!("{cores} cores of {processor}"), system]
 }
 
-/// Writes bytes as people read them.
+/// Formats a number of bytes with a unit.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         0..=9_999 => format!("{bytes} B"),
@@ -164,7 +164,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Writes milliseconds.
+/// Formats milliseconds.
 pub fn milliseconds(value: f64) -> String {
     if value < 10.0 {
         format!("{value:.2} ms")
@@ -173,7 +173,7 @@ pub fn milliseconds(value: f64) -> String {
     }
 }
 
-/// Writes a ratio.
+/// Formats a ratio.
 pub fn ratio(value: f64) -> String {
     format!("{value:.2} ×")
 }

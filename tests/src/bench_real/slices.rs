@@ -1,4 +1,4 @@
-//! What a cold stack reads of a sliced SymCache, counted at the store.
+//! Measures what a cold stack reads of a sliced SymCache, with the counters of the store.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use crate::stack::Client;
 /// Frames of a stack.
 const FRAMES: usize = 30;
 
-/// Stacks of random addresses, the worst case: frames of a real one lie nearer to each other.
+/// Stacks of random addresses are the worst case: frames of a real stack are closer to each other.
 const STACKS: u64 = 100;
 
-/// Measures stacks of random addresses in one module, each by an instance that knows nothing.
+/// Measures stacks of random addresses in one module, each with a new instance.
 ///
 /// # Errors
 /// A request is not completed.
@@ -47,7 +47,7 @@ pub async fn measure(
     Ok(())
 }
 
-/// What stacks read, each in the order in which they were sent.
+/// The reads of stacks, in the order in which the stacks were sent.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     calls: Vec<f64>,
@@ -57,7 +57,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Adds what was read to a group, with the most bytes that the median and the most should be.
+    /// Adds the reads to a group, with limits for the median and for the maximum of bytes.
     pub fn add_to(
         &self,
         report: &mut Report,
@@ -72,37 +72,37 @@ impl Reads {
         );
         report.add(
             group,
-            Row::new("bytes read, most", bytes(most)).target(most_target, most <= limit_of_most),
+            Row::new("bytes read, maximum", bytes(most)).target(most_target, most <= limit_of_most),
         );
         report.add(
             group,
             Row::new(
-                "reads of blobs, median: the index, then all slices at once",
+                "reads of blobs, median: the index, then all slices in parallel",
                 self.calls(50).to_string(),
             ),
         );
     }
 
-    /// Returns the reads that so many of a hundred stacks do not exceed.
+    /// Returns the percentile of the number of reads.
     pub fn calls(&self, percent: usize) -> u64 {
         percentile(&self.calls, percent) as u64
     }
 
-    /// Returns how many frames of a hundred have a function.
+    /// Returns the percentage of frames that have a function.
     pub fn found_percent(&self) -> f64 {
         100.0 * self.found as f64 / self.frames.max(1) as f64
     }
 
-    /// Returns the bytes that so many of a hundred stacks do not exceed.
+    /// Returns the percentile of the bytes read.
     pub fn bytes(&self, percent: usize) -> u64 {
         percentile(&self.bytes, percent) as u64
     }
 }
 
-/// Symbolicates stacks of one module, each by an instance that knows nothing, and counts what the
-/// store gives out.
+/// Symbolicates stacks of one module, each with a new instance, and counts what the store returns.
 ///
 /// # Errors
+/// A request is not completed, or its module is not found.
 /// A request is not completed, or its module is not found.
 pub async fn read_cold(
     client: &Client,
@@ -119,7 +119,7 @@ pub async fn read_cold(
             .await?;
         if answer["modules"][0]["debug_status"] != "found" {
             return Err(BenchError::Answer {
-                what: "the module of the answer",
+                what: "the module of the response",
                 found: answer["modules"].to_string(),
             });
         }

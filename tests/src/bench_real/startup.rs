@@ -1,5 +1,5 @@
-//! What it takes to start a function: from its process to its first request for an event; and how
-//! large its binary is.
+//! Measures the start of a function, from the start of its process to its first request for an
+//! event, and the size of its binary.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,14 @@ use super::report::{Report, Row, bytes, milliseconds};
 use super::{BenchError, PATIENCE, say};
 use crate::stack::{Binaries, LocalStack, checkout};
 
-/// What a binary may weigh, stripped.
+/// The maximum size of a stripped binary.
 const MOST_BYTES: u64 = 15_000_000;
 
-/// Starts each function so many times, and weighs the lean binaries where they were built.
+/// Starts each function this many times, and measures the size of the binaries for deployment, if
+/// they were built.
 ///
 /// # Errors
-/// A function does not answer.
+/// A function does not respond.
 pub async fn measure(
     stack: &LocalStack,
     binaries: &Binaries,
@@ -33,7 +34,7 @@ pub async fn measure(
             .await?
             .expect(200, "the health check")?;
         client.prune(true).await?;
-        // An upload that is done with at once.
+        // An upload that is processed immediately.
         client
             .upload(&format!("global/bench/nothing-{number}"), Vec::new())
             .await?;
@@ -61,7 +62,9 @@ pub async fn measure(
                 report.add(
                     group,
                     Row::new(
-                        format!("{name}: size, not stripped (`make build` makes it lean)"),
+                        format!(
+                            "{name}: size, not stripped (`make build` builds it for deployment)"
+                        ),
                         bytes(size),
                     ),
                 );
@@ -71,7 +74,7 @@ pub async fn measure(
     Ok(())
 }
 
-/// Returns the binary that is deployed, relative to the checkout, and its size.
+/// Returns the binary for deployment, relative to the checkout, and its size.
 fn lean(name: &str) -> Option<(PathBuf, u64)> {
     let paths = [
         format!("target/lean/{name}"),

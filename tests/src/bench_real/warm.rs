@@ -1,5 +1,5 @@
-//! A warm frame: looked up in slices and made an answer by the core, against `symbolic` used
-//! plainly on the whole.
+//! Measures a warm frame: symdepot's core with slices, compared with plain `symbolic` and the whole
+//! SymCache.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -24,19 +24,19 @@ const FRAMES: usize = 30;
 /// Stacks of random addresses.
 const STACKS: u64 = 50;
 
-/// How often each is answered.
+/// How often each stack is symbolicated.
 const ROUNDS: usize = 40;
 
-/// More than the names of all stacks take, as an instance has room for.
+/// More than the names of all stacks need, as in an instance.
 const NAME_BYTES: u64 = 10 << 20;
 
-/// Where the module is.
+/// Address at which the module is mapped.
 const IMAGE: u64 = 0x5555_0000_0000;
 
-/// Answers stacks over and over, from memory alone, both ways in turn.
+/// Symbolicates stacks repeatedly in memory, alternating between both implementations.
 ///
 /// # Errors
-/// The debug file cannot be read, or its SymCache not be cut.
+/// The debug file cannot be read, or its SymCache cannot be cut.
 pub fn measure(program: &Program, seed: u64, report: &mut Report) -> Result<(), BenchError> {
     say(
         "warm frames",
@@ -77,26 +77,27 @@ pub fn measure(program: &Program, seed: u64, report: &mut Report) -> Result<(), 
     report.add(
         &group,
         Row::new(
-            "plain symbolic, lookup and demangling",
+            "plain symbolic: lookup and demangling",
             format!("{plainly:.1} µs"),
         ),
     );
     report.add(
         &group,
         Row::new(
-            "ours: slices, demangling, the answer",
+            "symdepot: slices, demangling, the response",
             format!("{ours:.1} µs"),
         ),
     );
     let share = ours / plainly;
     report.add(
         &group,
-        Row::new("time, ours to plain", ratio(share)).target("≤ 1.2 ×", share <= 1.2),
+        Row::new("time, relative to plain", ratio(share)).target("≤ 1.2 ×", share <= 1.2),
     );
     Ok(())
 }
 
-/// What a program does that uses `symbolic` by itself: all that an answer tells of each frame.
+/// Looks up frames as a program would that uses plain `symbolic`: all data of each frame in a
+/// response.
 fn told_plainly(cache: &SymCache<'_>, addresses: &[u64]) -> Vec<(String, Option<String>, u32)> {
     const OPTIONS: DemangleOptions = DemangleOptions::complete().return_type(false);
     let locations = addresses.iter().flat_map(|address| cache.lookup(*address));

@@ -1,4 +1,4 @@
-//! Measures requests and uploads while the stores are as far away as they are in AWS.
+//! Measures requests and uploads with the latencies of AWS.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ struct CommandLine {
 fn main() -> ExitCode {
     match measure(&CommandLine::parse().arguments) {
         Ok(true) => ExitCode::SUCCESS,
-        // The table says which.
+        // The table shows the exceeded limits.
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             let red = AnsiColor::Red.on_default().bold();
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes all numbers; returns whether they are within their limits.
+/// Takes all measurements; returns whether all are within their limits.
 fn measure(arguments: &Arguments) -> Result<bool, BenchError> {
     let failed = |source| BenchError::Tool {
         tool: "this program".to_owned(),

@@ -1,4 +1,4 @@
-//! Cuts SymCaches of real programs within several bounds: tables on the terminal, plots in
+//! Cuts SymCaches of real programs with several bounds: tables on the terminal, plots in
 //! `docs/plots`.
 
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anstyle::AnsiColor;
 use clap::Parser;
 use symdepot_tests::bench_plots::{self, Arguments};
 
-/// Cuts the SymCaches of real programs within several bounds, and says what each would cost
+/// Cuts the SymCaches of real programs with several bounds, and shows the cost of each
 #[derive(Debug, Parser)]
 struct CommandLine {
     #[command(flatten)]

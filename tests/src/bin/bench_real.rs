@@ -1,5 +1,4 @@
-//! Holds the service on real debug files against `eu-addr2line` and against `symbolic` used
-//! plainly.
+//! Compares the service on real debug files with `eu-addr2line` and with plain `symbolic`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,7 +7,7 @@ use anstyle::AnsiColor;
 use clap::{Parser, Subcommand};
 use symdepot_tests::bench_real::{self, Arguments, BenchError, plain};
 
-/// Holds the service on Debian's libc and ceph-osd against eu-addr2line and plain symbolic
+/// Compares the service on Debian's libc and ceph-osd with eu-addr2line and plain symbolic
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
 struct CommandLine {
@@ -20,14 +19,15 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Derives the caches of a file plainly, and says what it took: started by this program itself
+    /// Derives the caches of a file with plain symbolic, and prints the measurements; started by
+    /// this program
     #[command(hide = true)]
     Plain {
         /// The file
         file: PathBuf,
     },
-    /// Derives all that our parser does, in one thread, and says what it took: started by this
-    /// program itself
+    /// Does the same work as the parser process in one thread, and prints the measurements; started
+    /// by this program
     #[command(hide = true)]
     InTurn {
         /// The file
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 
 fn tell(work: plain::Work) -> Result<(), BenchError> {
     let json = serde_json::to_string(&work).map_err(|error| BenchError::Answer {
-        what: "the work that was done",
+        what: "the measurements",
         found: error.to_string(),
     })?;
     anstream::println!("{json}");

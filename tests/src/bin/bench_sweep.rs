@@ -1,5 +1,5 @@
-//! Sweeps many records on the embedded endpoints: how long it takes, how much memory, and what the
-//! reads cost in AWS.
+//! Prunes many records on the embedded endpoints, and reports the time, the memory and the price of
+//! the reads in AWS.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -28,15 +28,15 @@ use tokio::task::JoinSet;
 /// us-east-1, as of November 2024.
 const DOLLARS_PER_MILLION_READ_UNITS: f64 = 0.125;
 
-/// Writes on their way at a time while the table is filled.
+/// Concurrent writes while the table is filled.
 const WRITES_IN_FLIGHT: usize = 32;
 
 const TABLE: &str = "records";
 
-/// Sweeps many records on the embedded endpoints
+/// Prunes many records on the embedded endpoints
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many
+    /// The number of records
     #[arg(long, default_value_t = 1_000_000)]
     records: u64,
 }
@@ -78,26 +78,26 @@ async fn measure(records: u64) -> Result<(), Box<dyn Error>> {
     } else if report.complete {
         Ok(())
     } else {
-        Err("the sweep did not come to its end".into())
+        Err("the pass was not completed".into())
     }
 }
 
 fn tell(report: &Report, took: Duration, filled: u64, peak: u64) {
     let units = f64::from(u32::try_from(report.read_units).unwrap_or(u32::MAX));
     let met: u64 = report.items.values().sum();
-    anstream::println!("swept       {met} items in {:.1} s", took.as_secs_f64());
+    anstream::println!("pruned      {met} items in {:.1} s", took.as_secs_f64());
     anstream::println!(
-        "peak memory {} MB, of which {} MB were reached while filling (store and sweep in one process)",
+        "peak memory {} MB, {} MB after filling (store and pruner in one process)",
         peak >> 20,
         filled >> 20
     );
     anstream::println!(
-        "read units  {units}, {:.4} dollars at {DOLLARS_PER_MILLION_READ_UNITS} a million",
+        "read units  {units}, {:.4} dollars at {DOLLARS_PER_MILLION_READ_UNITS} per million",
         units * DOLLARS_PER_MILLION_READ_UNITS / 1e6
     );
 }
 
-/// Starts the embedded endpoints, and returns the sweep on them.
+/// Starts the embedded endpoints, and returns the pruner with clients of them.
 async fn serve(
     folder: &std::path::Path,
     tasks: &mut JoinSet<()>,
@@ -161,7 +161,8 @@ async fn serve(
     })
 }
 
-/// Returns the settings as deployed, without a rate: the embedded table is slower than that.
+/// Returns the default settings without a rate limit, because the embedded table is slower than
+/// AWS.
 fn settings() -> Settings {
     Settings {
         sweep_read_units: 0,
@@ -169,7 +170,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Writes so many entries, of which each tenth is behind.
+/// Writes this many entries, of which every tenth is outdated.
 async fn fill(store: &dyn RecordStore, records: u64) -> Result<(), Box<dyn Error>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let writes = (0..records).map(|number| async move {
@@ -189,7 +190,7 @@ async fn fill(store: &dyn RecordStore, records: u64) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Returns an entry as a build leaves it: about 1 KB.
+/// Returns an entry of about 1 KB, as a build publishes it.
 fn entry(number: u64, now: u64) -> Result<Item, serde_json::Error> {
     let features = json!({
         "has_debug_info": true, "has_unwind_info": true, "has_symbols": true, "has_sources": false, "srcsrv_vcs": "",
@@ -233,7 +234,7 @@ async fn clients(url: &str) -> AwsClients {
     AwsClients::from_sdk_config(&config)
 }
 
-/// Returns the most memory that this process has had.
+/// Returns the peak memory of this process.
 fn peak_bytes() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status

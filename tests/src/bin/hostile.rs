@@ -1,4 +1,4 @@
-//! Parses thousands of hostile files, and says what came of them.
+//! Parses thousands of hostile files, and prints the results.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -7,13 +7,13 @@ use clap::Parser;
 use symdepot_tests::hostile;
 use symdepot_tests::stack::Binaries;
 
-/// Parses thousands of hostile files as derive parses uploads, and says what came of them
+/// Parses thousands of hostile files as derive parses uploads, and prints the results
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// How many files.
+    /// The number of files.
     #[arg(long, default_value_t = 10_000)]
     files: usize,
-    /// Makes the same files again.
+    /// The random seed.
     #[arg(long, env = "SYMDEPOT_HOSTILE_SEED", default_value_t = 1)]
     seed: u64,
 }

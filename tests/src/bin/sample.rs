@@ -1,5 +1,5 @@
-//! The first crash: uploads the debug file of a sample program, sends a crash of it, shows the
-//! stack before and after.
+//! The first crash: uploads the debug file of a sample program, sends a crash of it, and prints the
+//! stack before and after symbolication.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,17 +20,17 @@ const FUNCTION: Style = AnsiColor::Green.on_default().bold();
 const PLACE: Style = AnsiColor::Cyan.on_default();
 const COMMAND: Style = AnsiColor::Blue.on_default();
 
-/// Uploads a sample program's debug file, sends a crash of it, and shows the stack before and after
+/// Uploads a sample program's debug file, sends a crash of it, and prints the stack before and
+/// after symbolication
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The stack.json in the data folder of the stack
+    /// The stack.json in the data directory of the stack
     #[arg(long, default_value = ".data/stack.json")]
     stack: PathBuf,
-    /// The process of the stack, where it was started just now: a file that another one left behind
-    /// is not read
+    /// The process id of the stack, if it was just started: the file of another process is ignored
     #[arg(long)]
     pid: Option<u32>,
-    /// How long to wait for the stack
+    /// How long to wait for the stack, in seconds
     #[arg(long, default_value_t = 60)]
     wait_seconds: u64,
 }
@@ -39,18 +39,18 @@ struct Arguments {
 enum SampleError {
     #[error(transparent)]
     Stack(#[from] StackError),
-    #[error("the stack is not up: there is no {} after {waited} s; start it with `make run`", path.display())]
+    #[error("the stack is not running: {} does not exist after {waited} s; start it with `make run`", path.display())]
     NotUp { path: PathBuf, waited: u64 },
-    #[error("{} says where a stack was, but nothing answers at {gateway} any more; start it with `make run`", path.display())]
+    #[error("{} is the file of a stack that no longer responds at {gateway}; start it with `make run`", path.display())]
     Stale { path: PathBuf, gateway: String },
-    #[error("cannot read {}: {source}; run this in the checkout", path.display())]
+    #[error("cannot read {}: {source}; run this from the checkout", path.display())]
     Fixture {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("{KEY} was uploaded, and became {state}; `curl {explain}` tells more")]
+    #[error("{KEY} was uploaded, but its state is {state}; `curl {explain}` shows why")]
     NotApplied { state: String, explain: String },
-    #[error("the answer has no stack trace: {0}")]
+    #[error("the response has no stack trace: {0}")]
     NoStack(String),
 }
 
@@ -110,7 +110,7 @@ async fn connect(arguments: &Arguments) -> Result<Client, SampleError> {
     };
     let gateway = addresses.gateway.clone();
     let client = Client::new(addresses)?;
-    // A stack that was killed leaves the file behind.
+    // The file of a stack that was killed still exists.
     client.stats().await.map_err(|_| SampleError::Stale {
         path: path.clone(),
         gateway,
@@ -118,7 +118,7 @@ async fn connect(arguments: &Arguments) -> Result<Client, SampleError> {
     Ok(client)
 }
 
-/// Uploads the debug file, unless it is there. Returns how long it took until it could be used.
+/// Uploads the debug file unless it exists. Returns the time until it was ready to use.
 async fn upload(client: &Client) -> Result<Option<Duration>, SampleError> {
     let path = fixture("elf/crash.debug");
     let uploaded = client.etag(KEY).await?;
@@ -167,7 +167,7 @@ async fn upload(client: &Client) -> Result<Option<Duration>, SampleError> {
     }
 }
 
-/// Tells whether an upload has the bytes of a file: the etag of an upload in one piece is its MD5.
+/// Returns whether an upload has the bytes of a file: the ETag of an upload in one part is its MD5.
 fn is_same(path: &Path, etag: Option<&str>) -> Result<bool, SampleError> {
     let bytes = std::fs::read(path).map_err(|source| SampleError::Fixture {
         path: path.to_owned(),
@@ -186,13 +186,13 @@ fn read_json(name: &str) -> Result<Value, SampleError> {
     serde_json::from_slice(&bytes).map_err(|error| unreadable(error.into()))
 }
 
-/// Shows the stack as it was sent.
+/// Prints the stack of the request.
 fn print_before(crash: &Value) {
     let module = &crash["modules"][0];
     let name = base_name(text(module, "code_file"));
     let base = number(module, "image_addr");
     anstream::println!(
-        "\n{TITLE}Before{TITLE:#} {DIM}what the process left: signal {}, addresses{DIM:#}\n",
+        "\n{TITLE}Before{TITLE:#} {DIM}the crash as reported: signal {}, addresses{DIM:#}\n",
         crash["signal"]
     );
     for (number, frame) in frames(&crash["stacktraces"][0]).iter().enumerate() {
@@ -204,8 +204,8 @@ fn print_before(crash: &Value) {
     }
 }
 
-/// Shows the stack as it came back: inlined calls are marked, and share the address of the frame
-/// they are in.
+/// Prints the stack of the response. Inlined calls are marked, and share the address of their
+/// frame.
 fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
     let sent = frames(&crash["stacktraces"][0]);
     let frames = frames(&answer["stacktraces"][0]);
@@ -222,7 +222,7 @@ fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
         .as_str()
         .unwrap_or_default();
     anstream::println!(
-        "\n{TITLE}After{TITLE:#} {DIM}what its debug file says of them: {status}{DIM:#}\n"
+        "\n{TITLE}After{TITLE:#} {DIM}symbolicated with its debug file: {status}{DIM:#}\n"
     );
     let mut number = 0;
     for (at, (frame, place)) in frames.iter().zip(&places).enumerate() {
@@ -231,7 +231,7 @@ fn print_after(crash: &Value, answer: &Value) -> Result<(), SampleError> {
             .get(at + 1)
             .is_some_and(|caller| !index.is_null() && caller["original_index"] == *index);
         let is_first = at == 0 || frames[at - 1]["original_index"] != *index;
-        // As it was sent: what comes back is the address of the call, one less.
+        // The address from the request, because the response has the address of the call, one less.
         let original = index
             .as_u64()
             .and_then(|index| sent.get(usize::try_from(index).ok()?));
@@ -263,11 +263,11 @@ fn print_numbers(upload: Option<Duration>, first: Duration, warm: Duration) {
     let line =
         |what: &str, value: String| anstream::println!("  {DIM}{what:<34}{DIM:#} {value:>9}");
     match upload {
-        Some(took) => line("uploaded, read and derived in", milliseconds(took)),
+        Some(took) => line("debug file uploaded and derived in", milliseconds(took)),
         None => line("uploaded", "before".to_owned()),
     }
-    line("the first answer took", milliseconds(first));
-    line("the next one", milliseconds(warm));
+    line("first response after", milliseconds(first));
+    line("next response after", milliseconds(warm));
 }
 
 fn print_commands(addresses: &Addresses) {
@@ -278,27 +278,27 @@ fn print_commands(addresses: &Addresses) {
         anstream::println!("  {DIM}# {what}{DIM:#}\n  {COMMAND}{command}{COMMAND:#}\n")
     };
     show(
-        "the same crash once more",
+        "the same crash again",
         &format!("curl -s {gateway}/symbolicate -d @{crash}"),
     );
     show(
-        "a debug file of yours: ELF, Mach-O and dSYM, PE, PDB, Breakpad, WASM, as they are or in zip, gz, zst, cab",
+        "your own debug file: ELF, Mach-O and dSYM, PE, PDB, Breakpad, WASM, uncompressed or in zip, gz, zst, cab",
         &format!(
             "AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 aws --endpoint-url {s3} s3 cp app.debug s3://{}/global/app.debug",
             addresses.uploads()
         ),
     );
     show(
-        "what became of it",
+        "its state",
         &format!("curl -s '{gateway}/explain?key=global/app.debug'"),
     );
     show(
-        "what all this cost: calls, bytes, times",
+        "the cost so far: calls, bytes, times",
         &format!("curl -s {gateway}/_local/stats"),
     );
 }
 
-/// Returns a path as it is written in this folder, where the checkout is this folder.
+/// Returns a path relative to the current directory if that is the checkout.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().ok();
     let relative = here

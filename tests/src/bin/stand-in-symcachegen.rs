@@ -1,8 +1,8 @@
-//! A stand-in for Microsoft's `symcachegen.exe`, for tests: it keeps to the same contract, and what
-//! it writes is no SymCache.
+//! A stand-in for Microsoft's `symcachegen.exe` in tests: it has the same interface, and its output
+//! is no SymCache.
 //!
-//! It is told what to do wrong by the name of the PDB (`hangs.pdb`, `fails.pdb`, …), and notes each
-//! call in a file beside itself.
+//! The name of the PDB selects a failure (`hangs.pdb`, `fails.pdb`, …). Each call is logged in a
+//! file next to the program.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use symbolic::common::ByteView;
 use symbolic::debuginfo::Object;
 
-/// The version that it says it writes.
+/// The version that it claims to write.
 const VERSION: &str = "3.1.0";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let done = match arguments.as_slice() {
         [option, path] if option == "-pdb" => transcode(Path::new(path)),
-        other => Err(format!("call it with -pdb <path>, not {other:?}")),
+        other => Err(format!("usage: -pdb <path>; got {other:?}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,7 +54,7 @@ fn transcode(pdb: &Path) -> Result<(), String> {
     std::fs::write(folder.join(format!("{name}-v{VERSION}.symcache")), text).map_err(said)
 }
 
-/// Notes a call in a file that is called as this program, with `.log`.
+/// Logs a call in a file with the name of this program and the extension `.log`.
 fn note(name: &str) -> std::io::Result<()> {
     let program = std::env::args_os().next().unwrap_or_default();
     let log = PathBuf::from(program).with_extension("log");

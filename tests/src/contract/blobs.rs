@@ -8,14 +8,14 @@ use futures::stream::{StreamExt, TryStreamExt};
 use symdepot::ports::{BlobPage, BlobStore, Created, MAX_DELETES};
 use tokio::task::JoinSet;
 
-/// More bytes than one request should carry.
+/// More bytes than a single request should contain.
 const LARGE: usize = (64 << 20) + 3;
 
-/// The store under test, shared by writers that race.
+/// The store under test, shared by racing writers.
 pub type Blobs = Arc<dyn BlobStore>;
 
-/// A blob comes back as it was written, whatever its size and path.
-pub async fn a_blob_comes_back_as_it_was_written(blobs: &Blobs) {
+/// A blob reads back as it was written, whatever its size and path.
+pub async fn a_blob_reads_back_as_written(blobs: &Blobs) {
     let bodies = [Bytes::new(), Bytes::from_static(b"x"), noise(1 << 20)];
     let paths = [
         "whole/a",
@@ -40,9 +40,8 @@ pub async fn a_blob_comes_back_as_it_was_written(blobs: &Blobs) {
     }
 }
 
-/// Where there is no blob there is none, whole or in part; one that others begin with does not
-/// count.
-pub async fn where_no_blob_is_there_is_none(blobs: &Blobs) {
+/// An absent blob reads as `None`, whole or in a range, even if other paths start with its path.
+pub async fn an_absent_blob_reads_as_none(blobs: &Blobs) {
     blobs
         .create("none/a/b", Bytes::from_static(b"x"))
         .await
@@ -54,8 +53,8 @@ pub async fn where_no_blob_is_there_is_none(blobs: &Blobs) {
     }
 }
 
-/// A range is cut to what there is, and empty behind it.
-pub async fn a_range_is_cut_to_the_blob(blobs: &Blobs) {
+/// A range is truncated to the end of the blob, and is empty beyond it.
+pub async fn a_range_is_truncated_to_the_blob(blobs: &Blobs) {
     let body = Bytes::from_static(b"0123456789");
     blobs.create("ranges/ten", body).await.unwrap();
     blobs.create("ranges/none", Bytes::new()).await.unwrap();
@@ -82,7 +81,7 @@ pub async fn a_range_is_cut_to_the_blob(blobs: &Blobs) {
     }
 }
 
-/// A blob that is there stands.
+/// An existing blob is not overwritten.
 pub async fn a_blob_is_written_once(blobs: &Blobs) {
     assert_eq!(
         blobs
@@ -106,8 +105,8 @@ pub async fn a_blob_is_written_once(blobs: &Blobs) {
     );
 }
 
-/// Of 32 writers of one blob exactly one wins, and its bytes stand.
-pub async fn of_racing_writers_one_wins(blobs: &Blobs) {
+/// Of 32 writers of one blob exactly one wins, and its bytes are stored.
+pub async fn one_of_several_racing_writers_wins(blobs: &Blobs) {
     for round in 0..5 {
         let path = format!("race/{round}");
         let outcomes = race(32, &path, blobs, |writer| {
@@ -131,8 +130,8 @@ pub async fn of_racing_writers_one_wins(blobs: &Blobs) {
     }
 }
 
-/// A blob too large for one request is written whole and once, and read in ranges.
-pub async fn a_large_blob_is_written_once_too(blobs: &Blobs) {
+/// A blob too large for one request is written completely and once, and can be read in ranges.
+pub async fn a_large_blob_is_written_once(blobs: &Blobs) {
     const PART: u64 = 16 << 20;
     let body = noise(LARGE);
     let length = LARGE as u64;
@@ -167,12 +166,12 @@ pub async fn a_large_blob_is_written_once_too(blobs: &Blobs) {
     );
     assert!(
         blobs.get("large", None).await.unwrap() == Some(body),
-        "the whole blob differs"
+        "the complete blob differs"
     );
 }
 
-/// Of two writers of a blob too large for one request exactly one wins, and its bytes stand.
-pub async fn of_racing_writers_of_a_large_blob_one_wins(blobs: &Blobs) {
+/// Of two writers of a blob too large for one request exactly one wins, and its bytes are stored.
+pub async fn one_of_two_writers_of_a_large_blob_wins(blobs: &Blobs) {
     let bodies = [noise(LARGE), noise(LARGE + 2)];
     let outcomes = race(2, "large-race", blobs, |writer| bodies[writer].clone()).await;
     let winners: Vec<_> = outcomes
@@ -185,11 +184,11 @@ pub async fn of_racing_writers_of_a_large_blob_one_wins(blobs: &Blobs) {
     };
     assert!(
         blobs.get("large-race", None).await.unwrap().as_ref() == Some(&bodies[winner]),
-        "other bytes stand"
+        "the bytes of the loser are stored"
     );
 }
 
-/// A blob that was removed is gone; removing nothing succeeds; it can be written anew.
+/// A removed blob is gone. Removing an absent blob succeeds. The path can be written again.
 pub async fn a_removed_blob_is_gone(blobs: &Blobs) {
     blobs
         .create("gone/a", Bytes::from_static(b"old"))
@@ -225,7 +224,7 @@ pub async fn a_removed_blob_is_gone(blobs: &Blobs) {
     );
 }
 
-/// Many blobs are removed by one call: those that are there, and no other. Too many are refused.
+/// One call removes many blobs, and no others. A call with too many paths is refused.
 pub async fn many_blobs_are_removed_at_once(blobs: &Blobs) {
     let paths: Vec<String> = (0..MAX_DELETES)
         .map(|number| format!("many/{number:05} + & <>"))
@@ -240,7 +239,7 @@ pub async fn many_blobs_are_removed_at_once(blobs: &Blobs) {
     let not_deleted = blobs.delete_many(&[]).await.unwrap();
     assert!(not_deleted.is_empty(), "{not_deleted:?}");
     let (some, others) = paths.split_at(3);
-    // Blobs that are not there count as removed, and so do those that are removed twice.
+    // Absent blobs count as removed, and so do blobs that are removed twice.
     for _ in 0..2 {
         let not_deleted = blobs.delete_many(some).await.unwrap();
         assert!(not_deleted.is_empty(), "{not_deleted:?}");
@@ -254,11 +253,11 @@ pub async fn many_blobs_are_removed_at_once(blobs: &Blobs) {
     let too_many = [paths, vec!["many0".to_owned()]].concat();
     blobs.delete_many(&too_many).await.unwrap_err();
     let stands = blobs.get("many0", None).await.unwrap();
-    assert!(stands.is_some(), "a call that was refused removed a blob");
+    assert!(stands.is_some(), "a refused call removed a blob");
 }
 
-/// A listing holds what begins with the prefix, in byte order, from behind a path, with sizes and
-/// etags.
+/// A listing has the paths with the prefix, in byte order, after a given path, with sizes and
+/// ETags.
 pub async fn a_listing_is_in_byte_order(blobs: &Blobs) {
     let names = [
         "b", "a/b", "a", "a!", "Z", "ä", "a0", "", "🦀", "a/", "a b", "a+b", "a%20b",
@@ -295,7 +294,7 @@ pub async fn a_listing_is_in_byte_order(blobs: &Blobs) {
             "after {after}"
         );
     }
-    // `after` need not exist, nor begin with the prefix.
+    // `after` need not exist, nor start with the prefix.
     assert_eq!(
         paths(&blobs.list("order/", Some("order/a/a")).await.unwrap())[0],
         "order/a/b"
@@ -311,7 +310,7 @@ pub async fn a_listing_is_in_byte_order(blobs: &Blobs) {
     assert_eq!(paths(&blobs.list("nothing/", None).await.unwrap()), [""; 0]);
 }
 
-/// More blobs than a listing holds come in several, none left out and none twice.
+/// A long listing has several pages, without omissions and duplicates.
 pub async fn listings_continue_each_other(blobs: &Blobs) {
     let expected: Vec<String> = (0..1005)
         .map(|number| format!("pages/{number:05}"))
@@ -339,7 +338,7 @@ pub async fn listings_continue_each_other(blobs: &Blobs) {
             .iter()
             .chain(&paths(&second))
             .eq(expected.iter()),
-        "the listings differ from what was written"
+        "the listings differ from the written paths"
     );
 }
 
@@ -347,7 +346,8 @@ fn paths(page: &BlobPage) -> Vec<&str> {
     page.blobs.iter().map(|blob| blob.path.as_str()).collect()
 }
 
-/// Returns the first bytes of one endless sequence, whose period is no multiple of anything.
+/// Returns the first bytes of an endless sequence whose period is not a multiple of common block
+/// sizes.
 fn noise(bytes: usize) -> Bytes {
     const PERIOD: usize = (1 << 20) + 7;
     let mut state = 1u64;

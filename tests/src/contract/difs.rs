@@ -8,20 +8,20 @@ use symdepot::ports::{DifError, DifListing, DifReader, FaultKind};
 /// Puts DIFs into the source under test, as its users do.
 #[async_trait]
 pub trait Uploads: Send + Sync {
-    /// Returns what reads them.
+    /// Returns the reader of the source.
     fn reader(&self) -> &dyn DifReader;
 
-    /// Returns what lists them.
+    /// Returns the listing of the source.
     fn listing(&self) -> &dyn DifListing;
 
-    /// Puts a DIF there, whatever was there before.
+    /// Puts a DIF into the source, and replaces an existing one.
     async fn put(&self, location: &str, body: Bytes);
 
-    /// Takes a DIF away.
+    /// Removes a DIF.
     async fn remove(&self, location: &str);
 }
 
-/// A DIF is read in ranges of exactly the length asked for, by the etag that it was found with.
+/// A DIF is read in ranges of exactly the requested length, by the ETag from its lookup.
 pub async fn a_dif_is_read_in_exact_ranges(uploads: &dyn Uploads) {
     for path in ["global/exact/app.debug", "global/exact/ä b+c%20/../🦀//x"] {
         let location = Location::new(path);
@@ -49,7 +49,7 @@ pub async fn a_dif_is_read_in_exact_ranges(uploads: &dyn Uploads) {
     }
 }
 
-/// A range that ends beyond the DIF is a fault of who asked.
+/// A range that ends beyond the DIF is a fault of the caller.
 pub async fn a_range_beyond_the_dif_is_a_fault(uploads: &dyn Uploads) {
     let location = Location::new("global/beyond/app.debug");
     for body in ["0123456789", ""] {
@@ -72,8 +72,8 @@ pub async fn a_range_beyond_the_dif_is_a_fault(uploads: &dyn Uploads) {
     }
 }
 
-/// A DIF that is not there is missing, and for that reason.
-pub async fn a_dif_that_is_not_there_is_missing(uploads: &dyn Uploads) {
+/// An absent DIF is missing with the cause "not found".
+pub async fn an_absent_dif_is_missing(uploads: &dyn Uploads) {
     uploads
         .put("global/absent/a/b", Bytes::from_static(b"x"))
         .await;
@@ -90,9 +90,9 @@ pub async fn a_dif_that_is_not_there_is_missing(uploads: &dyn Uploads) {
     }
 }
 
-/// A DIF that is overwritten while it is read is never read as a mixture; one that is removed is
+/// A DIF that is overwritten during a read never gives a mixture of both; a DIF that is removed is
 /// missing.
-pub async fn a_dif_that_changes_while_it_is_read_is_noticed(uploads: &dyn Uploads) {
+pub async fn a_dif_change_during_a_read_is_detected(uploads: &dyn Uploads) {
     let location = Location::new("global/changing/app.debug");
     uploads
         .put(location.as_str(), Bytes::from_static(b"old bytes"))
@@ -138,8 +138,8 @@ pub async fn a_dif_that_changes_while_it_is_read_is_noticed(uploads: &dyn Upload
     assert_missing(&uploads.reader().stat(&location).await.unwrap_err());
 }
 
-/// DIFs are listed in byte order of their locations, on pages that continue each other, with the
-/// etags they are read by.
+/// DIFs are listed in byte order of their locations, on consecutive pages, with the ETags to read
+/// them by.
 pub async fn difs_are_listed_page_by_page(uploads: &dyn Uploads) {
     let odd = "global/listed/ä b+c%20/../🦀//x";
     let mut paths: Vec<String> = (0..1001)

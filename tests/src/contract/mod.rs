@@ -1,12 +1,9 @@
-//! What every implementation of a port must do, whatever is behind it: one function a promise.
+//! What every implementation of a port guarantees: one function per guarantee.
 //!
-//! Each function uses keys of its own, so that all can run on one store, one after the other or at
-//! once. They panic where the promise is broken.
+//! Each function uses its own keys, so that all can run on one store, sequentially or concurrently.
+//! A function panics if the guarantee is violated.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a promise that is broken fails its test"
-)]
+#![expect(clippy::unwrap_used, reason = "a violated guarantee fails its test")]
 
 pub mod blobs;
 pub mod difs;

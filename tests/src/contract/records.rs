@@ -9,11 +9,11 @@ use symdepot::cache::{Item, ItemKey, Revision, SCHEMA, Stored};
 use symdepot::ports::{Consistency, Cursor, FaultKind, RecordStore, Removed, Replaced, Segment};
 use tokio::task::JoinSet;
 
-/// The store under test, shared by writers that race.
+/// The store under test, shared by racing writers.
 pub type Records = Arc<dyn RecordStore>;
 
-/// Every type of item comes back as it was written, with numbers and texts at their limits.
-pub async fn an_item_comes_back_as_it_was_written(records: &Records) {
+/// Every type of item reads back as it was written, with numbers and texts at their limits.
+pub async fn an_item_reads_back_as_written(records: &Records) {
     for (number, item) in items_of_every_type().into_iter().enumerate() {
         let key = ItemKey {
             partition: "every-type".to_owned(),
@@ -37,8 +37,8 @@ pub async fn an_item_comes_back_as_it_was_written(records: &Records) {
     }
 }
 
-/// Nothing is loaded, found or lost where nothing is stored.
-pub async fn where_nothing_is_stored_nothing_is_found(records: &Records) {
+/// Absent items are neither loaded nor listed, and removing one succeeds.
+pub async fn absent_items_are_not_found(records: &Records) {
     assert_eq!(records.load(&[], Consistency::Strong).await.unwrap(), []);
     assert_eq!(load(records, &key("nothing", 0)).await, None);
     assert_eq!(records.query("nothing").await.unwrap(), []);
@@ -57,8 +57,8 @@ pub async fn where_nothing_is_stored_nothing_is_found(records: &Records) {
     assert_eq!(load(records, &key("nothing", 0)).await, None);
 }
 
-/// 250 keys, some of them repeated and some without an item, are answered in their order.
-pub async fn many_keys_are_answered_in_their_order(records: &Records) {
+/// 250 keys, some repeated and some without an item, are loaded in their order.
+pub async fn many_keys_are_loaded_in_order(records: &Records) {
     let keys: Vec<ItemKey> = (0..180).map(|number| key("many", number)).collect();
     let odd = keys
         .iter()
@@ -87,8 +87,8 @@ pub async fn many_keys_are_answered_in_their_order(records: &Records) {
     }
 }
 
-/// Items that no single answer holds (DynamoDB cuts answers at 16 MB) are all loaded.
-pub async fn more_than_one_answer_holds_is_loaded(records: &Records) {
+/// Items that exceed one response (DynamoDB limits responses to 16 MB) are all loaded.
+pub async fn items_that_exceed_one_response_are_loaded(records: &Records) {
     let large: Vec<_> = (0..52)
         .map(|number| (key("heavy", number), sized(number as u64, 330_000)))
         .collect();
@@ -103,8 +103,8 @@ pub async fn more_than_one_answer_holds_is_loaded(records: &Records) {
     );
 }
 
-/// An item of 300 KB is stored; one that is too large is refused, and what was there stands.
-pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records) {
+/// An item of 300 KB is stored. A larger one is refused, and the stored item is unchanged.
+pub async fn a_large_item_is_stored_and_a_larger_one_refused(records: &Records) {
     let key = key("large", 0);
     let large = sized(1, 300_000);
     assert_eq!(
@@ -119,8 +119,7 @@ pub async fn a_large_item_is_stored_and_one_too_large_refused(records: &Records)
     assert_eq!(load(records, &key).await, Some(large));
 }
 
-/// A write succeeds on the revision that is stored and on no other; who loses is told what is
-/// stored.
+/// A write succeeds only at the stored revision; the loser receives the stored item.
 pub async fn a_write_must_name_the_revision_that_is_stored(records: &Records) {
     let key = key("revisions", 0);
     assert_eq!(
@@ -155,8 +154,9 @@ pub async fn a_write_must_name_the_revision_that_is_stored(records: &Records) {
     assert_eq!(load(records, &key).await, Some(stored(2)));
 }
 
-/// A write that is repeated after it landed loses against itself, and its writer can tell.
-pub async fn a_repeated_write_is_shown_its_own_effect(records: &Records) {
+/// A write that is repeated after it succeeded conflicts with itself, and the writer can recognise
+/// that.
+pub async fn a_repeated_write_conflicts_with_itself(records: &Records) {
     let key = key("repeated", 0);
     assert_eq!(
         records.replace(&key, None, &stored(1)).await.unwrap(),
@@ -190,9 +190,9 @@ pub async fn a_repeated_write_is_shown_its_own_effect(records: &Records) {
     );
 }
 
-/// Of sixteen writers that name the same revision, exactly one wins, and the others are shown its
+/// Of sixteen writers that name the same revision, exactly one wins, and the others receive its
 /// item.
-pub async fn of_racing_writers_one_wins(records: &Records) {
+pub async fn one_of_several_racing_writers_wins(records: &Records) {
     for round in 0..10 {
         let key = key("race", round);
         for expected in [None, Some(1)] {
@@ -261,7 +261,7 @@ pub async fn a_writer_and_a_remover_do_not_both_win(records: &Records) {
     }
 }
 
-/// An item is removed at the revision named and at no other.
+/// An item is removed only at the stored revision.
 pub async fn a_removal_must_name_the_revision_that_is_stored(records: &Records) {
     let key = key("removals", 0);
     assert_eq!(
@@ -280,8 +280,8 @@ pub async fn a_removal_must_name_the_revision_that_is_stored(records: &Records) 
     assert_eq!(load(records, &key).await, None);
 }
 
-/// Who holds the revision of an item that was removed and made again meanwhile cannot write.
-pub async fn an_item_that_was_made_again_is_another_one(records: &Records) {
+/// A writer with the revision of an item that was since removed and created again loses.
+pub async fn a_recreated_item_rejects_its_old_revision(records: &Records) {
     let key = key("again", 0);
     assert_eq!(
         records.replace(&key, None, &stored(1)).await.unwrap(),
@@ -308,15 +308,15 @@ pub async fn an_item_that_was_made_again_is_another_one(records: &Records) {
     );
 }
 
-/// The items of a partition come in the order of their sort keys, and all of them where they exceed
-/// one answer.
+/// The items of a partition are returned in the order of their sort keys, all of them even if they
+/// exceed one response.
 pub async fn a_partition_is_listed_in_the_order_of_its_sort_keys(records: &Records) {
     let sorts = [
         "dif#b", "symcache", "dif#a", "alias", "dif#", "Z", "cficache", "dif#ä",
     ];
     let items: Vec<_> = (0u64..)
         .zip(sorts)
-        // DynamoDB cuts answers at 1 MB.
+        // DynamoDB limits responses to 1 MB.
         .map(|(number, sort)| {
             (
                 ItemKey {
@@ -352,8 +352,8 @@ pub async fn a_partition_is_listed_in_the_order_of_its_sort_keys(records: &Recor
     assert!(listed.into_iter().eq(expected), "an item differs");
 }
 
-/// A walk over the pages meets each of 2,500 items once, and ends.
-pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
+/// Paging visits each of 2,500 items once, and ends.
+pub async fn paging_visits_every_item_once(records: &Records) {
     let items: BTreeMap<_, _> = (0..2500)
         .map(|number| (key("pages", number), sized(number as u64, 900)))
         .collect();
@@ -371,7 +371,7 @@ pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
             assert_eq!(
                 met.insert(key.clone(), stored),
                 None,
-                "{key:?} was met twice"
+                "{key:?} was returned twice"
             );
         }
         cursor = page.next;
@@ -381,16 +381,15 @@ pub async fn a_walk_over_the_pages_meets_every_item_once(records: &Records) {
     }
     assert!(
         met == items,
-        "{} of {} items were met, or some differ",
+        "{} of {} items were returned, or some differ",
         met.len(),
         items.len()
     );
-    assert!(pages > 1, "the contract says nothing about a single page");
+    assert!(pages > 1, "a single page does not test the contract");
 }
 
-/// Walks over all segments together meet each item once, share them out, and say what reading them
-/// consumed.
-pub async fn segments_share_out_the_items(records: &Records) {
+/// Paging through all segments visits each item once, and each segment has a share of them.
+pub async fn segments_partition_the_items(records: &Records) {
     let items: BTreeMap<_, _> = (0..1200)
         .map(|number| (key("segments", number), sized(number as u64, 900)))
         .collect();
@@ -408,7 +407,7 @@ pub async fn segments_share_out_the_items(records: &Records) {
                 assert_eq!(
                     met.insert(key.clone(), stored),
                     None,
-                    "{key:?} was met twice"
+                    "{key:?} was returned twice"
                 );
             }
             cursor = page.next;
@@ -416,13 +415,21 @@ pub async fn segments_share_out_the_items(records: &Records) {
                 break;
             }
         }
-        assert!(met.len() > before + 200, "segment {index} has hardly any");
+        assert!(
+            met.len() > before + 200,
+            "segment {index} has too few items"
+        );
     }
-    assert!(met == items, "{} of {} were met", met.len(), items.len());
+    assert!(
+        met == items,
+        "{} of {} items were returned",
+        met.len(),
+        items.len()
+    );
 }
 
-/// Pages tell what reading them consumed: half a unit for 4 KB.
-pub async fn pages_tell_what_reading_them_consumed(records: &Records) {
+/// Pages report the consumed read units: half a unit for 4 KB.
+pub async fn pages_report_the_consumed_read_units(records: &Records) {
     let items = (0..400).map(|number| (key("consumed", number), sized(number as u64, 900)));
     write_all(records, items.collect()).await;
     let (mut cursor, mut units, mut met) = (None, 0.0, 0);
@@ -438,7 +445,7 @@ pub async fn pages_tell_what_reading_them_consumed(records: &Records) {
             break;
         }
     }
-    // About 1 KB each; other tests may have left some.
+    // About 1 KB each; other tests may have left more items.
     let least = 400.0 / 8.0 * 0.8;
     assert!(
         met >= 400 && units >= least,
@@ -446,18 +453,18 @@ pub async fn pages_tell_what_reading_them_consumed(records: &Records) {
     );
 }
 
-/// What a newer build wrote is told as such, and neither written nor removed, even by who knows its
+/// An item of a newer build is returned as such, and cannot be written or removed, even at its
 /// revision.
 ///
-/// The item has been put under this key at this revision by the store's own means.
-pub async fn what_a_newer_build_wrote_is_left_alone(
+/// The caller has put the item under this key and revision, bypassing the port.
+pub async fn items_of_a_newer_build_are_not_changed(
     records: &Records,
     key: &ItemKey,
     at: &Revision,
 ) {
     let newer = load(records, key)
         .await
-        .expect("a newer item was put there");
+        .expect("the caller has put an item of a newer build");
     assert!(
         newer.item == (Item::Newer { schema: SCHEMA + 1 }) && newer.revision == *at,
         "{newer:?}"
@@ -485,7 +492,7 @@ pub async fn what_a_newer_build_wrote_is_left_alone(
     );
 }
 
-/// Returns the key that the `number`-th item of a promise is stored under.
+/// Returns the key of the `number`-th item of a guarantee.
 fn key(promise: &str, number: usize) -> ItemKey {
     ItemKey {
         partition: format!("{promise}-{number}"),
@@ -502,7 +509,7 @@ fn stored(number: u64) -> Stored {
     sized(number, 0)
 }
 
-/// Returns an item that has about so many bytes.
+/// Returns an item of about this many bytes.
 fn sized(number: u64, bytes: usize) -> Stored {
     let item = item(json!({
         "type": "upload", "key": format!("global/{number}"), "etag": "e", "sequencer": "00", "size": number,

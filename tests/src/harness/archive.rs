@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use symdepot::domain::DebugId;
 
-/// Returns a zip archive of files that are stored as they are.
+/// Returns a zip archive of uncompressed files.
 ///
 /// # Panics
 ///
-/// If it would need the form for large archives.
+/// If the archive would need the zip64 format.
 pub fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let short = |length: usize| u16::try_from(length).unwrap_or_else(|_| panic!("{length}"));
     let long = |length: usize| u32::try_from(length).unwrap_or_else(|_| panic!("{length}"));
@@ -41,13 +41,13 @@ pub fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     archive
 }
 
-/// Returns an archive of the symbols of made-up modules with these numbers.
+/// Returns an archive of the symbol files of the generated modules with these numbers.
 pub fn archive_of(numbers: Range<usize>) -> Vec<u8> {
     let file = |number| (format!("{number}.sym"), breakpad(number));
     archive(&numbers.map(file).collect::<Vec<_>>())
 }
 
-/// Returns the Breakpad symbols of a made-up module: one function, and a code id.
+/// Returns the Breakpad symbols of a generated module: one function, and a code id.
 pub fn breakpad(number: usize) -> Vec<u8> {
     let id = breakpad_hex(number);
     format!(
@@ -56,7 +56,7 @@ pub fn breakpad(number: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns the debug id of a made-up module.
+/// Returns the debug id of a generated module.
 pub fn breakpad_id(number: usize) -> String {
     let id = DebugId::from_breakpad(&breakpad_hex(number));
     id.map(|id| id.to_string())

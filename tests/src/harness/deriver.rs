@@ -1,4 +1,4 @@
-//! A deriver that counts, and takes its time.
+//! A deriver that counts its calls, and delays or fails them on request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use symdepot::cache::{DeriveJob, Derived, Transcoding};
 use symdepot::domain::{Cause, Inspection, Missing, Written};
 use symdepot::ports::{Deriver, Fault, FaultKind, ParseError, Parser, Scratch};
 
-/// What is counted of a deriver, and what is asked of it. Clones share it.
+/// The counters and injected faults of a deriver. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Derivations {
     state: Arc<State>,
@@ -34,17 +34,17 @@ impl Derivations {
         self.state.opened.load(Ordering::Relaxed)
     }
 
-    /// Returns how many caches were derived, or tried to be.
+    /// Returns how many derivations of caches were attempted.
     pub fn derived(&self) -> u64 {
         self.state.derived.load(Ordering::Relaxed)
     }
 
-    /// Returns how many PDBs were transcoded, or tried to be.
+    /// Returns how many transcodings of PDBs were attempted.
     pub fn transcoded(&self) -> u64 {
         self.state.transcoded.load(Ordering::Relaxed)
     }
 
-    /// Lets every derivation take this long from now on.
+    /// Makes every later derivation take this long.
     pub fn take(&self, time: Duration) {
         *self
             .state
@@ -53,17 +53,17 @@ impl Derivations {
             .unwrap_or_else(PoisonError::into_inner) = time;
     }
 
-    /// Lets the next derivations fail for a fault of ours.
+    /// Makes the next derivations fail with a transient fault.
     pub fn fail_next(&self, count: u64) {
         self.state.failures.store(count, Ordering::Relaxed);
     }
 
-    /// Lets the parser be killed over the next derivations, or the transcoder fail.
+    /// Makes the next derivations kill the parser, or the transcoder fail.
     pub fn kill_next(&self, count: u64) {
         self.state.kills.store(count, Ordering::Relaxed);
     }
 
-    /// Lets the next parsers that read what is in a DIF be killed over it.
+    /// Makes the next parsers be killed when they inspect a DIF.
     pub fn kill_next_readers(&self, count: u64) {
         self.state.deaths.store(count, Ordering::Relaxed);
     }
@@ -89,14 +89,14 @@ impl Derivations {
     }
 }
 
-/// Takes one of what is left; tells whether there was any.
+/// Decrements a counter; returns `false` if it was zero.
 fn one_of(left: &AtomicU64) -> bool {
     let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
     left.fetch_update(set, fetch, |left| left.checked_sub(1))
         .is_ok()
 }
 
-/// The in-process deriver, observed.
+/// The in-process deriver with counters and injected faults.
 #[derive(Debug)]
 pub(super) struct ObservedDeriver {
     pub(super) inner: InProcessDeriver,
@@ -151,7 +151,7 @@ impl Parser for ObservedParser {
             .state
             .derived
             .fetch_add(jobs.len() as u64, Ordering::Relaxed);
-        // The clock is paused: this takes no time but the world's.
+        // The clock is paused: this advances only the time of the world.
         tokio::time::sleep(self.derivations.takes()).await;
         if self.derivations.fails() {
             return Err(
@@ -165,7 +165,7 @@ impl Parser for ObservedParser {
         self.inner.derive(object, jobs).await
     }
 
-    /// A transcoder that knows its PDB by name, and says so.
+    /// Simulates a transcoder whose output contains the name and the id of the PDB.
     async fn transcode(
         &mut self,
         _: usize,

@@ -1,4 +1,4 @@
-//! Records that are some way off: every call takes its time, and others come in between.
+//! A record store with latency: every call takes time, during which other tasks run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use async_trait::async_trait;
 use symdepot::cache::{ItemKey, Revision, Stored};
 use symdepot::ports::{Consistency, Cursor, Fault, Page, RecordStore, Removed, Replaced, Segment};
 
-/// Records that are some way off. The clock must be paused.
+/// A record store with latency. The clock must be paused.
 #[derive(Debug)]
 pub(super) struct DistantRecords {
     pub(super) inner: Arc<dyn RecordStore>,
-    /// How long a call is on its way.
+    /// The latency of a call.
     pub(super) latency: Duration,
 }
 
-/// Lets the time pass that a call is on its way. The clock must be paused.
+/// Waits for the latency of a call. The clock must be paused.
 pub async fn travel(latency: Duration) {
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;

@@ -1,8 +1,8 @@
-//! The flows over ports in memory, in a world whose time and chance the test drives.
+//! The flows with in-memory ports, in a world whose time and randomness the test controls.
 //!
-//! Time is tokio's paused clock: it moves when everybody waits, or when the test says so. Chance is
-//! a seed that counts up. Every port can be broken through [`World::faults`]; what a port holds is
-//! looked at directly.
+//! Time is tokio's paused clock: it advances when all tasks wait, or when the test advances it.
+//! Randomness comes from a seed that is counted up. Every port can be made to fail through
+//! [`World::faults`]; tests inspect the contents of the ports directly.
 
 mod archive;
 mod deriver;

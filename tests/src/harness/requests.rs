@@ -5,10 +5,10 @@ use symdepot::api::symbolicator::{AddrMode, Completed, Hex, Request, parse_reque
 
 use super::fixtures::{Fixture, fixture_text};
 
-/// A request, and the modules that it is about.
+/// A symbolication request with its modules.
 pub type Crash = Request;
 
-/// Where the module of a request is mapped.
+/// Address at which the module of a request is mapped.
 const IMAGE: u64 = 0x1_0000_0000;
 
 /// Returns the sample crash.
@@ -16,10 +16,9 @@ pub fn sample_crash() -> Crash {
     parse(&fixture_text("crash.json"))
 }
 
-/// Returns a crash in one module, at these addresses relative to it, each of which is that of an
-/// instruction.
+/// Returns a crash in one module, at these instruction addresses relative to the module.
 ///
-/// `module` has the type and the ids; it is given a place unless it has one.
+/// `module` has the type and the ids. It receives an address unless it has one.
 pub fn in_module(module: Value, addresses: &[u64]) -> Crash {
     let mut module = module;
     if module.get("image_addr").is_none() {
@@ -34,8 +33,8 @@ pub fn in_module(module: Value, addresses: &[u64]) -> Crash {
 
 /// Returns a crash in the module that a fixture belongs to.
 ///
-/// WASM modules have no place in an address space: as browsers do, their frames are counted from
-/// the start of the file.
+/// WASM modules are not mapped into an address space: their frames are offsets from the start of
+/// the file, as browsers report them.
 pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
     let kind = match fixture.format.as_deref() {
         Some("pdb" | "pe") => "pe",
@@ -53,8 +52,8 @@ pub fn of_fixture(fixture: &Fixture, addresses: &[u64]) -> Crash {
     crash
 }
 
-/// Returns the names of the functions in an answer, stack by stack, innermost first; `?` where
-/// there is none.
+/// Returns the names of the functions in a response, stack by stack, innermost first; `?` for a
+/// frame without a name.
 pub fn function_names(completed: &Completed) -> Vec<String> {
     let frames = completed
         .stacktraces

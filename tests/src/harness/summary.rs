@@ -1,4 +1,4 @@
-//! What is stored, as text that does not depend on chance and time.
+//! A text of the stored items that does not depend on randomness and time.
 
 use std::fmt::Write;
 
@@ -6,13 +6,14 @@ use symdepot::cache::{Entry, Item, UploadState};
 
 use super::World;
 
-/// Returns a line for each item, in the order of what they are about.
+/// Returns one line for each item, sorted.
 pub(super) fn of(world: &World) -> String {
     let mut lines: Vec<String> = world
         .records
         .items()
         .into_iter()
-        // What an upload item names is there, or the flows fail; what none names goes with a sweep.
+        // Left out: the flows fail if objects that an upload item names are absent, and a pass
+        // removes the others.
         .filter(|(_, stored)| !matches!(stored.item, Item::Objects(_)))
         .map(|(key, stored)| match stored.item {
             Item::Entry(entry) => line_of(&entry),

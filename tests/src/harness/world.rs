@@ -1,4 +1,4 @@
-//! The world of a test: stores, lanes, clock, chance.
+//! The world of a test: stores, queues, clock, randomness.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,41 +33,42 @@ use super::fixtures::fixture;
 use super::requests::Crash;
 use super::summary;
 
-/// The time at which every world begins.
+/// The time at which every world starts.
 const EPOCH: Duration = Duration::from_secs(1_800_000_000);
 
-/// The time that `derive` has.
+/// The time limit of a `derive` invocation.
 const DERIVE_TIME: Duration = Duration::from_secs(900);
 
-/// The time that `symbolicate` has.
+/// The time limit of a `symbolicate` invocation.
 const SYMBOLICATE_TIME: Duration = Duration::from_secs(29);
 
-/// Messages that a lane may deliver before a test takes it for going round in a circle.
+/// The maximum number of messages; a test whose queues deliver more is assumed to be in an endless
+/// loop.
 const MOST_MESSAGES: usize = 200;
 
-/// Stores, lanes, clock and chance. Clones share all of it.
+/// Stores, queues, clock and randomness. Clones share all of them.
 #[derive(Clone)]
 pub struct World {
-    /// The records, as they are.
+    /// The records, without injected faults.
     pub records: Arc<MemoryRecords>,
-    /// The bucket of derived caches, as it is.
+    /// The bucket of derived caches, without injected faults.
     pub caches: Arc<MemoryBlobs>,
-    /// The bucket that users upload to, as it is.
+    /// The bucket that users upload to, without injected faults.
     pub uploads: Arc<MemoryDifs>,
     /// The symbol servers.
     pub servers: Arc<MemoryServers>,
-    /// The lanes, as they are.
+    /// The queues, without injected faults.
     pub queues: Arc<MemoryQueues>,
-    /// What every call to any port goes through.
+    /// Injects faults into calls to the ports.
     pub faults: Arc<Faults>,
-    /// What is derived.
+    /// Counts and controls derivations.
     pub derivations: Derivations,
     /// The settings.
     pub settings: Settings,
     builder: Builder,
     symbolicator: Symbolicator,
     began: Instant,
-    /// Seconds that the wall clock was set forwards.
+    /// Seconds by which the wall clock was set forward.
     clock_error: Arc<AtomicI64>,
     drawn: Arc<AtomicU64>,
 }
@@ -79,7 +80,7 @@ fn memory(settings: &Settings) -> Memory {
     )
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 pub type Delivery = Result<(), Error>;
 
 impl fmt::Debug for World {
@@ -106,7 +107,7 @@ impl World {
 
     /// Returns a world with other settings.
     pub fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        // Sizes that a test can reach, and no pace for the pruner.
+        // Sizes that a test can reach, and no rate limit for the pruner.
         let mut settings = Settings {
             dif_max_bytes: 1 << 30,
             scratch_bytes: 256 << 20,
@@ -155,7 +156,7 @@ impl World {
         world.deployed_with(|_| {})
     }
 
-    /// Returns the same world, its functions deployed anew with other settings.
+    /// Returns the same world with its functions redeployed with other settings.
     #[must_use]
     pub fn deployed_with(&self, change: impl FnOnce(&mut Settings)) -> Self {
         let mut world = self.clone();
@@ -190,15 +191,14 @@ impl World {
         world
     }
 
-    /// Returns the same world, seen by another instance of `symbolicate`, which remembers nothing
-    /// yet.
+    /// Returns the same world as another instance of `symbolicate` sees it, with an empty cache.
     #[must_use]
     pub fn another_instance(&self) -> Self {
         self.deployed_with(|_| {})
     }
 
-    /// Returns other instances of `symbolicate` and `derive`, whose calls to the records take a
-    /// time each.
+    /// Returns other instances of `symbolicate` and `derive`, for which each call to the record
+    /// store takes time.
     #[must_use]
     pub fn distant_instance(&self, latency: Duration) -> Self {
         let mut world = self.another_instance();
@@ -209,19 +209,19 @@ impl World {
         world
     }
 
-    // Clock and chance.
+    // Clock and randomness.
 
-    /// Waits for a time; others go on meanwhile.
+    /// Waits for a time, during which other tasks run.
     pub async fn wait(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub async fn pass(&self, time: Duration) {
         tokio::time::advance(time).await;
     }
 
-    /// Sets the wall clock forwards, or back; the monotonic clock knows nothing of it.
+    /// Sets the wall clock forward or back, and leaves the monotonic clock unchanged.
     pub fn set_clock(&self, seconds: i64) {
         self.clock_error.fetch_add(seconds, Ordering::Relaxed);
     }
@@ -238,7 +238,7 @@ impl World {
         if error < 0 { now - set } else { now + set }
     }
 
-    /// Begins an invocation that may run for a time.
+    /// Starts an invocation with a time limit.
     pub fn invocation(&self, time: Duration) -> Invocation {
         let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
         let mut seed = [0; 32];
@@ -255,8 +255,7 @@ impl World {
 
     // An upload becomes derived caches.
 
-    /// Puts bytes into the uploads bucket; returns the event that says so, which nobody has
-    /// delivered yet.
+    /// Puts bytes into the uploads bucket; returns the event, which is not delivered yet.
     pub fn put(&self, key: &str, body: impl Into<Bytes>) -> UploadEvent {
         self.uploads.set_now(self.now());
         let body = body.into();
@@ -265,8 +264,7 @@ impl World {
         self.event(key, UploadChange::Created, Some(DifStat { etag, size }))
     }
 
-    /// Removes a key from the uploads bucket; returns the event that says so, which nobody has
-    /// delivered yet.
+    /// Removes a key from the uploads bucket; returns the event, which is not delivered yet.
     pub fn take_away(&self, key: &str) -> UploadEvent {
         self.uploads.remove(&Location::new(key));
         self.event(key, UploadChange::Removed, None)
@@ -282,14 +280,13 @@ impl World {
         }
     }
 
-    /// Delivers an event of the uploads bucket, once.
+    /// Delivers an event of the uploads bucket once.
     pub async fn deliver(&self, event: &UploadEvent) -> Delivery {
         let invocation = self.invocation(DERIVE_TIME);
         Box::pin(self.builder.upload(&invocation, event)).await
     }
 
-    /// Uploads a fixture, delivers the event and whatever comes of it; returns what became of the
-    /// upload.
+    /// Uploads a fixture, delivers the event and all messages that follow; returns the upload item.
     pub async fn upload(&self, key: &str, path: &str) -> Upload {
         let event = self.put(key, fixture(path));
         self.deliver(&event)
@@ -299,7 +296,7 @@ impl World {
         self.upload_item(key)
     }
 
-    /// Removes an upload, delivers the event and whatever comes of it.
+    /// Removes an upload, and delivers the event and all messages that follow.
     pub async fn remove(&self, key: &str) {
         let event = self.take_away(key);
         self.deliver(&event)
@@ -308,29 +305,29 @@ impl World {
         self.settle().await;
     }
 
-    /// Delivers a message that asks to reconcile a key, once.
+    /// Delivers a message that starts reconciling a key once.
     pub async fn reconcile(&self, key: &str) -> Delivery {
         self.go_on(&ReconcileMessage::new(Location::new(key))).await
     }
 
-    /// Delivers a message that asks to reconcile a key, or to go on with it, once.
+    /// Delivers a message that starts or continues reconciling a key once.
     pub async fn go_on(&self, message: &ReconcileMessage) -> Delivery {
         let invocation = self.invocation(DERIVE_TIME);
         Box::pin(self.builder.reconcile(&invocation, message)).await
     }
 
-    /// Delivers a message of a lane, once.
+    /// Delivers a message of a queue once.
     pub async fn serve(&self, message: &QueueMessage) -> Delivery {
         self.serve_within(message, DERIVE_TIME).await
     }
 
-    /// Delivers a message of a lane, once, to a function that has only so much time.
+    /// Delivers a message of a queue once, to a function with this time limit.
     pub async fn serve_within(&self, message: &QueueMessage, time: Duration) -> Delivery {
         let invocation = self.invocation(time);
         Box::pin(self.builder.serve(&invocation, message)).await
     }
 
-    /// Delivers everything that waits in the lanes, each at its time, until nothing does.
+    /// Delivers all messages of the queues, each at its time, until the queues are empty.
     pub async fn settle(&self) {
         for _ in 0..MOST_MESSAGES {
             let reconciled = self.queues.drain_reconcile_messages();
@@ -357,8 +354,7 @@ impl World {
         panic!("the queues never become empty:\n{}", self.queues);
     }
 
-    /// Does something while `derive` serves whatever comes into the lanes, one message after the
-    /// other.
+    /// Does something while `derive` processes the messages of the queues one by one.
     pub async fn with_derive_at_work<T>(&self, work: impl Future<Output = T>) -> T {
         let serving = async {
             let mut waiting = VecDeque::new();
@@ -367,7 +363,7 @@ impl World {
                 if let Some(SentMessage { message, delay }) = waiting.pop_front() {
                     tokio::time::sleep(delay).await;
                     if self.serve(&message).await.is_err() {
-                        // It comes again, as it would from a queue.
+                        // The message is redelivered, as by a queue.
                         waiting.push_back(SentMessage {
                             message,
                             delay: Duration::from_secs(1),
@@ -387,7 +383,7 @@ impl World {
 
     // A request becomes a response.
 
-    /// Answers a request in a scope, waiting for a time.
+    /// Answers a request in a scope, with a timeout.
     pub async fn answer(
         &self,
         request: &Crash,
@@ -403,13 +399,12 @@ impl World {
         Box::pin(self.symbolicator.answer(&invocation, request, scope, kept)).await
     }
 
-    /// Answers a request in the global scope while `derive` is at work; it must be finished in the
-    /// end.
+    /// Answers a request in the global scope while `derive` runs; panics unless it completes.
     pub async fn symbolicate(&self, request: &Crash) -> Completed {
         self.symbolicate_for(&Scope::Global, request).await
     }
 
-    /// Answers a request in a scope while `derive` is at work; it must be finished in the end.
+    /// Answers a request in a scope while `derive` runs; panics unless it completes.
     pub async fn symbolicate_for(&self, scope: &Scope, request: &Crash) -> Completed {
         let answer = self
             .with_derive_at_work(self.answer(request, scope, Duration::from_secs(25)))
@@ -420,32 +415,32 @@ impl World {
         }
     }
 
-    /// Returns what answers requests.
+    /// Returns the symbolicator.
     pub fn symbolicator(&self) -> &Symbolicator {
         &self.symbolicator
     }
 
-    // A schedule removes what is no longer used.
+    // The schedule removes unused data.
 
-    /// Sweeps; fails where a call failed on the way.
+    /// Runs a pass; fails if a call failed.
     pub async fn prune(&self) -> Result<Report, Error> {
         let report = self.prune_despite_failures().await?;
         report.failure().map_or(Ok(report), Err)
     }
 
-    /// Sweeps; what failed on the way is in the report.
+    /// Runs a pass; the report has the calls that failed.
     pub async fn prune_despite_failures(&self) -> Result<Report, Error> {
         let invocation = self.invocation(DERIVE_TIME);
         Box::pin(self.pruner().prune(&invocation, false)).await
     }
 
-    /// Says what a sweep would do.
+    /// Reports what a pass would remove.
     pub async fn prune_dry(&self) -> Result<Report, Error> {
         let invocation = self.invocation(DERIVE_TIME);
         Box::pin(self.pruner().prune(&invocation, true)).await
     }
 
-    /// Returns what sweeps.
+    /// Returns the pruner.
     pub fn pruner(&self) -> Pruner {
         Pruner {
             records: self.builder.records.clone(),
@@ -460,9 +455,9 @@ impl World {
         }
     }
 
-    // What is stored.
+    // Stored data.
 
-    /// Returns what became of an upload; there must be an item for it.
+    /// Returns an upload item, which must exist.
     pub fn upload_item(&self, key: &str) -> Upload {
         match self
             .records
@@ -490,7 +485,8 @@ impl World {
             .collect()
     }
 
-    /// Returns the entry of a kind of the module with this debug id, among the uploads of a scope.
+    /// Returns the entry of this kind for the module with this debug id, among the uploads of a
+    /// scope.
     pub fn entry(&self, scope: &str, debug_id: &str, kind: Kind) -> Option<Entry> {
         let key = self.module(scope, debug_id).entry(kind);
         match self.records.peek(&key)?.item {
@@ -510,7 +506,7 @@ impl World {
         ModuleKey::uploads(scope, &ModuleId::Debug(id))
     }
 
-    /// Returns the number of calls to all stores and lanes so far.
+    /// Returns the number of calls to all stores and queues so far.
     pub fn calls(&self) -> u64 {
         self.records.calls().total()
             + self.caches.calls().total()
@@ -518,8 +514,8 @@ impl World {
             + self.queues.calls().total()
     }
 
-    /// Returns what is stored, without what chance and time made of it: a line for each thing that
-    /// matters.
+    /// Returns a text of the stored data, one line per item, without values that depend on
+    /// randomness and time.
     pub fn summary(&self) -> String {
         summary::of(self)
     }
@@ -535,13 +531,12 @@ impl World {
         paths.filter(|path| !named.contains(path)).collect()
     }
 
-    /// Checks what must hold at any time: every entry is sound, and no state points at a blob that
-    /// is gone.
+    /// Checks the invariants: every entry is valid, and each blob that an entry names exists.
     pub fn check(&self) {
         self.check_but(&[]);
     }
 
-    /// Checks the same, but for blobs that somebody took away by hand.
+    /// Checks the same, except for blobs that the test removed.
     pub fn check_but(&self, lost: &[String]) {
         for entry in self.entries() {
             assert_eq!(violations(&entry), Vec::<&str>::new(), "{entry:#?}");
@@ -551,7 +546,7 @@ impl World {
         }
     }
 
-    /// Returns the paths of the blobs that an entry names and that are gone.
+    /// Returns the paths of the blobs that an entry names and that do not exist.
     pub fn gone_blobs(&self) -> Vec<String> {
         let paths = self.caches.paths();
         let mut named = self.named_blobs();

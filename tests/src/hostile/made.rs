@@ -1,4 +1,4 @@
-//! Files that are made up to do harm: bombs, archives in archives, endless names.
+//! Generated malicious files: decompression bombs, nested archives, endless names.
 
 use std::io::{Cursor, Write};
 
@@ -7,16 +7,16 @@ use zip::write::SimpleFileOptions;
 
 use super::mutate::Original;
 
-/// Bytes that a bomb unpacks to.
+/// The unpacked size of a bomb.
 const BOMB_BYTES: usize = 1 << 30;
 
-/// Letters of a long name.
+/// The number of letters of a long name.
 const LETTERS: usize = 300_000;
 
-/// Archives in one another.
+/// The depth of nested archives.
 const DEPTH: usize = 12;
 
-/// Returns a file of each kind.
+/// Returns one file of each kind.
 pub fn all() -> Vec<Original> {
     let mut files = vec![
         ("a gibibyte in gzip".to_owned(), gzip_bomb()),
@@ -32,7 +32,7 @@ pub fn all() -> Vec<Original> {
     for _ in 0..DEPTH {
         nested = zipped("inside.zip", &mut Cursor::new(nested));
     }
-    files.push((format!("{DEPTH} archives in one another"), nested));
+    files.push((format!("{DEPTH} nested archives"), nested));
     for (what, name) in [
         ("letters", "n".repeat(LETTERS)),
         (
@@ -54,13 +54,13 @@ pub fn all() -> Vec<Original> {
     files
 }
 
-/// Returns Breakpad symbols of one function.
+/// Returns Breakpad symbols with one function.
 fn breakpad(function: &str) -> Vec<u8> {
     let id = "DECADE000000400080000000000000990";
     format!("MODULE Linux x86_64 {id} made-up\nFUNC 1000 10 0 {function}\n").into_bytes()
 }
 
-/// So many zeros to read.
+/// A reader of this many zeros.
 struct Zeros(usize);
 
 impl std::io::Read for Zeros {

@@ -1,8 +1,8 @@
-//! Thousands of files that mean harm, each parsed by the process that `derive` parses uploads in.
+//! Thousands of malicious files, each parsed in the process in which `derive` parses uploads.
 //!
-//! A file is a fixture that was changed at random, also inside its container ([`mutate`]), or a
-//! bomb that is made up ([`made`]). Whatever it is, there is an answer: what was derived, or why
-//! not. What must not happen is a *death*: a parser that ended in a way that no limit explains.
+//! A file is a mutated fixture ([`mutate`]), possibly mutated inside its container, or a generated
+//! bomb ([`made`]). Each file must give a result: the derived caches, or the reason why there are
+//! none. The test fails at a *death*: a parser that ended for a reason other than a limit.
 
 pub mod made;
 pub mod mutate;
@@ -23,7 +23,7 @@ use symdepot::cache::{DeriveJob, Kind};
 use symdepot::domain::{Cause, Missing, Rank, Written};
 use symdepot::ports::{Deriver, ParseError};
 
-/// What a parser may use here.
+/// The limits of a parser.
 pub const LIMITS: ParserLimits = ParserLimits {
     memory_bytes: 512 << 20,
     cpu_seconds: 10,
@@ -33,24 +33,24 @@ pub const LIMITS: ParserLimits = ParserLimits {
 /// Scratch space of each parser, in bytes.
 const SCRATCH_BYTES: u64 = 256 << 20;
 
-/// Objects of a file that are derived.
+/// The number of objects of a file that are derived.
 const OBJECTS: usize = 3;
 
-/// Files that are parsed at a time.
+/// The number of files parsed concurrently.
 const AT_A_TIME: usize = 4;
 
-/// What came of the files.
+/// The results of all files.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Files that were parsed.
+    /// The number of parsed files.
     pub files: usize,
-    /// Caches that were derived, and reasons why not, by what they are.
+    /// The number of derived caches, and of failures by cause.
     pub outcomes: BTreeMap<String, usize>,
-    /// The longest time that a file took, and which.
+    /// The longest time for a file, and its name.
     pub longest: (Duration, String),
-    /// The most memory that a parser held, in bytes: resident, with what it mapped.
+    /// The peak memory of a parser in bytes: resident, including mapped files.
     pub peak_bytes: u64,
-    /// Files over which a parser ended in a way that no limit explains, and how.
+    /// Files over which a parser ended for a reason other than a limit, and how.
     pub deaths: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "most memory          {:>7} MB",
+            "peak memory          {:>7} MB",
             self.peak_bytes / 1_000_000
         )?;
         writeln!(f, "deaths               {:>9}", self.deaths.len())?;
@@ -79,7 +79,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What came of one file.
+/// The result of one file.
 struct Parsed {
     name: String,
     took: Duration,
@@ -87,15 +87,15 @@ struct Parsed {
     death: Option<String>,
 }
 
-/// Parses so many hostile files with the program `derive`. `seed` makes the same files again;
-/// `progress` receives how many are done.
+/// Parses this many hostile files with the program `derive`. The same `seed` gives the same files;
+/// `progress` receives the number of parsed files.
 ///
 /// # Panics
 ///
-/// Where there is no folder for scratch space.
+/// If there is no directory for scratch space.
 pub async fn run(derive: &Path, files: usize, seed: u64, progress: impl Fn(usize)) -> Report {
     let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no scratch space: {error}"));
-    // Each has scratch space of its own, so that none fails for want of what another has.
+    // Each parser has its own scratch space, so that no file fails because of another one.
     let deriver = || {
         let scratch = ScratchSpace::new(folder.path(), SCRATCH_BYTES);
         ProcessDeriver::new(derive, LIMITS, scratch)
@@ -177,7 +177,7 @@ async fn derived(
     Ok(answers)
 }
 
-/// Tells whether a parser ended, and by no limit.
+/// Returns whether a parser ended for a reason other than a limit.
 fn is_death(missing: &Missing) -> bool {
     let ended = [
         "the parser crashed",
@@ -196,7 +196,7 @@ fn outcome(answer: &Result<(), Missing>) -> &'static str {
         Cause::TooLarge { .. } => "too large",
         Cause::Unsupported => "unsupported",
         Cause::Crashed => "crashed",
-        Cause::NotFound => "nothing in it",
-        Cause::Timeout | Cause::DownloadFailed | Cause::PermissionDenied => "not to be had",
+        Cause::NotFound => "nothing to derive",
+        Cause::Timeout | Cause::DownloadFailed | Cause::PermissionDenied => "unavailable",
     }
 }

@@ -1,4 +1,4 @@
-//! Fixtures, changed at random: bytes, runs of bytes, numbers, lines of text; also inside their
+//! Randomly mutated fixtures: changed bytes, runs of bytes, numbers and lines of text, also inside
 //! containers.
 
 use std::io::{Cursor, Read, Write};
@@ -9,13 +9,13 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 use zip::write::SimpleFileOptions;
 
-/// The largest fixture that is changed: what is larger has nothing that the others lack.
+/// The size of the largest mutated fixture: larger ones contain nothing that the others lack.
 const LARGEST: u64 = 256 << 10;
 
-/// Changes of one file, at most.
+/// The maximum number of mutations of a file.
 const MOST_CHANGES: u32 = 8;
 
-/// Numbers at which sums, products and sizes go wrong.
+/// Numbers that tend to break sums, products and sizes.
 const NUMBERS: [u64; 10] = [
     0,
     1,
@@ -29,14 +29,14 @@ const NUMBERS: [u64; 10] = [
     u64::MAX,
 ];
 
-/// A file as it was made: its name among the fixtures, and its bytes.
+/// An unmodified file: its name among the fixtures, and its bytes.
 pub type Original = (String, Vec<u8>);
 
-/// Returns the fixtures of every type that is read.
+/// Returns the fixtures of all supported types.
 ///
 /// # Panics
 ///
-/// Where there are none.
+/// If there are none.
 pub fn originals() -> Vec<Original> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let mut originals = Vec::new();
@@ -77,13 +77,13 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns a fixture that was changed, and how it is called.
+/// Returns a mutated fixture and its name.
 pub fn mutated(originals: &[Original], number: usize, chance: &mut StdRng) -> Original {
     let Some((name, bytes)) = originals.choose(chance) else {
         return ("nothing".to_owned(), Vec::new());
     };
-    // What is in a container is changed before it is packed, half of the times: else few changes
-    // get beyond its checksum.
+    // Half of the time, the content of a container is mutated before it is packed; otherwise few
+    // mutations would pass its checksum.
     let (mut bytes, container) = match unpacked(bytes) {
         Some((inside, container)) if chance.random_bool(0.5) => (inside, Some(container)),
         _ => (bytes.clone(), None),
@@ -107,7 +107,7 @@ fn change(bytes: &mut Vec<u8>, originals: &[Original], chance: &mut StdRng) {
     match chance.random_range(0..9) {
         0 => bytes[at] ^= 1 << chance.random_range(0..8),
         1 => bytes[at] = chance.random(),
-        // Headers are where harm is done.
+        // Headers are the most sensitive part.
         2 => {
             let in_header = at % bytes.len().min(512);
             number(bytes, in_header, chance);
@@ -131,7 +131,7 @@ fn change(bytes: &mut Vec<u8>, originals: &[Original], chance: &mut StdRng) {
     }
 }
 
-/// Puts a number where one may stand.
+/// Writes a number at a position, in a random size.
 fn number(bytes: &mut [u8], at: usize, chance: &mut StdRng) {
     let number = *NUMBERS.choose(chance).unwrap_or(&0);
     let width = *[2, 4, 8].choose(chance).unwrap_or(&4);
@@ -145,7 +145,7 @@ fn number(bytes: &mut [u8], at: usize, chance: &mut StdRng) {
     }
 }
 
-/// What a file is packed in.
+/// The container of a file.
 enum Container {
     Gzip,
     Zlib,

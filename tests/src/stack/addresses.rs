@@ -1,4 +1,4 @@
-//! Where the parts of a stack are: what it writes to `stack.json` when it is ready.
+//! The addresses of a running stack, which it writes to `stack.json` when it is ready.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::StackError;
 
-/// Where the parts of a stack are.
+/// The addresses of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Addresses {
     /// The URL of the HTTP API.
@@ -22,9 +22,9 @@ pub struct Addresses {
     pub buckets: BTreeMap<String, String>,
     /// URLs of queues, by logical id.
     pub queues: BTreeMap<String, String>,
-    /// The data folder.
+    /// The data directory.
     pub data: PathBuf,
-    /// The process of the stack.
+    /// The process id of the stack.
     pub pid: u32,
 }
 
@@ -32,7 +32,8 @@ impl Addresses {
     /// Reads the file that a stack writes.
     ///
     /// # Errors
-    /// [`StackError::File`] where there is none, [`StackError::Addresses`] where it is another one.
+    /// [`StackError::File`] if it cannot be read, [`StackError::Addresses`] if it has another
+    /// format.
     pub fn read(path: &Path) -> Result<Self, StackError> {
         let json = std::fs::read(path).map_err(|source| StackError::File {
             path: path.to_owned(),
@@ -44,7 +45,7 @@ impl Addresses {
         })
     }
 
-    /// Returns the bucket that debug files are copied to.
+    /// Returns the bucket for uploads.
     pub fn uploads(&self) -> &str {
         self.bucket("UploadsBucket")
     }

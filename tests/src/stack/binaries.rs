@@ -1,25 +1,25 @@
-//! The binaries under test, and the files of the checkout that they are used with.
+//! The binaries under test, and files of the checkout that they use.
 
 use std::path::{Path, PathBuf};
 
 use super::StackError;
 
-/// The variable that names the folder with the binaries.
+/// The variable with the directory of the binaries.
 const VARIABLE: &str = "SYMDEPOT_BINARIES";
 
-/// The folder with the binaries of the functions and of the stack.
+/// The directory with the binaries of the functions and of the stack.
 #[derive(Clone, Debug)]
 pub struct Binaries {
     folder: PathBuf,
 }
 
 impl Binaries {
-    /// Finds the folder that `SYMDEPOT_BINARIES` names; a relative one is looked for here, then in
-    /// the checkout.
+    /// Returns the directory in `SYMDEPOT_BINARIES`. A relative path is resolved against the
+    /// current directory, then against the checkout.
     ///
     /// # Errors
-    /// [`StackError::NoBinaries`] where it is not set, [`StackError::MissingBinary`] where one is
-    /// not there.
+    /// [`StackError::NoBinaries`] if the variable is not set, [`StackError::MissingBinary`] if a
+    /// binary is missing.
     pub fn from_env() -> Result<Self, StackError> {
         let named = std::env::var_os(VARIABLE)
             .filter(|value| !value.is_empty())
@@ -29,10 +29,10 @@ impl Binaries {
         Self::in_folder(&here.unwrap_or_else(|| checkout().join(&named)))
     }
 
-    /// Takes the binaries of a folder.
+    /// Uses the binaries in a directory.
     ///
     /// # Errors
-    /// [`StackError::MissingBinary`] where one is not there.
+    /// [`StackError::MissingBinary`] if a binary is missing.
     pub fn in_folder(folder: &Path) -> Result<Self, StackError> {
         let binaries = Self {
             folder: folder.canonicalize().unwrap_or_else(|_| folder.to_owned()),
@@ -46,7 +46,7 @@ impl Binaries {
         Ok(binaries)
     }
 
-    /// Returns the folder.
+    /// Returns the directory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -57,7 +57,7 @@ impl Binaries {
     }
 }
 
-/// Returns the top folder of the checkout that this was built from.
+/// Returns the root of the checkout that this program was built from.
 pub fn checkout() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_owned()
@@ -68,7 +68,7 @@ pub fn fixture(name: &str) -> PathBuf {
     checkout().join("tests/fixtures").join(name)
 }
 
-/// Returns the path of the template that the stack is made from.
+/// Returns the path of the stack's template.
 pub fn template() -> PathBuf {
     checkout().join("infra/template.yaml")
 }

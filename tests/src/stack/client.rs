@@ -1,4 +1,4 @@
-//! A client of a stack: S3 as everybody uses it, the HTTP API, and the stack's own paths.
+//! A client of a stack: standard S3, the HTTP API, and the control paths of the local stack.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,26 +19,26 @@ pub struct Client {
     s3: aws_sdk_s3::Client,
 }
 
-/// An answer of the HTTP API.
+/// A response of the HTTP API.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The HTTP status.
     pub status: u16,
-    /// The body, as it came.
+    /// The body as text.
     pub text: String,
-    /// The body, where it is JSON.
+    /// The body, if it is JSON.
     pub body: Value,
 }
 
 /// Returns a client for loopback.
 ///
 /// # Errors
-/// There is no way to make HTTP requests on this machine.
+/// No HTTP client can be built on this machine.
 pub fn http_client() -> reqwest::Result<reqwest::Client> {
-    // It can do TLS, because the adapter to symbol servers has it do so; then it wants to know by
-    // what, though none is done.
+    // The adapter to symbol servers enables TLS in the client, which therefore needs a crypto
+    // provider, although loopback connections do not use TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Whatever proxy this machine uses does not know our loopback ports.
+    // A proxy of this machine cannot reach loopback ports.
     reqwest::Client::builder()
         .no_proxy()
         .tcp_nodelay(true)
@@ -46,10 +46,10 @@ pub fn http_client() -> reqwest::Result<reqwest::Client> {
 }
 
 impl Client {
-    /// Returns a client of the stack at these addresses. Connects to nothing.
+    /// Returns a client of the stack at these addresses. Does not connect yet.
     ///
     /// # Errors
-    /// There is no way to make HTTP requests on this machine.
+    /// No HTTP client can be built on this machine.
     pub fn new(addresses: Addresses) -> Result<Self, StackError> {
         let unusable = |source: reqwest::Error| StackError::Unanswered {
             what: "the HTTP client",
@@ -78,7 +78,7 @@ impl Client {
         })
     }
 
-    /// Returns where the stack is.
+    /// Returns the addresses of the stack.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
@@ -94,7 +94,7 @@ impl Client {
     /// Uploads a file to the uploads bucket.
     ///
     /// # Errors
-    /// [`StackError::File`] where it cannot be read, else [`StackError::S3`].
+    /// [`StackError::File`] if the file cannot be read, otherwise [`StackError::S3`].
     pub async fn upload_file(&self, key: &str, path: &Path) -> Result<(), StackError> {
         let unreadable = |source: aws_smithy_types::byte_stream::error::Error| StackError::File {
             path: path.to_owned(),
@@ -111,7 +111,7 @@ impl Client {
             .bucket(self.addresses.uploads())
             .key(key)
             .body(body);
-        // The SDK's futures are large, and would be part of everything that waits for them.
+        // Boxed, because the SDK's futures are large and would enlarge every caller's future.
         Box::pin(put.send())
             .await
             .map(drop)
@@ -134,7 +134,7 @@ impl Client {
             .map_err(|error| self.s3_error("DeleteObject", key, &error))
     }
 
-    /// Returns the etag of an upload, without quotes; `None` where there is none.
+    /// Returns the ETag of an upload, without quotes; `None` if there is no upload.
     ///
     /// # Errors
     /// [`StackError::S3`].
@@ -222,16 +222,16 @@ impl Client {
         }
     }
 
-    /// Begins a request to the HTTP API.
+    /// Starts a request to the HTTP API.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http
             .request(method, format!("{}{path}", self.addresses.gateway))
     }
 
-    /// Sends a request, and reads the whole answer.
+    /// Sends a request and reads the complete response.
     ///
     /// # Errors
-    /// [`StackError::Unanswered`]. An answer that is an error is an answer.
+    /// [`StackError::Unanswered`]. An error response is returned as `Ok`.
     pub async fn send(
         &self,
         what: &'static str,
@@ -249,7 +249,7 @@ impl Client {
         Ok(Reply { status, text, body })
     }
 
-    /// Sends a crash; `query` is what stands behind the question mark.
+    /// Sends a crash; `query` is the query string of the URL.
     ///
     /// # Errors
     /// [`StackError::Unanswered`].
@@ -262,19 +262,19 @@ impl Client {
         .await
     }
 
-    /// Sends a crash, and expects that it is completed.
+    /// Sends a crash, and expects a completed response.
     ///
     /// # Errors
-    /// [`StackError::Refused`] for every other answer.
+    /// [`StackError::Refused`] for every other response.
     pub async fn completed(&self, query: &str, crash: &Value) -> Result<Value, StackError> {
         let reply = self.symbolicate(query, crash).await?;
         completed(reply.expect(200, "a crash")?)
     }
 
-    /// Sends a message to a queue, which the template calls `queue`.
+    /// Sends a message to the queue with this name in the template.
     ///
     /// # Errors
-    /// [`StackError::Refused`] where there is no such queue, or it does not take the message.
+    /// [`StackError::Refused`] if there is no such queue, or it refuses the message.
     pub async fn send_message(&self, queue: &str, body: &str) -> Result<(), StackError> {
         let url = self.addresses.queues.get(queue).cloned();
         let message = serde_json::json!({"QueueUrl": url, "MessageBody": body});
@@ -290,19 +290,18 @@ impl Client {
             .map(drop)
     }
 
-    /// Sends a crash, and asks again while it is pending; returns the answer that it is completed
-    /// with.
+    /// Sends a crash, polls while it is pending, and returns the completed response.
     ///
     /// # Errors
-    /// [`StackError::Refused`] for every answer that is neither.
+    /// [`StackError::Refused`] for every response that is neither pending nor completed.
     pub async fn completed_at_last(&self, crash: &Value) -> Result<Value, StackError> {
         self.completed_at_last_with("", crash).await
     }
 
-    /// As [`Client::completed_at_last`]; `query` is what stands behind the question mark.
+    /// As [`Client::completed_at_last`]; `query` is the query string of the URL.
     ///
     /// # Errors
-    /// [`StackError::Refused`] for every answer that is neither.
+    /// [`StackError::Refused`] for every response that is neither pending nor completed.
     pub async fn completed_at_last_with(
         &self,
         query: &str,
@@ -323,19 +322,19 @@ impl Client {
         }
     }
 
-    /// Asks what became of an upload.
+    /// Requests the state of an upload.
     ///
     /// # Errors
     /// [`StackError::Unanswered`].
     pub async fn explain(&self, key: &str) -> Result<Reply, StackError> {
         let request = self.request(Method::GET, &format!("/explain?key={}", encoded(key)));
-        self.send("what became of an upload", request).await
+        self.send("the state of an upload", request).await
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until the stack is idle.
     ///
     /// # Errors
-    /// [`StackError::Refused`] if there is, after `patience`.
+    /// [`StackError::Refused`] if it is not idle after `patience`.
     pub async fn idle(&self, patience: Duration) -> Result<(), StackError> {
         let path = format!("/_local/idle?timeout={}", patience.as_secs_f64());
         self.send(
@@ -347,43 +346,43 @@ impl Client {
         .map(drop)
     }
 
-    /// Returns what the stack has counted.
+    /// Returns the counters of the stack.
     ///
     /// # Errors
-    /// [`StackError::Refused`] where the counts cannot be read.
+    /// [`StackError::Refused`] if the counters cannot be read.
     pub async fn stats(&self) -> Result<Stats, StackError> {
         let reply = self
-            .send("the counts", self.request(Method::GET, "/_local/stats"))
+            .send("the counters", self.request(Method::GET, "/_local/stats"))
             .await?
-            .expect(200, "the counts")?;
+            .expect(200, "the counters")?;
         serde_json::from_str(&reply.text).map_err(|error| StackError::Refused {
-            what: "the counts".to_owned(),
+            what: "the counters".to_owned(),
             status: reply.status,
             body: format!("{error} in {}", reply.text),
         })
     }
 
-    /// Lets the counts begin again.
+    /// Resets the counters.
     ///
     /// # Errors
     /// [`StackError::Refused`].
     pub async fn clear_stats(&self) -> Result<(), StackError> {
         let request = self.request(Method::DELETE, "/_local/stats");
-        self.send("clearing the counts", request)
+        self.send("clearing the counters", request)
             .await?
-            .expect(200, "clearing the counts")
+            .expect(200, "clearing the counters")
             .map(drop)
     }
 
-    /// Ends all function processes: the next invocations are cold.
+    /// Stops all function processes, so that the next invocations are cold starts.
     ///
     /// # Errors
     /// [`StackError::Refused`].
     pub async fn end_functions(&self) -> Result<(), StackError> {
         let request = self.request(Method::DELETE, "/_local/functions");
-        self.send("ending the functions", request)
+        self.send("stopping the functions", request)
             .await?
-            .expect(200, "ending the functions")
+            .expect(200, "stopping the functions")
             .map(drop)
     }
 
@@ -418,7 +417,7 @@ impl Reply {
     }
 }
 
-/// Returns the body of a reply that says it is completed.
+/// Returns the body of a completed reply.
 fn completed(reply: Reply) -> Result<Value, StackError> {
     match reply.body.get("status").and_then(Value::as_str) {
         Some("completed") => Ok(reply.body),
@@ -438,7 +437,7 @@ fn with_query(path: &str, query: &str) -> String {
     }
 }
 
-/// Encodes a key for the query of a URL.
+/// Percent-encodes a key for the query of a URL.
 fn encoded(key: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
     key.bytes()

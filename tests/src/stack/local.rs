@@ -1,4 +1,4 @@
-//! A stack that was started for a test or a benchmark.
+//! A stack that a test or a benchmark starts.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tokio::process::{Child, Command};
 
 use super::{Addresses, Binaries, Client, PATIENCE, Process, StackError, template, until};
 
-/// What is shown of a log that explains a failure.
+/// The number of log lines in an error.
 const LOG_LINES: usize = 20;
 
 /// How to start a stack.
@@ -21,7 +21,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// A stack of these binaries that keeps its data and its log in this folder.
+    /// Returns the options of a stack with these binaries, whose data and log are in this
+    /// directory.
     pub fn new(binaries: Binaries, folder: impl Into<PathBuf>) -> Self {
         Self {
             binaries,
@@ -30,7 +31,7 @@ impl Options {
         }
     }
 
-    /// Sets a variable of all functions, instead of the template's.
+    /// Sets a variable of all functions, overriding the template.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         self.arguments
@@ -38,7 +39,7 @@ impl Options {
         self
     }
 
-    /// Sets the timeout of a function in seconds, instead of the template's.
+    /// Sets the timeout of a function in seconds, overriding the template.
     #[must_use]
     pub fn timeout(mut self, function: &str, seconds: u64) -> Self {
         self.arguments.extend([
@@ -48,7 +49,7 @@ impl Options {
         self
     }
 
-    /// Lets each function have so many processes at most; more calls wait.
+    /// Limits each function to this number of processes; further calls wait.
     #[must_use]
     pub fn concurrency(mut self, processes: usize) -> Self {
         self.arguments
@@ -56,7 +57,7 @@ impl Options {
         self
     }
 
-    /// Lets the services take so long to answer the functions.
+    /// Delays the responses of the services to the functions.
     #[must_use]
     pub fn latency(mut self, latency: Latency) -> Self {
         self.arguments
@@ -64,7 +65,7 @@ impl Options {
         self
     }
 
-    /// Returns the data folder.
+    /// Returns the data directory.
     pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
@@ -73,10 +74,10 @@ impl Options {
         self.folder.join("stack.log")
     }
 
-    /// Returns the command that starts such a stack, its output going to the log.
+    /// Returns the command that starts this stack and writes its output to the log.
     ///
     /// # Errors
-    /// [`StackError::File`] where the log cannot be written.
+    /// [`StackError::File`] if the log cannot be written.
     pub fn command(&self) -> Result<Command, StackError> {
         let path = self.log();
         let unusable = |source| StackError::File {
@@ -106,7 +107,7 @@ impl Options {
     }
 }
 
-/// A stack in a process of its own. Dropping it kills it.
+/// A stack in its own process, which is killed on drop.
 #[derive(Debug)]
 pub struct LocalStack {
     options: Options,
@@ -118,7 +119,7 @@ impl LocalStack {
     /// Starts a stack, and waits until it is ready.
     ///
     /// # Errors
-    /// [`StackError::Ended`] with the end of its log where it does not start.
+    /// [`StackError::Ended`] with the end of the log if it does not start.
     pub async fn start(options: Options) -> Result<Self, StackError> {
         let path = options.data().join("stack.json");
         let mut child = options
@@ -129,7 +130,7 @@ impl LocalStack {
                 source,
             })?;
         let pid = child.id();
-        // A file that an earlier stack left, because it was killed, has another process in it.
+        // The file of an earlier stack that was killed has the id of another process.
         let ready = until("the start of the stack", PATIENCE, async || {
             match child.try_wait() {
                 Ok(Some(status)) => Some(Err(StackError::Ended {
@@ -154,26 +155,25 @@ impl LocalStack {
         })
     }
 
-    /// Returns its client.
+    /// Returns the client of the stack.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Returns how it was started.
+    /// Returns the options that the stack was started with.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Returns its process and all that descend from it.
+    /// Returns the process of the stack and all its descendants.
     pub fn processes(&self) -> Vec<Process> {
         self.child.id().map(Process::tree).unwrap_or_default()
     }
 
-    /// Kills it as `kill -9` does: it has no chance to tidy up. Returns the processes that were its
-    /// own.
+    /// Kills the stack as `kill -9` does, without cleanup. Returns its processes.
     ///
     /// # Errors
-    /// [`StackError::File`] where it cannot be killed.
+    /// [`StackError::File`] if it cannot be killed.
     pub async fn kill(&mut self) -> Result<Vec<Process>, StackError> {
         let processes = self.processes();
         let failed = |source| StackError::File {
@@ -184,7 +184,7 @@ impl LocalStack {
         Ok(processes)
     }
 
-    /// Starts it again on the same folder.
+    /// Starts the stack again in the same directory.
     ///
     /// # Errors
     /// As [`LocalStack::start`].
@@ -194,10 +194,10 @@ impl LocalStack {
         Self::start(options).await
     }
 
-    /// Stops it as Ctrl-C does, and waits until it is gone.
+    /// Stops the stack as Ctrl-C does, and waits until it has ended.
     ///
     /// # Errors
-    /// [`StackError::TooLate`] where it does not end.
+    /// [`StackError::TooLate`] if it does not end.
     pub async fn stop(mut self) -> Result<(), StackError> {
         if let Some(pid) = self
             .child
@@ -219,7 +219,7 @@ impl LocalStack {
         })
     }
 
-    /// Returns what a function has logged so far.
+    /// Returns the log of a function so far.
     pub fn log_of(&self, function: &str) -> String {
         let path = self
             .options

@@ -1,8 +1,8 @@
-//! The local stack as a process of its own, and a small client of it.
+//! The local stack in its own process, and a small client of it.
 //!
-//! A test or a benchmark starts a [`LocalStack`] on a folder of its own and on free ports, asks it
-//! through its [`Client`], kills it, starts it again on the same folder. Whoever has a stack
-//! already only needs the client.
+//! A test or a benchmark starts a [`LocalStack`] in its own directory and on free ports, uses it
+//! through its [`Client`], kills it, and restarts it in the same directory. A program that uses an
+//! existing stack needs only the client.
 
 mod addresses;
 mod binaries;
@@ -21,22 +21,22 @@ pub use local::{LocalStack, Options};
 pub use processes::Process;
 pub use stats::{FunctionCounts, Spread, Stats};
 
-/// What is waited for lasts at most this long, or has gone wrong.
+/// The maximum time to wait for an event before it counts as a failure.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often is looked whether what is waited for has happened.
+/// The polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Why the stack cannot be started or asked.
+/// Why the stack cannot be started or used.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// Nobody says where the binaries are.
+    /// `SYMDEPOT_BINARIES` is not set.
     #[error(
-        "SYMDEPOT_BINARIES is not set: it names the folder with the binaries; `make test` builds them and sets it"
+        "SYMDEPOT_BINARIES is not set: set it to the directory of the binaries, or run `make test`, which builds them and sets it"
     )]
     NoBinaries,
-    /// A binary is not there.
-    #[error("there is no {}: `make test` builds it", .0.display())]
+    /// A binary does not exist.
+    #[error("{} does not exist: run `make test`, which builds it", .0.display())]
     MissingBinary(PathBuf),
     /// A file cannot be read or written.
     #[error("cannot use {}: {source}", path.display())]
@@ -46,54 +46,54 @@ pub enum StackError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file with the addresses is none.
-    #[error("{} does not say where the stack is: {source}", path.display())]
+    /// The file with the addresses has another format.
+    #[error("{} does not contain the addresses of a stack: {source}", path.display())]
     Addresses {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// The stack ended while it started.
+    /// The stack ended during its start.
     #[error("the stack did not start ({status}):\n{log}")]
     Ended {
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
         /// The end of its log.
         log: String,
     },
-    /// Something did not happen in time.
+    /// An event did not happen in time.
     #[error("{what} did not happen within {} s", after.as_secs())]
     TooLate {
-        /// What.
+        /// The event.
         what: String,
-        /// How long was waited.
+        /// The time waited.
         after: Duration,
     },
-    /// The stack does not answer.
-    #[error("{what} at {url} was not answered: {}", chain(source))]
+    /// The stack does not respond.
+    #[error("no response to {what} at {url}: {}", chain(source))]
     Unanswered {
-        /// What was asked.
+        /// The request.
         what: &'static str,
-        /// Where.
+        /// Its URL.
         url: String,
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The stack answers something else than expected.
-    #[error("{what} was answered {status}: {body}")]
+    /// The stack sent an unexpected response.
+    #[error("unexpected response to {what}: status {status}: {body}")]
     Refused {
-        /// What was asked.
+        /// The request.
         what: String,
         /// The HTTP status.
         status: u16,
         /// The body.
         body: String,
     },
-    /// S3 refuses.
+    /// S3 returned an error.
     #[error("{operation} of s3://{bucket}/{key} failed: {reason}")]
     S3 {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
         /// The bucket.
         bucket: String,
@@ -104,10 +104,10 @@ pub enum StackError {
     },
 }
 
-/// Looks again and again until there is something; an error after `patience`.
+/// Polls until there is a result, at most for `patience`.
 ///
 /// # Errors
-/// [`StackError::TooLate`] that says `what`.
+/// [`StackError::TooLate`] with `what`.
 pub async fn until<T>(
     what: &str,
     patience: Duration,
@@ -130,10 +130,10 @@ pub async fn until<T>(
     tokio::time::timeout(patience, looking).await.map_err(late)
 }
 
-/// Returns an error with everything that caused it.
+/// Formats an error with its causes.
 #[expect(
     clippy::borrowed_box,
-    reason = "thiserror hands over a reference to the field"
+    reason = "thiserror passes a reference to the field"
 )]
 fn chain(error: &Box<dyn std::error::Error + Send + Sync>) -> String {
     let error: &dyn std::error::Error = &**error;

@@ -1,22 +1,22 @@
-//! Processes as `/proc` shows them: who belongs to a stack, how far they are, whether they still
-//! live.
+//! Processes as `/proc` shows them: the descendants of a stack, their resource use, and whether
+//! they are alive.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A process, known by its id and its start: ids are used again.
+/// A process, identified by its id and start time, because ids are reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its id.
     pub pid: i32,
-    /// What it was started as.
+    /// Its command line.
     pub arguments: Vec<String>,
     started: u64,
 }
 
-/// What `/proc/<pid>/stat` says.
+/// Fields of `/proc/<pid>/stat`.
 struct Stat {
     state: char,
     parent: i32,
@@ -25,7 +25,7 @@ struct Stat {
 }
 
 impl Process {
-    /// Returns a process with all that descend from it; nothing where it is gone.
+    /// Returns a process and all its descendants; empty if it has ended.
     pub fn tree(pid: u32) -> Vec<Self> {
         let all: Vec<(i32, Stat)> = pids().filter_map(|pid| Some((pid, stat(pid)?))).collect();
         let mut members: BTreeSet<i32> = i32::try_from(pid).into_iter().collect();
@@ -52,19 +52,19 @@ impl Process {
             .collect()
     }
 
-    /// Returns the name of the program, without its folder.
+    /// Returns the file name of the program.
     pub fn program(&self) -> &str {
         let path = self.arguments.first().map_or("", String::as_str);
         path.rsplit('/').next().unwrap_or(path)
     }
 
-    /// Tells whether it is still there; one that ended and that nobody has asked about is not.
+    /// Returns whether the process is alive; a zombie is not.
     pub fn is_alive(&self) -> bool {
         stat(self.pid)
             .is_some_and(|stat| stat.started == self.started && !matches!(stat.state, 'Z' | 'X'))
     }
 
-    /// Returns the CPU time that it has used.
+    /// Returns the CPU time of the process.
     pub fn cpu_time(&self) -> Duration {
         let per_second = rustix::param::clock_ticks_per_second().max(1);
         let ticks = stat(self.pid)
@@ -73,7 +73,7 @@ impl Process {
         Duration::from_millis(ticks * 1000 / per_second)
     }
 
-    /// Returns its present and its largest memory in bytes.
+    /// Returns the current and the peak memory in bytes.
     pub fn memory(&self) -> (u64, u64) {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
@@ -83,22 +83,22 @@ impl Process {
         )
     }
 
-    /// Tells whether it is frozen, as functions are between invocations.
+    /// Returns whether the process is frozen, as functions are between invocations.
     pub fn is_frozen(&self) -> bool {
         stat(self.pid).is_some_and(|stat| stat.started == self.started && stat.state == 'T')
     }
 
-    /// Ends it at once, as `kill -9` does; nothing happens if it is gone.
+    /// Kills the process as `kill -9` does; a no-op if it has ended.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Stops it until it is thawed; nothing happens if it is gone.
+    /// Stops the process until it is thawed; a no-op if it has ended.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on; nothing happens if it is gone.
+    /// Continues the process; a no-op if it has ended.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
@@ -125,8 +125,8 @@ fn arguments(pid: i32) -> Vec<String> {
         .collect()
 }
 
-/// Source: `man 5 proc_pid_stat`. The name of the program stands in brackets and may have anything
-/// in it.
+/// Source: `man 5 proc_pid_stat`. The name of the program is in parentheses, and may contain any
+/// character.
 fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();

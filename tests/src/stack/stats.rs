@@ -1,15 +1,15 @@
-//! What a stack has counted: the answer of `GET /_local/stats`.
+//! The counters of a stack: the response of `GET /_local/stats`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// What a stack has counted since it started, or since the counts were cleared.
+/// The counters since the start of the stack, or since their last reset.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Stats {
-    /// Calls that the functions made, by service and operation.
+    /// Calls by the functions, by service and operation.
     pub aws: BTreeMap<String, BTreeMap<String, Calls>>,
-    /// Calls of S3 among them, by bucket and operation.
+    /// Calls to S3 among them, by bucket and operation.
     pub buckets: BTreeMap<String, BTreeMap<String, Calls>>,
     /// Invocations, by function.
     pub functions: BTreeMap<String, FunctionCounts>,
@@ -20,30 +20,30 @@ pub struct Stats {
 /// Calls of one operation.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Calls {
-    /// How many.
+    /// The number of calls.
     pub calls: u64,
-    /// Bytes of the bodies that were answered.
+    /// Bytes of the response bodies.
     pub bytes_out: u64,
 }
 
-/// Invocations of one function. Times in milliseconds, memory in bytes.
+/// Invocations of one function. Times are in milliseconds, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct FunctionCounts {
-    /// Invocations that ended.
+    /// Completed invocations.
     pub invocations: u64,
-    /// Processes that were started.
+    /// Started processes.
     pub cold_starts: u64,
-    /// Invocations that failed.
+    /// Failed invocations.
     pub errors: u64,
-    /// Those of them that were killed at their deadline.
+    /// Failed invocations that were killed at their deadline.
     pub timeouts: u64,
-    /// How long invocations took.
+    /// Durations of the invocations.
     pub duration_ms: Spread,
-    /// How long processes took to ask for their first event.
+    /// Times from the start of a process to its first request for an event.
     pub init_ms: Spread,
-    /// The most memory that a process was seen to hold with its children.
+    /// Peak memory of a process with its children.
     pub max_rss: u64,
-    /// Dependent rounds of calls of AWS services: the most calls of any one process of which no two
+    /// Dependent rounds of AWS calls: the maximum number of calls of one process of which no two
     /// overlapped in time. Without latency, calls may be too short to overlap.
     pub rounds: u64,
 }
@@ -53,9 +53,9 @@ pub struct FunctionCounts {
 pub struct Spread {
     /// The median.
     pub p50: f64,
-    /// 99 of 100 are at most this.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The largest.
+    /// The maximum.
     pub max: f64,
 }
 
@@ -64,16 +64,16 @@ pub struct Spread {
 pub struct QueueCounts {
     /// Messages that can be received.
     pub visible: u64,
-    /// Messages that somebody works on.
+    /// Messages in flight.
     pub in_flight: u64,
-    /// Messages that were given up.
+    /// Messages in the dead-letter queue.
     pub dead: u64,
-    /// Messages that were sent; events of S3 are not counted.
+    /// Sent messages, without the events of S3.
     pub sent: u64,
 }
 
 impl Stats {
-    /// Returns how many calls of AWS services the functions made in all.
+    /// Returns the number of all AWS calls by the functions.
     pub fn aws_calls(&self) -> u64 {
         self.aws
             .values()
@@ -82,7 +82,7 @@ impl Stats {
             .sum()
     }
 
-    /// Returns how many calls of one operation the functions made.
+    /// Returns the number of calls of one operation by the functions.
     pub fn calls(&self, service: &str, operation: &str) -> u64 {
         self.aws
             .get(service)
@@ -90,7 +90,7 @@ impl Stats {
             .map_or(0, |operation| operation.calls)
     }
 
-    /// Returns the calls of one operation of S3 that the functions made on a bucket.
+    /// Returns the calls of one S3 operation on a bucket by the functions.
     pub fn of_bucket(&self, bucket: &str, operation: &str) -> Calls {
         self.buckets
             .get(bucket)
@@ -99,22 +99,22 @@ impl Stats {
             .unwrap_or_default()
     }
 
-    /// Returns the counts of one function.
+    /// Returns the counters of one function.
     pub fn function(&self, name: &str) -> FunctionCounts {
         self.functions.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the counts of one queue.
+    /// Returns the counters of one queue.
     pub fn queue(&self, name: &str) -> QueueCounts {
         self.queues.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns how many messages were sent to all queues; events of S3 are not counted.
+    /// Returns the number of messages sent to all queues, without the events of S3.
     pub fn messages(&self) -> u64 {
         self.queues.values().map(|queue| queue.sent).sum()
     }
 
-    /// Returns how many messages were given up.
+    /// Returns the number of messages in dead-letter queues.
     pub fn dead_letters(&self) -> u64 {
         self.queues.values().map(|queue| queue.dead).sum()
     }

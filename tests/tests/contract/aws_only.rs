@@ -198,10 +198,10 @@ async fn a_blob_is_listed_with_its_time_of_creation(aws: Aws) {
 
 /// Runs only on the local stack: on moto, both writers sometimes succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_racing_writers_of_a_large_blob_one_wins() {
+async fn one_of_two_writers_of_a_large_blob_wins() {
     let aws = Aws::on_the_local_stack().await;
     let blobs = S3Blobs::new(aws.clients.s3.clone(), aws.create_bucket().await);
-    contract::blobs::of_racing_writers_of_a_large_blob_one_wins(&(Arc::new(blobs) as Blobs)).await;
+    contract::blobs::one_of_two_writers_of_a_large_blob_wins(&(Arc::new(blobs) as Blobs)).await;
 }
 
 async fn keys_that_xml_cannot_hold_are_listed(aws: Aws) {

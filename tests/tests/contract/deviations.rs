@@ -21,7 +21,7 @@ const OF_MOTO: [Deviation; 3] = [
         reason: "moto routes by the decoded path and has no route for a path with a line feed: PutObject responds with 404",
     },
     Deviation {
-        promise: "pages_tell_what_reading_them_consumed",
+        promise: "pages_report_the_consumed_read_units",
         says: "units for",
         reason: "moto returns the same number for every page",
     },

@@ -4,7 +4,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use symdepot::adapters::aws::DynamoRecords;
 use symdepot::adapters::memory::MemoryRecords;
 use symdepot::cache::{ItemKey, Revision, SCHEMA};
-use symdepot_tests::contract::records::{Records, what_a_newer_build_wrote_is_left_alone};
+use symdepot_tests::contract::records::{Records, items_of_a_newer_build_are_not_changed};
 
 use crate::backends::Aws;
 
@@ -19,7 +19,7 @@ fn key() -> ItemKey {
 async fn in_memory_items_of_a_newer_build_are_preserved() {
     let records = std::sync::Arc::new(MemoryRecords::new());
     records.put_newer(&key(), Revision::from_random(5));
-    what_a_newer_build_wrote_is_left_alone(
+    items_of_a_newer_build_are_not_changed(
         &(records as Records),
         &key(),
         &Revision::from_random(5),
@@ -54,5 +54,5 @@ async fn check(aws: Aws) {
     put.send().await.unwrap();
     let records: Records =
         std::sync::Arc::new(DynamoRecords::new(aws.clients.dynamodb.clone(), table));
-    what_a_newer_build_wrote_is_left_alone(&records, &key(), &Revision::from_random(5)).await;
+    items_of_a_newer_build_are_not_changed(&records, &key(), &Revision::from_random(5)).await;
 }

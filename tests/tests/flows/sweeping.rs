@@ -409,7 +409,7 @@ async fn a_key_that_cannot_be_looked_at_harms_no_other() {
 
 /// P22.
 #[tokio::test(start_paused = true)]
-async fn twenty_thousand_entries_are_made_again_in_a_few_passes_by_a_lane_that_drains_everything() {
+async fn twenty_thousand_entries_are_rebuilt_in_a_few_passes_if_the_queue_drains() {
     const ENTRIES: u32 = 20_000;
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store

@@ -1,4 +1,4 @@
-//! Documents: what they name is there, and what changed is written down.
+//! Documents: the paths and links in them exist, and the changelog has every version.
 
 use symdepot::cache::{Converter, Kind, SCHEMA, current_version};
 
@@ -7,10 +7,10 @@ use crate::project::{Problems, files, read, root};
 /// The documents whose paths are checked.
 const DOCUMENTS: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Where a path in a document may begin: at the root, or in the crate.
+/// Prefixes of the paths in documents: none, or the sources of the crate.
 const BEGINNINGS: [&str; 2] = ["", "shared/src/"];
 
-/// Returns what stands in backticks in a text, code blocks left out.
+/// Returns the texts in backticks, except in code blocks.
 fn quoted(text: &str) -> Vec<String> {
     let mut in_block = false;
     let mut quoted = Vec::new();
@@ -24,8 +24,8 @@ fn quoted(text: &str) -> Vec<String> {
     quoted
 }
 
-/// Tells whether a quoted text is meant as a path in the project: it begins with a folder that is
-/// there, and is plain.
+/// Returns whether a quoted text is a path in the project: it starts with an existing directory,
+/// and has no special characters.
 fn is_path(text: &str) -> bool {
     let is_plain = text
         .chars()
@@ -53,7 +53,7 @@ fn exists(text: &str) -> bool {
 }
 
 #[test]
-fn every_path_in_a_document_is_there() {
+fn every_path_in_a_document_exists() {
     let mut problems = Problems::default();
     let mut checked = 0;
     for document in DOCUMENTS {
@@ -63,13 +63,13 @@ fn every_path_in_a_document_is_there() {
         };
         for path in quoted(&text).into_iter().filter(|text| is_path(text)) {
             checked += 1;
-            // Made by running, and not kept.
+            // Generated files are not committed.
             let is_made = path.starts_with("target/") || path.starts_with(".data");
             if !is_made && !exists(&path) {
                 problems.add(
                     document,
-                    format!("names `{path}`, which is not there"),
-                    "name what there is",
+                    format!("names `{path}`, which does not exist"),
+                    "name an existing path",
                 );
             }
         }
@@ -79,7 +79,7 @@ fn every_path_in_a_document_is_there() {
 }
 
 #[test]
-fn every_link_in_a_document_leads_somewhere() {
+fn every_link_in_a_document_resolves() {
     let mut problems = Problems::default();
     for document in files().into_iter().filter(|file| file.ends_with(".md")) {
         let text = read(&document).unwrap_or_default();
@@ -100,8 +100,8 @@ fn every_link_in_a_document_leads_somewhere() {
             {
                 problems.add(
                     &document,
-                    format!("links to {target}, which is not there"),
-                    "link to what there is",
+                    format!("links to {target}, which does not exist"),
+                    "link to an existing target",
                 );
             }
         }
@@ -120,8 +120,8 @@ fn every_version_is_in_the_changelog() {
         if !changelog.contains(&what) {
             problems.add(
                 "CHANGELOG.md",
-                format!("does not say \"{what}\""),
-                "say under Unreleased what changed, and what it means for what is stored",
+                format!("does not contain \"{what}\""),
+                "describe under Unreleased what changed, and what it means for stored data",
             );
         }
     };

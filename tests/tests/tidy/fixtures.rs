@@ -1,13 +1,13 @@
-//! Fixtures: each is described, and together they are small.
+//! Fixtures: each is described, and their total size is limited.
 
 use crate::project::{Problems, files, read, root};
 
 const FOLDER: &str = "tests/fixtures/";
 
-/// The most bytes of all fixtures.
+/// The maximum total size of the fixtures.
 const MOST_BYTES: u64 = 3 << 20;
 
-/// What says how fixtures are made and what they must give: described as a whole.
+/// Sources, tools and oracles, which the README describes as a whole.
 const DESCRIBED_AS_A_WHOLE: [&str; 7] = [
     "README.md",
     "build.sh",
@@ -18,7 +18,7 @@ const DESCRIBED_AS_A_WHOLE: [&str; 7] = [
     "expected/",
 ];
 
-/// Returns the first cells of the tables in the fixtures' page.
+/// Returns the first cells of the tables in the fixtures' README.
 fn described() -> Vec<String> {
     let page = read("tests/fixtures/README.md").unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
@@ -29,7 +29,7 @@ fn described() -> Vec<String> {
 }
 
 #[test]
-fn every_fixture_has_its_line_and_every_line_its_fixture() {
+fn every_fixture_is_described() {
     let mut problems = Problems::default();
     let described = described();
     let fixtures: Vec<String> = files()
@@ -41,7 +41,7 @@ fn every_fixture_has_its_line_and_every_line_its_fixture() {
         let as_a_whole = DESCRIBED_AS_A_WHOLE
             .iter()
             .any(|part| fixture.starts_with(part));
-        // A bundle is a folder.
+        // A bundle is a directory.
         let has_line = described
             .iter()
             .any(|cell| fixture == cell || fixture.starts_with(&format!("{cell}/")));
@@ -59,7 +59,7 @@ fn every_fixture_has_its_line_and_every_line_its_fixture() {
     {
         problems.add(
             "tests/fixtures/README.md",
-            format!("describes {cell}, which is not there"),
+            format!("describes {cell}, which does not exist"),
             "run tests/fixtures/build.sh, or remove the line",
         );
     }
@@ -67,7 +67,7 @@ fn every_fixture_has_its_line_and_every_line_its_fixture() {
 }
 
 #[test]
-fn the_fixtures_are_small_together() {
+fn the_total_size_of_fixtures_is_limited() {
     let fixtures = files().into_iter().filter(|file| file.starts_with(FOLDER));
     let bytes: u64 = fixtures
         .map(|file| {
@@ -79,6 +79,6 @@ fn the_fixtures_are_small_together() {
         .sum();
     assert!(
         bytes < MOST_BYTES,
-        "{FOLDER}: {bytes} bytes are more than {MOST_BYTES}: make a smaller program"
+        "{FOLDER}: {bytes} bytes exceed {MOST_BYTES}: use a smaller program"
     );
 }

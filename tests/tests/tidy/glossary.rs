@@ -63,6 +63,8 @@ fn no_word_that_the_glossary_excludes_is_used() {
     let product = product.iter().flat_map(|folder| sources(folder));
     for file in product.chain(documents) {
         let text = read(&file).unwrap_or_default().to_lowercase();
+        // A function of `ring`.
+        let text = text.replace("seal_in_place", "");
         for (number, line) in (1..).zip(text.lines()) {
             for word in words.iter().filter(|word| says(line, word)) {
                 let rule = format!("uses `{word}`, which the glossary excludes");
@@ -78,7 +80,7 @@ fn no_word_that_the_glossary_excludes_is_used() {
 }
 
 /// Returns whether a line has a word, or its plural, as a whole word. Names in code consist of
-/// words. A word in quotes may be a stored name, which stays.
+/// words. Within quotes may be a stored name, which stays.
 fn says(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -87,7 +89,7 @@ fn says(line: &str, word: &str) -> bool {
             .chars()
             .next();
         let is_boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
-        let is_quoted = before == Some('"');
+        let is_quoted = line[..at].matches('"').count() % 2 == 1;
         !is_quoted && is_boundary(before) && is_boundary(after)
     })
 }

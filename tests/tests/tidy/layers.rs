@@ -1,8 +1,8 @@
-//! The table of layers in ARCHITECTURE.md, as data.
+//! Layers: the code uses only what the table in ARCHITECTURE.md allows.
 
 use crate::project::{Problems, code, read, sources};
 
-/// A layer of the crate: its folder, and the layers it may use.
+/// A layer of the crate: its directory, and the layers that it may use.
 struct Layer {
     name: &'static str,
     may_use: &'static [&'static str],
@@ -71,39 +71,39 @@ const LAYERS: [Layer; 10] = [
     },
 ];
 
-/// What the functions may name of the crate.
+/// The modules of the crate that the functions may use.
 const FUNCTIONS_MAY_USE: [&str; 3] = ["runtime", "flows", "api"];
 
-/// What may be used beyond the table: where, what, why.
+/// Exceptions from the table: where, what, why.
 const EXCEPTIONS: [(&str, &str, &str); 5] = [
     (
         "shared/src/adapters/parser/",
         "crate::debuginfo",
-        "the parser of the tests parses in its own process",
+        "the in-process parser of the tests calls the parsing code directly",
     ),
     (
         "functions/derive/src/",
         "symdepot::ports::QueueMessage",
-        "the messages of the queues are read at the edge",
+        "the function deserializes queue messages",
     ),
     (
         "functions/symbolicate/src/",
         "symdepot::domain::Scope",
-        "`?scope=` is read at the edge",
+        "the function parses `?scope=`",
     ),
     (
         "functions/derive/tests/",
         "symdepot::",
-        "the parser's process is tested with the program that it is",
+        "the parser process is tested with its own program",
     ),
     (
         "functions/symbolicate/tests/",
         "symdepot::",
-        "the demangler's process is tested with the program that it is",
+        "the demangler process is tested with its own program",
     ),
 ];
 
-/// What `symbolicate` may use of `cache`: the name of a kind, and nothing of how things are stored.
+/// The only part of `cache` that `symbolicate` may use: the name of a kind.
 const KIND_ONLY: &str = "crate::cache::Kind";
 
 const NO_ASYNC: [&str; 5] = ["domain", "api", "cache", "debuginfo", "symbolicate"];
@@ -126,7 +126,7 @@ fn named<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
         }
         let rest = &text[at + prefix.len()..];
         if let Some(group) = rest.strip_prefix('{') {
-            // The heads of a group; the groups inside belong to a head.
+            // Only the first names of a group are modules; nested groups belong to one of them.
             let mut depth = 0;
             let mut head = 0;
             for (end, c) in group.char_indices() {
@@ -173,7 +173,7 @@ fn a_layer_uses_only_what_the_table_allows() {
                     && !line.text.contains(KIND_ONLY)
                 {
                     let rule = format!(
-                        "`symbolicate` may use of `cache` only `Kind`: {}",
+                        "of `cache`, `symbolicate` may use only `Kind`: {}",
                         line.text
                     );
                     problems.add(format!("{file}:{}", line.number), rule, REMEDY);
@@ -198,7 +198,7 @@ fn every_module_of_the_crate_is_in_the_table() {
     layers.sort_unstable();
     assert_eq!(
         modules, layers,
-        "shared/src/lib.rs: a module is a layer: add it here and to ARCHITECTURE.md"
+        "shared/src/lib.rs: every module is a layer: add it here and to ARCHITECTURE.md"
     );
     let architecture = read("ARCHITECTURE.md").unwrap();
     for layer in layers {
@@ -211,7 +211,7 @@ fn every_module_of_the_crate_is_in_the_table() {
 }
 
 #[test]
-fn functions_know_flows_and_no_stores() {
+fn functions_use_flows_and_no_stores() {
     let mut problems = Problems::default();
     for file in sources("functions/") {
         for line in code(&file) {
@@ -231,9 +231,9 @@ fn functions_know_flows_and_no_stores() {
 }
 
 #[test]
-fn the_local_stack_knows_nothing_of_the_crate() {
+fn the_local_stack_does_not_use_the_crate() {
     let mut problems = Problems::default();
-    let remedy = "speak AWS's protocol: what shares the crate's code shares its bugs";
+    let remedy = "use AWS's protocol: shared code has shared bugs";
     for file in sources("infra/local/") {
         for line in code(&file)
             .iter()
@@ -276,7 +276,7 @@ fn unsafe_code_is_in_one_file() {
     ];
     assert_eq!(
         found, allowed,
-        "docs/decisions/0003 says why it is that one"
+        "docs/decisions/0003 explains why it is this file"
     );
 }
 
@@ -329,7 +329,7 @@ fn the_core_builds_without_the_aws_sdk() {
 }
 
 #[test]
-fn names_are_read_off_paths_and_groups() {
+fn module_names_are_parsed_from_paths_and_groups() {
     assert_eq!(
         named("use crate::cache::{Kind, Entry};", "crate::"),
         ["cache"]
@@ -349,7 +349,7 @@ fn names_are_read_off_paths_and_groups() {
 }
 
 #[test]
-fn groups_over_several_lines_are_not_hidden_from_the_table() {
+fn groups_of_layers_are_on_one_line() {
     let mut problems = Problems::default();
     for file in sources(CRATE) {
         for line in code(&file) {
@@ -357,11 +357,11 @@ fn groups_over_several_lines_are_not_hidden_from_the_table() {
                 .iter()
                 .any(|start| line.text == *start)
             {
-                let rule = "a group of layers over several lines cannot be read by this test";
+                let rule = "this test cannot parse a group of layers that spans several lines";
                 problems.add(
                     format!("{file}:{}", line.number),
                     rule,
-                    "write one `use` a layer",
+                    "write one `use` for each layer",
                 );
             }
         }

@@ -1,9 +1,9 @@
-//! The architecture as a test: plain reading of the project's files. Each failure names a file, a
+//! Tests of the architecture, which read the project's files as text. Each failure names a file, a
 //! rule and a remedy.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a file that these tests read is there, or they fail"
+    reason = "these tests fail if a file that they read does not exist"
 )]
 
 mod documents;

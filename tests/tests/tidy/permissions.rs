@@ -1,17 +1,17 @@
-//! What the functions may do: nothing that they write causes an event that they are invoked by.
+//! Permissions: no function can write to a bucket whose events invoke it.
 
 use crate::project::read;
 
 const TEMPLATE: &str = "infra/template.yaml";
 
-/// Returns the resource that a line at the left edge of `Resources` begins.
+/// Returns the name of the resource that starts at this line of `Resources`.
 fn resource(line: &str) -> Option<&str> {
     let name = line.strip_prefix("  ")?.strip_suffix(':')?;
     name.chars().all(char::is_alphanumeric).then_some(name)
 }
 
 #[test]
-fn the_bucket_of_the_caches_announces_nothing_and_nobody_writes_to_that_of_the_uploads() {
+fn no_function_writes_to_the_bucket_that_sends_events() {
     let text = read(TEMPLATE).unwrap();
     let (mut inside, mut announcing) = ("", Vec::new());
     for line in text.lines() {
@@ -27,7 +27,7 @@ fn the_bucket_of_the_caches_announces_nothing_and_nobody_writes_to_that_of_the_u
     );
     let mut writing = 0;
     for statement in text.split("- Effect: Allow").skip(1) {
-        // A statement ends where less indented text begins.
+        // A statement ends at a line with less indentation.
         let lines = statement.lines().skip(1);
         let indent = |line: &str| line.len() - line.trim_start().len();
         let own: Vec<&str> = lines.take_while(|line| indent(line) >= 14).collect();
@@ -36,12 +36,12 @@ fn the_bucket_of_the_caches_announces_nothing_and_nobody_writes_to_that_of_the_u
             writing += 1;
             assert!(
                 !own.contains("UploadsBucket"),
-                "{TEMPLATE}: who writes where events come from may go round in a circle:\n{own}"
+                "{TEMPLATE}: a function that writes to a bucket with events can cause an endless loop:\n{own}"
             );
         }
     }
     assert_eq!(
         writing, 3,
-        "{TEMPLATE}: statements that let somebody write to a bucket"
+        "{TEMPLATE}: number of statements that permit writing to a bucket"
     );
 }

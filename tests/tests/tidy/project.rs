@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A line of a file, as it is reported.
+/// A line of a file with its number.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
     pub(crate) text: String,
 }
 
-/// Problems found, to be told all at once.
+/// Problems, which are reported together.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<String>);
 
@@ -23,7 +23,7 @@ impl Problems {
         ));
     }
 
-    /// Fails with every problem, if there is one.
+    /// Panics with all problems, if there are any.
     #[track_caller]
     pub(crate) fn report(self) {
         assert!(
@@ -39,12 +39,12 @@ impl Problems {
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .expect("the tests are in a folder of the project")
+        .expect("the tests are in a directory of the project")
         .to_owned()
 }
 
-/// Returns the paths of the project's files, relative to its root: what git has and has not been
-/// told to ignore, or, where there is no git, what is there.
+/// Returns the paths of the project's files, relative to its root: those that git does not ignore,
+/// or all files if there is no git repository.
 pub(crate) fn files() -> Vec<String> {
     let listing = Command::new("git")
         .args([
@@ -75,7 +75,7 @@ fn walk() -> Vec<String> {
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)
-            .expect("a folder of the project")
+            .expect("a directory of the project")
             .flatten()
         {
             let (path, name) = (
@@ -107,7 +107,7 @@ fn walk() -> Vec<String> {
     files
 }
 
-/// Returns the sources in Rust under a folder; the fixtures' are no part of the project.
+/// Returns the Rust sources in a directory, except those of the fixtures.
 pub(crate) fn sources(folder: &str) -> Vec<String> {
     let is_source = |file: &String| {
         file.starts_with(folder) && file.ends_with(".rs") && !file.starts_with("tests/fixtures/")
@@ -115,14 +115,14 @@ pub(crate) fn sources(folder: &str) -> Vec<String> {
     files().into_iter().filter(is_source).collect()
 }
 
-/// Returns the text of a file; `None` for one that is not text, or not there.
+/// Returns the text of a file; `None` if it does not exist or is not text.
 pub(crate) fn read(file: &str) -> Option<String> {
     std::fs::read(root().join(file))
         .ok()
         .and_then(|bytes| String::from_utf8(bytes).ok())
 }
 
-/// Returns the lines of a file that are code: neither empty nor comments.
+/// Returns the lines of code of a file, without empty lines and comments.
 pub(crate) fn code(file: &str) -> Vec<Line> {
     let lines = read(file).unwrap_or_default();
     let is_code = |line: &Line| !line.text.is_empty() && !line.text.starts_with("//");

@@ -1,11 +1,11 @@
-//! Prose: words that nobody says, and lines that no editor shows whole.
+//! Prose: words to avoid, and the line length of comments and documents.
 
 use crate::project::{Problems, files, read, sources};
 
-/// The most characters of a line of a comment or a document.
+/// The maximum number of columns of a comment or a document.
 const MAX_COLUMNS: usize = 100;
 
-/// Words, as halves, and what to write instead. CONTRIBUTING.md says how prose is written.
+/// Words to avoid, in halves, and their replacements. CONTRIBUTING.md describes the style.
 const WORDS: [((&str, &str), &str); 12] = [
     (("an", "ew"), "again"),
     (("mend", "ed"), "fixed, repaired"),
@@ -21,7 +21,7 @@ const WORDS: [((&str, &str), &str); 12] = [
     (("looked", " after"), "checked, monitored"),
 ];
 
-/// Returns the lines of a file that are prose: those of a document, and the comments of a source.
+/// Returns the prose of a file: the lines of a document, or the comments of a source file.
 fn prose(file: &str) -> Vec<(usize, String)> {
     let text = read(file).unwrap_or_default();
     let is_document = file.ends_with(".md");
@@ -46,7 +46,7 @@ fn documents() -> Vec<String> {
     files().into_iter().filter(is_document).collect()
 }
 
-/// Tells whether a line cannot be wrapped: a row of a table, or one long word.
+/// Returns whether a line cannot be wrapped: a row of a table, or one long word.
 fn cannot_be_wrapped(line: &str) -> bool {
     let text = line
         .trim_start()
@@ -70,11 +70,11 @@ fn comments_and_documents_are_wrapped() {
     problems.report();
 }
 
-/// The folders whose comments are held to the words.
+/// The directories in whose comments the words are checked.
 const PRODUCT: [&str; 3] = ["shared/", "functions/", "infra/"];
 
 #[test]
-fn prose_uses_the_words_of_today() {
+fn prose_avoids_listed_words() {
     let mut problems = Problems::default();
     let product = PRODUCT.iter().flat_map(|folder| sources(folder));
     for file in product.chain(documents()) {

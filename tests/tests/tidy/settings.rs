@@ -1,4 +1,4 @@
-//! Settings: what the code reads is what the template sets, and what the documents explain.
+//! Settings: the code reads, the template sets and the documents explain the same variables.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use symdepot::flows::Settings;
 
 use crate::project::{code, read};
 
-/// Returns the variables that `runtime/config.rs` reads through its checks. `TMPDIR` is Lambda's
-/// own, and read beside them.
+/// Returns the variables that `runtime/config.rs` reads with validation. `TMPDIR` belongs to
+/// Lambda, and is read without it.
 fn read_by_the_code() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let lines = code("shared/src/runtime/config.rs")
         .into_iter()
         .take_while(|line| line.text != "#[cfg(test)]");
-    // Calls may be broken into lines.
+    // A call may span several lines.
     let text: String = lines.map(|line| line.text).collect();
     for reading in [
         "env.text(\"",
@@ -36,7 +36,7 @@ fn read_by_the_code() -> BTreeSet<String> {
     names
 }
 
-/// The variables that only functions that deal with symbol servers have: secrets may be in them.
+/// Variables that may contain secrets, which only the functions that use symbol servers have.
 const SECRETS: [&str; 2] = ["REQUEST_SOURCES_SECRET", "SOURCES"];
 
 /// Returns the variables that the template sets for every function.
@@ -46,14 +46,15 @@ fn set_by_the_template() -> BTreeSet<String> {
     })
 }
 
-/// Returns the variables that the template sets for one function alone.
+/// Returns the variables that the template sets for one function only.
 fn set_for(function: &str) -> BTreeSet<String> {
     set_under(&format!("  {function}:"), |line| {
         line.starts_with("   ") || line.trim().is_empty()
     })
 }
 
-/// Returns the variables of a section of the template: from a line on, as long as lines are inside.
+/// Returns the variables in a section of the template, which ends at the first line that is not
+/// inside.
 fn set_under(begin: &str, is_inside: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let text = read("infra/template.yaml").unwrap();
     let mut names = BTreeSet::new();
@@ -77,11 +78,11 @@ fn set_under(begin: &str, is_inside: impl Fn(&str) -> bool) -> BTreeSet<String> 
 }
 
 #[test]
-fn the_template_sets_every_variable_that_the_code_reads_and_no_other() {
+fn the_template_sets_exactly_the_variables_that_the_code_reads() {
     let (read, mut set) = (read_by_the_code(), set_by_the_template());
     assert!(
         SECRETS.iter().all(|secret| !set.contains(*secret)),
-        "infra/template.yaml: Globals.Function.Environment has {SECRETS:?}, which prune has no use for"
+        "infra/template.yaml: Globals.Function.Environment has {SECRETS:?}, which prune does not need"
     );
     let secrets = BTreeSet::from(SECRETS.map(str::to_owned));
     assert_eq!(set_for("SymbolicateFunction"), secrets);
@@ -106,12 +107,12 @@ fn every_setting_is_explained() {
     for name in read_by_the_code() {
         assert!(
             text.contains(&format!("`{name}`")),
-            "docs/settings.md: lacks `{name}`: say what it does, its unit and its default"
+            "docs/settings.md: lacks `{name}`: describe it, with its unit and default"
         );
     }
 }
 
-/// Returns the defaults that the documents give, as the template writes them: in bytes and seconds.
+/// Returns the documented defaults, converted to bytes and seconds as in the template.
 fn documented_defaults() -> Vec<(String, u64)> {
     let text = read("docs/settings.md").unwrap();
     let rows = text.lines().filter_map(|line| {
@@ -142,7 +143,7 @@ fn documents_template_and_code_have_the_same_defaults() {
         let line = format!("        {name}: \"{value}\"\n");
         assert!(
             template.contains(&line),
-            "infra/template.yaml: `{name}` is not {value}, as docs/settings.md says"
+            "infra/template.yaml: `{name}` is not {value}, as in docs/settings.md"
         );
     }
     let Settings {
@@ -195,7 +196,7 @@ fn documents_template_and_code_have_the_same_defaults() {
         assert_eq!(
             known.map(|(_, value)| *value),
             Some(value),
-            "{name}: Settings::default(), against docs/settings.md"
+            "{name}: Settings::default() differs from docs/settings.md"
         );
     }
 }

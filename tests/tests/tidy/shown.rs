@@ -1,5 +1,4 @@
-//! The tables of docs/protocol.md that say what shows a thing: each line names tests, and they are
-//! there.
+//! The tables of docs/protocol.md whose rows name tests: the tests exist.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +6,19 @@ use crate::project::{Problems, read, sources};
 
 const PAGE: &str = "docs/protocol.md";
 
-/// How many failure modes there are.
+/// The number of failure modes.
 const MODES: usize = 32;
 
-/// How the reason of a line begins that needs no test.
+/// The prefix of the reason in a row without a test.
 const WITHOUT_TEST: &str = "Does not apply: ";
 
-/// How many rules there are.
+/// The number of rules.
 const RULES: usize = 5;
 
-/// How many interleavings have broken earlier forms of the protocol.
+/// The number of interleavings that have broken earlier versions of the protocol.
 const INTERLEAVINGS: usize = 27;
 
-/// Returns the lines of the table under a heading: the number, and what shows it, which is the last
-/// cell.
+/// Returns the rows of the table under a heading: the number, and the last cell, which names tests.
 fn table(page: &str, heading: &str) -> Vec<(usize, String)> {
     let (_, rest) = page.split_once(heading).unwrap_or_default();
     let section = rest.split("\n## ").next().unwrap_or_default();
@@ -33,7 +31,7 @@ fn table(page: &str, heading: &str) -> Vec<(usize, String)> {
     .collect()
 }
 
-/// Returns the tests that a line names: what stands in backticks and reads as a sentence.
+/// Returns the tests that a cell names: the texts in backticks that look like test names.
 fn named(cell: &str) -> Vec<&str> {
     let is_name = |text: &&str| {
         text.matches('_').count() >= 3
@@ -42,8 +40,8 @@ fn named(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).filter(is_name).collect()
 }
 
-/// Returns the names of the functions in the sources, and of the promises that a macro makes tests
-/// of.
+/// Returns the names of all functions in the sources, which include the contracts that a macro
+/// turns into tests.
 fn functions() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in sources("") {
@@ -56,44 +54,44 @@ fn functions() -> BTreeSet<String> {
     names
 }
 
-/// Checks a table of so many lines: each names tests that are there, or says why it needs none.
+/// Checks a table with this many rows: each names existing tests, or a reason why it needs none.
 fn check(heading: &str, lines: usize) {
     let mut problems = Problems::default();
     let (page, functions) = (read(PAGE).unwrap(), functions());
     let table = table(&page, heading);
     let numbers: Vec<usize> = table.iter().map(|(number, _)| *number).collect();
     let expected: Vec<usize> = (1..=lines).collect();
-    assert_eq!(numbers, expected, "{PAGE}: the lines under {heading}");
+    assert_eq!(numbers, expected, "{PAGE}: the rows under {heading}");
     for (number, cell) in &table {
         let named = named(cell);
         if named.is_empty() && !cell.starts_with(WITHOUT_TEST) {
-            let rule = format!("line {number} under {heading} names no test");
+            let rule = format!("row {number} under {heading} names no test");
             problems.add(
                 PAGE,
                 rule,
-                "name the test that shows it, or say why it does not apply",
+                "name a test for it, or explain why it does not apply",
             );
         }
         for name in named.iter().filter(|name| !functions.contains(**name)) {
-            let rule = format!("line {number} under {heading} names `{name}`, which is not there");
-            problems.add(PAGE, rule, "name a test that is there, or write it");
+            let rule = format!("row {number} under {heading} names `{name}`, which does not exist");
+            problems.add(PAGE, rule, "name an existing test, or write it");
         }
     }
     problems.report();
 }
 
 #[test]
-fn every_failure_mode_has_a_test_that_is_there_or_a_reason() {
+fn every_failure_mode_names_an_existing_test_or_a_reason() {
     check("## Failure modes", MODES);
 }
 
 #[test]
-fn every_rule_of_the_caches_has_a_test_that_is_there() {
+fn every_cache_rule_names_an_existing_test() {
     check("## The rules", RULES);
 }
 
 #[test]
-fn every_interleaving_that_broke_the_protocol_once_has_its_test() {
+fn every_interleaving_that_broke_the_protocol_has_a_test() {
     let functions = functions();
     let lacks = |number: &usize| {
         let prefix = format!("r{number:02}_");
@@ -103,12 +101,12 @@ fn every_interleaving_that_broke_the_protocol_once_has_its_test() {
     assert_eq!(
         lacking,
         Vec::<usize>::new(),
-        "no test r<number>_… for these"
+        "interleavings without a test r<number>_…"
     );
 }
 
 #[test]
-fn lines_and_names_are_recognised() {
+fn table_rows_and_test_names_are_parsed() {
     let page = "| 7 | no |\n## Failure modes\n| | a | b |\n|---|---|---|\n| 1 | `x` | `a_b_c_d`, `e` `f/g_h_i_j` |\n## More\n| 2 | `a` | b |\n";
     let table = table(page, "## Failure modes");
     let [(1, cell)] = &table[..] else {

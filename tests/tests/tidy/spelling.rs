@@ -1,11 +1,12 @@
-//! What must be written, and what must not, in any file.
+//! Texts that every file must or must not contain.
 
 use crate::project::{Problems, code, files, read, sources};
 
-/// Names of modules that say nothing.
+/// Meaningless module names.
 const EMPTY_NAMES: [&str; 5] = ["utils", "helpers", "common", "types", "misc"];
 
-/// What must not be in code: the text, in two halves lest this file has it, and what to do instead.
+/// Texts that code must not contain, with the remedy. Each is in two halves, so that this file does
+/// not contain it.
 const FORBIDDEN: [((&str, &str), &str); 6] = [
     (("#[ign", "ore"), "make it pass, or delete it"),
     (("#[all", "ow"), "write `#[expect(lint, reason = \"…\")]`"),
@@ -15,16 +16,16 @@ const FORBIDDEN: [((&str, &str), &str); 6] = [
     (("unimpl", "emented!("), "write it"),
 ];
 
-/// What must not be in any text: the halves, and what to do instead.
+/// Texts that no file may contain, in halves, with the remedy.
 const NOT_LEFT_BEHIND: [((&str, &str), &str); 2] = [
-    (("TO", "DO"), "do it, or write an issue"),
-    (("FIX", "ME"), "do it, or write an issue"),
+    (("TO", "DO"), "do it, or open an issue"),
+    (("FIX", "ME"), "do it, or open an issue"),
 ];
 
-/// What only the machine of its author has: the halves, and where it is nevertheless right.
+/// Paths that exist only on a developer's machine, in halves, with the files that may contain them.
 const PATHS_OF_A_MACHINE: [((&str, &str), &[&str]); 6] = [
     (("/wo", "rk/"), &[]),
-    // Looks for such paths in what it builds.
+    // This script searches its output for such paths.
     (("/ro", "ot/"), &["tests/fixtures/build.sh"]),
     (("/tmp/he", "lpers"), &[]),
     (("he", "lper-"), &[]),
@@ -32,19 +33,19 @@ const PATHS_OF_A_MACHINE: [((&str, &str), &[&str]); 6] = [
     (("../shared/des", "ign"), &[]),
 ];
 
-/// Tests that wait by a clock, and why that is no waiting for luck.
+/// Tests that may sleep, with the reason.
 const WAITS: [(&str, &str); 4] = [
     (
         "tests/src/harness/",
-        "the clock is paused: it moves when everybody waits",
+        "the clock is paused: it advances when all tasks wait",
     ),
     (
         "infra/local/tests/functions/probe_function.rs",
-        "a function that takes as long as it is told",
+        "a test function with a configurable duration",
     ),
     (
         "shared/src/flows/fetch.rs",
-        "the clock is paused: what trickles arrives at once",
+        "the clock is paused: slow responses take no time",
     ),
     ("tests/tests/tidy/", "this rule"),
 ];
@@ -54,7 +55,7 @@ fn whole((one, other): (&str, &str)) -> String {
 }
 
 #[test]
-fn every_module_begins_with_what_it_is() {
+fn every_module_has_module_docs() {
     let mut problems = Problems::default();
     for file in sources("") {
         let text = read(&file).unwrap_or_default();
@@ -62,7 +63,7 @@ fn every_module_begins_with_what_it_is() {
             problems.add(
                 file,
                 "begins without `//!`",
-                "write one sentence in the present tense that says what it is",
+                "start with one sentence in the present tense about what the module is",
             );
         }
     }
@@ -70,15 +71,15 @@ fn every_module_begins_with_what_it_is() {
 }
 
 #[test]
-fn no_module_has_a_name_that_says_nothing() {
+fn no_module_has_a_meaningless_name() {
     let mut problems = Problems::default();
     for file in sources("") {
         for part in file.trim_end_matches(".rs").split('/') {
             if EMPTY_NAMES.contains(&part) {
                 problems.add(
                     &file,
-                    format!("is called `{part}`"),
-                    "name it after what it is about",
+                    format!("is named `{part}`"),
+                    "name it after its content",
                 );
             }
         }
@@ -87,7 +88,7 @@ fn no_module_has_a_name_that_says_nothing() {
 }
 
 #[test]
-fn nothing_is_left_undone_or_switched_off() {
+fn no_code_is_unfinished_or_disabled() {
     let mut problems = Problems::default();
     for file in sources("") {
         for line in code(&file) {
@@ -122,7 +123,7 @@ fn nothing_is_left_undone_or_switched_off() {
 }
 
 #[test]
-fn no_test_waits_for_a_clock() {
+fn no_test_sleeps() {
     let mut problems = Problems::default();
     for file in sources("") {
         let is_excepted = WAITS.iter().any(|(place, _)| file.starts_with(place));
@@ -134,7 +135,7 @@ fn no_test_waits_for_a_clock() {
             in_tests |= line.text == "#[cfg(test)]";
             if in_tests && !is_excepted && line.text.contains("sleep(") {
                 let remedy =
-                    "wait for what happens (`GET /_local/idle`, a channel), or pause tokio's clock";
+                    "wait for the event (`GET /_local/idle`, a channel), or pause tokio's clock";
                 problems.add(format!("{file}:{}", line.number), "a test sleeps", remedy);
             }
         }
@@ -143,17 +144,20 @@ fn no_test_waits_for_a_clock() {
 }
 
 #[test]
-fn the_project_speaks_of_itself_alone() {
+fn no_file_names_a_path_of_one_machine() {
     let mut problems = Problems::default();
     for file in files() {
         for (at, line) in read(&file).unwrap_or_default().lines().enumerate() {
             for (halves, right_in) in PATHS_OF_A_MACHINE {
                 if line.contains(&whole(halves)) && !right_in.contains(&file.as_str()) {
-                    let rule = format!("names `{}`, which only one machine has", whole(halves));
+                    let rule = format!(
+                        "names `{}`, which exists on one machine only",
+                        whole(halves)
+                    );
                     problems.add(
                         format!("{file}:{}", at + 1),
                         rule,
-                        "say it relative to the project",
+                        "use a path relative to the project",
                     );
                 }
             }

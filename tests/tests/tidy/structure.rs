@@ -1,5 +1,5 @@
-//! The shape of the code: no circles of files, no file and no function that is too long, one type
-//! for one name.
+//! Structure: files have no cyclic dependencies, files and functions have limited lengths, type
+//! names are unique.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use syn::visit::{self, Visit};
 
 use crate::project::{Problems, read, sources};
 
-/// The crates whose structure is checked, by their folders of sources.
+/// The crates whose structure is checked, by their source directories.
 const CRATES: [&str; 2] = ["shared/src", "infra/local/src"];
 
-/// The most lines of a file, without the tests at its end.
+/// The maximum number of lines of a file, without the tests at its end.
 const MAX_FILE_LINES: usize = 600;
 
-/// The most lines of a function in `flows`.
+/// The maximum number of lines of a function in `flows`.
 const MAX_FUNCTION_LINES: usize = 60;
 
-/// The most parameters of a function in `flows`, the receiver included.
+/// The maximum number of parameters of a function in `flows`, including the receiver.
 const MAX_PARAMETERS: usize = 5;
 
-/// Files that are longer still. The list only gets shorter: a file that is short enough must leave
-/// it.
+/// Files that exceed the limit. Do not add any; a file that no longer exceeds the limit must be
+/// removed from the list.
 const LONGER_FILES: [&str; 1] = ["shared/src/symbolicate/cpp_constraints/names.rs"];
 
-/// Functions of `flows` that are longer, or take more parameters, still: their files, and their
-/// names. The list only gets shorter.
+/// Functions of `flows` that exceed a limit, by file and name. Do not add any; a function that no
+/// longer exceeds a limit must be removed from the list.
 const LONGER_FUNCTIONS: [(&str, &[&str]); 9] = [
     ("build/batch.rs", &["probe"]),
     ("build/make.rs", &["make", "derive_from", "store"]),
@@ -55,14 +55,14 @@ const LONGER_FUNCTIONS: [(&str, &[&str]); 9] = [
 /// A module path from the root of its crate.
 type Path = Vec<String>;
 
-/// A module that is a file.
+/// A module in its own file.
 struct Module {
     file: String,
     path: Path,
     syntax: syn::File,
 }
 
-/// Reads the modules of a crate, except those that only tests have.
+/// Reads the modules of a crate, except test modules.
 fn modules(root: &str) -> Vec<Module> {
     let parsed: Vec<Module> = sources(&format!("{root}/"))
         .into_iter()
@@ -93,7 +93,7 @@ fn modules(root: &str) -> Vec<Module> {
         .collect()
 }
 
-/// Tells whether an item exists in tests only.
+/// Returns whether an item is compiled for tests only.
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else {
@@ -105,11 +105,11 @@ fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The paths that a file names: of its imports, and in its code.
+/// The paths that a file names, in imports and in code.
 #[derive(Default)]
 struct Names {
     used: BTreeSet<Path>,
-    /// What is exported under another path: the name, and where it is defined.
+    /// Re-exported names, with the paths of their definitions.
     exported: BTreeMap<String, Path>,
 }
 
@@ -166,7 +166,7 @@ impl<'ast> Visit<'ast> for Names {
         self.import(&item.tree, &Vec::new(), exports);
     }
 
-    /// Who may see an item says nothing of what it uses.
+    /// The visibility of an item is not a dependency.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -179,7 +179,7 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// Which file uses which.
+/// The dependencies between files.
 pub(crate) struct Graph {
     files: Vec<String>,
     uses: Vec<BTreeSet<usize>>,
@@ -223,7 +223,7 @@ impl Graph {
         uses.map(|to| &*self.files[*to])
     }
 
-    /// Returns the sets of files that each reach each other.
+    /// Returns the sets of files that depend on each other.
     fn circles(&self) -> Vec<Vec<&str>> {
         let reached: Vec<BTreeSet<usize>> = (0..self.files.len())
             .map(|from| {
@@ -249,7 +249,7 @@ impl Graph {
     }
 }
 
-/// Returns a path from the root of the crate; `None` for one that leads out of it.
+/// Returns the path from the root of the crate; `None` if it leads outside the crate.
 fn absolute(path: &Path, here: &Path, at: &BTreeMap<Path, usize>) -> Option<Path> {
     let (mut base, mut rest) = match path.first()?.as_str() {
         "crate" => (Vec::new(), &path[1..]),
@@ -267,7 +267,7 @@ fn absolute(path: &Path, here: &Path, at: &BTreeMap<Path, usize>) -> Option<Path
     Some([&base[..], rest].concat())
 }
 
-/// Returns the file that defines what a path names, through what modules export.
+/// Returns the file that defines the target of a path, following re-exports.
 fn defined_in(
     path: &Path,
     names: &[Names],
@@ -295,7 +295,7 @@ fn defined_in(
 }
 
 #[test]
-fn no_files_of_a_crate_use_each_other_in_a_circle() {
+fn files_of_a_crate_have_no_cyclic_dependencies() {
     let mut problems = Problems::default();
     for root in CRATES {
         let graph = Graph::of(root);
@@ -312,18 +312,14 @@ fn no_files_of_a_crate_use_each_other_in_a_circle() {
                 circle.len(),
                 uses.collect::<String>()
             );
-            problems.add(
-                root,
-                rule,
-                "move what two of them share to a file of its own",
-            );
+            problems.add(root, rule, "move what two of them share to a separate file");
         }
     }
     problems.report();
 }
 
 #[test]
-fn no_file_is_longer_than_a_reader_can_keep_in_mind() {
+fn no_file_exceeds_the_line_limit() {
     let mut problems = Problems::default();
     for module in CRATES.iter().flat_map(|root| modules(root)) {
         let text = read(&module.file).unwrap();
@@ -333,10 +329,10 @@ fn no_file_is_longer_than_a_reader_can_keep_in_mind() {
         match (lines > MAX_FILE_LINES, is_listed) {
             (true, false) => {
                 let rule = format!("has {lines} lines, more than {MAX_FILE_LINES}");
-                problems.add(module.file, rule, "give each of its ideas a file");
+                problems.add(module.file, rule, "split the file by topic");
             }
             (false, true) => {
-                let rule = format!("has {lines} lines only");
+                let rule = format!("has only {lines} lines");
                 problems.add(module.file, rule, "remove it from LONGER_FILES");
             }
             _ => {}
@@ -345,7 +341,7 @@ fn no_file_is_longer_than_a_reader_can_keep_in_mind() {
     problems.report();
 }
 
-/// The functions of a file: name, parameters, where.
+/// The functions of a file: name, parameters, position.
 #[derive(Default)]
 struct Functions {
     found: Vec<(String, usize, Span)>,
@@ -377,7 +373,7 @@ impl<'ast> Visit<'ast> for Functions {
 }
 
 #[test]
-fn a_function_of_the_flows_is_short_and_takes_few_parameters() {
+fn functions_of_flows_are_short_and_take_few_parameters() {
     let mut problems = Problems::default();
     let mut listed: BTreeSet<(&str, &str)> = LONGER_FUNCTIONS
         .iter()
@@ -406,13 +402,13 @@ fn a_function_of_the_flows_is_short_and_takes_few_parameters() {
                 problems.add(
                     place,
                     rule,
-                    "give its steps names, or a context to what they share",
+                    "extract its steps, or pass their common values as a context",
                 );
             }
         }
     }
     for (file, name) in listed {
-        let rule = format!("`{name}` is short enough");
+        let rule = format!("`{name}` no longer exceeds a limit");
         problems.add(file, rule, "remove it from LONGER_FUNCTIONS");
     }
     problems.report();
@@ -437,18 +433,18 @@ pub(crate) fn type_names() -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_name_of_a_type_means_one_thing_in_the_crate() {
+fn type_names_are_unique_in_the_crate() {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, file) in type_names() {
         places.entry(name).or_default().push(file);
     }
     let mut problems = Problems::default();
     for (name, files) in places {
-        // Two variants of one type, for two targets or features, lie in one file.
+        // Two variants of a type, for different targets or features, are in one file.
         let different: BTreeSet<&String> = files.iter().collect();
         if different.len() > 1 {
             let rule = format!("`{name}` is defined in {}", files.join(" and "));
-            problems.add(&files[0], rule, "name each after what it is");
+            problems.add(&files[0], rule, "give each a distinct name");
         }
     }
     problems.report();

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arn_of_a_queue_names_its_lane() {
+    fn the_arn_of_a_queue_is_read_from_its_url() {
         let url =
             |name: &str| format!("https://sqs.eu-central-1.amazonaws.com/123456789012/{name}");
         let urls = QueueUrls {

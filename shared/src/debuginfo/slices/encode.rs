@@ -36,7 +36,7 @@ pub(in crate::debuginfo) struct EncodedSlice {
     frame: Vec<u8>,
 }
 
-/// Cuts a SymCache, and seals the slices as a blob.
+/// Cuts a SymCache, and encodes the slices as a blob.
 pub(in crate::debuginfo) fn encode(
     raw: &[u8],
     contents: &Contents,
@@ -46,7 +46,7 @@ pub(in crate::debuginfo) fn encode(
     encode_cuts(Cutter::new(tables, bounds), contents)
 }
 
-/// Cuts unwind information, and seals the slices as a blob.
+/// Cuts unwind information, and encodes the slices as a blob.
 pub(in crate::debuginfo) fn encode_cfi(
     unwinding: &CfiSource,
     contents: &Contents,
@@ -61,7 +61,7 @@ pub(in crate::debuginfo) fn cannot_load(problem: &dyn fmt::Display) -> Failure {
     ))
 }
 
-/// Seals slices. One thread cuts; another compresses, and opens each slice.
+/// Encodes slices. One thread cuts; another compresses, and opens each slice.
 pub(in crate::debuginfo) fn encode_cuts(
     cutter: impl Iterator<Item = Cut>,
     contents: &Contents,
@@ -124,7 +124,7 @@ pub(in crate::debuginfo) fn encode_slices(
         .collect()
 }
 
-/// Seals slices of parts, as a blob, with so many workers. `cutter` returns what makes the slices
+/// Encodes slices of parts as a blob, with so many workers. `cutter` returns what makes the slices
 /// of a part, by its number, for one worker.
 pub(in crate::debuginfo) fn encode_in_parallel<C: FnMut(usize) -> Vec<Cut>>(
     parts: usize,

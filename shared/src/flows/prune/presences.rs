@@ -44,7 +44,7 @@ impl Run<'_> {
     /// all repairs are made.
     ///
     /// `neighbour` is the partition that the previous page ended with, if it has a `dif` item.
-    pub(super) async fn mend_presences(
+    pub(super) async fn repair_presences(
         &self,
         items: &[(ItemKey, Stored)],
         neighbour: &mut Option<String>,

@@ -159,7 +159,7 @@ impl RecordSweep<'_> {
             }
         }
         self.remove_blobs(&mut count.doomed).await;
-        let is_healed = is_whole && self.run.mend_presences(items, neighbour).await;
+        let is_healed = is_whole && self.run.repair_presences(items, neighbour).await;
         is_healed.then_some(count)
     }
 

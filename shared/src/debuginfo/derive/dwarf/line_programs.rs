@@ -22,7 +22,7 @@ const LNE_END_SEQUENCE: u8 = 1;
 const LNE_SET_ADDRESS: u8 = 2;
 
 /// Repairs all line programs of a section.
-pub(super) fn mend(section: &mut Cow<'_, [u8]>, little_endian: bool) {
+pub(super) fn repair(section: &mut Cow<'_, [u8]>, little_endian: bool) {
     let faults = faults(section, little_endian);
     if !faults.is_empty() {
         let data = section.to_mut();

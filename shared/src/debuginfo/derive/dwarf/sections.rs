@@ -94,7 +94,7 @@ impl<'d> Sections<'d> {
                 };
                 if let Some(mut section) = object.section(name) {
                     if name == "debug_line" {
-                        line_programs::mend(&mut section.data, little_endian);
+                        line_programs::repair(&mut section.data, little_endian);
                     }
                     sections.push((name, section));
                 }

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Checks infra/template.yaml without AWS: translates it as SAM does, lints the translation, asserts its wiring.
+"""Checks infra/template.yaml without AWS: translates it as SAM does, lints the translation, checks its wiring.
 
-A linter hardly looks into raw SAM, so everything here is asked of the CloudFormation that SAM makes of it.
+Linters barely check raw SAM, so all checks use the CloudFormation template that SAM generates.
 
-    python3 infra/check/template.py              the checks, as a table; exit code 1 when one fails
-    python3 infra/check/template.py --self-test  plants one mistake after another and shows that each is found
+    python3 infra/check/template.py              the checks, as a table; exit code 1 if one fails
+    python3 infra/check/template.py --self-test  seeds one mistake at a time and shows that each is detected
     python3 infra/check/template.py --print      the translated template
 
-The libraries live in a virtual environment (--venv, by default .venv in the checkout), made at the first run
-from requirements.txt. Nothing else is written.
+The libraries of requirements.txt are installed into a virtual environment (--venv, by default .venv in the checkout)
+at the first run. Nothing else is written.
 """
 
 import argparse
@@ -28,21 +28,21 @@ TEMPLATE = HERE.parent / "template.yaml"
 REQUIREMENTS = HERE / "requirements.txt"
 
 REGIONS = ["eu-central-1", "us-east-1"]
-# Rules of cfn-lint that may be broken, each with its reason. None at present.
+# Ignored rules of cfn-lint, each with its reason. None at present.
 LINT_IGNORED = {}
 QUEUES = ["EagerQueue", "UploadsQueue", "RefreshQueue"]
 FUNCTIONS = ["SymbolicateFunction", "DeriveFunction", "PruneFunction"]
-# Settings that may be secrets: the parameter that names each, and the value where it names none.
+# Settings that may be secrets: the parameter with the name of the secret, and the value if it is empty.
 SECRETS = {"SOURCES": ("SourcesSecret", "[]"), "REQUEST_SOURCES_SECRET": ("RequestSourcesSecret", "unset")}
 READS_SECRETS = ["secretsmanager:GetSecretValue", "ssm:GetParameter"]
-# What changes a bucket.
+# Actions that change a bucket.
 WRITES = {"s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="where the libraries are installed")
-    parser.add_argument("--self-test", action="store_true", help="plant mistakes and show that each is found")
+    parser.add_argument("--self-test", action="store_true", help="seed mistakes and show that each is detected")
     parser.add_argument("--print", action="store_true", help="print the translated template and stop")
     arguments = parser.parse_args()
     enter(arguments.venv.absolute())
@@ -55,37 +55,37 @@ def main():
         return self_test(template)
 
     checks = check(template)
-    checks.all("yaml", "no anchors or aliases, which CloudFormation does not know", problems)
+    checks.all("yaml", "no anchors or aliases, which CloudFormation does not support", problems)
     checks.report()
     return checks.exit_code()
 
 
 def enter(folder):
-    """Restarts this script inside the virtual environment `folder`, made and filled first where it is not yet.
+    """Restarts this script inside the virtual environment `folder`, and creates the environment first if necessary.
 
-    The stamp holds what was installed, so that a changed requirements.txt is installed again.
+    The stamp has the hash of the installed requirements.txt, so that a changed one is installed again.
     """
     python = folder / "bin" / "python"
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
     stamp = folder / "symdepot-requirements.sha256"
     if not stamp.is_file() or stamp.read_text() != wanted:
         print(f"installing {REQUIREMENTS.name} into {folder}", file=sys.stderr)
-        # An attempt that failed leaves one without pip.
+        # A failed attempt leaves an environment without pip.
         if not (folder / "bin" / "pip").exists():
             try:
                 venv.create(folder, with_pip=True, clear=True)
             except subprocess.CalledProcessError:
-                sys.exit("python cannot make a virtual environment here: install its venv package (Debian: apt-get install python3-venv)")
+                sys.exit("python cannot create a virtual environment: install its venv package (Debian: apt-get install python3-venv)")
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(REQUIREMENTS)]
         if subprocess.run(pip).returncode != 0:
-            sys.exit(f"could not install the libraries of {REQUIREMENTS}: is a package index within reach?")
+            sys.exit(f"could not install the libraries of {REQUIREMENTS}: check the access to the package index")
         stamp.write_text(wanted)
     if Path(sys.prefix).resolve() != folder.resolve():
         os.execv(python, [str(python), "-B", __file__, *sys.argv[1:]])
 
 
 def load(text):
-    """Returns the template as plain data, and the aliases in it."""
+    """Returns the template as plain data, and its aliases."""
     import yaml
     from cfnlint.decode import cfn_yaml
 
@@ -98,7 +98,7 @@ def load(text):
 
 
 def translate(template):
-    """Returns the CloudFormation that SAM makes of `template`, as `sam deploy` would after a build."""
+    """Returns the CloudFormation template that SAM generates from `template`, as `sam deploy` does after a build."""
     import boto3
     import logging
     from samtranslator.parser.parser import Parser
@@ -108,15 +108,15 @@ def translate(template):
     template = copy.deepcopy(template)
     for resource in template["Resources"].values():
         if resource["Type"] == "AWS::Serverless::Function":
-            # `sam build` and `sam package` put the place of the finished package here.
+            # `sam build` and `sam package` set the location of the package.
             resource["Properties"]["CodeUri"] = "s3://packages/bootstrap.zip"
-    # The map of managed policies is only needed for policies referred to by name.
+    # The map of managed policies is only needed for policies that are referenced by name.
     translator = Translator({}, Parser(), boto_session=boto3.session.Session(region_name=REGIONS[0]))
     return translator.translate(template, {})
 
 
 def lint(translated):
-    """Returns what cfn-lint says about the translation: one text for each error or warning."""
+    """Returns the errors and warnings of cfn-lint for the translation."""
     from cfnlint.api import ManualArgs, lint as cfn_lint
 
     matches = cfn_lint(json.dumps(translated, indent=1), config=ManualArgs(regions=REGIONS))
@@ -130,7 +130,7 @@ def lint(translated):
 
 
 class Checks:
-    """What was checked, what was found there, and whether that is right."""
+    """The checks: what was checked, what was found, and whether that is correct."""
 
     def __init__(self):
         self.rows = []
@@ -139,7 +139,7 @@ class Checks:
         self.rows.append((bool(holds), topic, what, str(found)))
 
     def all(self, topic, what, problems):
-        """Holds when there are no problems; else each is a failure of its own."""
+        """Adds one successful check, or one failure for each problem."""
         if not problems:
             self.that(topic, what, True)
         for problem in problems:
@@ -160,7 +160,7 @@ class Checks:
 
 
 def check(template):
-    """Runs everything on `template` and returns the outcome."""
+    """Runs all checks on `template`."""
     from samtranslator.model.exceptions import InvalidDocumentException
 
     checks = Checks()
@@ -186,7 +186,7 @@ def check(template):
 
 
 class Stack:
-    """The translated resources, asked by type and by what they refer to."""
+    """The translated resources, with lookups by type and by name."""
 
     def __init__(self, resources):
         self.resources = resources
@@ -199,7 +199,7 @@ class Stack:
 
 
 def target(value):
-    """The readable form of a reference: `EagerQueue` for its Ref, ARN or URL, `CachesBucket/requests/*` for a Sub."""
+    """Returns the readable form of a reference: `EagerQueue` for its Ref, ARN or URL, `CachesBucket/requests/*` for a Sub."""
     if not isinstance(value, dict):
         return str(value)
     if "Ref" in value:
@@ -218,7 +218,7 @@ def as_list(value):
 
 
 def check_packages(checks, template):
-    """Each function is built from a package of its own: built at the workspace's root, it would get every member's features."""
+    """Each function is built from its own package: built at the workspace's root, it would have the features of every member."""
     problems = []
     for name in FUNCTIONS:
         function = template["Resources"].get(name, {})
@@ -228,7 +228,7 @@ def check_packages(checks, template):
         if metadata.get("BuildMethod") != "rust-cargolambda":
             problems.append(f"{name} is not built by rust-cargolambda")
         if not manifest.is_file():
-            problems.append(f"{name}: there is no {manifest}")
+            problems.append(f"{name}: {manifest} does not exist")
         elif f'name = "{binary}"' not in manifest.read_text():
             problems.append(f"{name}: {manifest} has no binary {binary}")
     checks.all("packages", "CodeUri is the package of Binary", problems)
@@ -239,19 +239,19 @@ def check_table(checks, stack):
     for name, table in tables.items():
         ttl = table.get("TimeToLiveSpecification", {})
         enabled = ttl.get("Enabled") is True and ttl.get("AttributeName")
-        checks.that("table", f"{name} removes what is expired", enabled, ttl.get("AttributeName", "no TTL"))
+        checks.that("table", f"{name} expires items", enabled, ttl.get("AttributeName", "no TTL"))
         keys = [f"{key['AttributeName']} {key['KeyType']}" for key in table.get("KeySchema", [])]
-        checks.that("table", f"{name} is keyed", keys == ["partition HASH", "sort RANGE"], ", ".join(keys))
+        checks.that("table", f"{name} has the right keys", keys == ["partition HASH", "sort RANGE"], ", ".join(keys))
         indexes = [k for k in table if k.endswith("SecondaryIndexes")]
-        checks.that("table", f"{name} has no index: the sweep scans", not indexes, ", ".join(indexes) or "none")
-    checks.that("table", "there is one", len(tables) == 1, ", ".join(tables))
+        checks.that("table", f"{name} has no index, because prune scans", not indexes, ", ".join(indexes) or "none")
+    checks.that("table", "exactly one", len(tables) == 1, ", ".join(tables))
 
 
 def check_buckets(checks, stack):
     configurations = stack.properties("UploadsBucket").get("NotificationConfiguration", {}).get("QueueConfigurations", [])
     wired = {entry.get("Event"): target(entry.get("Queue")) for entry in configurations}
     for event in ("s3:ObjectCreated:*", "s3:ObjectRemoved:*"):
-        checks.that("uploads", f"{event} reaches the uploads queue", wired.get(event) == "UploadsQueue", wired.get(event))
+        checks.that("uploads", f"{event} is sent to the uploads queue", wired.get(event) == "UploadsQueue", wired.get(event))
     allowed = [
         (target(queue), target(statement.get("Resource")))
         for policy in stack.of_type("AWS::SQS::QueuePolicy").values()
@@ -261,13 +261,13 @@ def check_buckets(checks, stack):
         and "sqs:SendMessage" in as_list(statement.get("Action"))
         and "aws:SourceArn" in json.dumps(statement.get("Condition", {}))
     ]
-    checks.that("uploads", "S3 may send to the uploads queue, for that bucket alone", allowed == [("UploadsQueue", "UploadsQueue")], allowed)
+    checks.that("uploads", "S3 may send to the uploads queue, for this bucket only", allowed == [("UploadsQueue", "UploadsQueue")], allowed)
 
     for name in stack.of_type("AWS::S3::Bucket"):
         bucket = stack.properties(name)
         block = bucket.get("PublicAccessBlockConfiguration", {})
         private = len(block) == 4 and all(block.values())
-        checks.that("buckets", f"{name} is closed to the public", private)
+        checks.that("buckets", f"{name} blocks public access", private)
         denied = any(
             statement.get("Effect") == "Deny"
             and statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
@@ -276,13 +276,13 @@ def check_buckets(checks, stack):
             if target(policy.get("Bucket")) == name
             for statement in policy["PolicyDocument"]["Statement"]
         )
-        checks.that("buckets", f"{name} refuses what comes without TLS", denied)
+        checks.that("buckets", f"{name} refuses requests without TLS", denied)
         rules = bucket.get("LifecycleConfiguration", {}).get("Rules", [])
-        checks.that("buckets", f"{name} drops abandoned uploads", any("AbortIncompleteMultipartUpload" in rule for rule in rules))
+        checks.that("buckets", f"{name} removes abandoned multipart uploads", any("AbortIncompleteMultipartUpload" in rule for rule in rules))
         expiring = [str(rule.get("Prefix")) for rule in rules if "ExpirationInDays" in rule or "Expiration" in rule]
-        checks.that("buckets", f"{name} expires nothing but request bodies", set(expiring) <= {"requests/"}, ", ".join(expiring) or "nothing")
+        checks.that("buckets", f"{name} expires only request bodies", set(expiring) <= {"requests/"}, ", ".join(expiring) or "nothing")
     kept = stack.resources.get("UploadsBucket", {}).get("DeletionPolicy")
-    checks.that("buckets", "uploads outlive the stack", kept == "Retain", kept)
+    checks.that("buckets", "uploads are kept when the stack is deleted", kept == "Retain", kept)
 
 
 def check_queues(checks, stack):
@@ -292,34 +292,34 @@ def check_queues(checks, stack):
         queue = stack.properties(name_of_queue)
         redrive = queue.get("RedrivePolicy", {})
         dead = target(redrive.get("deadLetterTargetArn", ""))
-        checks.that("queues", f"{name_of_queue} gives up into the dead letters", dead == "DeadLetters", f"{dead or 'nowhere'} after {redrive.get('maxReceiveCount')}")
+        checks.that("queues", f"{name_of_queue} moves failed messages to the dead letters", dead == "DeadLetters", f"{dead or 'nowhere'} after {redrive.get('maxReceiveCount')}")
         kept = queue.get("MessageRetentionPeriod", 345600)
         checks.that("queues", f"{name_of_queue}: dead letters are kept as long as messages", dead_letters >= kept, f"{dead_letters} s, {kept} s")
 
         mapping = mappings.get(name_of_queue, {})
         name = target(mapping.get("FunctionName", ""))
-        checks.that("queues", f"{name_of_queue} is consumed by derive", name == "DeriveFunction", name or "nobody")
+        checks.that("queues", f"{name_of_queue} is consumed by derive", name == "DeriveFunction", name or "no function")
         answers = mapping.get("FunctionResponseTypes", [])
-        checks.that("queues", f"{name_of_queue} takes answers per message", answers == ["ReportBatchItemFailures"], answers)
+        checks.that("queues", f"{name_of_queue} accepts failures per message", answers == ["ReportBatchItemFailures"], answers)
         limit = mapping.get("ScalingConfig", {}).get("MaximumConcurrency")
-        checks.that("queues", f"{name_of_queue} has a concurrency of its own", isinstance(limit, int), limit)
+        checks.that("queues", f"{name_of_queue} has its own concurrency limit", isinstance(limit, int), limit)
         checks.that("queues", f"{name_of_queue}: one DIF at a time", mapping.get("BatchSize") == 1, mapping.get("BatchSize"))
         visibility, timeout = queue.get("VisibilityTimeout", 30), stack.properties(name).get("Timeout", 3)
-        checks.that("queues", f"{name_of_queue} hides a message for as long as derive may run", visibility >= timeout, f"{visibility} s, {timeout} s")
+        checks.that("queues", f"{name_of_queue}: the visibility timeout covers derive's timeout", visibility >= timeout, f"{visibility} s, {timeout} s")
         attempts = int(stack.properties("DeriveFunction")["Environment"]["Variables"].get("MAX_ATTEMPTS", 0))
         receives = redrive.get("maxReceiveCount", 0)
-        checks.that("queues", f"{name_of_queue}: the record gives up before the queue", attempts < receives, f"{attempts} attempts, {receives} receives")
+        checks.that("queues", f"{name_of_queue}: the record's attempts end before the queue's receives", attempts < receives, f"{attempts} attempts, {receives} receives")
     derive = stack.resources.get("DeriveFunction", {})
     reserved = stack.properties("DeriveFunction").get("ReservedConcurrentExecutions")
     total = sum(m.get("ScalingConfig", {}).get("MaximumConcurrency", 0) for m in mappings.values())
-    # Less would refuse events that its lanes deliver, more would take from the readers for nothing.
-    checks.that("queues", "what is reserved for derive is what its lanes may run", reserved == total, f"{reserved}, {total}")
+    # With less, invocations by its queues would be throttled; more would take concurrency from the readers without need.
+    checks.that("queues", "the concurrency reserved for derive is the sum of its queues", reserved == total, f"{reserved}, {total}")
     loop = stack.properties("DeriveFunction").get("RecursiveLoop")
-    checks.that("queues", "Lambda does not end derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
+    checks.that("queues", "Lambda does not stop derive's chains of messages", loop == "Allow", loop or "Terminate, by default")
     after = as_list(derive.get("DependsOn", []))
     checks.that("queues", "derive is deployed after its readers", "SymbolicateFunction" in after, ", ".join(after) or "in any order")
     may_hide = {resource for action, resource in grants_of(stack, "DeriveFunction") if action == "sqs:ChangeMessageVisibility"}
-    checks.that("queues", "derive may say when a failed message is seen again", may_hide == set(QUEUES), ", ".join(sorted(may_hide)) or "nowhere")
+    checks.that("queues", "derive may set the visibility timeout of failed messages", may_hide == set(QUEUES), ", ".join(sorted(may_hide)) or "nowhere")
 
 
 def check_api(checks, stack):
@@ -333,32 +333,32 @@ def check_api(checks, stack):
         integration = route.get("x-amazon-apigateway-integration", {})
         uri = target(integration.get("uri", ""))
         checks.that("api", "every request goes to symbolicate", "/SymbolicateFunction/" in uri, uri.rsplit("/functions/")[-1])
-        checks.that("api", "as an event of version 2.0", integration.get("payloadFormatVersion") == "2.0", integration.get("payloadFormatVersion"))
+        checks.that("api", "events have version 2.0", integration.get("payloadFormatVersion") == "2.0", integration.get("payloadFormatVersion"))
         security = [scheme for entry in route.get("security", []) for scheme in entry]
-        checks.that("api", "only signed requests are let in", security == ["AWS_IAM"], security or "anybody")
-        checks.that("api", "no other site's page may call it", "CorsConfiguration" not in api and "x-amazon-apigateway-cors" not in api.get("Body", {}))
+        checks.that("api", "only signed requests are accepted", security == ["AWS_IAM"], security or "no authorization")
+        checks.that("api", "pages of other sites may not call it", "CorsConfiguration" not in api and "x-amazon-apigateway-cors" not in api.get("Body", {}))
     timeout = stack.properties("SymbolicateFunction").get("Timeout", 3)
-    checks.that("api", "symbolicate answers before the gateway does (30 s)", timeout < 30, f"{timeout} s")
+    checks.that("api", "symbolicate's timeout is below the gateway's (30 s)", timeout < 30, f"{timeout} s")
 
 
 def check_schedule(checks, stack):
     schedules = stack.of_type("AWS::Scheduler::Schedule")
-    checks.that("schedule", "there is one", len(schedules) == 1, ", ".join(schedules))
+    checks.that("schedule", "exactly one", len(schedules) == 1, ", ".join(schedules))
     for name, schedule in schedules.items():
         called = target(schedule.get("Target", {}).get("Arn"))
         checks.that("schedule", f"{name} calls prune", called == "PruneFunction", called)
         expression = schedule.get("ScheduleExpression", "")
-        # cfn-lint lets `rate(1 hours)` pass; the service does not: one is singular, more are plural.
+        # cfn-lint accepts `rate(1 hours)`, but the service requires the singular for one.
         valid = re.fullmatch(r"rate\((1 (minute|hour|day)|(?!0|1 )\d+ (minutes|hours|days))\)|cron\(\S+( \S+){5}\)", expression)
         checks.that("schedule", f"{name} has a valid expression", valid, expression)
         role = stack.properties(target(schedule.get("Target", {}).get("RoleArn")))
         invokes = [grant for grant in grants(role) if grant == ("lambda:InvokeFunction", "PruneFunction")]
-        checks.that("schedule", f"{name} may call it, and nothing else", invokes == grants(role), grants(role))
+        checks.that("schedule", f"{name} may call prune, and nothing else", invokes == grants(role), grants(role))
         checks.that("schedule", f"{name} leaves its name to CloudFormation", "Name" not in schedule, schedule.get("Name", ""))
 
 
 def check_limits(checks, stack):
-    """What the functions are told about themselves fits what they are given."""
+    """The settings of the functions fit their resources."""
     derive = stack.properties("DeriveFunction")
     settings = derive["Environment"]["Variables"]
     mebibyte = 1024 * 1024
@@ -372,12 +372,12 @@ def check_limits(checks, stack):
         checks.that("limits", f"{setting} fits into {what}", 0 < told < given, f"{told} < {given}")
     variables = {name: stack.properties(name)["Environment"]["Variables"] for name in FUNCTIONS}
     common = {name: json.dumps({k: v for k, v in kept.items() if k not in SECRETS}, sort_keys=True) for name, kept in variables.items()}
-    checks.that("limits", "every function has the same settings, secrets aside", len(set(common.values())) == 1, f"{len(settings)} variables")
+    checks.that("limits", "every function has the same settings, except for secrets", len(set(common.values())) == 1, f"{len(settings)} variables")
     check_secrets(checks, stack, variables)
     groups = stack.of_type("AWS::Logs::LogGroup")
     logged = [target(stack.properties(name).get("LoggingConfig", {}).get("LogGroup", "")) for name in FUNCTIONS]
     days = [group.get("RetentionInDays") for group in groups.values()]
-    checks.that("limits", "logs are kept for a while, not for ever", all(days) and set(logged) <= set(groups), f"{days} days")
+    checks.that("limits", "logs have a limited retention", all(days) and set(logged) <= set(groups), f"{days} days")
 
 
 def check_secrets(checks, stack, variables):
@@ -391,16 +391,16 @@ def check_secrets(checks, stack, variables):
         wanted = {variable: {"Fn::If": [f"Has{parameter}", {"Ref": parameter}, default]} for variable, (parameter, default) in SECRETS.items()}
         checks.that("secrets", f"{name} receives their names", told == wanted, ", ".join(told))
         allowed = sorted((action, parameter) for parameter, _ in SECRETS.values() for action in READS_SECRETS)
-        checks.that("secrets", f"{name} reads those, and no other", read == allowed, read)
+        checks.that("secrets", f"{name} may read these secrets, and no others", read == allowed, read)
 
 
 def if_granted(statement):
-    """The statement that a condition grants, where there is one: what a deployment may grant at most."""
+    """Returns the statement of a conditional grant, assuming that the condition holds."""
     return statement["Fn::If"][1] if "Fn::If" in statement else statement
 
 
 def grants(role):
-    """What a role may do: pairs of action and target, from the policies in the template."""
+    """Returns the permissions of a role: pairs of action and target, from the policies in the template."""
     return [
         (action, target(resource))
         for policy in role.get("Policies", [])
@@ -412,12 +412,12 @@ def grants(role):
 
 
 def grants_of(stack, name):
-    """What a function may do."""
+    """Returns the permissions of a function."""
     return grants(stack.properties(target(stack.properties(name).get("Role", ""))))
 
 
 def check_grants(checks, stack):
-    """Least privilege: each function may do what its flow does, and no more."""
+    """Least privilege: each function has only the permissions that its flow needs."""
     granted = {name: grants_of(stack, name) for name in FUNCTIONS}
 
     def problems(name, forbidden):
@@ -432,36 +432,36 @@ def check_grants(checks, stack):
         checks.all("grants", f"{name} has no wildcard action or resource", problems(name, lambda a, r: "*" in a or r in ("*", "nothing")))
         checks.all("grants", f"{name} never changes an upload", problems(name, lambda a, r: r.startswith("UploadsBucket") and a in WRITES))
         listed = {resource for action, resource in granted[name] if action == "s3:ListBucket"}
-        # Without ListBucket a key that does not exist answers 403, which no reader can tell from a refusal.
+        # Without ListBucket, S3 responds with 403 for an absent key, as for a missing permission.
         unlisted = [r for a, r in granted[name] if a == "s3:GetObject" and r.split("/")[0] not in listed]
         checks.all("grants", f"{name} lists what it reads", unlisted)
         role = stack.properties(target(stack.properties(name).get("Role", "")))
         managed = [target(arn).rsplit("/", 1)[-1] for arn in role.get("ManagedPolicyArns", [])]
         expected = ["AWSLambdaBasicExecutionRole"] + ["AWSLambdaSQSQueueExecutionRole"] * (name == "DeriveFunction")
-        checks.that("grants", f"{name} has the managed policies of its triggers alone", managed == expected, ", ".join(managed))
+        checks.that("grants", f"{name} has only the managed policies of its triggers", managed == expected, ", ".join(managed))
 
     checks.all("grants", "symbolicate deletes nothing", problems("SymbolicateFunction", lambda a, _: "Delete" in a))
     writes_outside = lambda *folders: lambda a, r: a in WRITES and r not in {f"CachesBucket/{folder}/*" for folder in folders}
-    checks.all("grants", "symbolicate writes blobs under requests/ and plain/ alone", problems("SymbolicateFunction", writes_outside("requests", "plain")))
+    checks.all("grants", "symbolicate writes blobs only under requests/ and plain/", problems("SymbolicateFunction", writes_outside("requests", "plain")))
     checks.all("grants", "derive deletes no blob", problems("DeriveFunction", lambda a, _: a.startswith("s3:Delete")))
-    checks.all("grants", "derive writes blobs under derived/ and copies/ alone", problems("DeriveFunction", writes_outside("derived", "copies")))
-    # It asks whether uploads are still there, which `HeadObject` allows to those alone who may read them.
+    checks.all("grants", "derive writes blobs only under derived/ and copies/", problems("DeriveFunction", writes_outside("derived", "copies")))
+    # It checks whether uploads exist with `HeadObject`, which needs the permission to read them.
     checks.all("grants", "prune reads no cache", problems("PruneFunction", lambda a, r: a.startswith("s3:Get") and r != "UploadsBucket/*"))
     checks.all("grants", "prune writes no blob", problems("PruneFunction", lambda a, _: a.startswith("s3:Put")))
-    checks.all("grants", "prune alone scans", [name for name in FUNCTIONS if name != "PruneFunction" and any(a == "dynamodb:Scan" for a, _ in granted[name])])
+    checks.all("grants", "only prune scans", [name for name in FUNCTIONS if name != "PruneFunction" and any(a == "dynamodb:Scan" for a, _ in granted[name])])
 
 
 def check_alarms(checks, stack):
     alarms = stack.of_type("AWS::CloudWatch::Alarm")
     watched = {target(d["Value"]) for alarm in alarms.values() for d in alarm.get("Dimensions", [])}
     for name in ("DeadLetters", "EagerQueue", "Api", "PruneFunction"):
-        checks.that("alarms", f"{name} is watched", name in watched)
+        checks.that("alarms", f"{name} has an alarm", name in watched)
     deaf = [name for name, alarm in alarms.items() if not alarm.get("AlarmActions")]
-    checks.all("alarms", "every alarm tells somebody", deaf)
+    checks.all("alarms", "every alarm has an action", deaf)
 
 
 def mistakes():
-    """Mistakes to plant: what it is, how it is made, and what the finding must mention."""
+    """Returns the mistakes to seed: a description, a function that makes it, and a pattern that a finding must match."""
 
     def resource(template, name):
         return template["Resources"][name]["Properties"]
@@ -493,28 +493,28 @@ def mistakes():
             "last_used_at|AttributeDefinitions",
         ),
         ("no expiry in the table", lambda t: resource(t, "RecordsTable").pop("TimeToLiveSpecification"), "TTL"),
-        ("removals that nobody hears of", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "ObjectRemoved"),
-        ("a queue that never gives up", lambda t: resource(t, "RefreshQueue").pop("RedrivePolicy"), "RefreshQueue gives up"),
-        ("answers for whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsQueue takes answers"),
-        ("a queue without a bound", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshQueue has a concurrency"),
+        ("removals without events", lambda t: resource(t, "UploadsBucket")["NotificationConfiguration"]["QueueConfigurations"].pop(), "ObjectRemoved"),
+        ("a queue without a redrive policy", lambda t: resource(t, "RefreshQueue").pop("RedrivePolicy"), "RefreshQueue moves failed messages"),
+        ("failures of whole batches", lambda t: event(t, "DeriveFunction", "Uploads").pop("FunctionResponseTypes"), "UploadsQueue accepts failures"),
+        ("a queue without a concurrency limit", lambda t: event(t, "DeriveFunction", "Refresh").pop("ScalingConfig"), "RefreshQueue has its own concurrency"),
         ("a named stage", lambda t: resource(t, "Api").update(StageName="prod"), "prod"),
-        ("an API open to anybody", lambda t: resource(t, "Api").pop("Auth"), "anybody"),
+        ("an API without authorization", lambda t: resource(t, "Api").pop("Auth"), "no authorization"),
         ("prune that reads blobs", lambda t: statements(t, "PruneFunction").append(allow("s3:GetObject", "${CachesBucket.Arn}/*")), "s3:GetObject on CachesBucket"),
         ("symbolicate that deletes", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/requests/*")), "symbolicate deletes"),
-        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "under requests/ and plain/ alone"),
-        ("symbolicate that writes derived caches", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/derived/*")), "under requests/ and plain/ alone"),
-        ("derive that writes requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/requests/*")), "under derived/ and copies/ alone"),
+        ("symbolicate that writes anywhere", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/*")), "only under requests/ and plain/"),
+        ("symbolicate that writes derived caches", lambda t: statements(t, "SymbolicateFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/derived/*")), "only under requests/ and plain/"),
+        ("derive that writes requests", lambda t: statements(t, "DeriveFunction").append(allow("s3:PutObject", "${CachesBucket.Arn}/requests/*")), "only under derived/ and copies/"),
         ("derive without a reservation", lambda t: resource(t, "DeriveFunction").pop("ReservedConcurrentExecutions"), "reserved for derive"),
         ("a queue that outgrows the reservation", lambda t: event(t, "DeriveFunction", "Eager")["ScalingConfig"].update(MaximumConcurrency=50), "reserved for derive"),
-        ("chains of messages that Lambda ends", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
-        ("derive deployed beside its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
-        ("failed messages that wait for the lane", lambda t: statements(t, "DeriveFunction")[4].update(Action=["sqs:SendMessage"]), "when a failed message"),
+        ("chains of messages that Lambda stops", lambda t: resource(t, "DeriveFunction").pop("RecursiveLoop"), "chains of messages"),
+        ("derive deployed before its readers", lambda t: t["Resources"]["DeriveFunction"].pop("DependsOn"), "after its readers"),
+        ("failed messages that wait for the queue's visibility timeout", lambda t: statements(t, "DeriveFunction")[4].update(Action=["sqs:SendMessage"]), "visibility timeout of failed messages"),
         ("derive that deletes blobs", lambda t: statements(t, "DeriveFunction").append(allow("s3:DeleteObject", "${CachesBucket.Arn}/derived/*")), "derive deletes"),
         ("prune that receives the sources", lambda t: resource(t, "PruneFunction").update(Environment={"Variables": {"SOURCES": "[]"}}), "prune receives none"),
         ("prune that reads a secret", lambda t: statements(t, "PruneFunction").append({"Effect": "Allow", "Action": ["ssm:GetParameter"], "Resource": {"Ref": "SourcesSecret"}}), "prune receives none"),
         ("a secret for every function", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SOURCES="[]"), "prune receives none"),
-        ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "reads those, and no other"),
-        ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "reads those, and no other"),
+        ("derive that reads every secret", lambda t: statements(t, "DeriveFunction").append({"Effect": "Allow", "Action": ["secretsmanager:GetSecretValue"], "Resource": "arn:aws:secretsmanager:eu-central-1:1:secret:x"}), "may read these secrets, and no others"),
+        ("symbolicate that may not read its secret", lambda t: statements(t, "SymbolicateFunction").pop(), "may read these secrets, and no others"),
         ("a bucket policy for the other bucket", lambda t: resource(t, "CachesBucketPolicy").update(Bucket={"Ref": "UploadsBucket"}), "CachesBucket refuses"),
         ("scratch larger than /tmp", lambda t: t["Globals"]["Function"]["Environment"]["Variables"].update(SCRATCH_BYTES="21474836480"), "SCRATCH_BYTES"),
         ("a function built at the workspace's root", lambda t: resource(t, "DeriveFunction").update(CodeUri=".."), "has no binary derive"),
@@ -522,10 +522,10 @@ def mistakes():
 
 
 def self_test(template):
-    """Plants each mistake alone; returns 0 when every one was found, by the right finding."""
+    """Seeds each mistake alone; returns 0 if each one is detected by the right finding."""
     before = check(template).failures()
     if before:
-        print("the template itself fails, so planted mistakes would prove nothing:\n  " + "\n  ".join(before))
+        print("the template itself fails, so the self-test is not meaningful:\n  " + "\n  ".join(before))
         return 1
     missed = 0
     for what, plant, expected in mistakes():
@@ -538,7 +538,7 @@ def self_test(template):
     aliased = load("a: &x 1\nb: *x\n")[1]
     missed += not aliased
     print(f"{'found ' if aliased else 'MISSED'} an alias in the YAML\n         {aliased}")
-    print(f"\n{len(mistakes()) + 1} mistakes planted, {missed} missed")
+    print(f"\n{len(mistakes()) + 1} mistakes seeded, {missed} missed")
     return 1 if missed else 0
 
 

@@ -7,7 +7,7 @@
 //! There are three sequences, each with one commit point:
 //!
 //! 1. **Look up**: read the records. [`decide()`] says whether the reader uses the blob of one
-//!    record, waits, or requests a build; [`select`] compares several records. Then read the blob
+//!    record, waits, or requests a build; [`select()`] compares several records. Then read the blob
 //!    that the selected record names.
 //! 2. **Build**: take the lease, fetch the DIF, derive the cache, load the derived cache, create
 //!    the blob, and *publish*. The conditional write of the publish is the commit point. Before it,

@@ -47,7 +47,7 @@ pub use blob::{AlignedBytes, BlobFault};
 pub use chunk::{encode_chunk, open_chunk};
 pub use derive::{derive, derive_in_turn};
 pub use failure::Failure;
-pub use inspect::inspect;
+pub use inspect::{FileEnds, inspect, needless_ranges};
 pub use layout::{DifBytes, FoundObject, Layout, Member, MemberPlace};
 pub use limits::{MAX_RAW_BYTES, MAX_WHOLE_BYTES};
 pub use open::{OpenCache, SymCaches};

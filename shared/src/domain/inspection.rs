@@ -20,7 +20,7 @@ pub struct Inspection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Written {
-    /// One complete file.
+    /// One file, complete except for sections that nothing reads.
     Whole,
     /// Ranges of one file. The rest reads as zeros. At best, this is enough to read the ids.
     InPart,

@@ -1,15 +1,17 @@
 //! Fetches DIFs into scratch space, from the uploads bucket or from a symbol server.
 
+use std::ops::Range;
 use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::future::try_join;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::sync::mpsc::Sender;
 use tokio::time::Instant;
 
 use crate::cache::Dif;
-use crate::debuginfo::MemberPlace;
+use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges};
 use crate::domain::{Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written};
 use crate::ports::{
     Concerns, Deriver, DifError, DifReader, DifStat, IncomingDif, ParseError, Parser, Scratch,
@@ -32,11 +34,23 @@ const RATE_BYTES: u64 = 30 * (64 << 10);
 /// The maximum number of range reads at a time.
 const RANGES_IN_FLIGHT: usize = 4;
 
+/// DIFs up to this size, in bytes, are read whole. For a larger one, the parts that nothing reads
+/// are worth a round trip to find out where they are.
+const READ_WHOLE_BYTES: u64 = 16 << 20;
+
+/// The bytes that are read of each end of a large DIF first: the section headers are usually there.
+const HEADER_BYTES: u64 = 1 << 20;
+
+/// The minimum size of a part that is left out, in bytes: a further range read takes as long as
+/// reading some more bytes.
+const MIN_GAP_BYTES: u64 = 1 << 20;
+
 /// The bytes that are read of each end of a DIF that is too large to fetch: its ids are usually
 /// there.
 const END_BYTES: u64 = 4 << 20;
 
-/// Fetches a whole DIF and starts a parser of it.
+/// Fetches a DIF and starts a parser of it. Of a large ELF file, sections that nothing reads are
+/// left out, and read as zeros.
 ///
 /// A file over `max_bytes`, or over the scratch space, is [`Cause::TooLarge`].
 pub async fn fetch(
@@ -50,10 +64,55 @@ pub async fn fetch(
         return Err(DifError::Missing(too_large(stat.size, max_bytes)));
     }
     let mut scratch = deriver.reserve(stat.size).map_err(from_parse)?;
-    let whole = ranges(0, stat.size);
-    read_into(reader, location, &stat.etag, (&mut *scratch, 0), whole).await?;
+    if stat.size <= READ_WHOLE_BYTES {
+        let whole = ranges(0, stat.size);
+        read_into(reader, location, &stat.etag, (&mut *scratch, 0), whole).await?;
+    } else {
+        read_needed(reader, location, stat, &mut *scratch).await?;
+    }
     let written = Written::Whole;
     deriver.open(scratch, written).await.map_err(from_parse)
+}
+
+/// Reads both ends of a large DIF, then what is needed of the rest.
+async fn read_needed(
+    reader: &dyn DifReader,
+    location: &Location,
+    stat: &DifStat,
+    scratch: &mut dyn Scratch,
+) -> Result<(), DifError> {
+    let DifStat { etag, size } = stat;
+    let middle = HEADER_BYTES..size - HEADER_BYTES;
+    let (head, tail) = try_join(
+        reader.read(location, etag, 0..middle.start),
+        reader.read(location, etag, middle.end..*size),
+    )
+    .await?;
+    let needless = needless_ranges(FileEnds {
+        head: &head,
+        tail: &tail,
+        size: *size,
+    });
+    scratch.write_at(0, head).await?;
+    scratch.write_at(middle.end, tail).await?;
+    let needed = outside(middle, &needless).into_iter();
+    let needed = needed.flat_map(|range| ranges(range.start, range.end));
+    read_into(reader, location, etag, (scratch, 0), needed).await
+}
+
+/// Returns the parts of a range that lie outside of ascending gaps. Small gaps are not left out.
+fn outside(range: Range<u64>, gaps: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut parts = Vec::new();
+    let mut start = range.start;
+    for gap in gaps {
+        let gap = gap.start.max(start)..gap.end.min(range.end);
+        if gap.end.saturating_sub(gap.start) >= MIN_GAP_BYTES {
+            parts.push(start..gap.start);
+            start = gap.end;
+        }
+    }
+    parts.push(start..range.end);
+    parts
 }
 
 /// Fetches DIFs that complete each other, and starts one parser of all of them. The limits of
@@ -272,7 +331,7 @@ async fn read_into(
     location: &Location,
     etag: &str,
     (scratch, begin): (&mut dyn Scratch, u64),
-    ranges: impl Iterator<Item = std::ops::Range<u64>>,
+    ranges: impl Iterator<Item = Range<u64>>,
 ) -> Result<(), DifError> {
     let mut reads = stream::iter(ranges)
         .map(|range| async move {
@@ -286,7 +345,7 @@ async fn read_into(
     Ok(())
 }
 
-fn ranges(start: u64, end: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+fn ranges(start: u64, end: u64) -> impl Iterator<Item = Range<u64>> {
     (start..end)
         .step_by(RANGE_BYTES as usize)
         .map(move |from| from..end.min(from + RANGE_BYTES))

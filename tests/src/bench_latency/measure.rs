@@ -27,7 +27,7 @@ const WRITES: [&str; 9] = [
 /// Operations that send messages.
 const SENDS: [&str; 2] = ["SendMessage", "SendMessageBatch"];
 
-/// Returns modules that no run has used before.
+/// Generates modules that no run has used before.
 #[derive(Debug, Default)]
 pub struct Modules {
     given: Cell<u32>,

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # Builds a large PDB for `make bench-plots`: RocksDB with its tool `ldb` for Windows, compiled by clang, linked by lld.
 #
-#   tests/src/bench_plots/large-pdb.sh <folder>     makes <folder>/ldb.pdb, unless it is there; some 25 minutes of one core
+#   tests/src/bench_plots/large-pdb.sh <directory>
 #
-# RocksDB comes from the crate librocksdb-sys, as cargo fetches it; the flags and sources are those of that crate's build.rs.
-# Where a tool is not there, nothing is built, and the message says what to install: the benchmark goes on without.
+# It creates <directory>/ldb.pdb unless that file exists, in about 25 minutes on one core. RocksDB comes from the crate
+# librocksdb-sys, fetched by cargo; the flags and sources are those of that crate's build.rs. If a tool is missing, nothing
+# is built, a message says what to install, and the benchmark continues without this program.
 set -euo pipefail
 umask 022
 export LC_ALL=C
 
-folder=${1:?the folder to build in}
+folder=${1:?the directory to build in}
 cargo=${CARGO:-cargo}
 [ -f "$folder/ldb.pdb" ] && exit
 
 for tool in clang++ ld.lld x86_64-w64-mingw32-g++-posix; do
   if ! type -P "$tool" > /dev/null; then
-    echo "the large PDB is left out: $tool is not there; on Debian: apt-get install clang lld g++-mingw-w64-x86-64-posix"
+    echo "the large PDB is skipped: $tool is not installed; on Debian: apt-get install clang lld g++-mingw-w64-x86-64-posix"
     exit
   fi
 done
@@ -23,7 +24,7 @@ done
 mkdir -p "$folder/fetch" "$folder/objects"
 folder=$(cd "$folder" && pwd)
 cat > "$folder/fetch/Cargo.toml" << 'END'
-# Nothing is built of this: it says what cargo is to fetch.
+# This package is not built: it only declares what cargo fetches.
 [package]
 name = "fetch"
 version = "0.0.0"
@@ -36,7 +37,7 @@ librocksdb-sys = "=0.17.3"
 END
 touch "$folder/fetch/lib.rs"
 if ! "$cargo" fetch --quiet --manifest-path "$folder/fetch/Cargo.toml"; then
-  echo "the large PDB is left out: librocksdb-sys cannot be had"
+  echo "the large PDB is skipped: librocksdb-sys cannot be downloaded"
   exit
 fi
 manifest=$("$cargo" metadata --format-version 1 --manifest-path "$folder/fetch/Cargo.toml" \
@@ -44,7 +45,7 @@ manifest=$("$cargo" metadata --format-version 1 --manifest-path "$folder/fetch/C
 cd "$(dirname "$manifest")"
 
 gcc=$(dirname "$(x86_64-w64-mingw32-g++-posix -print-file-name=libstdc++.a)")
-# (Variables of threads are as the C++ library of gcc has them.)
+# Emulated TLS, as in the C++ library of gcc.
 cat > "$folder/flags" << END
 --target=x86_64-w64-mingw32 -isystem $gcc/include/c++ -isystem $gcc/include/c++/x86_64-w64-mingw32
 -std=c++17 -O2 -g -gcodeview -ffile-prefix-map=$PWD=/build -femulated-tls -w -include cstdint
@@ -60,12 +61,13 @@ objects=()
 for source in "${sources[@]}"; do objects+=("$folder/objects/$(tr / _ <<< "${source%.cc}").o"); done
 
 echo "compiling RocksDB for Windows: ${#sources[@]} files"
-# What was compiled before is kept: a build that was broken off goes on.
+# Compiled objects are kept, so that an interrupted build can continue.
 for index in "${!sources[@]}"; do printf '%s\0%s\0%s\0' "${objects[index]}" "${sources[index]}" "$folder/flags"; done \
   | xargs -0 -n 3 -P "$(nproc)" bash -c \
     '[ -f "$0" ] || { clang++ "@$2" -c "$1" -o "$0.part" && mv "$0.part" "$0"; } || exit 255'
 
-# The program is never run: for a variable of a thread, clang's CodeView names a symbol that there is none of.
+# Unresolved symbols are allowed, because clang's CodeView names a missing symbol for a thread-local variable, and the program
+# is never run.
 clang++ --target=x86_64-w64-mingw32 -L"$gcc" -fuse-ld=lld -Wl,--pdb="$folder/ldb.part" -o "$folder/ldb.exe" "${objects[@]}" \
   -Wl,-Xlink=-force:unresolved -lrpcrt4 -lshlwapi -lpthread 2> "$folder/said" \
   || { cat "$folder/said" >&2; exit 1; }

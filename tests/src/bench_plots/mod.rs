@@ -23,7 +23,7 @@ use crate::bench_real::report::{self, bytes};
 use crate::bench_real::{BenchError, say};
 use crate::stack::checkout;
 
-/// The considered size limit of a separate item for an index.
+/// The size limit of a separate item for an index, a design that was considered and rejected.
 const INDEX_ITEM: u64 = 24 << 10;
 
 /// Cuts the SymCaches of real programs with several bounds.

@@ -1,8 +1,9 @@
-"""Backtraces of one module of a running program: a script for gdb.
+"""Prints backtraces of one module of a running program. gdb runs this script.
 
-gdb runs it with these variables set: $function, at whose calls to look; $module, the end of the module's path; $least, how many frames a
-backtrace must have in the module; $most, how many backtraces to take. Each is a line: the word `stack`, then the addresses of its frames in
-the module, innermost first, relative to where the module is mapped; of callers, the last byte of the call.
+Its input are convenience variables of gdb: $function, at whose calls to break; $module, the end of the module's path; $least,
+the minimum number of frames of a backtrace in the module; $most, the maximum number of backtraces. Each backtrace is a line:
+the word `stack`, then the addresses of its frames in the module, innermost first, relative to the module. The address of a
+caller is the last byte of the call.
 """
 
 import gdb
@@ -13,7 +14,7 @@ def text(name):
 
 
 def mapped(module):
-    """Returns where the module is mapped: first address and the one after the last."""
+    """Returns the first address of the mapped module, and the address after the last."""
     with open(f"/proc/{gdb.selected_inferior().pid}/maps") as maps:
         areas = [line.split()[0].split("-") for line in maps if line.rstrip().endswith(module)]
     bounds = [int(bound, 16) for area in areas for bound in area]
@@ -21,7 +22,7 @@ def mapped(module):
 
 
 class Sampled(gdb.Breakpoint):
-    """Writes the backtrace of a call that is deep enough. The program stops only when there are enough."""
+    """Prints the backtrace of each call that is deep enough. Stops the program when there are enough backtraces."""
 
     def __init__(self):
         super().__init__(text("function"))

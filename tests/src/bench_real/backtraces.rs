@@ -30,7 +30,6 @@ const SCRIPT: &str = include_str!("backtraces.py");
 ///
 /// # Errors
 /// The program does not run under gdb, or a request is not completed.
-/// The program does not run under gdb, or a request is not completed.
 pub async fn measure(
     client: &Client,
     program: &Program,

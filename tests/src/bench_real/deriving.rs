@@ -43,7 +43,6 @@ struct Ours {
 ///
 /// # Errors
 /// One of them fails.
-/// One of them fails.
 pub async fn against_plain(
     binaries: &Binaries,
     name: &str,

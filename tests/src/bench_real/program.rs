@@ -36,7 +36,6 @@ struct Function {
 
 impl Program {
     /// Reads a debug file.
-    /// Reads a debug file.
     ///
     /// # Errors
     /// [`BenchError::Dif`] if it has no ids or no functions.

@@ -103,7 +103,6 @@ impl Reads {
 ///
 /// # Errors
 /// A request is not completed, or its module is not found.
-/// A request is not completed, or its module is not found.
 pub async fn read_cold(
     client: &Client,
     program: &Program,

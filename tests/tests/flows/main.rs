@@ -19,6 +19,7 @@ mod pruning;
 mod reference;
 mod regressions;
 mod requests;
+mod sections;
 mod servers;
 mod slices;
 mod sweeping;

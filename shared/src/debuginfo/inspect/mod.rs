@@ -1,7 +1,9 @@
 //! The objects in a DIF: what identifies them, what they are, what they offer.
 
 mod cut_short;
+mod elf_record;
 mod headers;
+mod needless;
 
 use goblin::elf::Elf;
 use goblin::elf::header::{EI_CLASS, ELFCLASS64, EM_68K, EM_RISCV, EM_S390, EM_SPARC, EM_SPARCV9};
@@ -12,6 +14,7 @@ use symbolic::debuginfo::{Archive, FileFormat, Object, ObjectKind};
 
 use self::cut_short::cut_short;
 use self::headers::Headers;
+pub use self::needless::{FileEnds, needless_ranges};
 use super::derive::dwarf;
 use super::layout::{DifBytes, FoundObject, Layout, Member};
 use super::{kernel_module, panics, quirks, unpack};

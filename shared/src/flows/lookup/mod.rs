@@ -4,8 +4,8 @@
 //! [`CacheFinder`] then does two steps, in as many rounds as the protocol waits:
 //!
 //! 1. *Load* the items of all places, in one round of reads. A second round follows aliases.
-//! 2. *Select* among them (pure: [`select`]). Only for the symbol servers that a build would be
-//!    requested from, it also loads whether their circuit is open.
+//! 2. *Select* among them (pure: [`crate::cache::select()`]). Only for the symbol servers that a
+//!    build would be requested from, it also loads whether their circuit is open.
 //!
 //! The protocol acts on the selection: it reads the blob, waits, or requests builds.
 

@@ -9,7 +9,7 @@
 //! 5. *Read* the blobs in parallel. A blob that cannot be read is reported as suspect, and the
 //!    request waits for its replacement.
 //! 6. Repeat from step 2 until every module has an outcome or the time is up. If the time is up,
-//!    the response is `pending`. Steps 2 to 6 are in [`rounds`].
+//!    the response is `pending`. Steps 2 to 6 are in `rounds.rs`.
 //! 7. *Symbolicate* (pure), and touch the entries that were used.
 
 mod module;

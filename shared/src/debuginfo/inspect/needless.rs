@@ -1,0 +1,242 @@
+//! The parts of a large ELF file that no inspection and no derivation reads, so that they need not
+//! be fetched.
+//!
+//! These are lists of locations of variables, macros and indexes of debug information, and the
+//! contents of code and data in a program with a build id. Without a build id, the ids of a program
+//! are a hash of its code.
+//!
+//! Sources: System V ABI, "ELF header" and "Sections"; DWARF 5, section 7.
+
+use std::ops::Range;
+
+use super::elf_record::{ElfRecord, Width};
+
+/// Sections that nothing reads, in split files too.
+const NEEDLESS: [&str; 11] = [
+    ".debug_aranges",
+    ".debug_gnu_pubnames",
+    ".debug_gnu_pubtypes",
+    ".debug_loc",
+    ".debug_loclists",
+    ".debug_macinfo",
+    ".debug_macro",
+    ".debug_names",
+    ".debug_pubnames",
+    ".debug_pubtypes",
+    ".gdb_index",
+];
+
+/// Sections of programs that nothing reads if there is a build id.
+const CONTENTS: [&str; 4] = [".data", ".data.rel.ro", ".rodata", ".text"];
+
+const BUILD_ID: &str = ".note.gnu.build-id";
+
+/// The types of sections without bytes in the file: `SHT_NULL` and `SHT_NOBITS`.
+const WITHOUT_BYTES: [u64; 2] = [0, 8];
+
+/// The type of object files that are not linked: `ET_REL`. Relocations change their sections.
+const ET_REL: u64 = 1;
+
+/// The maximum number of section headers that are looked at.
+const MAX_SECTIONS: u64 = 10_000;
+
+/// Both ends of a file: its beginning, and its end with where that is.
+#[derive(Clone, Copy, Debug)]
+pub struct FileEnds<'a> {
+    /// The first bytes.
+    pub head: &'a [u8],
+    /// The last bytes.
+    pub tail: &'a [u8],
+    /// The size of the file.
+    pub size: u64,
+}
+
+/// A section, by its header.
+struct FileSection<'a> {
+    name: &'a [u8],
+    kind: u64,
+    range: Range<u64>,
+}
+
+/// Returns the ranges of a file that need not be fetched, in ascending order. There are none if the
+/// file is not an ELF file, or if its section headers are not in its ends.
+pub fn needless_ranges(ends: FileEnds<'_>) -> Vec<Range<u64>> {
+    let Some(sections) = sections(ends) else {
+        return Vec::new();
+    };
+    let has_build_id = sections.iter().any(|section| section.is(BUILD_ID));
+    let is_needless = |section: &&FileSection<'_>| {
+        let is_one_of = |names: &[&str]| names.iter().any(|name| section.is(name));
+        is_one_of(&NEEDLESS) || (has_build_id && is_one_of(&CONTENTS))
+    };
+    let (mut needless, needed): (Vec<_>, Vec<_>) = sections.iter().partition(is_needless);
+    needless.sort_by_key(|section| section.range.start);
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for section in needless {
+        let begin = ranges.last().map_or(0, |last| last.end);
+        ranges.push(section.range.start.max(begin)..section.range.end.max(begin));
+    }
+    // Sections of a malformed file may overlap: what is needed counts.
+    for needed in needed {
+        ranges = ranges
+            .into_iter()
+            .flat_map(|range| without(range, &needed.range))
+            .collect();
+    }
+    ranges.retain(|range| !range.is_empty());
+    ranges
+}
+
+/// Returns what is left of a range without another one.
+fn without(range: Range<u64>, other: &Range<u64>) -> [Range<u64>; 2] {
+    let before = range.start..range.end.min(other.start).max(range.start);
+    let after = range.start.max(other.end).min(range.end)..range.end;
+    match other.is_empty() || other.end <= range.start || range.end <= other.start {
+        true => [range.clone(), range.end..range.end],
+        false => [before, after],
+    }
+}
+
+impl FileSection<'_> {
+    /// Returns whether the section has this name, or this name in a split file, and bytes.
+    fn is(&self, name: &str) -> bool {
+        let own = self.name.strip_suffix(b".dwo").unwrap_or(self.name);
+        own == name.as_bytes() && !WITHOUT_BYTES.contains(&self.kind)
+    }
+}
+
+/// Reads the section headers; `None` if they, or their names, are not in the ends of the file.
+fn sections(ends: FileEnds<'_>) -> Option<Vec<FileSection<'_>>> {
+    let header = ElfRecord::read(ends.head)?;
+    if header.field(0x10, 0x10, Width::Half)? == ET_REL {
+        return None;
+    }
+    let table = header.field(0x20, 0x28, Width::Address)?;
+    let entry_bytes = header.field(0x2e, 0x3a, Width::Half)?;
+    let count = header.field(0x30, 0x3c, Width::Half)?;
+    let names = header.field(0x32, 0x3e, Width::Half)?;
+    let expected_bytes = if header.is_64 { 64 } else { 40 };
+    if entry_bytes != expected_bytes || count == 0 || count > MAX_SECTIONS {
+        return None;
+    }
+    let record = |index: u64| {
+        let at = table.checked_add(index * entry_bytes)?;
+        let bytes = ends.bytes(at..at.checked_add(entry_bytes)?)?;
+        let record = ElfRecord::at(bytes, header, 0)?;
+        let offset = record.field(0x10, 0x18, Width::Address)?;
+        let size = record.field(0x14, 0x20, Width::Address)?;
+        let kind = record.field(4, 4, Width::Word)?;
+        let name = record.field(0, 0, Width::Word)?;
+        Some((name, kind, offset..offset.checked_add(size)?))
+    };
+    let (_, _, names) = record(names)?;
+    let names = ends.bytes(names)?;
+    let section = |index| {
+        let (name, kind, range) = record(index)?;
+        let name = names.get(usize::try_from(name).ok()?..)?;
+        let name = name.split(|byte| *byte == 0).next()?;
+        Some(FileSection { name, kind, range })
+    };
+    (0..count).map(section).collect()
+}
+
+impl<'a> FileEnds<'a> {
+    /// Returns a range of the file; `None` if it is not in one of the ends.
+    fn bytes(&self, range: Range<u64>) -> Option<&'a [u8]> {
+        let within = |bytes: &'a [u8], begin: u64| {
+            let start = usize::try_from(range.start.checked_sub(begin)?).ok()?;
+            let end = usize::try_from(range.end.checked_sub(begin)?).ok()?;
+            bytes.get(start..end)
+        };
+        let tail_begin = self.size.checked_sub(self.tail.len() as u64)?;
+        within(self.head, 0).or_else(|| within(self.tail, tail_begin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::debuginfo::tests::fixture;
+
+    /// Returns the sections of a file, by `goblin`.
+    fn known(file: &[u8]) -> Vec<(String, Range<u64>)> {
+        let elf = goblin::elf::Elf::parse(file).unwrap();
+        let sections = elf.section_headers.iter();
+        let sections = sections.map(|section| {
+            let name = elf.shdr_strtab.get_at(section.sh_name).unwrap();
+            let range = section.sh_offset..section.sh_offset + section.sh_size;
+            (name.to_owned(), range)
+        });
+        sections.collect()
+    }
+
+    fn needless(file: &[u8], end_bytes: usize) -> Vec<Range<u64>> {
+        let end_bytes = end_bytes.min(file.len());
+        needless_ranges(FileEnds {
+            head: &file[..end_bytes],
+            tail: &file[file.len() - end_bytes..],
+            size: file.len() as u64,
+        })
+    }
+
+    #[test]
+    fn code_and_lists_of_locations_are_needless() {
+        let program = fixture("zoo/lines-only");
+        let text = known(&program)
+            .into_iter()
+            .find(|(name, _)| name == ".text");
+        assert!(needless(&program, 4096).contains(&text.unwrap().1));
+        let names = |file: &[u8]| -> Vec<String> {
+            let ranges = needless(file, file.len());
+            let known = known(file).into_iter();
+            let known = known.filter(|(_, range)| ranges.contains(range) && !range.is_empty());
+            known.map(|(name, _)| name).collect()
+        };
+        let names = names(&fixture("zoo/cold-parts"));
+        assert!(names.contains(&".text".to_owned()), "{names:?}");
+        let is_debug = |name: &String| name.starts_with(".debug_");
+        assert!(names.iter().any(is_debug), "{names:?}");
+    }
+
+    #[test]
+    fn everything_is_needed_if_the_ends_do_not_have_the_headers() {
+        let program = fixture("zoo/lines-only");
+        assert_eq!(needless(&program, 64), []);
+        assert_eq!(needless(b"MODULE Linux x86_64 0 a", 10), []);
+        assert_eq!(needless(&fixture("zoo/kernel-module"), 1 << 20), []);
+    }
+
+    #[test]
+    fn a_range_that_a_needed_section_overlaps_is_needed() {
+        assert_eq!(without(0..10, &(3..5)), [0..3, 5..10]);
+        assert_eq!(without(0..10, &(0..10)), [0..0, 10..10]);
+        assert_eq!(without(5..10, &(0..7)), [5..5, 7..10]);
+        assert_eq!(without(5..10, &(12..17)), [5..10, 10..10]);
+        assert_eq!(without(5..10, &(7..7)), [5..10, 10..10]);
+    }
+
+    #[test]
+    fn headers_with_random_changes_give_ranges_within_order() {
+        let program = fixture("zoo/cold-parts");
+        let mut drawn = 7_u64;
+        let mut draw = |most: usize| {
+            drawn = drawn
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (drawn >> 33) as usize % most
+        };
+        for _ in 0..2000 {
+            let mut changed = program.clone();
+            for _ in 0..3 {
+                let at = match draw(2) {
+                    0 => draw(64),
+                    _ => changed.len() - 1 - draw(40 * 64),
+                };
+                changed[at] = draw(256) as u8;
+            }
+            let ranges = needless(&changed, 8192);
+            let ascend = ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);
+            assert!(ascend && ranges.iter().all(|range| range.start < range.end));
+        }
+    }
+}

@@ -32,7 +32,7 @@ const PATHS: [&str; 5] = [
     "DELETE /_local/stats: resets the counters",
     "GET /_local/idle?timeout=60: responds when all queues are empty and no function runs, or with 504 after this many seconds",
     "DELETE /_local/functions: ends all function processes; the next invocations are cold starts",
-    "POST /_local/prune?dry_run=true: runs the schedule now and returns its result",
+    "POST /_local/schedules/<function>?dry_run=true: invokes a function that has a schedule as the schedule does, and returns its result; POST /_local/<function> is the same",
 ];
 
 type Answer = Response<Full<Bytes>>;
@@ -88,15 +88,27 @@ impl Control {
                 StatusCode::OK,
                 &json!({ "ended": self.functions.end_warm().await }),
             ),
-            (&Method::POST, "/prune") => self.run_schedule(&query).await,
-            (method, _) => {
-                let problem = format!("the local stack has no {method} {}", request.uri.path());
-                answer(
-                    StatusCode::NOT_FOUND,
-                    &json!({ "detail": problem, "paths": PATHS }),
-                )
-            }
+            (method, path) => match self.schedule_at(path) {
+                Some(schedule) if method == Method::POST => {
+                    self.run_schedule(schedule, &query).await
+                }
+                _ => self.unknown(method, request.uri.path()),
+            },
         }
+    }
+
+    /// Returns the response to a request that has no meaning.
+    fn unknown(&self, method: &Method, path: &str) -> Answer {
+        let schedules: Vec<&str> = self
+            .schedules
+            .iter()
+            .map(|schedule| schedule.logical_id.as_str())
+            .collect();
+        let detail = format!("the local stack has no {method} {path}");
+        answer(
+            StatusCode::NOT_FOUND,
+            &json!({ "detail": detail, "paths": PATHS, "schedules": schedules }),
+        )
     }
 
     /// Returns the counters, as in the response to `GET /_local/stats`.
@@ -213,30 +225,17 @@ impl Control {
         Ok(Some(json!({ "queues": queues, "functions": running })))
     }
 
-    async fn run_schedule(&self, query: &BTreeMap<String, String>) -> Answer {
-        let wanted = query.get("function");
-        let mut candidates = self
-            .schedules
+    /// Returns the first schedule of the function in `/schedules/<function>` or `/<function>`: its
+    /// name in the template, or that of its binary.
+    fn schedule_at(&self, path: &str) -> Option<&Schedule> {
+        let function = path.strip_prefix("/schedules").unwrap_or(path);
+        let function = function.strip_prefix('/')?;
+        self.schedules
             .iter()
-            .filter(|schedule| wanted.is_none_or(|name| *name == schedule.function));
-        let schedule = match (candidates.next(), candidates.next()) {
-            (Some(schedule), None) => schedule,
-            (None, _) => {
-                return answer(
-                    StatusCode::NOT_FOUND,
-                    &json!({ "detail": "no schedule of the template matches the request" }),
-                );
-            }
-            (Some(_), Some(_)) => {
-                let names: Vec<&str> = self
-                    .schedules
-                    .iter()
-                    .map(|schedule| schedule.function.as_str())
-                    .collect();
-                let problem = json!({ "detail": "the template has several schedules; choose one with ?function=", "functions": names });
-                return answer(StatusCode::BAD_REQUEST, &problem);
-            }
-        };
+            .find(|schedule| schedule.logical_id == function || schedule.function == function)
+    }
+
+    async fn run_schedule(&self, schedule: &Schedule, query: &BTreeMap<String, String>) -> Answer {
         let detail = match query.get("dry_run").map(String::as_str) {
             None | Some("false" | "0") => None,
             Some("" | "true" | "1") => Some(json!({ "dry_run": true })),

@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn an_event_has_the_fields_that_lambda_sends() {
-        let event = sqs_event("Lane", &[message("a")]);
+        let event = sqs_event("Orders", &[message("a")]);
         let record = &event["Records"][0];
         assert_eq!(record["messageId"], "a");
         assert_eq!(record["attributes"]["ApproximateReceiveCount"], "2");
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(record["md5OfBody"], "5d41402abc4b2a76b9719d911017c592");
         assert_eq!(
             record["eventSourceARN"],
-            "arn:aws:sqs:us-east-1:000000000000:Lane"
+            "arn:aws:sqs:us-east-1:000000000000:Orders"
         );
     }
 

@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn the_key_of_a_process_names_it() {
         let process = FunctionProcess {
-            function: "derive",
+            function: "worker",
             process: "7",
         };
         let key = process.access_key();
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn keys_that_only_look_alike_are_from_outside() {
         assert_eq!(Signer::of("function"), Signer::Function(None));
-        for key in ["local", "functional", "function.derive", "", "Function"] {
+        for key in ["local", "functional", "function.worker", "", "Function"] {
             assert_eq!(Signer::of(key), Signer::Outside, "{key}");
         }
     }

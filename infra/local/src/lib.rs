@@ -1,4 +1,4 @@
-//! A local AWS stack: the services that `infra/template.yaml` uses, in one process on one machine.
+//! A local AWS stack: the services that a SAM template uses, in one process on one machine.
 //!
 //! It speaks AWS's own protocols to unmodified clients and keeps all its state in one data folder.
 //! It has no code of the product that runs on it: a mistake shared by both would be invisible to

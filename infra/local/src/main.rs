@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// A local AWS stack: the services that infra/template.yaml uses, in one process
+/// A local AWS stack: the services that a SAM template uses, in one process
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -29,6 +29,11 @@ struct Arguments {
     /// The SAM template
     #[arg(long, default_value = "infra/template.yaml")]
     template: PathBuf,
+    /// The name of the stack, which a template may use in the names of its buckets: with another
+    /// name, the stack does not find the objects that its data folder has (default: the name of the
+    /// template's file without its extension)
+    #[arg(long, value_name = "NAME")]
+    stack_name: Option<String>,
     /// The folder that holds the functions' binaries
     #[arg(long, required = true)]
     functions: Option<PathBuf>,
@@ -104,8 +109,9 @@ async fn run(arguments: Arguments) -> Result<(), String> {
         arguments.functions.unwrap_or_default(),
         arguments.data,
     );
+    options.stack_name = arguments.stack_name.unwrap_or(options.stack_name);
     options.port = arguments.port;
-    // `RETRY_MISSES_AFTER=10 make run` has the same effect here as an edit of the template.
+    // A variable of this process has the same effect here as an edit of the template.
     let inherited = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
         (!value.is_empty()).then_some((name, value))

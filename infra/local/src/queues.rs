@@ -437,9 +437,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let queues = Queues::with_clock(database, Clock::new(|| NOW));
-        queues.create(QueueSpec::named("lane")).await.unwrap();
-        queues.send("lane", NewMessage::text("x")).await.unwrap();
-        let message = queues.receive("lane", 1, None).await.unwrap().remove(0);
+        queues.create(QueueSpec::named("orders")).await.unwrap();
+        queues.send("orders", NewMessage::text("x")).await.unwrap();
+        let message = queues.receive("orders", 1, None).await.unwrap().remove(0);
         (queues, message, folder)
     }
 
@@ -447,8 +447,8 @@ mod tests {
     async fn a_message_that_failed_is_hidden_for_the_back_off() {
         let (queues, message, _folder) = received().await;
         let back_off = Duration::from_secs(4);
-        queues.back_off("lane", &message, back_off).await.unwrap();
-        let visible = queues.next_visible_at_ms("lane").await.unwrap();
+        queues.back_off("orders", &message, back_off).await.unwrap();
+        let visible = queues.next_visible_at_ms("orders").await.unwrap();
         assert_eq!(visible, Some(NOW + 4000));
     }
 
@@ -458,12 +458,12 @@ mod tests {
             let (queues, message, _folder) = received().await;
             let visibility = Duration::from_secs(changed);
             queues
-                .change_visibility("lane", &message.receipt, visibility)
+                .change_visibility("orders", &message.receipt, visibility)
                 .await
                 .unwrap();
             let back_off = Duration::from_secs(4);
-            queues.back_off("lane", &message, back_off).await.unwrap();
-            let visible = queues.next_visible_at_ms("lane").await.unwrap();
+            queues.back_off("orders", &message, back_off).await.unwrap();
+            let visible = queues.next_visible_at_ms("orders").await.unwrap();
             assert_eq!(visible, Some(NOW + millis(visibility)), "{changed} s");
         }
     }
@@ -471,9 +471,9 @@ mod tests {
     #[tokio::test]
     async fn messages_that_are_sent_are_counted_until_the_reset() {
         let (queues, ..) = received().await;
-        queues.send("lane", NewMessage::text("y")).await.unwrap();
-        assert_eq!((queues.sent("lane"), queues.sent("other")), (2, 0));
+        queues.send("orders", NewMessage::text("y")).await.unwrap();
+        assert_eq!((queues.sent("orders"), queues.sent("other")), (2, 0));
         queues.reset_sent();
-        assert_eq!(queues.sent("lane"), 0);
+        assert_eq!(queues.sent("orders"), 0);
     }
 }

@@ -21,7 +21,7 @@ use project::write_project;
 use serde_json::json;
 use tempfile::TempDir;
 
-const BUCKET: &str = "symdepot-uploads-000000000000";
+const BUCKET: &str = "template-uploads-000000000000";
 
 /// The name of a page that resolves to 127.0.0.1.
 const REBOUND: &str = "evil.example";

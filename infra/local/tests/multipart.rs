@@ -32,7 +32,7 @@ async fn begin(client: &Client, key: &str) -> String {
         .create_multipart_upload()
         .bucket(UPLOADS)
         .key(key)
-        .metadata("kind", "dif")
+        .metadata("kind", "file")
         .send()
         .await
         .unwrap();
@@ -106,7 +106,7 @@ async fn parts_in_any_order_with_any_numbers_are_one_object_with_one_event() {
         .send()
         .await
         .unwrap();
-    assert_eq!(got.metadata().unwrap()["kind"], "dif");
+    assert_eq!(got.metadata().unwrap()["kind"], "file");
     assert_eq!(got.checksum_crc64_nvme(), done.checksum_crc64_nvme());
     // The client verifies the checksum, which was combined from the parts' checksums.
     assert!(got.body.collect().await.unwrap().to_vec() == whole);

@@ -617,10 +617,10 @@ async fn a_thousand_keys_go_in_one_batch_that_names_them() {
 async fn a_function_deletes_a_batch_in_one_call_whether_its_keys_are_there_or_not() {
     let s3 = S3::start().await;
     let client = s3_client(&s3.endpoint.url, FUNCTION);
-    put(&client, "derived/1", b"x").await;
-    put(&client, "derived/2", b"x").await;
+    put(&client, "made/1", b"x").await;
+    put(&client, "made/2", b"x").await;
     s3.meter.reset();
-    let keys = ["derived/1", "derived/gone"];
+    let keys = ["made/1", "made/gone"];
     // As the SDK sends it: with a CRC-32 of the body, which S3 requires for this operation.
     let identified = keys.map(|key| ObjectIdentifier::builder().key(key).build().unwrap());
     let deletion = Delete::builder().set_objects(Some(identified.into()));
@@ -746,7 +746,7 @@ async fn what_the_writer_says_of_an_object_is_handed_out_with_it() {
         .content_disposition("attachment")
         .content_language("en")
         .expires(DateTime::from_secs(2_000_000_000))
-        .metadata("Kind", "symcache")
+        .metadata("Kind", "cache")
         .send()
         .await
         .unwrap();
@@ -763,7 +763,7 @@ async fn what_the_writer_says_of_an_object_is_handed_out_with_it() {
     assert_eq!(got.content_disposition(), Some("attachment"));
     assert_eq!(got.content_language(), Some("en"));
     assert_eq!(got.expires_string(), Some("Wed, 18 May 2033 03:33:20 GMT"));
-    assert_eq!(got.metadata().unwrap()["kind"], "symcache");
+    assert_eq!(got.metadata().unwrap()["kind"], "cache");
 
     let copy = |key: &str| {
         client
@@ -780,7 +780,7 @@ async fn what_the_writer_says_of_an_object_is_handed_out_with_it() {
         .send()
         .await
         .unwrap();
-    assert_eq!(head.metadata().unwrap()["kind"], "symcache");
+    assert_eq!(head.metadata().unwrap()["kind"], "cache");
     copy("a")
         .metadata_directive(MetadataDirective::Replace)
         .metadata("kind", "cfi")

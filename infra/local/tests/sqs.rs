@@ -12,7 +12,7 @@ use aws_sdk_sqs::types::{
     DeleteMessageBatchRequestEntry, MessageAttributeValue, MessageSystemAttributeName,
     QueueAttributeName, SendMessageBatchRequestEntry,
 };
-use endpoints::{Endpoint, LANE, S3, TestClock, UPLOADS, sqs_client};
+use endpoints::{Endpoint, ORDERS, S3, TestClock, UPLOADS, sqs_client};
 use local_stack::database::Database;
 use local_stack::meter::Meter;
 use local_stack::queues::{Counts, NewMessage, QueueError, QueueSpec, Queues, Redrive};
@@ -31,7 +31,7 @@ impl Sqs {
         let clock = TestClock::new();
         let queues = Queues::with_clock(Database::open(folder.path()).unwrap(), clock.clock());
         queues.create(QueueSpec::named("dead")).await.unwrap();
-        let mut spec = QueueSpec::named("lane");
+        let mut spec = QueueSpec::named("orders");
         spec.redrive = Some(Redrive {
             dead_letter: "dead".to_owned(),
             max_receive_count: 2,
@@ -73,12 +73,12 @@ impl Sqs {
             group: group.map(str::to_owned),
             ..NewMessage::text(body)
         };
-        self.queues.send("lane", message).await.unwrap();
+        self.queues.send("orders", message).await.unwrap();
     }
 
     /// Receives up to `max` messages of the queue and returns their bodies.
     async fn receive(&self, max: usize) -> Vec<String> {
-        let batch = self.queues.receive("lane", max, None).await.unwrap();
+        let batch = self.queues.receive("orders", max, None).await.unwrap();
         batch.into_iter().map(|message| message.body).collect()
     }
 }
@@ -87,23 +87,23 @@ impl Sqs {
 async fn a_received_message_is_hidden_until_its_timeout_and_gone_after_its_deletion() {
     let sqs = Sqs::start().await;
     sqs.queues
-        .send("lane", NewMessage::text("work"))
+        .send("orders", NewMessage::text("work"))
         .await
         .unwrap();
-    let first = sqs.queues.receive("lane", 10, None).await.unwrap();
+    let first = sqs.queues.receive("orders", 10, None).await.unwrap();
     assert_eq!(first[0].body, "work");
     assert_eq!(first[0].receive_count, 1);
-    assert_eq!(sqs.counts("lane").await, (0, 1, 0));
+    assert_eq!(sqs.counts("orders").await, (0, 1, 0));
     assert!(
         sqs.queues
-            .receive("lane", 10, None)
+            .receive("orders", 10, None)
             .await
             .unwrap()
             .is_empty()
     );
 
     sqs.clock.pass(30);
-    let second = sqs.queues.receive("lane", 10, None).await.unwrap();
+    let second = sqs.queues.receive("orders", 10, None).await.unwrap();
     assert_eq!(
         (second[0].id.as_str(), second[0].receive_count),
         (first[0].id.as_str(), 2)
@@ -114,10 +114,16 @@ async fn a_received_message_is_hidden_until_its_timeout_and_gone_after_its_delet
     );
 
     // A receipt handle other than the latest one deletes nothing.
-    sqs.queues.delete("lane", &first[0].receipt).await.unwrap();
-    assert_eq!(sqs.counts("lane").await, (0, 1, 0));
-    sqs.queues.delete("lane", &second[0].receipt).await.unwrap();
-    assert_eq!(sqs.counts("lane").await, (0, 0, 0));
+    sqs.queues
+        .delete("orders", &first[0].receipt)
+        .await
+        .unwrap();
+    assert_eq!(sqs.counts("orders").await, (0, 1, 0));
+    sqs.queues
+        .delete("orders", &second[0].receipt)
+        .await
+        .unwrap();
+    assert_eq!(sqs.counts("orders").await, (0, 0, 0));
 }
 
 #[tokio::test]
@@ -125,25 +131,28 @@ async fn a_message_received_too_often_moves_to_the_dead_letters() {
     let sqs = Sqs::start().await;
     let id = sqs
         .queues
-        .send("lane", NewMessage::text("poison"))
+        .send("orders", NewMessage::text("poison"))
         .await
         .unwrap();
     for _ in 0..2 {
-        assert_eq!(sqs.queues.receive("lane", 1, None).await.unwrap().len(), 1);
+        assert_eq!(
+            sqs.queues.receive("orders", 1, None).await.unwrap().len(),
+            1
+        );
         sqs.clock.pass(30);
     }
     assert!(
         sqs.queues
-            .receive("lane", 1, None)
+            .receive("orders", 1, None)
             .await
             .unwrap()
             .is_empty()
     );
-    assert_eq!(sqs.counts("lane").await, (0, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (0, 0, 0));
     let dead = sqs.queues.receive("dead", 1, None).await.unwrap();
     assert_eq!(
         (dead[0].id.as_str(), dead[0].moved_from.as_deref()),
-        (id.as_str(), Some("lane"))
+        (id.as_str(), Some("orders"))
     );
 }
 
@@ -154,31 +163,34 @@ async fn a_delayed_message_comes_when_its_delay_has_passed() {
         delay: Some(Duration::from_secs(60)),
         ..NewMessage::text("later")
     };
-    sqs.queues.send("lane", message).await.unwrap();
-    assert_eq!(sqs.counts("lane").await, (0, 0, 1));
+    sqs.queues.send("orders", message).await.unwrap();
+    assert_eq!(sqs.counts("orders").await, (0, 0, 1));
     let due = sqs
         .queues
-        .next_visible_at_ms("lane")
+        .next_visible_at_ms("orders")
         .await
         .unwrap()
         .unwrap();
     assert!(
         sqs.queues
-            .receive("lane", 1, None)
+            .receive("orders", 1, None)
             .await
             .unwrap()
             .is_empty()
     );
     sqs.clock.pass(60);
     assert_eq!(due, sqs.queues.clock().now_ms());
-    assert_eq!(sqs.queues.receive("lane", 1, None).await.unwrap().len(), 1);
+    assert_eq!(
+        sqs.queues.receive("orders", 1, None).await.unwrap().len(),
+        1
+    );
 
     let message = NewMessage {
         delay: Some(Duration::from_secs(901)),
         ..NewMessage::text("never")
     };
     assert!(matches!(
-        sqs.queues.send("lane", message).await,
+        sqs.queues.send("orders", message).await,
         Err(QueueError::InvalidParameter(_))
     ));
 }
@@ -187,33 +199,38 @@ async fn a_delayed_message_comes_when_its_delay_has_passed() {
 async fn visibility_changes_only_while_the_message_is_in_flight() {
     let sqs = Sqs::start().await;
     sqs.queues
-        .send("lane", NewMessage::text("work"))
+        .send("orders", NewMessage::text("work"))
         .await
         .unwrap();
-    let got = sqs.queues.receive("lane", 1, None).await.unwrap().remove(0);
+    let got = sqs
+        .queues
+        .receive("orders", 1, None)
+        .await
+        .unwrap()
+        .remove(0);
     sqs.queues
-        .change_visibility("lane", &got.receipt, Duration::from_secs(100))
+        .change_visibility("orders", &got.receipt, Duration::from_secs(100))
         .await
         .unwrap();
     sqs.clock.pass(99);
     assert!(
         sqs.queues
-            .receive("lane", 1, None)
+            .receive("orders", 1, None)
             .await
             .unwrap()
             .is_empty()
     );
     sqs.queues
-        .change_visibility("lane", &got.receipt, Duration::ZERO)
+        .change_visibility("orders", &got.receipt, Duration::ZERO)
         .await
         .unwrap();
-    assert_eq!(sqs.counts("lane").await, (1, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (1, 0, 0));
     let late = sqs
         .queues
-        .change_visibility("lane", &got.receipt, Duration::ZERO)
+        .change_visibility("orders", &got.receipt, Duration::ZERO)
         .await;
     assert!(matches!(late, Err(QueueError::NotInFlight)));
-    let nonsense = sqs.queues.delete("lane", "nonsense").await;
+    let nonsense = sqs.queues.delete("orders", "nonsense").await;
     assert!(matches!(nonsense, Err(QueueError::InvalidReceipt(_))));
     let elsewhere = sqs.queues.send("nowhere", NewMessage::text("x")).await;
     assert!(matches!(elsewhere, Err(QueueError::NoSuchQueue(_))));
@@ -224,40 +241,40 @@ async fn messages_outlive_a_stack_that_was_killed_and_those_in_flight_come_back_
     let sqs = Sqs::start().await;
     for body in ["one", "two"] {
         sqs.queues
-            .send("lane", NewMessage::text(body))
+            .send("orders", NewMessage::text(body))
             .await
             .unwrap();
     }
-    let held = sqs.queues.receive("lane", 1, None).await.unwrap();
+    let held = sqs.queues.receive("orders", 1, None).await.unwrap();
     // A second handle on the folder, as a new process would have, while the first was never closed.
     let again = Queues::with_clock(
         Database::open(sqs.folder.path()).unwrap(),
         sqs.clock.clock(),
     );
     assert_eq!(again.release_all().await.unwrap(), 1);
-    let all = again.receive("lane", 10, None).await.unwrap();
+    let all = again.receive("orders", 10, None).await.unwrap();
     assert_eq!(all.len(), 2);
     assert!(
         all.iter().all(|message| message.receive_count == 1),
         "{all:?}"
     );
     // The receipt handle of the dead consumer no longer deletes the message.
-    again.delete("lane", &held[0].receipt).await.unwrap();
-    assert_eq!(again.counts("lane").await.unwrap().in_flight, 2);
+    again.delete("orders", &held[0].receipt).await.unwrap();
+    assert_eq!(again.counts("orders").await.unwrap().in_flight, 2);
 }
 
 #[tokio::test]
 async fn messages_expire_after_their_retention() {
     let sqs = Sqs::start().await;
     sqs.queues
-        .send("lane", NewMessage::text("old"))
+        .send("orders", NewMessage::text("old"))
         .await
         .unwrap();
     sqs.clock.pass(4 * 24 * 3600);
-    assert_eq!(sqs.counts("lane").await, (0, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (0, 0, 0));
     assert!(
         sqs.queues
-            .receive("lane", 1, None)
+            .receive("orders", 1, None)
             .await
             .unwrap()
             .is_empty()
@@ -269,7 +286,7 @@ async fn sixteen_receivers_never_share_a_message() {
     let sqs = Sqs::start().await;
     for number in 0..200 {
         sqs.queues
-            .send("lane", NewMessage::text(number.to_string()))
+            .send("orders", NewMessage::text(number.to_string()))
             .await
             .unwrap();
     }
@@ -278,7 +295,7 @@ async fn sixteen_receivers_never_share_a_message() {
         tokio::spawn(async move {
             let mut bodies = Vec::new();
             loop {
-                let batch = queues.receive("lane", 7, None).await.unwrap();
+                let batch = queues.receive("orders", 7, None).await.unwrap();
                 if batch.is_empty() {
                     return bodies;
                 }
@@ -337,9 +354,14 @@ async fn what_is_no_longer_in_flight_holds_its_group_back_no_longer() {
     for body in ["a1", "a2", "a3", "b1"] {
         sqs.send(body.get(..1), body).await;
     }
-    let first = sqs.queues.receive("lane", 1, None).await.unwrap().remove(0);
+    let first = sqs
+        .queues
+        .receive("orders", 1, None)
+        .await
+        .unwrap()
+        .remove(0);
     assert_eq!(first.body, "a1");
-    sqs.queues.delete("lane", &first.receipt).await.unwrap();
+    sqs.queues.delete("orders", &first.receipt).await.unwrap();
     assert_eq!(sqs.receive(1).await, ["a2"]);
     // Its visibility timeout ends, and it is visible again, after the messages that became visible
     // earlier.
@@ -354,10 +376,10 @@ async fn a_visibility_of_zero_receives_no_message_twice_in_a_batch() {
         sqs.send(body.get(..1), body).await;
     }
     let zero = Some(Duration::ZERO);
-    let batch = sqs.queues.receive("lane", 10, zero).await.unwrap();
+    let batch = sqs.queues.receive("orders", 10, zero).await.unwrap();
     let bodies: Vec<&str> = batch.iter().map(|message| &*message.body).collect();
     assert_eq!(bodies, ["a1", "b1", "a2"]);
-    assert_eq!(sqs.counts("lane").await, (3, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (3, 0, 0));
 }
 
 #[tokio::test]
@@ -365,7 +387,7 @@ async fn an_event_of_a_bucket_has_no_group() {
     let s3 = S3::start().await;
     let put = s3.client().put_object().bucket(UPLOADS).key("global/a");
     put.send().await.unwrap();
-    let event = s3.queues.receive(LANE, 1, None).await.unwrap().remove(0);
+    let event = s3.queues.receive(ORDERS, 1, None).await.unwrap().remove(0);
     assert!(event.body.contains("ObjectCreated:Put"), "{event:?}");
     assert_eq!(event.group, None);
 }
@@ -373,7 +395,7 @@ async fn an_event_of_a_bucket_has_no_group() {
 #[tokio::test]
 async fn the_client_sends_and_receives_with_attributes_and_digests() {
     let sqs = Sqs::start().await;
-    let (client, url) = (sqs.client(), sqs.url("lane"));
+    let (client, url) = (sqs.client(), sqs.url("orders"));
     let attribute = |kind: &str| MessageAttributeValue::builder().data_type(kind);
     let sent = client
         .send_message()
@@ -445,13 +467,13 @@ async fn the_client_sends_and_receives_with_attributes_and_digests() {
         .send()
         .await
         .unwrap();
-    assert_eq!(sqs.counts("lane").await, (0, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (0, 0, 0));
 }
 
 #[tokio::test]
 async fn a_batch_does_what_it_can_and_tells_the_rest() {
     let sqs = Sqs::start().await;
-    let (client, url) = (sqs.client(), sqs.url("lane"));
+    let (client, url) = (sqs.client(), sqs.url("orders"));
     let entry = |id: &str, body: &str| {
         SendMessageBatchRequestEntry::builder()
             .id(id)
@@ -492,7 +514,7 @@ async fn a_batch_does_what_it_can_and_tells_the_rest() {
         deletion = deletion.entries(entry.build().unwrap());
     }
     assert_eq!(deletion.send().await.unwrap().successful().len(), 2);
-    assert_eq!(sqs.counts("lane").await, (0, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (0, 0, 0));
 
     let twice = client
         .send_message_batch()
@@ -527,7 +549,7 @@ async fn errors_have_the_names_that_the_client_knows() {
     );
     let receipt = client
         .delete_message()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .receipt_handle("x")
         .send()
         .await;
@@ -540,7 +562,7 @@ async fn errors_have_the_names_that_the_client_knows() {
     let long = "x".repeat(1024 * 1024 + 1);
     let long = client
         .send_message()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .message_body(long)
         .send()
         .await;
@@ -548,14 +570,14 @@ async fn errors_have_the_names_that_the_client_knows() {
     let longest = "x".repeat(1024 * 1024);
     client
         .send_message()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .message_body(longest)
         .send()
         .await
         .unwrap();
     let many = client
         .receive_message()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .max_number_of_messages(11)
         .send()
         .await;
@@ -574,23 +596,23 @@ async fn queues_are_found_described_and_purged() {
     let client = sqs.client();
     let url = client
         .get_queue_url()
-        .queue_name("lane")
+        .queue_name("orders")
         .send()
         .await
         .unwrap();
-    assert_eq!(url.queue_url(), Some(sqs.url("lane").as_str()));
+    assert_eq!(url.queue_url(), Some(sqs.url("orders").as_str()));
     let list = client.list_queues().send().await.unwrap();
-    assert_eq!(list.queue_urls(), [sqs.url("dead"), sqs.url("lane")]);
+    assert_eq!(list.queue_urls(), [sqs.url("dead"), sqs.url("orders")]);
     client
         .send_message()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .message_body("x")
         .send()
         .await
         .unwrap();
     let attributes = client
         .get_queue_attributes()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .attribute_names(QueueAttributeName::All)
         .send()
         .await
@@ -602,22 +624,22 @@ async fn queues_are_found_described_and_purged() {
     );
     assert_eq!(
         attributes[&QueueAttributeName::QueueArn],
-        "arn:aws:sqs:us-east-1:000000000000:lane"
+        "arn:aws:sqs:us-east-1:000000000000:orders"
     );
     assert!(attributes[&QueueAttributeName::RedrivePolicy].contains("\"maxReceiveCount\":2"));
     client
         .purge_queue()
-        .queue_url(sqs.url("lane"))
+        .queue_url(sqs.url("orders"))
         .send()
         .await
         .unwrap();
-    assert_eq!(sqs.counts("lane").await, (0, 0, 0));
+    assert_eq!(sqs.counts("orders").await, (0, 0, 0));
 }
 
 #[tokio::test]
 async fn a_long_poll_ends_with_the_message_that_it_waits_for() {
     let sqs = Sqs::start().await;
-    let (client, url) = (sqs.client(), sqs.url("lane"));
+    let (client, url) = (sqs.client(), sqs.url("orders"));
     let poll = client
         .receive_message()
         .queue_url(&url)
@@ -627,7 +649,7 @@ async fn a_long_poll_ends_with_the_message_that_it_waits_for() {
         // The test cannot observe that the poll waits; the message must arrive in either order.
         tokio::task::yield_now().await;
         sqs.queues
-            .send("lane", NewMessage::text("now"))
+            .send("orders", NewMessage::text("now"))
             .await
             .unwrap();
     };

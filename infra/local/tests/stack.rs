@@ -56,14 +56,14 @@ async fn messages_are_delivered_and_deleted() {
     for body in ["one", "two", "three"] {
         running
             .queues()
-            .send("Lane", NewMessage::text(body))
+            .send("Orders", NewMessage::text(body))
             .await
             .unwrap();
     }
     idle(&base).await;
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
     assert_eq!(
-        stats["queues"]["Lane"],
+        stats["queues"]["Orders"],
         json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 0, "sent": 3 })
     );
     running.stop().await;
@@ -88,7 +88,7 @@ async fn messages_are_delivered_and_deleted() {
     );
     assert_eq!(
         records[0]["eventSourceARN"],
-        "arn:aws:sqs:us-east-1:000000000000:Lane"
+        "arn:aws:sqs:us-east-1:000000000000:Orders"
     );
     assert_eq!(records[0]["attributes"]["ApproximateReceiveCount"], "1");
 }
@@ -99,18 +99,18 @@ async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_no
     let base = running.addresses().gateway.clone();
     running
         .queues()
-        .send("Lane", NewMessage::text("fail"))
+        .send("Orders", NewMessage::text("fail"))
         .await
         .unwrap();
     running
         .queues()
-        .send("Lane", NewMessage::text("fine"))
+        .send("Orders", NewMessage::text("fine"))
         .await
         .unwrap();
     idle(&base).await;
     let (_, stats) = ask(&base, "GET", "/_local/stats").await;
     assert_eq!(
-        stats["queues"]["Lane"],
+        stats["queues"]["Orders"],
         json!({ "visible": 0, "in_flight": 0, "delayed": 0, "dead": 1, "sent": 2 })
     );
     assert_eq!(stats["queues"]["Dead"]["visible"], 1);
@@ -124,7 +124,7 @@ async fn messages_of_a_function_that_crashes_come_again() {
     let (running, _folder) = start().await;
     running
         .queues()
-        .send("Lane", NewMessage::text("crash"))
+        .send("Orders", NewMessage::text("crash"))
         .await
         .unwrap();
     idle(&running.addresses().gateway).await;
@@ -148,7 +148,7 @@ async fn no_message_is_taken_before_there_is_a_process_for_it() {
             group: Some(group.to_owned()),
             ..NewMessage::text(format!("hold {}", holder.local_addr().unwrap()))
         };
-        running.queues().send("Lane", message).await.unwrap();
+        running.queues().send("Orders", message).await.unwrap();
     };
     for _ in 0..5 {
         send("backlog", &backlog).await;
@@ -157,7 +157,7 @@ async fn no_message_is_taken_before_there_is_a_process_for_it() {
     for _ in 0..2 {
         at_work.push(backlog.accept().await.unwrap());
     }
-    let counts = running.queues().counts("Lane").await.unwrap();
+    let counts = running.queues().counts("Orders").await.unwrap();
     assert_eq!((counts.in_flight, counts.visible), (2, 3));
 
     // A message that was received too early would be one of the backlog.
@@ -179,23 +179,23 @@ async fn a_message_that_failed_stays_hidden_as_the_function_has_changed_its_visi
     let queues = running.queues();
     let holder = holder().await;
     let hold = format!("hold {}", holder.local_addr().unwrap());
-    queues.send("Lane", NewMessage::text(hold)).await.unwrap();
+    queues.send("Orders", NewMessage::text(hold)).await.unwrap();
     let held = holder.accept().await.unwrap();
     // These wait for the held message, and are then delivered together and processed in this order.
     for body in ["fail later 3600", "fine"] {
-        queues.send("Lane", NewMessage::text(body)).await.unwrap();
+        queues.send("Orders", NewMessage::text(body)).await.unwrap();
     }
     let began = queues.clock().now_ms();
     let mut changes = queues.changes();
     drop(held);
     loop {
         changes.changed().await.unwrap();
-        let counts = queues.counts("Lane").await.unwrap();
+        let counts = queues.counts("Orders").await.unwrap();
         if counts.visible + counts.in_flight == 1 {
             break;
         }
     }
-    let visible = queues.next_visible_at_ms("Lane").await.unwrap().unwrap();
+    let visible = queues.next_visible_at_ms("Orders").await.unwrap().unwrap();
     assert!(
         visible >= began + 3_600_000,
         "visible {} ms later",
@@ -222,7 +222,7 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     // The message is visible at once and has been received the maximum number of times: it moves to
     // the dead-letter queue.
     let failing = NewMessage::text("fail later 0");
-    queues.send("Lane", failing).await.unwrap();
+    queues.send("Orders", failing).await.unwrap();
     idle(&gateway).await;
     let (_, stats) = ask(&gateway, "GET", "/_local/stats").await;
     let probe = &stats["functions"]["probe-function"];
@@ -239,7 +239,7 @@ async fn calls_of_functions_take_the_latency_and_are_counted_as_rounds_of_their_
     );
     let (_, stats) = ask(&gateway, "GET", "/_local/stats").await;
     assert_eq!(stats["functions"]["probe-function"]["rounds"], 0);
-    assert_eq!(stats["queues"]["Lane"]["sent"], 0);
+    assert_eq!(stats["queues"]["Orders"]["sent"], 0);
     running.stop().await;
 }
 
@@ -261,11 +261,11 @@ async fn an_upload_reaches_the_function_as_a_message_and_is_counted_as_an_outsid
         .http_client(aws_smithy_http_client::Builder::new().build_http())
         .build();
     let client = aws_sdk_s3::Client::from_conf(config);
-    let body = ByteStream::from_static(b"debug file");
+    let body = ByteStream::from_static(b"content");
     let put = client
         .put_object()
         .bucket(&addresses.buckets["Uploads"])
-        .key("global/a b.debug")
+        .key("folder/a b.bin")
         .body(body);
     put.send().await.unwrap();
     idle(&addresses.gateway).await;
@@ -296,7 +296,7 @@ async fn idle_says_what_is_still_to_be_done() {
         delay: Some(Duration::from_secs(900)),
         ..NewMessage::text("later")
     };
-    running.queues().send("Lane", later).await.unwrap();
+    running.queues().send("Orders", later).await.unwrap();
     let (status, answer) = ask(
         &running.addresses().gateway,
         "GET",
@@ -307,7 +307,7 @@ async fn idle_says_what_is_still_to_be_done() {
     assert_eq!(answer["idle"], false);
     assert_eq!(
         answer["busy"]["queues"],
-        json!({ "Lane": { "visible": 0, "in_flight": 0, "delayed": 1 } })
+        json!({ "Orders": { "visible": 0, "in_flight": 0, "delayed": 1 } })
     );
     running.stop().await;
 }
@@ -361,18 +361,35 @@ async fn the_stats_have_their_shape_and_begin_again_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schedule_runs_when_told() {
+async fn the_function_of_a_schedule_runs_on_request() {
     let (running, folder) = start().await;
     let base = running.addresses().gateway.clone();
     // The probe does not know this event and panics, which is a response too.
-    let (status, answer) = ask(&base, "POST", "/_local/prune?dry_run=true").await;
-    assert_eq!(status, 502);
-    assert_eq!(answer["errorType"], "Runtime.ExitError");
+    for path in [
+        "/_local/schedules/Sweeper?dry_run=true",
+        "/_local/schedules/sweeper",
+        "/_local/sweeper",
+    ] {
+        let (status, answer) = ask(&base, "POST", path).await;
+        assert_eq!(status, 502, "{path}");
+        assert_eq!(answer["errorType"], "Runtime.ExitError", "{path}");
+    }
     assert_eq!(
-        ask(&base, "POST", "/_local/prune?dry_run=maybe").await.0,
+        ask(&base, "POST", "/_local/schedules/Sweeper?dry_run=maybe")
+            .await
+            .0,
         400
     );
-    assert_eq!(running.functions().stats()["sweeper"].invocations, 1);
+    for (method, path) in [
+        ("POST", "/_local/schedules/Probe"),
+        ("POST", "/_local/schedules"),
+        ("GET", "/_local/schedules/Sweeper"),
+    ] {
+        let (status, answer) = ask(&base, method, path).await;
+        assert_eq!(status, 404, "{method} {path}");
+        assert_eq!(answer["schedules"], json!(["Sweeper"]), "{method} {path}");
+    }
+    assert_eq!(running.functions().stats()["sweeper"].invocations, 3);
     running.stop().await;
     drop(folder);
 }
@@ -462,8 +479,8 @@ async fn overrides_reach_the_functions() {
     let environment = probed_environment(&running).await;
     assert_eq!(environment["NUMBER"], "8");
     assert_eq!(
-        environment["LANE_URL"],
-        format!("{}/000000000000/Lane", running.addresses().sqs)
+        environment["ORDERS_URL"],
+        format!("{}/000000000000/Orders", running.addresses().sqs)
     );
     let answer = running
         .functions()
@@ -723,7 +740,7 @@ async fn what_is_stored_is_for_its_owner_alone() {
     let client = endpoints::s3_client(stack.addresses["s3"].as_str().unwrap(), LOCAL);
     client
         .put_object()
-        .bucket("symdepot-uploads-000000000000")
+        .bucket("template-uploads-000000000000")
         .key("global/app")
         .body(ByteStream::from_static(b"private"))
         .send()

@@ -1,21 +1,22 @@
-//! Templates: the project's own is accepted, and invalid ones are refused with the place and the
-//! reason.
+//! Templates: invalid ones are refused with the place and the reason.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
-use std::path::Path;
 use std::time::Duration;
 
-use local_stack::template::{QueueSource, Resource, Template, TemplateError};
+use local_stack::template::{Deployment, Template, TemplateError};
 
 const TEMPLATE: &str = include_str!("project/template.yaml");
 
-const SQS: &str = "http://127.0.0.1:3024";
+const DEPLOYMENT: Deployment<'_> = Deployment {
+    stack_name: "shop",
+    sqs_endpoint: "http://127.0.0.1:3024",
+};
 
 /// Returns the error for [`TEMPLATE`] with `old` replaced by `new`.
 fn error(old: &str, new: &str) -> TemplateError {
     assert!(TEMPLATE.contains(old), "the template has no {old:?}");
-    Template::read(&TEMPLATE.replacen(old, new, 1), SQS).unwrap_err()
+    Template::read(&TEMPLATE.replacen(old, new, 1), &DEPLOYMENT).unwrap_err()
 }
 
 /// Returns the line number of `text` in [`TEMPLATE`].
@@ -27,95 +28,16 @@ fn line(text: &str) -> usize {
 }
 
 #[test]
-fn the_projects_own_template_is_understood() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
-    let template = Template::load(&path, SQS).unwrap();
-    let names: Vec<&str> = template
-        .functions
-        .iter()
-        .map(|function| function.name.as_str())
-        .collect();
-    assert_eq!(names, ["symbolicate", "derive", "prune"]);
-    assert_eq!(template.http_api.as_deref(), Some("symbolicate"));
-
-    let derive = template.function("DeriveFunction").unwrap();
-    assert_eq!(
-        (derive.memory_mb, derive.ephemeral_mb, derive.timeout),
-        (10_240, 10_240, Duration::from_secs(900))
-    );
-    assert_eq!(
-        (derive.log_format.as_str(), derive.log_group.as_str()),
-        ("JSON", "symdepot-Logs")
-    );
-    assert_eq!(
-        derive.environment["EAGER_QUEUE_URL"],
-        "http://127.0.0.1:3024/000000000000/EagerQueue"
-    );
-    assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
-    // The default template refers to no secret, and prune would not receive one.
-    assert_eq!(derive.environment["SOURCES"], "[]");
-    let prune = template.function("prune").unwrap();
-    assert!(!prune.environment.contains_key("SOURCES"));
-    assert_eq!(
-        derive.environment["UPLOADS_BUCKET"],
-        "symdepot-uploads-000000000000"
-    );
-    let eager = QueueSource {
-        queue: "EagerQueue".to_owned(),
-        batch_size: 1,
-        maximum_concurrency: Some(20),
-        reports_failures: true,
-    };
-    assert_eq!(derive.queues[0], eager);
-    assert_eq!(derive.queues.len(), 3);
-    let together = derive.queues.iter().map(|lane| lane.maximum_concurrency);
-    assert_eq!(derive.reserved_concurrency, together.sum::<Option<usize>>());
-    assert_eq!(
-        template.function("prune").unwrap().reserved_concurrency,
-        Some(1)
-    );
-    assert_eq!(template.schedules[0].function, "prune");
-    assert_eq!(template.schedules[0].every, Duration::from_secs(3600));
-
-    let uploads = &template.buckets[0];
-    let events: Vec<(&str, &str)> = uploads
-        .notifications
-        .iter()
-        .map(|one| (one.event.as_str(), one.queue.as_str()))
-        .collect();
-    assert_eq!(
-        events,
-        [
-            ("s3:ObjectCreated:*", "UploadsQueue"),
-            ("s3:ObjectRemoved:*", "UploadsQueue")
-        ]
-    );
-
-    let lane = template
-        .queues
-        .iter()
-        .find(|queue| queue.name == "UploadsQueue")
-        .unwrap();
-    assert_eq!(lane.visibility_timeout, Duration::from_secs(960));
-    assert_eq!(lane.redrive, Some(("DeadLetters".to_owned(), 6)));
-
-    let table = &template.tables[0];
-    assert_eq!(table.name, "RecordsTable");
-    assert_eq!(table.properties["KeySchema"][1]["AttributeName"], "sort");
-    assert_eq!(table.properties["TimeToLiveSpecification"]["Enabled"], true);
-}
-
-#[test]
 fn the_long_form_of_an_intrinsic_means_the_same() {
     let long = TEMPLATE
-        .replace("!Ref Lane", "{Ref: Lane}")
-        .replace("!GetAtt Lane.Arn", "{\"Fn::GetAtt\": [Lane, Arn]}")
+        .replace("!Ref Orders", "{Ref: Orders}")
+        .replace("!GetAtt Orders.Arn", "{\"Fn::GetAtt\": [Orders, Arn]}")
         .replace("!GetAtt Dead.Arn", "{\"Fn::GetAtt\": Dead.Arn}")
         .replace("!Sub \"", "\n        Fn::Sub: \"");
     assert!(!long.contains("!GetAtt") && !long.contains("!Sub"));
     let (short, long) = (
-        Template::read(TEMPLATE, SQS).unwrap(),
-        Template::read(&long, SQS).unwrap(),
+        Template::read(TEMPLATE, &DEPLOYMENT).unwrap(),
+        Template::read(&long, &DEPLOYMENT).unwrap(),
     );
     assert_eq!(format!("{short:?}"), format!("{long:?}"));
 }
@@ -127,7 +49,7 @@ fn the_globals_are_the_defaults_of_every_function() {
         "      Timeout: 30\n      Environment:\n        Variables:\n          NUMBER: 8\n",
         1,
     );
-    let template = Template::read(&own, SQS).unwrap();
+    let template = Template::read(&own, &DEPLOYMENT).unwrap();
     let (probe, sweeper) = (&template.functions[0], &template.functions[1]);
     assert_eq!(
         (
@@ -148,7 +70,7 @@ fn a_type_that_is_not_known_is_named_with_its_line() {
     let error = error("AWS::SQS::Queue", "AWS::SNS::Subscription");
     assert_eq!(
         (error.place.as_str(), error.line),
-        ("Lane", line("Type: AWS::SQS::Queue"))
+        ("Orders", line("Type: AWS::SQS::Queue"))
     );
     assert!(
         error
@@ -163,7 +85,7 @@ fn a_property_that_is_not_known_is_named_with_its_line() {
     let error = error("VisibilityTimeout: 60", "VisibilityDelay: 60");
     assert_eq!(
         (error.place.as_str(), error.line),
-        ("Lane", line("VisibilityTimeout: 60"))
+        ("Orders", line("VisibilityTimeout: 60"))
     );
     assert!(
         error.message.contains("VisibilityDelay is not supported"),
@@ -197,10 +119,10 @@ fn a_reference_to_nothing_is_named_with_its_property() {
 
 #[test]
 fn an_attribute_that_is_not_known_is_named() {
-    let error = error("!GetAtt Lane.Arn", "!GetAtt Lane.QueueUrl");
+    let error = error("!GetAtt Orders.Arn", "!GetAtt Orders.QueueUrl");
     assert!(
         error.message.contains(
-            "attribute QueueUrl of Lane is not supported by the local stack, only Arn, QueueName"
+            "attribute QueueUrl of Orders is not supported by the local stack, only Arn, QueueName"
         ),
         "{error}"
     );
@@ -276,11 +198,9 @@ fn an_event_that_is_not_known_is_named() {
 
 #[test]
 fn a_route_other_than_the_default_is_refused() {
-    let error = error("Path: $default", "Path: /symbolicate");
+    let error = error("Path: $default", "Path: /orders");
     assert!(
-        error
-            .message
-            .contains("Path \"/symbolicate\" is not supported"),
+        error.message.contains("Path \"/orders\" is not supported"),
         "{error}"
     );
 }
@@ -297,7 +217,7 @@ fn a_section_that_is_not_known_is_named() {
 #[test]
 fn a_dead_letter_queue_must_be_a_queue() {
     let error = error("!GetAtt Dead.Arn", "!GetAtt Uploads.Arn");
-    assert_eq!(error.place, "Lane.RedrivePolicy");
+    assert_eq!(error.place, "Orders.RedrivePolicy");
     assert!(error.message.contains("is not a queue's Arn"), "{error}");
 }
 
@@ -337,35 +257,9 @@ fn a_dependency_on_nothing_is_refused() {
 
 #[test]
 fn what_is_not_yaml_is_refused_with_its_line() {
-    let error = Template::read("Resources:\n  a: [\n", SQS).unwrap_err();
+    let error = Template::read("Resources:\n  a: [\n", &DEPLOYMENT).unwrap_err();
     assert!(error.message.starts_with("not YAML"), "{error}");
     assert!(error.line >= 2, "{error}");
-}
-
-/// The three functions see the same limits; each variable is the share of one of them
-/// (docs/security.md, F16).
-#[test]
-fn the_projects_budgets_are_shares_of_the_machine_and_leave_some_of_it() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../template.yaml");
-    let template = Template::load(&path, SQS).unwrap();
-    let shares = || template.functions.iter().flat_map(|one| &one.shares);
-    let mut variables: Vec<&str> = shares().map(|share| share.variable.as_str()).collect();
-    variables.sort_unstable();
-    assert_eq!(
-        variables,
-        [
-            "DERIVED_BUDGET_BYTES",
-            "DIF_BUDGET_BYTES",
-            "MEMORY_CACHE_BYTES",
-            "PARSER_MEMORY_BYTES",
-            "SCRATCH_BYTES",
-        ]
-    );
-    for resource in [Resource::Memory, Resource::Disk] {
-        let of_it = shares().filter(|share| share.of == resource);
-        let percent: u64 = of_it.map(|share| share.percent).sum();
-        assert!(percent <= 80, "{resource:?}: {percent} %");
-    }
 }
 
 #[test]
@@ -390,7 +284,7 @@ fn a_share_of_the_machine_is_a_variable_with_a_number_of_bytes_of_one_function()
             "        Binary: probe-function\n      MachineShares:\n        NUMBER: { Of: disk, Percent: 5 }\n",
             1,
         );
-    let error = Template::read(&twice, SQS).unwrap_err();
+    let error = Template::read(&twice, &DEPLOYMENT).unwrap_err();
     assert!(
         error.message.contains("share of another function"),
         "{error}"

@@ -9,6 +9,9 @@ use tokio::process::{Child, Command};
 
 use super::{Addresses, Binaries, Client, PATIENCE, Process, StackError, template, until};
 
+/// The name of the stack, which begins the names of its buckets.
+pub const STACK_NAME: &str = "symdepot";
+
 /// The number of log lines in an error.
 const LOG_LINES: usize = 20;
 
@@ -93,6 +96,7 @@ impl Options {
         command
             .arg("--template")
             .arg(template())
+            .args(["--stack-name", STACK_NAME])
             .arg("--functions")
             .arg(self.binaries.folder())
             .args(["--port", "0", "--data"])

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use addresses::Addresses;
 pub use binaries::{Binaries, checkout, fixture, template};
 pub use client::{Client, Reply, http_client};
-pub use local::{LocalStack, Options};
+pub use local::{LocalStack, Options, STACK_NAME};
 pub use processes::Process;
 pub use stats::{FunctionCounts, Spread, Stats};
 

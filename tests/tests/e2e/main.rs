@@ -26,6 +26,7 @@ mod sample;
 mod secrets;
 mod stack;
 mod symbol_server;
+mod template;
 mod told;
 mod uploads;
 

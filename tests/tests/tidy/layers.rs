@@ -261,6 +261,26 @@ fn the_local_stack_does_not_use_the_crate() {
 }
 
 #[test]
+fn the_local_stack_names_nothing_of_the_product() {
+    let words = ["symdepot", "symbolicate", "prune", "symcache", "dif"];
+    let mut problems = Problems::default();
+    for file in sources("infra/local/") {
+        let text = read(&file).unwrap().to_lowercase();
+        for (number, line) in (1..).zip(text.lines()) {
+            let mut found = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            if let Some(word) = found.find(|word| words.contains(word)) {
+                problems.add(
+                    format!("{file}:{number}"),
+                    format!("says `{word}`"),
+                    "the local stack runs any template: name what AWS names",
+                );
+            }
+        }
+    }
+    problems.report();
+}
+
+#[test]
 fn unsafe_code_is_in_one_file() {
     let words = ["unsafe_code", "unsafe {", "unsafe fn", "unsafe impl"];
     let is_unsafe = |file: &String| {

@@ -195,7 +195,7 @@ mod tests {
             ],
             prefix: "global/".to_owned(),
             suffix: ".so".to_owned(),
-            queue: "lane".to_owned(),
+            queue: "orders".to_owned(),
         };
         for (bucket, key, event, expected) in [
             ("uploads", "global/a.so", Cause::PUT, true),

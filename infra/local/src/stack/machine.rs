@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_events_are_taken_rather_than_less_memory_than_a_parser_needs() {
+    fn fewer_events_are_taken_rather_than_less_memory_than_a_process_needs() {
         let demanding = MachineShare {
             at_least: Some(2 * GIB),
             ..share("V", Resource::Memory, 45, 9 * GIB)
@@ -351,9 +351,9 @@ mod tests {
             disk: 60 * GIB + 200 * MIB,
         };
         let claims = [
-            claim("derive", share("PARSER", Resource::Memory, 45, 0), 4),
-            claim("derive", share("SCRATCH", Resource::Disk, 1, 0), 4),
-            claim("prune", share("BUDGET", Resource::Disk, 30, 0), 1),
+            claim("worker", share("WORK_MEMORY", Resource::Memory, 45, 0), 4),
+            claim("worker", share("WORK_DISK", Resource::Disk, 1, 0), 4),
+            claim("sweeper", share("BUDGET", Resource::Disk, 30, 0), 1),
         ];
         let division = Division {
             machine,
@@ -361,8 +361,8 @@ mod tests {
         };
         assert_eq!(
             division.to_string(),
-            "This machine has 24.0 GiB of memory and 60.1 GiB of disk for the stack. Each of up to 4 derive processes uses at \
-             most 2.5 GiB of memory (PARSER) and 144 MiB of disk (SCRATCH). prune uses at most 18.0 GiB of disk (BUDGET)."
+            "This machine has 24.0 GiB of memory and 60.1 GiB of disk for the stack. Each of up to 4 worker processes uses at \
+             most 2.5 GiB of memory (WORK_MEMORY) and 144 MiB of disk (WORK_DISK). sweeper uses at most 18.0 GiB of disk (BUDGET)."
         );
     }
 

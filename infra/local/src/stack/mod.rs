@@ -43,7 +43,7 @@ use crate::guard::{Guard, HostName};
 use crate::latency::{Latency, Traffic};
 use crate::meter::Meter;
 use crate::queues::{QueueSpec, Queues, Redrive};
-use crate::template::{Function, Template};
+use crate::template::{Deployment, Function, Template};
 use crate::{dynamodb, s3, sqs};
 
 /// How long requests in progress may take when the stack stops.
@@ -57,6 +57,9 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Options {
     /// The SAM template.
     pub template: PathBuf,
+    /// The value of `AWS::StackName`, from which a template may make the names of its buckets. The
+    /// default is the name of the template's file, without its extension.
+    pub stack_name: String,
     /// The folder with the functions' binaries.
     pub functions: PathBuf,
     /// The gateway's port; S3, DynamoDB and SQS are on the three after it. 0 takes any four.
@@ -96,8 +99,11 @@ impl Options {
         functions: impl Into<PathBuf>,
         data: impl Into<PathBuf>,
     ) -> Self {
+        let template = template.into();
+        let stack_name = template.file_stem().unwrap_or(template.as_os_str());
         Self {
-            template: template.into(),
+            stack_name: stack_name.to_string_lossy().into_owned(),
+            template,
             functions: functions.into(),
             port: 0,
             data: data.into(),
@@ -175,8 +181,12 @@ impl Stack {
         let endpoints = listeners
             .endpoints()
             .map_err(|source| file(&data, source))?;
+        let deployment = Deployment {
+            stack_name: &options.stack_name,
+            sqs_endpoint: &endpoints.sqs,
+        };
         let template =
-            Template::load(&options.template, &endpoints.sqs).map_err(StackError::Template)?;
+            Template::load(&options.template, &deployment).map_err(StackError::Template)?;
         let mut specs = specs(&template, &options)?;
 
         let store = |source: Box<dyn std::error::Error + Send + Sync>| StackError::Store {

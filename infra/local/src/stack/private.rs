@@ -1,5 +1,4 @@
-//! The permissions of the data folder: it holds debug files and crashes, so only its owner has
-//! access.
+//! The permissions of the data folder: it holds what clients store, so only its owner has access.
 //!
 //! The folder and the stack's own folders in it have mode 0700; files have mode 0600. Wider
 //! permissions that an earlier build left are removed at the start. Files that do not belong to the

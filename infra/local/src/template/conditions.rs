@@ -151,7 +151,7 @@ Conditions:
 Resources:
   Text: !If [HasName, !Ref Named, "[]"]
   List: [kept, !If [HasName, more, !Ref AWS::NoValue]]
-  Other: !Ref Lane
+  Other: !Ref Orders
 "#;
 
     fn decided(text: &str) -> Result<serde_json::Value, TemplateError> {
@@ -164,7 +164,7 @@ Resources:
         let template = decided(TEMPLATE).unwrap();
         assert_eq!(
             template,
-            serde_json::json!({"Resources": {"Text": "[]", "List": ["kept"], "Other": {"Ref": "Lane"}}})
+            serde_json::json!({"Resources": {"Text": "[]", "List": ["kept"], "Other": {"Ref": "Orders"}}})
         );
         let named = TEMPLATE.replace("Default: none", "Default: \"arn:a\"");
         let template = decided(&named).unwrap();

@@ -342,6 +342,7 @@ pub(super) fn wire(
                 template.schedules.push(Schedule {
                     name: event.name,
                     function: name.clone(),
+                    logical_id: template.functions[index].logical_id.clone(),
                     every,
                 });
             }

@@ -9,9 +9,6 @@ use super::error::TemplateError;
 use super::node::{Node, Value};
 use crate::identity;
 
-/// The value of `AWS::StackName`.
-pub(super) const STACK_NAME: &str = "symdepot";
-
 /// The values of `Ref` and `Fn::GetAtt` for one resource.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity {
@@ -20,8 +17,30 @@ pub(super) struct Identity {
     pub(super) attributes: BTreeMap<&'static str, String>,
 }
 
-/// The resources of a template, by logical id.
-pub(super) type Identities = BTreeMap<String, Identity>;
+/// What references in a template can refer to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identities {
+    /// The value of `AWS::StackName`.
+    pub(super) stack_name: String,
+    /// The resources, by logical id.
+    pub(super) resources: BTreeMap<String, Identity>,
+}
+
+impl Identities {
+    /// Returns the identities without any resource: only pseudo parameters have a value.
+    pub(super) fn without_resources(stack_name: &str) -> Self {
+        Self {
+            stack_name: stack_name.to_owned(),
+            resources: BTreeMap::new(),
+        }
+    }
+
+    fn of(&self, target: &str) -> Result<&Identity, String> {
+        self.resources
+            .get(target)
+            .ok_or_else(|| format!("{target} is not a resource of this template"))
+    }
+}
 
 /// Returns `node` with intrinsics replaced; error messages contain `place`.
 pub(super) fn resolve(
@@ -100,21 +119,17 @@ fn call(
 
 fn reference(target: &str, identities: &Identities) -> Result<String, String> {
     if let Some(parameter) = target.strip_prefix("AWS::") {
-        return pseudo_parameter(parameter);
+        return pseudo_parameter(parameter, &identities.stack_name);
     }
-    let identity = identities
-        .get(target)
-        .ok_or_else(|| format!("{target} is not a resource of this template"))?;
-    identity
+    identities
+        .of(target)?
         .reference
         .clone()
         .ok_or_else(|| format!("Ref {target} has no value in the local stack"))
 }
 
 fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String, String> {
-    let identity = identities
-        .get(target)
-        .ok_or_else(|| format!("{target} is not a resource of this template"))?;
+    let identity = identities.of(target)?;
     identity.attributes.get(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = identity.attributes.keys().copied().collect();
         match known.as_slice() {
@@ -127,9 +142,9 @@ fn attribute(target: &str, name: &str, identities: &Identities) -> Result<String
     })
 }
 
-fn pseudo_parameter(name: &str) -> Result<String, String> {
+fn pseudo_parameter(name: &str, stack_name: &str) -> Result<String, String> {
     Ok(match name {
-        "StackName" => STACK_NAME,
+        "StackName" => stack_name,
         "AccountId" => identity::ACCOUNT,
         "Region" => identity::REGION,
         "Partition" => "aws",
@@ -175,7 +190,10 @@ mod tests {
             reference: Some("http://here/queue".to_owned()),
             attributes,
         };
-        BTreeMap::from([("Queue".to_owned(), queue)])
+        Identities {
+            stack_name: "shop".to_owned(),
+            resources: BTreeMap::from([("Queue".to_owned(), queue)]),
+        }
     }
 
     #[test]
@@ -185,10 +203,7 @@ mod tests {
             &identities(),
         )
         .unwrap();
-        assert_eq!(
-            filled,
-            "symdepot-http://here/queue-arn:aws:sqs:q-${kept}-$5"
-        );
+        assert_eq!(filled, "shop-http://here/queue-arn:aws:sqs:q-${kept}-$5");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The SAM template, parsed into the resources that the local stack starts.
 //!
-//! The parser supports a closed subset: the resource types, properties and intrinsics that
-//! `infra/template.yaml` uses. Anything else is an error that names the resource, the property and
-//! the line, because an omission that is silent here would only be found in AWS.
+//! The parser supports a closed subset of resource types, properties and intrinsics. Anything else
+//! is an error that names the resource, the property and the line, because an omission that is
+//! silent here would only be found in AWS.
 //!
 //! Some resources and properties are parsed, checked for references to missing resources, and then
 //! have no effect: IAM, bucket and queue policies and the API's authorizer (all clients on the
@@ -33,8 +33,8 @@ pub use error::TemplateError;
 use fields::Fields;
 use intrinsics::{Identities, resolve};
 pub use model::{
-    Bucket, Function, MachineShare, Notification, Queue, QueueSource, Resource, Schedule, Table,
-    Template, function_arn, queue_arn,
+    Bucket, Deployment, Function, MachineShare, Notification, Queue, QueueSource, Resource,
+    Schedule, Table, Template, function_arn, queue_arn,
 };
 use node::Node;
 use resources::{Kind, declare, identify, without_effect};
@@ -45,19 +45,18 @@ impl Template {
     /// # Errors
     /// Returns an error if the file cannot be read, or the error of [`Template::read`]; both name
     /// the file.
-    pub fn load(path: &Path, sqs_endpoint: &str) -> Result<Self, String> {
+    pub fn load(path: &Path, deployment: &Deployment<'_>) -> Result<Self, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read the template {}: {error}", path.display()))?;
-        Self::read(&text, sqs_endpoint).map_err(|error| format!("{}: {error}", path.display()))
+        Self::read(&text, deployment).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Parses a template. A `Ref` of a queue becomes its URL under `sqs_endpoint`
-    /// (`http://127.0.0.1:3024`).
+    /// Parses a template.
     ///
     /// # Errors
     /// Returns an error if the text is not YAML, refers to something that does not exist, or uses
     /// something that the local stack does not support.
-    pub fn read(text: &str, sqs_endpoint: &str) -> Result<Self, TemplateError> {
+    pub fn read(text: &str, deployment: &Deployment<'_>) -> Result<Self, TemplateError> {
         let mut root = Fields::of(conditions::decide(Node::read(text)?)?, "")?;
         root.text("AWSTemplateFormatVersion")?;
         root.text("Description")?;
@@ -72,10 +71,13 @@ impl Template {
             .into_iter()
             .map(declare)
             .collect::<Result<Vec<_>, _>>()?;
-        let identities: Identities = declared
-            .iter()
-            .map(|resource| Ok((resource.id.clone(), identify(resource, sqs_endpoint)?)))
-            .collect::<Result<_, TemplateError>>()?;
+        let identities = Identities {
+            stack_name: deployment.stack_name.to_owned(),
+            resources: declared
+                .iter()
+                .map(|resource| Ok((resource.id.clone(), identify(resource, deployment)?)))
+                .collect::<Result<_, TemplateError>>()?,
+        };
 
         let defaults = match globals.take("Function") {
             Some(node) => Some(resolve(&node, &identities, "Globals.Function")?),
@@ -98,7 +100,7 @@ impl Template {
         for resource in declared {
             let place = resource.id.clone();
             for dependency in &resource.depends_on {
-                if !identities.contains_key(dependency) {
+                if !identities.resources.contains_key(dependency) {
                     let message =
                         format!("DependsOn {dependency}: it is not a resource of this template");
                     return Err(TemplateError::new(resource.line, place, message));

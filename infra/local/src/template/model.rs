@@ -5,6 +5,15 @@ use std::time::Duration;
 
 use crate::identity;
 
+/// The values of a template that are not in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployment<'a> {
+    /// The value of `AWS::StackName`.
+    pub stack_name: &'a str,
+    /// `http://127.0.0.1:3024`: the queues' URLs, which are the values of `Ref`, are below it.
+    pub sqs_endpoint: &'a str,
+}
+
 /// The resources of a template.
 #[derive(Clone, Debug)]
 pub struct Template {
@@ -139,6 +148,8 @@ pub struct Schedule {
     pub name: String,
     /// The function.
     pub function: String,
+    /// The function's name in the template.
+    pub logical_id: String,
     /// The time between two invocations.
     pub every: Duration,
 }

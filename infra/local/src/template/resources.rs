@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::fields::Fields;
-use super::intrinsics::{Identity, STACK_NAME};
+use super::intrinsics::Identity;
 use super::node::{Node, Value};
-use super::{TemplateError, function_arn, queue_arn, storage};
+use super::{Deployment, TemplateError, function_arn, queue_arn, storage};
 use crate::identity;
 
 /// A resource whose properties are not parsed yet.
@@ -111,7 +111,11 @@ pub(super) fn declare((id, node): (String, Node)) -> Result<Declared, TemplateEr
 
 /// Returns the values of references to a resource. A bucket's name may contain only pseudo
 /// parameters.
-pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identity, TemplateError> {
+pub(super) fn identify(
+    resource: &Declared,
+    deployment: &Deployment<'_>,
+) -> Result<Identity, TemplateError> {
+    let stack_name = deployment.stack_name;
     let id = &resource.id;
     let arn = |service: &str, name: &str| {
         format!(
@@ -122,7 +126,7 @@ pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identi
     };
     let (reference, attributes) = match &resource.kind {
         Kind::Bucket => {
-            let name = storage::bucket_name(id, &resource.properties)?;
+            let name = storage::bucket_name(id, &resource.properties, stack_name)?;
             let arn = format!("arn:aws:s3:::{name}");
             (Some(name), BTreeMap::from([("Arn", arn)]))
         }
@@ -133,7 +137,7 @@ pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identi
         Kind::Queue => {
             let url = format!(
                 "{}/{}/{id}",
-                sqs_endpoint.trim_end_matches('/'),
+                deployment.sqs_endpoint.trim_end_matches('/'),
                 identity::ACCOUNT
             );
             (
@@ -146,7 +150,7 @@ pub(super) fn identify(resource: &Declared, sqs_endpoint: &str) -> Result<Identi
             Some(binary.clone()),
             BTreeMap::from([("Arn", function_arn(binary))]),
         ),
-        Kind::WithoutEffect { .. } => (Some(format!("{}-{id}", STACK_NAME)), BTreeMap::new()),
+        Kind::WithoutEffect { .. } => (Some(format!("{stack_name}-{id}")), BTreeMap::new()),
     };
     Ok(Identity {
         reference,

@@ -11,11 +11,15 @@ use crate::template::model::queue_of_arn;
 const DAY: i64 = 24 * 60 * 60;
 
 /// Returns the name of the bucket `id`, from its properties before intrinsics are resolved.
-pub(super) fn bucket_name(id: &str, properties: &Node) -> Result<String, TemplateError> {
+pub(super) fn bucket_name(
+    id: &str,
+    properties: &Node,
+    stack_name: &str,
+) -> Result<String, TemplateError> {
     let mut fields = Fields::of(properties.clone(), id)?;
     let name = fields.require("BucketName")?;
     let place = fields.path("BucketName");
-    match resolve(&name, &Identities::new(), &place)?.value {
+    match resolve(&name, &Identities::without_resources(stack_name), &place)?.value {
         Value::Text(name) => Ok(name),
         _ => Err(TemplateError::new(
             name.line,
@@ -30,8 +34,8 @@ pub(super) fn bucket(
     properties: Node,
     identities: &Identities,
 ) -> Result<Bucket, TemplateError> {
-    let name = bucket_name(id, &properties)?;
-    debug_assert!(identities.contains_key(id));
+    let name = bucket_name(id, &properties, &identities.stack_name)?;
+    debug_assert!(identities.resources.contains_key(id));
     let mut fields = Fields::of(properties, id)?;
     fields.take("BucketName");
     fields.take("PublicAccessBlockConfiguration");

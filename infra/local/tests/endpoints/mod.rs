@@ -16,14 +16,14 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The bucket that sends events to the queue [`LANE`].
+/// The bucket that sends events to the queue [`ORDERS`].
 pub(crate) const UPLOADS: &str = "uploads";
 
 /// A bucket that sends no events.
 pub(crate) const CACHES: &str = "caches";
 
 /// The queue for the events of [`UPLOADS`].
-pub(crate) const LANE: &str = "lane";
+pub(crate) const ORDERS: &str = "orders";
 
 /// A clock that tests control.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ impl S3 {
     pub(crate) async fn on(folder: &Path) -> Self {
         let database = Database::open(folder).unwrap();
         let queues = Queues::new(database.clone());
-        queues.create(QueueSpec::named(LANE)).await.unwrap();
+        queues.create(QueueSpec::named(ORDERS)).await.unwrap();
         let notification = Notification {
             bucket: UPLOADS.to_owned(),
             events: vec![
@@ -135,7 +135,7 @@ impl S3 {
             ],
             prefix: String::new(),
             suffix: String::new(),
-            queue: LANE.to_owned(),
+            queue: ORDERS.to_owned(),
         };
         let store = Store::open(folder, database, queues.clone(), vec![notification])
             .await
@@ -177,14 +177,14 @@ impl S3 {
     pub(crate) async fn events(&self) -> Vec<serde_json::Value> {
         let mut events = Vec::new();
         loop {
-            let batch = self.queues.receive(LANE, 10, None).await.unwrap();
+            let batch = self.queues.receive(ORDERS, 10, None).await.unwrap();
             if batch.is_empty() {
                 return events;
             }
             for message in batch {
                 let body: serde_json::Value = serde_json::from_str(&message.body).unwrap();
                 events.extend(body["Records"].as_array().unwrap().iter().cloned());
-                self.queues.delete(LANE, &message.receipt).await.unwrap();
+                self.queues.delete(ORDERS, &message.receipt).await.unwrap();
             }
         }
     }

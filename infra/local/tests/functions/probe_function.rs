@@ -193,7 +193,7 @@ fn batch(records: &[Value]) -> Value {
 fn hide(record: &Value, seconds: u64) {
     let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
     let request = json!({
-        "QueueUrl": variable("LANE_URL"),
+        "QueueUrl": variable("ORDERS_URL"),
         "ReceiptHandle": record["receiptHandle"],
         "VisibilityTimeout": seconds,
     });

@@ -1,0 +1,117 @@
+//! The local stack's view of `infra/template.yaml`.
+
+use std::time::Duration;
+
+use local_stack::template::{Deployment, QueueSource, Resource, Template};
+use symdepot_tests::stack::STACK_NAME;
+
+fn template() -> Template {
+    let deployment = Deployment {
+        stack_name: STACK_NAME,
+        sqs_endpoint: "http://127.0.0.1:3024",
+    };
+    Template::load(&symdepot_tests::stack::template(), &deployment).unwrap()
+}
+
+#[test]
+fn the_template_is_read_as_it_is_meant() {
+    let template = template();
+    let names: Vec<&str> = template
+        .functions
+        .iter()
+        .map(|function| function.name.as_str())
+        .collect();
+    assert_eq!(names, ["symbolicate", "derive", "prune"]);
+    assert_eq!(template.http_api.as_deref(), Some("symbolicate"));
+
+    let derive = template.function("DeriveFunction").unwrap();
+    assert_eq!(
+        (derive.memory_mb, derive.ephemeral_mb, derive.timeout),
+        (10_240, 10_240, Duration::from_secs(900))
+    );
+    assert_eq!(
+        (derive.log_format.as_str(), derive.log_group.as_str()),
+        ("JSON", "symdepot-Logs")
+    );
+    assert_eq!(
+        derive.environment["EAGER_QUEUE_URL"],
+        "http://127.0.0.1:3024/000000000000/EagerQueue"
+    );
+    assert_eq!(derive.environment["CACHE_TABLE"], "RecordsTable");
+    // The default template refers to no secret, and prune would not receive one.
+    assert_eq!(derive.environment["SOURCES"], "[]");
+    let prune = template.function("prune").unwrap();
+    assert!(!prune.environment.contains_key("SOURCES"));
+    assert_eq!(
+        derive.environment["UPLOADS_BUCKET"],
+        "symdepot-uploads-000000000000"
+    );
+    let eager = QueueSource {
+        queue: "EagerQueue".to_owned(),
+        batch_size: 1,
+        maximum_concurrency: Some(20),
+        reports_failures: true,
+    };
+    assert_eq!(derive.queues[0], eager);
+    assert_eq!(derive.queues.len(), 3);
+    let together = derive.queues.iter().map(|queue| queue.maximum_concurrency);
+    assert_eq!(derive.reserved_concurrency, together.sum::<Option<usize>>());
+    assert_eq!(
+        template.function("prune").unwrap().reserved_concurrency,
+        Some(1)
+    );
+    assert_eq!(template.schedules[0].function, "prune");
+    assert_eq!(template.schedules[0].every, Duration::from_secs(3600));
+
+    let uploads = &template.buckets[0];
+    let events: Vec<(&str, &str)> = uploads
+        .notifications
+        .iter()
+        .map(|one| (one.event.as_str(), one.queue.as_str()))
+        .collect();
+    assert_eq!(
+        events,
+        [
+            ("s3:ObjectCreated:*", "UploadsQueue"),
+            ("s3:ObjectRemoved:*", "UploadsQueue")
+        ]
+    );
+
+    let uploads_queue = template
+        .queues
+        .iter()
+        .find(|queue| queue.name == "UploadsQueue")
+        .unwrap();
+    assert_eq!(uploads_queue.visibility_timeout, Duration::from_secs(960));
+    assert_eq!(uploads_queue.redrive, Some(("DeadLetters".to_owned(), 6)));
+
+    let table = &template.tables[0];
+    assert_eq!(table.name, "RecordsTable");
+    assert_eq!(table.properties["KeySchema"][1]["AttributeName"], "sort");
+    assert_eq!(table.properties["TimeToLiveSpecification"]["Enabled"], true);
+}
+
+/// The three functions see the same limits; each variable is the share of one of them
+/// (docs/security.md, F16).
+#[test]
+fn budgets_are_shares_of_the_machine_and_leave_some_of_it() {
+    let template = template();
+    let shares = || template.functions.iter().flat_map(|one| &one.shares);
+    let mut variables: Vec<&str> = shares().map(|share| share.variable.as_str()).collect();
+    variables.sort_unstable();
+    assert_eq!(
+        variables,
+        [
+            "DERIVED_BUDGET_BYTES",
+            "DIF_BUDGET_BYTES",
+            "MEMORY_CACHE_BYTES",
+            "PARSER_MEMORY_BYTES",
+            "SCRATCH_BYTES",
+        ]
+    );
+    for resource in [Resource::Memory, Resource::Disk] {
+        let of_it = shares().filter(|share| share.of == resource);
+        let percent: u64 = of_it.map(|share| share.percent).sum();
+        assert!(percent <= 80, "{resource:?}: {percent} %");
+    }
+}

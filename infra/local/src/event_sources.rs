@@ -24,6 +24,7 @@ use bytes::Bytes;
 use md5::{Digest, Md5};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -31,10 +32,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::functions::Functions;
-use crate::functions::calendar::Moment;
-use crate::identity;
 use crate::queues::{QueueError, Queues, Received};
 use crate::template::{QueueSource, Schedule, queue_arn};
+use crate::{dates, identity};
 
 /// The delay before a source retries after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -251,7 +251,7 @@ fn sqs_event(queue: &str, messages: &[Received]) -> Value {
                 "body": message.body,
                 "attributes": attributes,
                 "messageAttributes": message_attributes,
-                "md5OfBody": hex(&Md5::digest(message.body.as_bytes())),
+                "md5OfBody": hex::encode(Md5::digest(message.body.as_bytes())),
                 "eventSource": "aws:sqs",
                 "eventSourceARN": queue_arn(queue),
                 "awsRegion": identity::REGION,
@@ -259,10 +259,6 @@ fn sqs_event(queue: &str, messages: &[Received]) -> Value {
         })
         .collect();
     json!({ "Records": records })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Invokes the function of a schedule at its interval, first one interval after the start. A run
@@ -294,7 +290,7 @@ pub(crate) fn schedule_event(schedule: &Schedule, detail: Option<Value>) -> Valu
         "detail-type": "Scheduled Event",
         "source": "aws.scheduler",
         "account": identity::ACCOUNT,
-        "time": Moment::now().iso(),
+        "time": dates::iso(OffsetDateTime::now_utc()),
         "region": identity::REGION,
         "resources": [format!(
             "arn:aws:scheduler:{}:{}:schedule/default/{}",

@@ -6,6 +6,7 @@
 
 pub mod control;
 pub mod database;
+pub(crate) mod dates;
 pub mod dynamodb;
 pub(crate) mod endpoint;
 pub mod event_sources;

@@ -7,10 +7,11 @@
 
 use std::path::Path;
 
+use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::calendar::Moment;
 use super::spec::{Endpoints, FunctionSpec};
+use crate::dates;
 use crate::identity::{self, FunctionProcess};
 
 /// Returns the variables of one process.
@@ -22,7 +23,10 @@ pub(super) fn variables(
 ) -> Vec<(String, std::ffi::OsString)> {
     let task_root = spec.binary.parent().unwrap_or(Path::new("."));
     let process = Uuid::new_v4().simple().to_string();
-    let stream = format!("{}/[$LATEST]{process}", Moment::now().path());
+    let stream = format!(
+        "{}/[$LATEST]{process}",
+        dates::path(OffsetDateTime::now_utc())
+    );
     let signer = FunctionProcess {
         function: &spec.name,
         process: &process,

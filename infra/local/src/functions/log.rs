@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use time::OffsetDateTime;
 
-use super::calendar::Moment;
+use crate::dates;
 
 /// The log of one function.
 #[derive(Debug)]
@@ -60,8 +61,7 @@ impl FunctionLog {
         if let (Some(error), Some(record)) = (report.error_type, record.as_object_mut()) {
             record.insert("errorType".to_owned(), error.into());
         }
-        let line =
-            json!({ "time": Moment::now().iso(), "type": "platform.report", "record": record });
+        let line = json!({ "time": dates::iso(OffsetDateTime::now_utc()), "type": "platform.report", "record": record });
         tracing::debug!(target: "function", function = %self.name, "{line}");
         self.write(&line.to_string());
     }

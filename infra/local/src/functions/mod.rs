@@ -17,7 +17,6 @@
 //!
 //! Linux only: process groups, memory and leftover processes are read from `/proc`.
 
-pub(crate) mod calendar;
 mod environment;
 mod error;
 pub(crate) mod groups;
@@ -38,7 +37,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use calendar::Moment;
 pub use error::{FunctionError, FunctionsError};
 use ledger::Ledger;
 use log::FunctionLog;
@@ -47,6 +45,7 @@ pub use quotas::MAX_EVENT;
 pub(crate) use spec::Invocation;
 pub use spec::{Answer, Endpoints, FunctionSpec};
 pub use stats::{FunctionStats, Spread};
+use time::OffsetDateTime;
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
@@ -256,7 +255,7 @@ pub(crate) fn trace_id() -> String {
     let random = Uuid::new_v4().simple().to_string();
     format!(
         "Root=1-{:08x}-{};Sampled=0",
-        Moment::now().seconds(),
+        OffsetDateTime::now_utc().unix_timestamp(),
         random.get(..24).unwrap_or(&random)
     )
 }

@@ -10,9 +10,9 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, COOKIE, HOST, HeaderValue, US
 use http::{HeaderMap, request};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use time::OffsetDateTime;
 
-use crate::functions::calendar::Moment;
-use crate::identity;
+use crate::{dates, identity};
 
 /// The event.
 #[derive(Debug, Serialize)]
@@ -109,7 +109,7 @@ impl<'a> Event<'a> {
             })
             .filter(|cookie| !cookie.is_empty())
             .collect();
-        let now = Moment::now();
+        let now = OffsetDateTime::now_utc();
         let (body, is_base64_encoded) = text_or_base64(&parts.headers, body);
         Self {
             version: "2.0",
@@ -134,8 +134,8 @@ impl<'a> Event<'a> {
                 request_id,
                 route_key: "$default",
                 stage: "$default",
-                time: now.common_log(),
-                time_epoch: now.millis(),
+                time: dates::common_log(now),
+                time_epoch: dates::epoch_millis(now),
             },
             body,
             is_base64_encoded,

@@ -13,7 +13,7 @@ use super::objects::require_bucket;
 use super::pages::owner;
 use super::store::{Store, StoreError};
 use crate::identity::REGION;
-use crate::s3::time::timestamp;
+use crate::s3::times::timestamp;
 
 pub(crate) async fn create(
     store: &Store,

@@ -8,7 +8,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::failure::Failure;
-use super::time::timestamp;
+use super::times::timestamp;
 use crate::identity::{ACCOUNT, REGION};
 use crate::queues::{self, NewMessage};
 

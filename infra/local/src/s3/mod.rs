@@ -22,7 +22,7 @@ mod pages;
 mod reading;
 mod service;
 mod store;
-mod time;
+mod times;
 mod writing;
 
 pub use self::events::Notification;
@@ -72,10 +72,7 @@ macro_rules! stored_attributes {
             ),
             content_language: input.content_language.clone(),
             content_type: input.content_type.clone(),
-            expires: input
-                .expires
-                .clone()
-                .map($crate::s3::writing::epoch_seconds),
+            expires: input.expires.clone().map($crate::s3::times::epoch_seconds),
             storage_class: input
                 .storage_class
                 .as_ref()

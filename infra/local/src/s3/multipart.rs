@@ -18,7 +18,8 @@ use super::failure::Failure;
 use super::objects::{self, Object, require_bucket};
 use super::reading::{Attempts, pinned};
 use super::store::Store;
-use super::writing::{MAX_REQUEST_BYTES, hex, nothing, source};
+use super::times::timestamp;
+use super::writing::{MAX_REQUEST_BYTES, nothing, source};
 use super::{claimed_checksums, refuse_unsupported, set_checksums, stored_attributes};
 use crate::s3::multipart_rows::{Part, Upload, forget_upload, parts, require_upload};
 
@@ -186,7 +187,7 @@ pub(crate) async fn upload_part_copy(
 
     let mut result = CopyPartResult {
         e_tag: Some(ETag::Strong(part.etag.clone())),
-        last_modified: Some(objects::timestamp(part.modified_ms)),
+        last_modified: Some(timestamp(part.modified_ms)),
         ..Default::default()
     };
     set_checksums!(result, part.checksums);
@@ -354,11 +355,11 @@ fn join(
     }
     let mut digests = Vec::with_capacity(chosen.len() * 16);
     for part in &chosen {
-        digests.extend(unhex(&part.etag));
+        digests.extend(hex::decode(&part.etag).unwrap_or_default());
     }
     let etag = {
         use md5::{Digest, Md5};
-        format!("{}-{}", hex(&Md5::digest(&digests)), chosen.len())
+        format!("{}-{}", hex::encode(Md5::digest(&digests)), chosen.len())
     };
     Ok(Object {
         key: upload.key,
@@ -418,7 +419,7 @@ async fn add_part(
         let part = Part {
             number,
             segment: new.segment(),
-            etag: hex(&new.md5),
+            etag: hex::encode(new.md5),
             modified_ms: store.now(),
             checksums: new.checksums.clone(),
         };
@@ -499,11 +500,4 @@ fn is_composite(algorithm: Option<Algorithm>, kind: Option<&ChecksumType>) -> S3
 
 fn new_id() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
-}
-
-fn unhex(text: &str) -> impl Iterator<Item = u8> + '_ {
-    text.as_bytes().chunks(2).filter_map(|pair| {
-        let pair = std::str::from_utf8(pair).ok()?;
-        u8::from_str_radix(pair, 16).ok()
-    })
 }

@@ -13,7 +13,7 @@ use super::checksums::Checksums;
 use super::conditions::WriteConditions;
 use super::events::{self, Cause, Notification};
 use super::failure::Failure;
-pub(crate) use crate::s3::time::timestamp;
+use super::times::timestamp;
 
 /// The columns that [`Object::read`] expects, in order.
 pub(crate) const COLUMNS: &str = "key, size, etag, modified_ms, parts, checksums, attributes";

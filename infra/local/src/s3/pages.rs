@@ -19,7 +19,7 @@ use super::set_checksums;
 use super::store::Store;
 use crate::identity::ACCOUNT;
 use crate::s3::multipart_rows::{parts, uploads};
-use crate::s3::time::timestamp;
+use crate::s3::times::timestamp;
 
 pub(crate) async fn list_v2(
     store: &Store,

@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::objects::{Object, find, require};
 use super::set_checksums;
 use super::store::Store;
+use super::times::timestamp;
 
 /// How often a read is attempted if the object is replaced between reading its row and opening its
 /// files.
@@ -252,5 +253,5 @@ fn expires(object: &Object) -> Option<Timestamp> {
     object
         .attributes
         .expires
-        .map(|seconds| super::objects::timestamp(seconds.saturating_mul(1000)))
+        .map(|seconds| timestamp(seconds.saturating_mul(1000)))
 }

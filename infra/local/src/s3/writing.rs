@@ -7,7 +7,7 @@ use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, DeleteObjectInput,
     DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
     Error, Metadata, MetadataDirective, ObjectIdentifier, PutObjectInput, PutObjectOutput,
-    StreamingBlob, Timestamp,
+    StreamingBlob,
 };
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::objects::{self, Object};
 use super::reading::{Attempts, pinned, require_current};
 use super::store::Store;
+use super::times::timestamp;
 use super::{refuse_unsupported, set_checksums, stored_attributes};
 
 /// The maximum size of one request (Amazon S3 User Guide, "Uploading objects").
@@ -59,7 +60,7 @@ pub(crate) async fn put(
     let object = Object {
         key: input.key,
         size: new.size,
-        etag: hex(&new.md5),
+        etag: hex::encode(new.md5),
         modified_ms: store.now(),
         parts: vec![new.segment()],
         checksums: new.checksums.clone(),
@@ -157,7 +158,7 @@ pub(crate) async fn copy(
     };
     match &fresh {
         Some(new) => {
-            object.etag = hex(&new.md5);
+            object.etag = hex::encode(new.md5);
             object.checksums = new.checksums.clone();
             object.parts = vec![new.segment()];
         }
@@ -182,7 +183,7 @@ pub(crate) async fn copy(
 
     let mut result = CopyObjectResult {
         e_tag: Some(object.etag()),
-        last_modified: Some(objects::timestamp(object.modified_ms)),
+        last_modified: Some(timestamp(object.modified_ms)),
         ..Default::default()
     };
     set_checksums!(result, object.checksums);
@@ -413,23 +414,6 @@ pub(crate) fn stored_metadata(metadata: Option<&Metadata>) -> BTreeMap<String, S
         .collect()
 }
 
-/// Returns a header's time in its stored form.
-pub(crate) fn epoch_seconds(time: Timestamp) -> i64 {
-    let mut text = Vec::new();
-    let formatted = time.format(s3s::dto::TimestampFormat::EpochSeconds, &mut text);
-    let text = String::from_utf8_lossy(&text);
-    let seconds = text
-        .split('.')
-        .next()
-        .and_then(|seconds| seconds.parse().ok());
-    formatted.ok().and(seconds).unwrap_or(0)
-}
-
-/// Returns bytes as lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -443,13 +427,5 @@ mod tests {
         );
         assert_eq!(stored_encoding(Some("gzip")), Some("gzip".to_owned()));
         assert_eq!(stored_encoding(None), None);
-    }
-
-    #[test]
-    fn a_header_s_time_is_stored_in_seconds() {
-        assert_eq!(
-            epoch_seconds(objects::timestamp(1_700_000_000_000)),
-            1_700_000_000
-        );
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn select((values, types): Attributes, wanted: &[&str]) -> Attributes
 
 /// Returns the digest of a body.
 pub(super) fn digest(body: &str) -> String {
-    hex(Md5::new().chain_update(body))
+    hex::encode(Md5::digest(body))
 }
 
 /// Returns the digest of attributes; `None` if there are none.
@@ -120,14 +120,7 @@ pub(super) fn digest_of((values, types): &Attributes) -> Option<String> {
             field(&mut md5, value.as_bytes());
         }
     }
-    Some(hex(md5))
-}
-
-fn hex(md5: Md5) -> String {
-    md5.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Some(hex::encode(md5.finalize()))
 }
 
 #[cfg(test)]

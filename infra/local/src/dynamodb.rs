@@ -5,7 +5,7 @@
 //!   web pages. The engine itself refuses none, so its server listens on an address that a page
 //!   cannot find (`bind`).
 //! - Writes survive a crash of the process, but not of the machine, as in the rest of the stack.
-//! - [`Tables::sweep_every`] removes items whose time to live has passed, much sooner than AWS
+//! - [`Tables::sweep_ttl`] removes items whose time to live has passed, much sooner than AWS
 //!   promises. Clients must not rely on either.
 
 use std::future::Future;
@@ -35,8 +35,8 @@ use crate::meter::{Counted, Service};
 /// The file's name in the data folder.
 pub const FILE_NAME: &str = "dynamodb.sqlite3";
 
-/// How often expired items are removed.
-pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// How often expired items are removed. In AWS this takes up to days, so no client can rely on it.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Properties of `AWS::DynamoDB::Table` that CreateTable accepts under the same name and with the
 /// same structure.
@@ -185,10 +185,11 @@ impl Tables {
         .await
     }
 
-    /// Removes expired items at this interval, first after one interval. Never returns; drop the
-    /// future to stop it.
-    pub async fn sweep_every(&self, interval: Duration) {
-        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
+    /// Removes expired items every [`EXPIRY_INTERVAL`], first after one interval. Never returns;
+    /// drop the future to stop it.
+    async fn remove_expired(&self) {
+        let first = tokio::time::Instant::now() + EXPIRY_INTERVAL;
+        let mut ticks = tokio::time::interval_at(first, EXPIRY_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -378,7 +379,7 @@ fn translate(name: &str, properties: &Value) -> Result<(Value, Option<Value>), T
 }
 
 /// Serves DynamoDB requests on `listener` until `shutdown` resolves and the requests in progress
-/// are complete. Removes expired items every [`SWEEP_INTERVAL`].
+/// are complete. Removes expired items every minute.
 pub async fn serve(
     listener: TcpListener,
     tables: Tables,
@@ -413,7 +414,7 @@ pub async fn serve(
     );
     tokio::select! {
         () = serving => {}
-        () = sweeper.sweep_every(SWEEP_INTERVAL) => {}
+        () = sweeper.remove_expired() => {}
     }
     let _ = stop.send(());
     match engine.await {

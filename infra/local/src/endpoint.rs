@@ -13,14 +13,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
+use crate::connections::{Connection, accept};
 use crate::guard::Guard;
 use crate::latency::Traffic;
 use crate::meter::{Counted, Service};
 
 /// How long requests in progress may take after the shutdown.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// The reason why a connection is closed without a response.
 #[derive(Debug, thiserror::Error)]
@@ -41,32 +41,7 @@ pub(crate) async fn serve<H, F, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        let stream = tokio::select! {
-            () = &mut shutdown => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Usually the process is out of file descriptors until other connections close.
-                    tracing::warn!(%error, "cannot accept connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                    continue;
-                }
-            },
-        };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "cannot disable Nagle's algorithm");
-        }
-        let port = match stream.local_addr() {
-            Ok(address) => address.port(),
-            Err(error) => {
-                tracing::debug!(%error, "connection failed");
-                continue;
-            }
-        };
+    let mut connections = accept(listener, shutdown, |Connection { stream, port, .. }| {
         let (traffic, handler) = (traffic.clone(), handler.clone());
         let answer = service_fn(move |request: Request<Incoming>| {
             if let Err(refusal) = traffic.guard.check(port, &request) {
@@ -97,14 +72,14 @@ pub(crate) async fn serve<H, F, B>(
         });
         let connection =
             graceful.watch(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
-        connections.spawn(async move {
+        async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection failed");
             }
-        });
-    }
-    drop(listener);
-    if tokio::time::timeout(LAST_WORDS, graceful.shutdown())
+        }
+    })
+    .await;
+    if tokio::time::timeout(LAST_REQUESTS, graceful.shutdown())
         .await
         .is_err()
     {

@@ -283,10 +283,7 @@ async fn an_upload_reaches_the_function_as_a_message_and_is_counted_as_an_outsid
     });
     let event: Value = serde_json::from_str(batch.unwrap()[0]["body"].as_str().unwrap()).unwrap();
     assert_eq!(event["Records"][0]["eventName"], "ObjectCreated:Put");
-    assert_eq!(
-        event["Records"][0]["s3"]["object"]["key"],
-        "global/a+b.debug"
-    );
+    assert_eq!(event["Records"][0]["s3"]["object"]["key"], "folder/a+b.bin");
 }
 
 #[tokio::test(flavor = "multi_thread")]

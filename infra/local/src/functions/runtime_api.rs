@@ -17,9 +17,9 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 
 use super::error::FunctionError;
+use crate::connections::{Connection, accept};
 use crate::functions::quotas::MAX_ANSWER;
 use crate::guard::Guard;
 
@@ -51,38 +51,30 @@ pub(super) enum Asked {
 
 /// Serves requests on `listener` until this future is dropped; each request is sent to `asked`.
 pub(super) async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        let Ok((stream, _)) = accepted else {
-            // Usually the process is out of file descriptors until other connections close.
-            tokio::task::yield_now().await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
-        let Ok(address) = stream.local_addr() else {
-            continue;
-        };
-        let asked = asked.clone();
-        connections.spawn(async move {
+    let until_dropped = std::future::pending();
+    accept(
+        listener,
+        until_dropped,
+        |Connection { stream, port, .. }| {
+            let asked = asked.clone();
             let service = service_fn(move |request| {
                 let asked = asked.clone();
                 async move {
                     // Web pages are refused here; a function process uses 127.0.0.1.
-                    if let Err(refusal) = Guard::default().check(address.port(), &request) {
+                    if let Err(refusal) = Guard::default().check(port, &request) {
                         return Ok::<_, Infallible>(refusal.response());
                     }
                     Ok(answer(request, &asked).await)
                 }
             });
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
+            let connection = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service);
+            async move {
+                let _ = connection.await;
+            }
+        },
+    )
+    .await;
 }
 
 async fn answer(request: Request<Incoming>, asked: &mpsc::Sender<Asked>) -> Response<Full<Bytes>> {

@@ -34,11 +34,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use response::response;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::response::Answer;
+use crate::connections::{Connection, accept};
 use crate::control::Control;
 use crate::functions::{Functions, trace_id};
 use crate::guard::Guard;
@@ -69,31 +69,11 @@ pub struct Gateway {
 
 /// Serves `listener` until `shutdown`.
 pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: CancellationToken) {
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let _ = stream.set_nodelay(true);
-        let port = match stream.local_addr() {
-            Ok(address) => address.port(),
-            Err(error) => {
-                tracing::debug!(%error, "connection failed");
-                continue;
-            }
-        };
-        let gateway = gateway.clone();
-        connections.spawn(async move {
+    accept(
+        listener,
+        shutdown.cancelled_owned(),
+        |Connection { stream, port, peer }| {
+            let gateway = gateway.clone();
             let service = service_fn(move |request| {
                 let gateway = gateway.clone();
                 async move {
@@ -105,12 +85,15 @@ pub async fn serve(listener: TcpListener, gateway: Gateway, shutdown: Cancellati
                     Ok(answer)
                 }
             });
-            let _ = hyper::server::conn::http1::Builder::new()
+            let connection = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
+                .serve_connection(TokioIo::new(stream), service);
+            async move {
+                let _ = connection.await;
+            }
+        },
+    )
+    .await;
 }
 
 impl Gateway {

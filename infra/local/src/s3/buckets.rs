@@ -2,9 +2,8 @@
 
 use rusqlite::params;
 use s3s::dto::{
-    Bucket, BucketLocationConstraint, CreateBucketInput, CreateBucketOutput, DeleteBucketInput,
-    DeleteBucketOutput, GetBucketLocationInput, GetBucketLocationOutput, HeadBucketInput,
-    HeadBucketOutput, ListBucketsInput, ListBucketsOutput,
+    Bucket, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
+    HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput,
 };
 use s3s::{S3Request, S3Response, s3_error};
 
@@ -77,23 +76,6 @@ pub(crate) async fn head(
     Ok(S3Response::new(HeadBucketOutput {
         bucket_region: Some(REGION.to_owned()),
         ..Default::default()
-    }))
-}
-
-pub(crate) async fn location(
-    store: &Store,
-    request: S3Request<GetBucketLocationInput>,
-) -> Result<S3Response<GetBucketLocationOutput>, Failure> {
-    let name = request.input.bucket;
-    store
-        .database
-        .read(move |transaction| require_bucket(transaction, &name))
-        .await?;
-    // S3 leaves the constraint empty for us-east-1.
-    let location_constraint =
-        (REGION != "us-east-1").then(|| BucketLocationConstraint::from_static(REGION));
-    Ok(S3Response::new(GetBucketLocationOutput {
-        location_constraint,
     }))
 }
 

@@ -36,8 +36,6 @@ pub(crate) struct Listing<T> {
     pub(crate) entries: Vec<T>,
     /// The groups, in order.
     pub(crate) groups: Vec<String>,
-    /// The key of the last entry, or the last group if it comes later.
-    pub(crate) last: Option<String>,
     /// Where the next page begins, if there is one.
     pub(crate) next: Option<String>,
 }
@@ -47,7 +45,6 @@ impl<T> Listing<T> {
         Self {
             entries: Vec::new(),
             groups: Vec::new(),
-            last: None,
             next: None,
         }
     }
@@ -111,7 +108,6 @@ pub(crate) fn scan<T>(
                 return Ok(listing);
             }
             if let Some(group) = group {
-                listing.last = Some(group.clone());
                 let after = successor(&group);
                 listing.groups.push(group);
                 match after {
@@ -124,7 +120,6 @@ pub(crate) fn scan<T>(
                 break;
             }
             from = following(name);
-            listing.last = Some(name.clone());
             listing.entries.push(entry);
         }
         if exhausted && !skipped {
@@ -134,7 +129,7 @@ pub(crate) fn scan<T>(
 }
 
 /// Returns the group of a key: the key up to and including the first delimiter after the prefix.
-pub(crate) fn group_of(key: &str, query: &Query) -> Option<String> {
+fn group_of(key: &str, query: &Query) -> Option<String> {
     if query.delimiter.is_empty() {
         return None;
     }
@@ -167,19 +162,6 @@ pub(crate) fn successor(prefix: &str) -> Option<String> {
     None
 }
 
-/// Returns where a listing after `marker` begins: after the whole group if the marker is a group.
-pub(crate) fn after_marker(marker: &str, prefix: &str, delimiter: &str) -> String {
-    let query = Query {
-        prefix: prefix.to_owned(),
-        delimiter: delimiter.to_owned(),
-        ..Query::default()
-    };
-    match group_of(marker, &query) {
-        Some(group) if group == marker => successor(&group).unwrap_or_else(|| following(marker)),
-        _ => following(marker),
-    }
-}
-
 /// Returns the opaque continuation token for the beginning of a page.
 pub(crate) fn token(from: &str) -> String {
     URL_SAFE_NO_PAD.encode(from)
@@ -200,12 +182,12 @@ pub(crate) fn read_token(token: &str) -> S3Result<String> {
 }
 
 /// Returns the number of entries for a page.
-pub(crate) fn page_size(name: &str, wanted: Option<i32>) -> S3Result<usize> {
+pub(crate) fn page_size(wanted: Option<i32>) -> S3Result<usize> {
     match wanted {
         None => Ok(PAGE),
         Some(wanted) => usize::try_from(wanted)
             .map(|wanted| wanted.min(PAGE))
-            .map_err(|_| s3_error!(InvalidArgument, "{name} must not be negative")),
+            .map_err(|_| s3_error!(InvalidArgument, "max-keys must not be negative")),
     }
 }
 
@@ -313,12 +295,5 @@ mod tests {
         assert_eq!(successor("a\u{10ffff}"), Some("b".to_owned()));
         assert_eq!(successor("\u{10ffff}"), None);
         assert_eq!(successor(""), None);
-    }
-
-    #[test]
-    fn a_marker_that_is_a_group_hides_the_group() {
-        assert_eq!(after_marker("b/", "", "/"), "b0");
-        assert_eq!(after_marker("b/1", "", "/"), "b/1\0");
-        assert_eq!(after_marker("b/", "", ""), "b/\0");
     }
 }

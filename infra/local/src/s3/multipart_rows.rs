@@ -64,20 +64,7 @@ pub(crate) fn require_upload(
     }
 }
 
-/// Returns the uploads in progress of a bucket, ordered by key and id.
-pub(crate) fn uploads(transaction: &Transaction<'_>, bucket: &str) -> Result<Vec<Upload>, Failure> {
-    let mut select = transaction.prepare_cached(&format!(
-        "SELECT {UPLOAD_COLUMNS} FROM uploads WHERE bucket = ?1 ORDER BY key, id"
-    ))?;
-    let mut rows = select.query([bucket])?;
-    let mut uploads = Vec::new();
-    while let Some(row) = rows.next()? {
-        uploads.push(read_upload(row)?);
-    }
-    Ok(uploads)
-}
-
-pub(super) fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
+fn read_upload(row: &Row<'_>) -> Result<Upload, Failure> {
     let algorithm: Option<String> = row.get(3)?;
     let kind: String = row.get(4)?;
     Ok(Upload {
@@ -121,4 +108,4 @@ pub(super) fn forget_upload(
     objects::forget(transaction, files)
 }
 
-pub(super) const UPLOAD_COLUMNS: &str = "id, key, started_ms, algorithm, kind, attributes";
+const UPLOAD_COLUMNS: &str = "id, key, started_ms, algorithm, kind, attributes";

@@ -9,12 +9,10 @@ use s3s::dto::{
     CompleteMultipartUploadOutput, CopyObjectInput, CopyObjectOutput, CreateBucketInput,
     CreateBucketOutput, CreateMultipartUploadInput, CreateMultipartUploadOutput, DeleteBucketInput,
     DeleteBucketOutput, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
-    DeleteObjectsOutput, GetBucketLocationInput, GetBucketLocationOutput, GetObjectInput,
-    GetObjectOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput, HeadObjectOutput,
-    ListBucketsInput, ListBucketsOutput, ListMultipartUploadsInput, ListMultipartUploadsOutput,
-    ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, ListPartsInput,
-    ListPartsOutput, PutObjectInput, PutObjectOutput, UploadPartCopyInput, UploadPartCopyOutput,
-    UploadPartInput, UploadPartOutput,
+    DeleteObjectsOutput, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput,
+    HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListObjectsV2Input,
+    ListObjectsV2Output, PutObjectInput, PutObjectOutput, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::service::S3ServiceBuilder;
 use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
@@ -96,13 +94,6 @@ impl S3 for Store {
         request: S3Request<HeadBucketInput>,
     ) -> S3Result<S3Response<HeadBucketOutput>> {
         Ok(buckets::head(self, request).await?)
-    }
-
-    async fn get_bucket_location(
-        &self,
-        request: S3Request<GetBucketLocationInput>,
-    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        Ok(buckets::location(self, request).await?)
     }
 
     async fn list_buckets(
@@ -189,31 +180,10 @@ impl S3 for Store {
         Ok(multipart::abort(self, request).await?)
     }
 
-    async fn list_objects(
-        &self,
-        request: S3Request<ListObjectsInput>,
-    ) -> S3Result<S3Response<ListObjectsOutput>> {
-        Ok(pages::list_v1(self, request).await?)
-    }
-
     async fn list_objects_v2(
         &self,
         request: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        Ok(pages::list_v2(self, request).await?)
-    }
-
-    async fn list_multipart_uploads(
-        &self,
-        request: S3Request<ListMultipartUploadsInput>,
-    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
-        Ok(pages::list_uploads(self, request).await?)
-    }
-
-    async fn list_parts(
-        &self,
-        request: S3Request<ListPartsInput>,
-    ) -> S3Result<S3Response<ListPartsOutput>> {
-        Ok(pages::list_parts(self, request).await?)
+        Ok(pages::list(self, request).await?)
     }
 }

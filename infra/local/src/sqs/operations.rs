@@ -38,20 +38,11 @@ pub(super) async fn perform(
                     ),
                 ));
             }
-            let queue = queue(input)?;
-            batch(Single::Send, queues, &queue, &entries).await
+            send_batch(queues, &queue(input)?, &entries).await
         }
         "ReceiveMessage" => receive(queues, closed, &queue(input)?, input).await,
         "DeleteMessage" => delete(queues, &queue(input)?, input).await,
-        "DeleteMessageBatch" => {
-            let queue = queue(input)?;
-            batch(Single::Delete, queues, &queue, &entries(input)?).await
-        }
         "ChangeMessageVisibility" => change_visibility(queues, &queue(input)?, input).await,
-        "ChangeMessageVisibilityBatch" => {
-            let queue = queue(input)?;
-            batch(Single::ChangeVisibility, queues, &queue, &entries(input)?).await
-        }
         "GetQueueAttributes" => queue_attributes(queues, &queue(input)?, input).await,
         "GetQueueUrl" => {
             let name = text(input, "QueueName")?;
@@ -289,31 +280,13 @@ async fn queue_attributes(queues: &Queues, queue: &str, input: &Value) -> Result
     })
 }
 
-/// The operation that a batch performs for each of its entries.
-#[derive(Clone, Copy, Debug)]
-enum Single {
-    Send,
-    Delete,
-    ChangeVisibility,
-}
-
-/// Performs each entry separately; a failure does not stop the others.
-async fn batch(
-    single: Single,
-    queues: &Queues,
-    queue: &str,
-    entries: &[&Value],
-) -> Result<Value, SqsError> {
+/// Sends each entry separately; a failure does not stop the others.
+async fn send_batch(queues: &Queues, queue: &str, entries: &[&Value]) -> Result<Value, SqsError> {
     queues.spec(queue).await?;
     let mut successful = Vec::new();
     let mut failed = Vec::new();
     for entry in entries {
-        let result = match single {
-            Single::Send => send(queues, queue, entry).await,
-            Single::Delete => delete(queues, queue, entry).await,
-            Single::ChangeVisibility => change_visibility(queues, queue, entry).await,
-        };
-        match result {
+        match send(queues, queue, entry).await {
             Ok(mut output) => {
                 output["Id"] = entry["Id"].clone();
                 successful.push(output);

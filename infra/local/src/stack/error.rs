@@ -1,7 +1,7 @@
 //! Errors that keep the stack from starting.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::functions::FunctionsError;
 
@@ -59,4 +59,13 @@ pub enum StackError {
         /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl StackError {
+    pub(super) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
 }

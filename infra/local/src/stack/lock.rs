@@ -4,8 +4,9 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-use super::{StackError, private};
-use crate::stack::files::LOCK_FILE;
+use super::error::StackError;
+use super::files::LOCK_FILE;
+use super::private;
 
 /// The lock of a data folder, held until it is dropped.
 ///
@@ -20,11 +21,7 @@ pub(super) struct FolderLock {
 impl FolderLock {
     /// Locks the folder. Creates it if it does not exist.
     pub(super) fn take(folder: &Path) -> Result<Self, StackError> {
-        let failed = |path: &Path, source| StackError::File {
-            path: path.to_owned(),
-            source,
-        };
-        private::create(folder).map_err(|source| failed(folder, source))?;
+        private::create(folder).map_err(|source| StackError::file(folder, source))?;
         let path = folder.join(LOCK_FILE);
         let mut file = File::options()
             .read(true)
@@ -32,7 +29,7 @@ impl FolderLock {
             .create(true)
             .truncate(false)
             .open(&path)
-            .map_err(|source| failed(&path, source))?;
+            .map_err(|source| StackError::file(&path, source))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -47,11 +44,11 @@ impl FolderLock {
                     pid,
                 });
             }
-            Err(TryLockError::Error(source)) => return Err(failed(&path, source)),
+            Err(TryLockError::Error(source)) => return Err(StackError::file(&path, source)),
         }
         let mut lock = Self { file };
         lock.write_holder()
-            .map_err(|source| failed(&path, source))?;
+            .map_err(|source| StackError::file(&path, source))?;
         Ok(lock)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The folder and the stack's own folders in it have mode 0700; files have mode 0600. Wider
 //! permissions that an earlier build left are removed at the start. Files that do not belong to the
-//! stack keep their modes, and so does a data folder that contains such files (`DATA=/tmp`).
+//! stack keep their modes, and so does a data folder in which others can read such files
+//! (`DATA=/tmp`).
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -18,9 +19,6 @@ const OTHERS: u32 = 0o077;
 /// The stack's folders in the data folder.
 const FOLDERS: [&str; 3] = ["s3", "tmp", "logs"];
 
-/// The secret that `infra/run` generates for the functions.
-const SECRET: &str = "request-sources.secret";
-
 /// Creates the data folder, accessible only to its owner, unless it exists.
 pub(super) fn create(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
@@ -35,10 +33,10 @@ pub(super) fn tighten(folder: &Path) -> io::Result<()> {
     let mut has_others = false;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        if !is_ours(&entry.file_name().to_string_lossy()) {
-            has_others = true;
-        } else {
+        if is_ours(&entry.file_name().to_string_lossy()) {
             close(&entry.path())?;
+        } else if entry.metadata()?.mode() & OTHERS != 0 {
+            has_others = true;
         }
     }
     let mode = fs::metadata(folder)?.mode();
@@ -59,7 +57,7 @@ pub(super) fn tighten(folder: &Path) -> io::Result<()> {
 fn is_ours(name: &str) -> bool {
     let is_of = |file: &str| name.strip_prefix(file).is_some_and(is_suffix);
     FOLDERS.contains(&name)
-        || [LOCK_FILE, ADDRESSES_FILE, SECRET].contains(&name)
+        || [LOCK_FILE, ADDRESSES_FILE].contains(&name)
         || is_of(database::FILE_NAME)
         || is_of(dynamodb::FILE_NAME)
         // A file of `tempfile` that does not have its final name yet.
@@ -113,7 +111,7 @@ mod tests {
 
     /// Permissions that an earlier build left open are removed (docs/security.md, F13).
     #[test]
-    fn what_an_earlier_build_left_open_is_closed() {
+    fn wide_permissions_of_an_earlier_build_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         fs::create_dir_all(data.join("s3/bodies/ab")).unwrap();
@@ -122,6 +120,9 @@ mod tests {
             fs::write(data.join(file), "x").unwrap();
             open(&data.join(file), 0o644);
         }
+        // A private file that is not the stack's does not keep the folder open.
+        fs::write(data.join("secret"), "x").unwrap();
+        open(&data.join("secret"), 0o600);
         for directory in ["s3/bodies/ab", "s3/bodies", "s3", ""] {
             open(&data.join(directory), 0o755);
         }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_use_stays_theirs() {
+    fn a_folder_with_readable_files_of_others_keeps_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         for file in ["lock", "somebodys"] {
             fs::write(folder.path().join(file), "x").unwrap();

@@ -1,0 +1,135 @@
+//! The services, queues and schedules as tasks.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::listeners::Listeners;
+use super::options::Options;
+use super::stores::Stores;
+use crate::control::Control;
+use crate::event_sources::{QueuePoller, run_schedule};
+use crate::functions::Functions;
+use crate::gateway::{self, Gateway};
+use crate::guard::Guard;
+use crate::latency::Traffic;
+use crate::meter::Meter;
+use crate::queues::Queues;
+use crate::template::Template;
+use crate::{dynamodb, s3, sqs};
+
+/// The tasks of a stack. They end after `shutdown` is cancelled.
+#[derive(Debug)]
+pub(super) struct Services {
+    pub(super) control: Control,
+    pub(super) tasks: JoinSet<()>,
+    pub(super) shutdown: CancellationToken,
+}
+
+impl Services {
+    /// Serves the stores on the listeners, and calls the functions for requests, messages and
+    /// schedules. A function processes at most `events` messages at the same time.
+    pub(super) fn start(
+        template: &Template,
+        options: &Options,
+        listeners: Listeners,
+        stores: Stores,
+        (functions, events): (&Functions, usize),
+    ) -> Self {
+        let guard = Guard::new(&options.host_names, listeners.gateway_port);
+        let traffic = Traffic {
+            meter: Meter::default(),
+            latency: options.latency,
+            guard: guard.clone(),
+        };
+        let control = control(template, functions, &stores, traffic.meter.clone());
+        let gateway = Gateway {
+            functions: functions.clone(),
+            function: template.http_api.clone(),
+            control: control.clone(),
+            guard,
+            timeout: options.integration_timeout,
+        };
+        let mut services = Self {
+            control,
+            tasks: JoinSet::new(),
+            shutdown: CancellationToken::new(),
+        };
+        let queues = stores.queues.clone();
+        services.answer_requests(listeners, stores, traffic, gateway);
+        services.call_functions(template, functions, &queues, events);
+        services
+    }
+
+    fn answer_requests(
+        &mut self,
+        listeners: Listeners,
+        stores: Stores,
+        traffic: Traffic,
+        gateway: Gateway,
+    ) {
+        let ends = || self.shutdown.clone().cancelled_owned();
+        let (s3, tables) = (listeners.s3, listeners.dynamodb);
+        self.tasks
+            .spawn(s3::serve(s3, stores.objects, traffic.clone(), ends()));
+        self.tasks.spawn(dynamodb::serve(
+            tables,
+            stores.tables,
+            traffic.clone(),
+            ends(),
+        ));
+        self.tasks
+            .spawn(sqs::serve(listeners.sqs, stores.queues, traffic, ends()));
+        self.tasks.spawn(gateway::serve(
+            listeners.gateway,
+            gateway,
+            self.shutdown.clone(),
+        ));
+    }
+
+    fn call_functions(
+        &mut self,
+        template: &Template,
+        functions: &Functions,
+        queues: &Queues,
+        events: usize,
+    ) {
+        for function in &template.functions {
+            let limit = events.min(functions.concurrency(&function.name));
+            let together = Arc::new(Semaphore::new(limit));
+            for source in &function.queues {
+                let poller = QueuePoller {
+                    queues: queues.clone(),
+                    functions: functions.clone(),
+                    function: function.name.clone(),
+                    source: source.clone(),
+                    together: Arc::clone(&together),
+                };
+                self.tasks.spawn(poller.run(self.shutdown.clone()));
+            }
+        }
+        for schedule in &template.schedules {
+            self.tasks.spawn(run_schedule(
+                functions.clone(),
+                schedule.clone(),
+                self.shutdown.clone(),
+            ));
+        }
+    }
+}
+
+fn control(template: &Template, functions: &Functions, stores: &Stores, meter: Meter) -> Control {
+    let queue_names = template.queues.iter().map(|queue| {
+        let dead_letters = queue.redrive.as_ref().map(|(name, _)| name.clone());
+        (queue.name.clone(), dead_letters)
+    });
+    Control {
+        functions: functions.clone(),
+        queues: stores.queues.clone(),
+        queue_names: Arc::new(queue_names.collect()),
+        meter,
+        schedules: template.schedules.clone().into(),
+    }
+}

@@ -111,6 +111,7 @@ macro_rules! of_item {
 }
 
 of_item! {
+    Copy(DifCopy),
     Health(SourceHealth),
     Request(PendingRequest),
     Rollout(Rollout),

@@ -143,66 +143,79 @@ pub async fn fetch_together(
     deriver.open(scratch, written).await.map_err(from_parse)
 }
 
-/// Fetches a DIF from a symbol server, and starts a parser of it. Also returns its etag and size.
-///
-/// A file over [`Limits::max_bytes`], or over the scratch space, is [`Cause::TooLarge`]. A download
-/// that takes longer than its size allows, or arrives at less than 64 KiB a second, is
-/// [`Cause::Timeout`]: a failure of the server, not of the file. The bytes are also sent to `copy`,
-/// until its receiver is dropped.
-pub async fn fetch_from_server(
-    servers: &dyn SymbolServers,
-    deriver: &dyn Deriver,
-    (key, source): (&SourceKey, &HttpSource),
-    location: &Location,
-    limits: Limits,
-    copy: Sender<Bytes>,
-) -> Result<(DifStat, Box<dyn Parser>), FromServer> {
-    let Limits {
-        max_bytes,
-        unsaid_bytes,
-        time,
-    } = limits;
-    let IncomingDif {
-        etag,
-        size,
-        mut body,
-    } = servers.get(key, source, location).await?;
-    let too_large = |size| ParseError::Missing(too_large(size, max_bytes));
-    let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
-    if room > max_bytes {
-        return Err(too_large(room).into());
+/// A symbol server.
+#[derive(Clone, Copy, Debug)]
+pub struct SymbolServer<'a> {
+    /// The means to call it.
+    pub servers: &'a dyn SymbolServers,
+    /// The key of the source.
+    pub key: &'a SourceKey,
+    /// Its definition.
+    pub source: &'a HttpSource,
+}
+
+impl SymbolServer<'_> {
+    /// Fetches a DIF from a symbol server, and starts a parser of it. Also returns its etag and
+    /// size.
+    ///
+    /// A file over [`Limits::max_bytes`], or over the scratch space, is [`Cause::TooLarge`]. A
+    /// download that takes longer than its size allows, or arrives at less than 64 KiB a second, is
+    /// [`Cause::Timeout`]: a failure of the server, not of the file. The bytes are also sent to
+    /// `copy`, until its receiver is dropped.
+    pub async fn fetch(
+        &self,
+        deriver: &dyn Deriver,
+        location: &Location,
+        limits: Limits,
+        copy: Sender<Bytes>,
+    ) -> Result<(DifStat, Box<dyn Parser>), FetchError> {
+        let Limits {
+            max_bytes,
+            unsaid_bytes,
+            time,
+        } = limits;
+        let IncomingDif {
+            etag,
+            size,
+            mut body,
+        } = self.servers.get(self.key, self.source, location).await?;
+        let too_large = |size| ParseError::Missing(too_large(size, max_bytes));
+        let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
+        if room > max_bytes {
+            return Err(too_large(room).into());
+        }
+        let mut scratch = deriver.reserve(room)?;
+        let mut written = 0;
+        let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
+        let mut patience = Patience::new(room, time);
+        loop {
+            let next = patience.wait_for(body.try_next()).await??;
+            let is_last = next.is_none();
+            chunk.extend_from_slice(&next.unwrap_or_default());
+            if written + chunk.len() as u64 > room {
+                return Err(too_large(written + chunk.len() as u64).into());
+            }
+            if is_last || chunk.len() >= CHUNK_BYTES {
+                let bytes = chunk.split().freeze();
+                let length = bytes.len() as u64;
+                // Fails if no copy is made, or if it could not be stored.
+                let _ = copy.send(bytes.clone()).await;
+                scratch
+                    .write_at(written, bytes)
+                    .await
+                    .map_err(ParseError::from)?;
+                written += length;
+            }
+            if is_last {
+                break;
+            }
+        }
+        let stat = DifStat {
+            etag,
+            size: written,
+        };
+        Ok((stat, deriver.open(scratch, Written::Whole).await?))
     }
-    let mut scratch = deriver.reserve(room)?;
-    let mut written = 0;
-    let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
-    let mut patience = Patience::new(room, time);
-    loop {
-        let next = patience.wait_for(body.try_next()).await??;
-        let is_last = next.is_none();
-        chunk.extend_from_slice(&next.unwrap_or_default());
-        if written + chunk.len() as u64 > room {
-            return Err(too_large(written + chunk.len() as u64).into());
-        }
-        if is_last || chunk.len() >= CHUNK_BYTES {
-            let bytes = chunk.split().freeze();
-            let length = bytes.len() as u64;
-            // Fails if no copy is made, or if it could not be stored.
-            let _ = copy.send(bytes.clone()).await;
-            scratch
-                .write_at(written, bytes)
-                .await
-                .map_err(ParseError::from)?;
-            written += length;
-        }
-        if is_last {
-            break;
-        }
-    }
-    let stat = DifStat {
-        etag,
-        size: written,
-    };
-    Ok((stat, deriver.open(scratch, Written::Whole).await?))
 }
 
 /// The limits of a download.
@@ -290,7 +303,7 @@ fn too_slow(how: &str) -> ServerFailure {
 
 /// Why a DIF could not be fetched from a server.
 #[derive(Debug, thiserror::Error)]
-pub enum FromServer {
+pub enum FetchError {
     /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerFailure),

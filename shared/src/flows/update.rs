@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::Invocation;
 use crate::cache::{
-    Applied, Change, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Refused, Stored, apply,
+    Applied, Change, Entry, Item, ItemKey, Kind, ModuleKey, Policy, Refused, Revision, Stored,
+    apply,
 };
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed, Replaced};
 
@@ -73,6 +74,47 @@ impl Entries {
     }
 }
 
+/// The entry that a change starts with.
+struct KnownEntry {
+    stored: Option<Stored>,
+    /// Whether it was read just now. A refusal counts only then, because another invocation may
+    /// have changed the record since.
+    is_fresh: bool,
+}
+
+impl KnownEntry {
+    fn fresh(stored: Option<Stored>) -> Self {
+        Self {
+            stored,
+            is_fresh: true,
+        }
+    }
+
+    fn entry(&self) -> Option<&Entry> {
+        self.stored.as_ref().and_then(|stored| stored.item.entry())
+    }
+
+    /// Returns the step after a refusal.
+    fn refuse(&self, refused: Refused, entry: Option<Entry>) -> NextStep {
+        match self.is_fresh {
+            true => NextStep::Refuse(refused, entry),
+            false => NextStep::Read,
+        }
+    }
+}
+
+/// The next step to apply a change.
+enum NextStep {
+    /// Read the stored entry.
+    Read,
+    /// Store this entry in place of the one with the revision.
+    Write(Entry, Option<Revision>),
+    /// Remove this entry.
+    Remove(Entry, Revision),
+    /// The change does not apply to this entry.
+    Refuse(Refused, Option<Entry>),
+}
+
 /// The stored item that a write is about to replace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present<'a> {
@@ -93,7 +135,9 @@ impl Update<'_> {
         change: &Change,
     ) -> Result<Updated, Fault> {
         let stored = self.load(&module.entry(kind)).await?;
-        let (updated, _) = self.apply_to(module, kind, change, stored, true).await?;
+        let (updated, _) = self
+            .apply_to(module, kind, change, KnownEntry::fresh(stored))
+            .await?;
         Ok(updated)
     }
 
@@ -115,8 +159,9 @@ impl Update<'_> {
             ),
         };
         let each = kinds.iter().zip(stored);
-        let changed =
-            each.map(|(kind, stored)| self.apply_to(module, *kind, change, stored, is_fresh));
+        let changed = each.map(|(kind, stored)| {
+            self.apply_to(module, *kind, change, KnownEntry { stored, is_fresh })
+        });
         futures::future::try_join_all(changed).await?;
         Ok(())
     }
@@ -131,95 +176,90 @@ impl Update<'_> {
         change: &Change,
         stored: Option<Stored>,
     ) -> Result<(Updated, Option<Stored>), Fault> {
-        self.apply_to(module, kind, change, stored, false).await
+        let known = KnownEntry {
+            stored,
+            is_fresh: false,
+        };
+        self.apply_to(module, kind, change, known).await
     }
 
-    /// Applies a change to `stored`. `is_fresh` says that it was read just now. A refusal counts
-    /// only for a fresh item, because another invocation may have changed the record since.
+    /// Applies a change, starting with what is known about the entry.
     async fn apply_to(
         &self,
         module: &ModuleKey,
         kind: Kind,
         change: &Change,
-        mut stored: Option<Stored>,
-        mut is_fresh: bool,
+        mut known: KnownEntry,
     ) -> Result<(Updated, Option<Stored>), Fault> {
         let key = module.entry(kind);
         let mut ambiguous = 0;
         loop {
-            let (entry, revision) = match &stored {
-                None if !creates(change) && !is_fresh => {
-                    stored = self.load(&key).await?;
-                    is_fresh = true;
-                    continue;
+            match self.next_step(module, kind, change, &known)? {
+                NextStep::Refuse(refused, present) => {
+                    return Ok((Updated::Refused(refused, present), known.stored));
                 }
-                None if !creates(change) => {
-                    return Ok((Updated::Refused(Refused::Nothing, None), None));
-                }
-                None => (
-                    Entry::new(module.clone(), kind, self.invocation.now()),
-                    None,
-                ),
-                Some(Stored {
-                    item: Item::Entry(entry),
-                    revision,
-                }) => (entry.clone(), Some(revision)),
-                Some(Stored {
-                    item: Item::Newer { .. },
-                    ..
-                }) => return Ok((Updated::Refused(Refused::InUse, None), None)),
-                Some(_) => {
-                    return Err(Fault::new(
-                        FaultKind::Corrupt,
-                        format!("the item at {key:?} is not an entry"),
-                    ));
-                }
-            };
-            let next = match apply(&entry, change, self.invocation.now(), self.policy) {
-                Ok(Applied::Changed(next)) => next,
-                Ok(Applied::Retired) => match revision {
-                    None => return Ok((Updated::Refused(Refused::Nothing, None), None)),
-                    Some(revision) => match self.records.remove(&key, revision).await? {
+                NextStep::Read => known = KnownEntry::fresh(self.load(&key).await?),
+                NextStep::Remove(entry, revision) => {
+                    match self.records.remove(&key, &revision).await? {
                         Removed::Done => return Ok((Updated::Retired(entry), None)),
-                        Removed::Lost(current) => {
-                            stored = Some(current);
-                            continue;
+                        Removed::Lost(current) => known.stored = Some(current),
+                    }
+                }
+                NextStep::Write(next, revision) => {
+                    let written = Stored {
+                        revision: self.invocation.revision(),
+                        item: Item::Entry(next.clone()),
+                    };
+                    let replaced = self.records.replace(&key, revision.as_ref(), &written);
+                    known = KnownEntry::fresh(match replaced.await {
+                        Ok(Replaced::Done) => return Ok((Updated::Done(next), Some(written))),
+                        Ok(Replaced::Lost(current)) => current,
+                        Err(error)
+                            if error.kind() == FaultKind::Transient
+                                && ambiguous < MAX_AMBIGUOUS =>
+                        {
+                            ambiguous += 1;
+                            self.load(&key).await?
                         }
-                    },
-                },
-                Err(_) if !is_fresh => {
-                    stored = self.load(&key).await?;
-                    is_fresh = true;
-                    continue;
+                        Err(error) => return Err(error),
+                    });
+                    if let Some(current) = known.entry()
+                        && change.has_effect(current)
+                    {
+                        return Ok((Updated::Done(current.clone()), known.stored));
+                    }
                 }
-                Err(refused) => {
-                    let present = revision.is_some().then_some(entry);
-                    return Ok((Updated::Refused(refused, present), stored));
-                }
-            };
-            let written = Stored {
-                revision: self.invocation.revision(),
-                item: Item::Entry(next.clone()),
-            };
-            is_fresh = true;
-            stored = match self.records.replace(&key, revision, &written).await {
-                Ok(Replaced::Done) => return Ok((Updated::Done(next), Some(written))),
-                Ok(Replaced::Lost(current)) => current,
-                Err(error) if error.kind() == FaultKind::Transient && ambiguous < MAX_AMBIGUOUS => {
-                    ambiguous += 1;
-                    self.load(&key).await?
-                }
-                Err(error) => return Err(error),
-            };
-            if let Some(Stored {
-                item: Item::Entry(current),
-                ..
-            }) = &stored
-                && change.has_effect(current)
-            {
-                return Ok((Updated::Done(current.clone()), stored));
             }
         }
+    }
+
+    /// Returns the next step to apply a change to the entry that is known.
+    fn next_step(
+        &self,
+        module: &ModuleKey,
+        kind: Kind,
+        change: &Change,
+        known: &KnownEntry,
+    ) -> Result<NextStep, Fault> {
+        let now = self.invocation.now();
+        let entry = match known.stored.as_ref().map(|stored| &stored.item) {
+            None if !creates(change) => return Ok(known.refuse(Refused::Nothing, None)),
+            None => Entry::new(module.clone(), kind, now),
+            Some(Item::Entry(entry)) => entry.clone(),
+            Some(Item::Newer { .. }) => return Ok(NextStep::Refuse(Refused::InUse, None)),
+            Some(_) => {
+                let key = module.entry(kind);
+                let detail = format!("the item at {key:?} is not an entry");
+                return Err(Fault::new(FaultKind::Corrupt, detail));
+            }
+        };
+        let revision = known.stored.as_ref().map(|stored| stored.revision.clone());
+        Ok(match (apply(&entry, change, now, self.policy), revision) {
+            (Ok(Applied::Changed(next)), revision) => NextStep::Write(next, revision),
+            (Ok(Applied::Retired), Some(revision)) => NextStep::Remove(entry, revision),
+            (Ok(Applied::Retired), None) => NextStep::Refuse(Refused::Nothing, None),
+            (Err(refused), revision) => known.refuse(refused, revision.map(|_| entry)),
+        })
     }
 
     /// Reads an item with strong consistency.

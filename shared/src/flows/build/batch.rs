@@ -18,8 +18,8 @@ use std::pin::pin;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
-use super::builder::{Builder, RESERVE};
-use super::lease::{Held, NotTaken};
+use super::builder::{Build, Builder, RESERVE};
+use super::lease::{Held, Taken};
 use super::search::Search;
 use crate::cache::{
     CallOutcome, Change, Entry, Item, ItemKey, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Seen,
@@ -178,16 +178,14 @@ impl Builder {
                 let mut backing_off = None;
                 for (kind, known) in &mut member.entries {
                     let module = &member.message.module;
-                    let taken = self
-                        .take_lease_from(invocation, module, *kind, known.take())
-                        .await;
-                    match taken {
-                        Ok(Ok(held)) => member.held.push(held),
-                        Ok(Err(NotTaken::BackingOff { until })) => {
+                    let build = self.of(invocation, module);
+                    match build.take_lease_from(*kind, known.take()).await {
+                        Ok(Taken::Ours(held)) => member.held.push(*held),
+                        Ok(Taken::BackingOff { until }) => {
                             backing_off = backing_off.max(Some(until))
                         }
                         // The holder settles the build request.
-                        Ok(Err(NotTaken::Leased { .. } | NotTaken::NotOurs)) => {}
+                        Ok(Taken::Leased { .. } | Taken::Refused) => {}
                         Err(error) => {
                             tracing::warn!(%kind, module = module.id, %error, "cannot take lease");
                             backing_off = backing_off.max(Some(invocation.now()));
@@ -237,7 +235,7 @@ impl Builder {
                 answers = &mut probing => break answers,
                 () = tokio::time::sleep(LEASE_EXTENSION) => {
                     for (module, kind, token) in &leases {
-                        self.extend_one(invocation, module, *kind, token).await;
+                        self.of(invocation, module).extend_one(*kind, token).await;
                     }
                 }
             }
@@ -272,7 +270,8 @@ impl Builder {
         let kinds: Vec<Kind> = member.held.iter().map(|held| held.kind).collect();
         let module = member.message.module.clone();
         let left = invocation.time_left().saturating_sub(RESERVE * 2);
-        let probed = self.probe(invocation, &module, source, &member.sought, &kinds);
+        let build = self.of(invocation, &module);
+        let probed = build.probe(source, &member.sought, &kinds);
         let said = match tokio::time::timeout(left, probed).await {
             Ok(said) => said,
             Err(_) => {
@@ -317,34 +316,6 @@ impl Builder {
         Ok(answered)
     }
 
-    /// Requests one location of a module after the other, until the server has a file.
-    async fn probe(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        source: &HttpSource,
-        sought: &Sought,
-        kinds: &[Kind],
-    ) -> ServerAnswer {
-        let mut search = Search::default();
-        for (file_type, location) in &sought.locations {
-            if !kinds.iter().any(|kind| kind.comes_of(*file_type)) {
-                continue;
-            }
-            let began = invocation.elapsed();
-            match self.servers.get(&module.source, source, location).await {
-                Ok(_) => return ServerAnswer::Has,
-                Err(failure) => {
-                    let took = invocation.elapsed() - began;
-                    if search.note(module, location, failure, took) {
-                        break;
-                    }
-                }
-            }
-        }
-        ServerAnswer::Nothing(search)
-    }
-
     /// Sends the modules that cannot be probed now again, in one message.
     async fn delay_batch(
         &self,
@@ -363,6 +334,31 @@ impl Builder {
             });
         }
         self.send_again(invocation, &again, at).await
+    }
+}
+
+impl Build<'_> {
+    /// Requests one location of the module after the other, until the server has a file.
+    async fn probe(&self, source: &HttpSource, sought: &Sought, kinds: &[Kind]) -> ServerAnswer {
+        let module = self.module;
+        let mut search = Search::default();
+        for (file_type, location) in &sought.locations {
+            if !kinds.iter().any(|kind| kind.comes_of(*file_type)) {
+                continue;
+            }
+            let began = self.invocation.elapsed();
+            let servers = &self.builder.servers;
+            match servers.get(&module.source, source, location).await {
+                Ok(_) => return ServerAnswer::Has,
+                Err(failure) => {
+                    let took = self.invocation.elapsed() - began;
+                    if search.note(module, location, failure, took) {
+                        break;
+                    }
+                }
+            }
+        }
+        ServerAnswer::Nothing(search)
     }
 }
 

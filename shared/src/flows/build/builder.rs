@@ -1,8 +1,9 @@
-//! The context of the `derive` function: the ports and the settings.
+//! The contexts of the `derive` function: its ports and settings, and the build of one module.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache::ModuleKey;
 use crate::domain::{DifRef, Inspection, Timestamp};
 use crate::flows::invocation::Invocation;
 use crate::flows::settings::Settings;
@@ -55,7 +56,31 @@ pub enum Outcome {
     Later(Timestamp),
 }
 
+/// The build of one module, in one invocation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Build<'a> {
+    pub(super) builder: &'a Builder,
+    pub(super) invocation: &'a Invocation,
+    pub(super) module: &'a ModuleKey,
+}
+
+impl<'a> Build<'a> {
+    /// Returns the means to change records.
+    pub(super) fn update(&self) -> Update<'a> {
+        self.builder.update(self.invocation)
+    }
+}
+
 impl Builder {
+    /// Returns the build of a module.
+    pub(super) fn of<'a>(&'a self, invocation: &'a Invocation, module: &'a ModuleKey) -> Build<'a> {
+        Build {
+            builder: self,
+            invocation,
+            module,
+        }
+    }
+
     /// Returns the means to change records in this invocation.
     pub(in crate::flows) fn update<'a>(&'a self, invocation: &'a Invocation) -> Update<'a> {
         Update {

@@ -2,7 +2,7 @@
 
 use futures::future::try_join_all;
 
-use super::builder::{Builder, OpenDif};
+use super::builder::{Build, OpenDif};
 use crate::cache::{Dif, Item, Kind, ModuleKey};
 use crate::domain::{CompanionId, DifRef, ModuleId};
 use crate::ports::Fault;
@@ -47,31 +47,28 @@ impl OpenDif {
     }
 }
 
-impl Builder {
-    /// Finds the companions of the DIFs of a module that need some.
-    pub(super) async fn companions(
-        &self,
-        module: &ModuleKey,
-        difs: &[Dif],
-    ) -> Result<FiledCompanions, Fault> {
-        if !module.source.is_uploads() {
+impl Build<'_> {
+    /// Finds the companions of the module's DIFs that need some.
+    pub(super) async fn companions(&self, difs: &[Dif]) -> Result<FiledCompanions, Fault> {
+        if !self.module.source.is_uploads() {
             return Ok(FiledCompanions::default());
         }
         let needs_some =
             |dif: &&Dif| !dif.needs.is_empty() || dif.features.lack_symbols(dif.file_type);
         let found = difs.iter().filter(needs_some).map(|dif| async move {
-            let mut companions = self.companions_of(module, dif).await?;
+            let mut companions = self.companions_of(dif).await?;
             companions.extend(with_symbols(dif, difs).cloned());
             Ok::<_, Fault>((dif.file.clone(), companions))
         });
         Ok(FiledCompanions(try_join_all(found).await?))
     }
 
-    async fn companions_of(&self, module: &ModuleKey, dif: &Dif) -> Result<Vec<Dif>, Fault> {
+    async fn companions_of(&self, dif: &Dif) -> Result<Vec<Dif>, Fault> {
         let needs = dif.needs.iter().take(CompanionId::MOST + 1);
         let partitions = needs.map(|id| {
-            let met_at = ModuleKey::uploads(module.scope.clone(), &ModuleId::Companion(id.clone()));
-            async move { self.records.query(&met_at.partition()).await }
+            let met_at =
+                ModuleKey::uploads(self.module.scope.clone(), &ModuleId::Companion(id.clone()));
+            async move { self.builder.records.query(&met_at.partition()).await }
         });
         let mut companions: Vec<Dif> = Vec::new();
         for partition in try_join_all(partitions).await? {

@@ -1,11 +1,10 @@
 //! Leases: taking, extending and ending the right to build a kind of a module.
 
-use super::builder::Builder;
+use super::builder::Build;
 use super::made::{Made, MadeOf};
-use crate::cache::{Change, Kind, ModuleKey, Refused, Stored, Token};
+use crate::cache::{Change, Kind, Refused, Stored, Token};
 use crate::domain::{Cause, Timestamp};
 use crate::flows::error::Error;
-use crate::flows::invocation::Invocation;
 use crate::flows::update::Updated;
 use crate::ports::Fault;
 
@@ -18,82 +17,77 @@ pub(super) struct Held {
     pub(super) stored: Option<Stored>,
 }
 
-/// Why a lease was not taken.
-pub(super) enum NotTaken {
+/// The result of taking a lease.
+pub(super) enum Taken {
+    /// This build holds it.
+    Ours(Box<Held>),
     /// Another builder holds it, until this time at the latest.
     Leased { until: Timestamp },
     /// The entry backs off until this time.
     BackingOff { until: Timestamp },
     /// The entry failed as crashed instead, or this build may not change it.
-    NotOurs,
+    Refused,
 }
 
-impl NotTaken {
+impl Taken {
     /// Returns when to try again, if at all. By that time, a live holder has settled the build
     /// request.
-    pub(super) fn look_again(&self) -> Option<Timestamp> {
+    pub(super) fn retry_at(&self) -> Option<Timestamp> {
         match self {
             Self::Leased { until } | Self::BackingOff { until } => Some(*until),
-            Self::NotOurs => None,
+            Self::Ours(_) | Self::Refused => None,
         }
     }
 }
 
-impl Builder {
+impl Build<'_> {
     /// Takes the lease of a kind, starting with its record as it was read.
     pub(super) async fn take_lease_from(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         kind: Kind,
         stored: Option<Stored>,
-    ) -> Result<Result<Held, NotTaken>, Fault> {
-        let token = invocation.token();
+    ) -> Result<Taken, Fault> {
+        let token = self.invocation.token();
         let change = Change::TakeLease {
-            holder: invocation.request_id().to_owned(),
+            holder: self.invocation.request_id().to_owned(),
             token: token.clone(),
-            deadline: invocation.deadline(),
+            deadline: self.invocation.deadline(),
         };
-        let update = self.update(invocation);
-        let (updated, stored) = update.apply_from(module, kind, &change, stored).await?;
+        let update = self.update();
+        let (updated, stored) = update
+            .apply_from(self.module, kind, &change, stored)
+            .await?;
         Ok(match updated {
             Updated::Done(entry) if entry.lease().is_some_and(|lease| lease.token == token) => {
-                Ok(Held {
+                Taken::Ours(Box::new(Held {
                     kind,
                     token,
                     stored,
-                })
+                }))
             }
-            Updated::Refused(Refused::Leased, Some(entry)) => Err(match entry.lease() {
-                Some(lease) => NotTaken::Leased { until: lease.until },
-                None => NotTaken::NotOurs,
-            }),
-            Updated::Refused(Refused::BackingOff { until }, _) => {
-                Err(NotTaken::BackingOff { until })
-            }
-            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Err(NotTaken::NotOurs),
+            Updated::Refused(Refused::Leased, Some(entry)) => match entry.lease() {
+                Some(lease) => Taken::Leased { until: lease.until },
+                None => Taken::Refused,
+            },
+            Updated::Refused(Refused::BackingOff { until }, _) => Taken::BackingOff { until },
+            Updated::Done(_) | Updated::Refused(..) | Updated::Retired(_) => Taken::Refused,
         })
     }
 
-    pub(super) async fn extend(&self, invocation: &Invocation, module: &ModuleKey, held: &[Held]) {
+    pub(super) async fn extend(&self, held: &[Held]) {
         for Held { kind, token, .. } in held {
-            self.extend_one(invocation, module, *kind, token).await;
+            self.extend_one(*kind, token).await;
         }
     }
 
-    pub(super) async fn extend_one(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        kind: Kind,
-        token: &Token,
-    ) {
+    pub(super) async fn extend_one(&self, kind: Kind, token: &Token) {
         let change = Change::Extend {
             token: token.clone(),
-            deadline: invocation.deadline(),
+            deadline: self.invocation.deadline(),
         };
+        let module = self.module;
         // The publish detects a lost lease. A lease survives two failed extensions.
-        if let Err(error) = self.update(invocation).apply(module, kind, &change).await {
+        if let Err(error) = self.update().apply(module, kind, &change).await {
             tracing::warn!(%kind, module = module.id, %error, "cannot extend lease");
         }
     }
@@ -102,8 +96,6 @@ impl Builder {
     /// pending.
     pub(super) async fn finish(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         Held {
             kind,
             token,
@@ -127,9 +119,9 @@ impl Builder {
             },
             MadeOf::Later => Change::Release { token },
         };
-        let now = invocation.now();
-        let update = self.update(invocation);
-        let ended = update.apply_from(module, *kind, &change, stored.clone());
+        let now = self.invocation.now();
+        let update = self.update();
+        let ended = update.apply_from(self.module, *kind, &change, stored.clone());
         let (ended, _) = ended.await?;
         Ok(match ended {
             Updated::Done(entry) | Updated::Refused(_, Some(entry))
@@ -142,37 +134,23 @@ impl Builder {
     }
 
     /// Releases leases under which no work was done.
-    pub(super) async fn hand_over(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        held: &[Held],
-    ) {
+    pub(super) async fn hand_over(&self, held: &[Held]) {
         for Held { kind, token, .. } in held {
             let token = token.clone();
             let change = Change::HandOver { token };
             // A lease that cannot be released now will expire.
-            let _ = self.update(invocation).apply(module, *kind, &change).await;
+            let _ = self.update().apply(self.module, *kind, &change).await;
         }
     }
 
     /// Releases the leases without a result. Returns when to build again.
-    pub(super) async fn give_back(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        held: &[Held],
-    ) -> Result<Option<Timestamp>, Error> {
+    pub(super) async fn give_back(&self, held: &[Held]) -> Result<Option<Timestamp>, Error> {
         let mut later = None;
         for Held { kind, token, .. } in held {
             let change = Change::Release {
                 token: token.clone(),
             };
-            if let Updated::Done(entry) = self
-                .update(invocation)
-                .apply(module, *kind, &change)
-                .await?
-            {
+            if let Updated::Done(entry) = self.update().apply(self.module, *kind, &change).await? {
                 later = later.max(entry.not_before());
             }
         }

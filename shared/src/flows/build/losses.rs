@@ -1,35 +1,52 @@
 //! Verifies blobs that readers could not read, and removes the items of DIFs that no longer exist.
 
-use super::builder::Builder;
+use super::builder::Build;
+use super::lease::Held;
 use super::made::NotMade;
-use crate::cache::{Change, Dif, Entry, Item, ItemKey, Losses, Refused, UploadState};
+use super::partition::Partition;
+use crate::cache::{Change, Dif, Entry, Item, ItemKey, Kind, Losses, Refused, UploadState};
 use crate::debuginfo;
 use crate::domain::{Cause, Missing};
-use crate::flows::invocation::Invocation;
 use crate::flows::presence;
 use crate::flows::update::Updated;
 use crate::ports::Fault;
 
 /// The verdict about an entry whose blob a reader could not read.
-pub(super) enum Judged {
+enum Judged {
     /// Build the entry; this is the entry now, if it was changed.
     Build(Option<Box<Entry>>),
     /// Do not build the entry, for this reason.
     GiveUp(Missing),
 }
 
-impl Builder {
+impl Build<'_> {
+    /// Judges the suspect blobs of the kinds whose leases are held, and updates their entries.
+    /// Returns the kinds that are not to be built, with the reasons.
+    pub(super) async fn judge_suspects(
+        &self,
+        held: &[Held],
+        partition: &mut Partition,
+    ) -> Result<Vec<(Kind, Missing)>, NotMade> {
+        let mut given_up = Vec::new();
+        for entry in &mut partition.entries {
+            if held.iter().any(|lease| lease.kind == entry.kind()) {
+                match self.judge_suspect(entry).await? {
+                    Judged::Build(Some(judged)) => *entry = *judged,
+                    Judged::Build(None) => {}
+                    Judged::GiveUp(missing) => given_up.push((entry.kind(), missing)),
+                }
+            }
+        }
+        Ok(given_up)
+    }
+
     /// Verifies a blob that a reader reported as suspect. If the blob is missing, or has other
     /// bytes than were published, its state is removed and built again. If the blob is intact, it
     /// is built again, but the state stays. Each entry is rebuilt for this at most hourly.
     ///
     /// If too many blobs seem lost at a time, returns [`NotMade::Doubtful`] and changes nothing:
     /// new blobs would go to the wrong bucket, too.
-    pub(super) async fn judge_suspect(
-        &self,
-        invocation: &Invocation,
-        entry: &Entry,
-    ) -> Result<Judged, NotMade> {
+    async fn judge_suspect(&self, entry: &Entry) -> Result<Judged, NotMade> {
         let Some(suspect) = entry.suspect() else {
             return Ok(Judged::Build(None));
         };
@@ -38,18 +55,20 @@ impl Builder {
         let Some(state) = states.find(|state| state.blob.path == *path) else {
             return Ok(Judged::Build(None));
         };
-        let blob = self.caches.get(path, None).await?;
+        let blob = self.builder.caches.get(path, None).await?;
         let is_sound = blob.is_some_and(|blob| debuginfo::is_sound(entry.kind(), state, &blob));
-        if !is_sound && !self.may_be_lost(invocation).await? {
+        if !is_sound && !self.may_be_lost().await? {
             return Err(NotMade::Doubtful { blob: path.clone() });
         }
-        let (blob, id) = (path.clone(), invocation.token());
+        let (blob, id) = (path.clone(), self.invocation.token());
         let change = match is_sound {
             true => Change::Dispute { blob, id },
             false => Change::ConfirmLoss { blob, id },
         };
-        let update = self.update(invocation);
-        let updated = update.apply(entry.module(), entry.kind(), &change).await?;
+        let updated = self
+            .update()
+            .apply(entry.module(), entry.kind(), &change)
+            .await?;
         Ok(match updated {
             Updated::Refused(Refused::TooSoon, _) => {
                 let how = match is_sound {
@@ -67,13 +86,9 @@ impl Builder {
 
     /// Removes the item of an uploaded DIF whose bytes no longer exist. Returns `false` if it keeps
     /// the item, because the event of the change has yet to be processed.
-    pub(super) async fn forget_if_stale(
-        &self,
-        invocation: &Invocation,
-        dif: &Dif,
-    ) -> Result<bool, Fault> {
+    pub(super) async fn forget_if_stale(&self, dif: &Dif) -> Result<bool, Fault> {
         let location = &dif.file.location;
-        let update = self.update(invocation);
+        let update = self.update();
         let upload = update.load(&ItemKey::upload(location)).await?;
         let is_current = match upload.map(|stored| stored.item) {
             Some(Item::Upload(upload)) => {
@@ -93,19 +108,17 @@ impl Builder {
     }
 
     /// Counts a loss. Returns `false` if the hourly limit is reached.
-    pub(super) async fn may_be_lost(&self, invocation: &Invocation) -> Result<bool, Fault> {
-        let most = self.settings.max_losses_per_hour;
+    async fn may_be_lost(&self) -> Result<bool, Fault> {
+        let most = self.builder.settings.max_losses_per_hour;
         let counted = |present: Option<&Item>| {
             let losses = match present {
                 Some(Item::Losses(losses)) => *losses,
                 _ => Losses::default(),
             };
             losses
-                .with_one_more(invocation.now(), most)
+                .with_one_more(self.invocation.now(), most)
                 .map(Item::Losses)
         };
-        self.update(invocation)
-            .put_with(&ItemKey::losses(), counted)
-            .await
+        self.update().put_with(&ItemKey::losses(), counted).await
     }
 }

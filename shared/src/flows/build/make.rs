@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 
-use super::builder::{Builder, OpenDif};
+use super::builder::{Build, OpenDif};
 use super::companions::FiledCompanions;
 use super::lease::Held;
-use super::losses::Judged;
 use super::made::{Made, MadeOf, NotMade, Origin};
-use super::opaque::transcoding;
+use super::opaque::{opaque, transcoding};
 use super::partition::{Partition, failed_here};
-use super::search::Search;
+use super::search::{Search, is_sought};
 use super::work::{Target, Work};
-use super::{opaque, search};
 use crate::cache::{BlobRef, Converter, DeriveJob, Derived, Dif, Kind, ModuleKey, Ready, Seen};
 use crate::debuginfo;
 use crate::domain::{Cause, DebugId, FileType, Inspection, Missing, ModuleId, ObjectMeta, Rank};
@@ -30,7 +28,7 @@ pub(super) fn objects_of(inspection: &Inspection, module: &ModuleKey) -> Vec<Obj
     let debug_id = module.id.strip_prefix("debug_id:");
     let debug_id: Option<DebugId> = debug_id.and_then(|text| text.parse().ok());
     let is_filed_here = |object: &&ObjectMeta| match (&sought, debug_id) {
-        (Some(sought), _) => search::is_sought(object, sought),
+        (Some(sought), _) => is_sought(object, sought),
         (None, Some(debug_id)) => object.debug_id == Some(debug_id),
         (None, None) => ModuleId::of(object.debug_id, object.code_id.as_ref())
             .is_some_and(|id| id.to_string() == module.id),
@@ -52,179 +50,137 @@ pub(super) fn best_object(objects: &[ObjectMeta], kind: Kind) -> Option<&ObjectM
         .min_by_key(|object| Rank::of(&object.features, kind.purpose()))
 }
 
-impl Builder {
+/// The making of the caches whose leases a build holds.
+pub(super) struct Making<'a> {
+    pub(super) build: Build<'a>,
+    /// The fetched DIFs.
+    pub(super) open: &'a mut Vec<OpenDif>,
+    /// Whether it waits for a file rather than for a parser.
+    pub(super) is_fetching: &'a AtomicBool,
+}
+
+impl Making<'_> {
     /// Makes the kinds whose leases are held. Returns one result per lease, in order.
-    pub(super) async fn make(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        held: &[Held],
-        open: &mut Vec<OpenDif>,
-        is_fetching: &AtomicBool,
-    ) -> Result<Vec<Made>, NotMade> {
-        let Partition {
-            mut entries,
-            mut difs,
-            mut copies,
-            ..
-        } = self.look(module).await?;
-        let mut given_up: Vec<(Kind, Missing)> = Vec::new();
-        for entry in &mut entries {
-            if held.iter().any(|lease| lease.kind == entry.kind()) {
-                match self.judge_suspect(invocation, entry).await? {
-                    Judged::Build(Some(judged)) => *entry = *judged,
-                    Judged::Build(None) => {}
-                    Judged::GiveUp(missing) => given_up.push((entry.kind(), missing)),
-                }
+    pub(super) async fn make(mut self, held: &[Held]) -> Result<Vec<Made>, NotMade> {
+        let mut partition = self.build.read_partition().await?;
+        let given_up = self.build.judge_suspects(held, &mut partition).await?;
+        let search = self.search(held, &mut partition).await?;
+        let difs = &partition.difs;
+        let companions = self.build.companions(difs).await?;
+        let settings = &self.build.builder.settings;
+        let work = held.iter().map(|lease| {
+            let kind = lease.kind;
+            let mut work = Work::begin(lease, partition.entry(kind), (difs, &companions), settings);
+            if let Some((_, missing)) = given_up.iter().find(|(of, _)| *of == kind) {
+                work.give_up(missing.clone());
             }
-        }
-        let mut search = Search::default();
-        if let Some(sought) = module.sought() {
-            let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
-            if entries.iter().any(|entry| failed_here(entry, &kinds)) {
-                // The file may have been replaced on the server since, so do not use its copy.
-                copies.clear();
-            }
-            is_fetching.store(true, Ordering::Relaxed);
-            let searching = self.search(invocation, module, &sought, &kinds, &copies, open);
-            search = Box::pin(searching).await?;
-            difs.append(&mut search.difs);
-        }
-        let companions = self.companions(module, &difs).await?;
-        let mut work: Vec<Work> = held
-            .iter()
-            .map(|lease| {
-                let entry = entries.iter().find(|entry| entry.kind() == lease.kind);
-                let mut work = Work::begin(lease, entry, (&difs, &companions), &self.settings);
-                if let Some((_, missing)) = given_up.iter().find(|(kind, _)| *kind == lease.kind) {
-                    work.give_up(missing.clone());
-                }
-                work
-            })
-            .collect();
+            work
+        });
+        let mut work: Vec<Work> = work.collect();
         // Each iteration opens one DIF, and derives all kinds for which it is the best untried one.
         while let Some(dif) = work.iter().find_map(Work::next_dif).cloned() {
-            is_fetching.store(true, Ordering::Relaxed);
-            let answers = match self
-                .derive_from(
-                    invocation,
-                    (module, &dif),
-                    &companions,
-                    &work,
-                    open,
-                    is_fetching,
-                )
-                .await
-            {
-                Ok(answers) => answers,
-                Err(DifError::Missing(missing)) => {
-                    if missing.cause == Cause::NotFound && module.source.is_uploads() {
-                        self.forget_if_stale(invocation, &dif).await?;
-                    }
-                    vec![Err(missing); work.len()]
-                }
-                Err(DifError::Changed) if module.source.is_uploads() => {
-                    if !self.forget_if_stale(invocation, &dif).await? {
-                        work.iter_mut().for_each(|work| work.is_awaiting(&dif));
-                    }
-                    let detail = "the file was overwritten; the event of the new version starts another build";
-                    vec![Err(Missing::new(Cause::NotFound, detail)); work.len()]
-                }
-                Err(other) => return Err(other.into()),
-            };
-            let took = open
-                .iter()
-                .find(|open| open.dif == dif.file)
-                .map(|open| open.took);
-            let wanting = work
-                .iter_mut()
-                .filter(|work| work.next_dif().is_some_and(|next| next.file == dif.file));
-            for (work, answer) in wanting.zip(answers) {
-                work.settle(&dif, answer, took);
-            }
+            self.try_dif(&dif, &companions, &mut work).await?;
         }
         Ok(work
             .into_iter()
-            .map(|work| work.end((&difs, &companions), &search))
+            .map(|work| work.end((difs, &companions), &search))
             .collect())
+    }
+
+    /// Searches the symbol server for files, and adds them to the partition. Modules of uploads are
+    /// not searched.
+    async fn search(
+        &mut self,
+        held: &[Held],
+        partition: &mut Partition,
+    ) -> Result<Search, NotMade> {
+        let Some(sought) = self.build.module.sought() else {
+            return Ok(Search::default());
+        };
+        let kinds: Vec<Kind> = held.iter().map(|lease| lease.kind).collect();
+        let mut entries = partition.entries.iter();
+        if entries.any(|entry| failed_here(entry, &kinds)) {
+            // The file may have been replaced on the server since, so do not use its copy.
+            partition.copies.clear();
+        }
+        self.is_fetching.store(true, Ordering::Relaxed);
+        let copies = &partition.copies;
+        let searching = self.build.search(&sought, &kinds, copies, self.open);
+        let mut search = Box::pin(searching).await?;
+        partition.difs.append(&mut search.difs);
+        Ok(search)
+    }
+
+    /// Derives from a DIF all kinds for which it is the next one to try, and records the results.
+    async fn try_dif(
+        &mut self,
+        dif: &Dif,
+        companions: &FiledCompanions,
+        work: &mut [Work<'_>],
+    ) -> Result<(), NotMade> {
+        self.is_fetching.store(true, Ordering::Relaxed);
+        let is_upload = self.build.module.source.is_uploads();
+        let answers = match self.derive_from(dif, companions, work).await {
+            Ok(answers) => answers,
+            Err(DifError::Missing(missing)) => {
+                if missing.cause == Cause::NotFound && is_upload {
+                    self.build.forget_if_stale(dif).await?;
+                }
+                vec![Err(missing); work.len()]
+            }
+            Err(DifError::Changed) if is_upload => {
+                if !self.build.forget_if_stale(dif).await? {
+                    work.iter_mut().for_each(|work| work.is_awaiting(dif));
+                }
+                let detail =
+                    "the file was overwritten; the event of the new version starts another build";
+                vec![Err(Missing::new(Cause::NotFound, detail)); work.len()]
+            }
+            Err(other) => return Err(other.into()),
+        };
+        let opened = self.open.iter().find(|open| open.dif == dif.file);
+        let took = opened.map(|open| open.took);
+        let wanting = work
+            .iter_mut()
+            .filter(|work| work.next_dif().is_some_and(|next| next.file == dif.file));
+        for (work, answer) in wanting.zip(answers) {
+            work.settle(dif, answer, took);
+        }
+        Ok(())
     }
 
     /// Derives the kinds for which this DIF is the next one to try, and stores the blobs. Returns
     /// one result per such kind, in order.
-    pub(super) async fn derive_from(
-        &self,
-        invocation: &Invocation,
-        (module, dif): (&ModuleKey, &Dif),
+    async fn derive_from(
+        &mut self,
+        dif: &Dif,
         companions: &FiledCompanions,
         work: &[Work<'_>],
-        open: &mut Vec<OpenDif>,
-        is_fetching: &AtomicBool,
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
         let targets: Vec<Target> = work.iter().filter_map(|work| work.target(dif)).collect();
         if dif.file_type == FileType::MsSymCache {
-            return self.take_over(invocation, module, dif, &targets).await;
+            return self.build.take_over(dif, &targets).await;
         }
         let needs_them = targets
             .iter()
             .map(|target| companions.of(&dif.file, target.lease.kind))
             .find(|companions| !companions.is_empty());
         let companions = needs_them.unwrap_or_default();
-        let open = self.open(invocation, module, (dif, companions), open);
-        let open = open.await?;
-        is_fetching.store(false, Ordering::Relaxed);
-        let objects = objects_of(&open.inspection, module);
+        let open = self.build.open(dif, companions, self.open).await?;
+        self.is_fetching.store(false, Ordering::Relaxed);
+        let objects = objects_of(&open.inspection, self.build.module);
         let mut answers: Vec<Option<Result<Ready, Missing>>> = vec![None; targets.len()];
         // All kinds of one object are derived in one call. The best object may differ between
         // kinds.
         for object in &objects {
-            let kind = |at: usize| targets[at].lease.kind;
-            let serves = |at: &usize| {
-                best_object(&objects, kind(*at)).is_some_and(|best| best.index == object.index)
+            let is_best = |(_, target): &(usize, Target)| {
+                best_object(&objects, target.lease.kind)
+                    .is_some_and(|best| best.index == object.index)
             };
-            let here = (0..targets.len()).filter(serves);
-            let (to_transcode, to_derive): (Vec<usize>, Vec<usize>) =
-                here.partition(|at| kind(*at).is_opaque());
-            let rank = |at: usize| Rank::of(&object.features, kind(at).purpose());
-            let job = |at: &usize| DeriveJob {
-                kind: kind(*at),
-                rank: rank(*at),
-            };
-            let jobs: Vec<DeriveJob> = to_derive.iter().map(job).collect();
-            let mut made: Vec<(usize, Result<Derived, Missing>)> = Vec::new();
-            if !jobs.is_empty() {
-                let derived = open.parser.derive(object.index, &jobs).await;
-                made.extend(
-                    to_derive
-                        .into_iter()
-                        .zip(derived.map_err(fetch::from_parse)?),
-                );
-            }
-            for at in to_transcode {
-                let transcoding = transcoding(module, dif, object, targets[at].version);
-                let transcoded = open.parser.transcode(object.index, &transcoding).await;
-                let transcoded = transcoded.map_err(fetch::from_parse)?;
-                made.push((at, transcoded.map(|bytes| opaque(kind(at), bytes))));
-            }
-            let stored = made.into_iter().map(|(at, made)| {
-                let about = Origin {
-                    made_from: open.made_into(kind(at)),
-                    rank: rank(at),
-                    features: object.features.clone(),
-                    arch: object.arch.clone(),
-                    file_type: object.file_type,
-                };
-                let target = targets[at];
-                async move {
-                    Ok::<_, Fault>(match made {
-                        Err(missing) => (at, Err(missing)),
-                        Ok(derived) => {
-                            let stored = self.store(invocation, module, target, about, derived);
-                            (at, Ok(stored.await?))
-                        }
-                    })
-                }
-            });
-            for (at, answer) in try_join_all(stored).await? {
+            let targets = targets.iter().copied().enumerate().filter(is_best);
+            let targets: Vec<(usize, Target)> = targets.collect();
+            let derived = self.build.derive_object(open, dif, object, &targets);
+            for (at, answer) in derived.await? {
                 answers[at] = Some(answer);
             }
         }
@@ -239,13 +195,64 @@ impl Builder {
             .map(|answer| answer.unwrap_or_else(none))
             .collect())
     }
+}
+
+impl Build<'_> {
+    /// Derives kinds from one object, and stores the blobs. Each target and its result have the
+    /// same number.
+    async fn derive_object(
+        &self,
+        open: &mut OpenDif,
+        dif: &Dif,
+        object: &ObjectMeta,
+        targets: &[(usize, Target<'_>)],
+    ) -> Result<Vec<(usize, Result<Ready, Missing>)>, DifError> {
+        let rank = |kind: Kind| Rank::of(&object.features, kind.purpose());
+        let (to_transcode, to_derive): (Vec<_>, Vec<_>) = targets
+            .iter()
+            .partition(|(_, target)| target.lease.kind.is_opaque());
+        let jobs = to_derive.iter().map(|(_, target)| DeriveJob {
+            kind: target.lease.kind,
+            rank: rank(target.lease.kind),
+        });
+        let jobs: Vec<DeriveJob> = jobs.collect();
+        let mut made: Vec<((usize, Target), Result<Derived, Missing>)> = Vec::new();
+        if !jobs.is_empty() {
+            let derived = open.parser.derive(object.index, &jobs).await;
+            let derived = derived.map_err(fetch::from_parse)?;
+            made.extend(to_derive.into_iter().zip(derived));
+        }
+        for (at, target) in to_transcode {
+            let transcoding = transcoding(self.module, dif, object, target.version);
+            let transcoded = open.parser.transcode(object.index, &transcoding).await;
+            let transcoded = transcoded.map_err(fetch::from_parse)?;
+            let kind = target.lease.kind;
+            made.push(((at, target), transcoded.map(|bytes| opaque(kind, bytes))));
+        }
+        let stored = made.into_iter().map(|((at, target), made)| {
+            let kind = target.lease.kind;
+            let origin = Origin {
+                made_from: open.made_into(kind),
+                rank: rank(kind),
+                features: object.features.clone(),
+                arch: object.arch.clone(),
+                file_type: object.file_type,
+            };
+            async move {
+                Ok::<_, Fault>(match made {
+                    Err(missing) => (at, Err(missing)),
+                    Ok(derived) => (at, Ok(self.store(target, origin, derived).await?)),
+                })
+            }
+        });
+        Ok(try_join_all(stored).await?)
+    }
 
     /// Returns the open DIF with its companions; opens them if they are not open.
-    pub(super) async fn open<'a>(
+    async fn open<'a>(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        (dif, companions): (&Dif, &[Dif]),
+        dif: &Dif,
+        companions: &[Dif],
         open: &'a mut Vec<OpenDif>,
     ) -> Result<&'a mut OpenDif, DifError> {
         let is_it = |open: &OpenDif| {
@@ -254,10 +261,10 @@ impl Builder {
         };
         if !open.iter().any(is_it) {
             open.clear(); // frees its scratch space before more is reserved
-            if module.source.is_uploads() {
-                open.push(self.open_upload(invocation, dif, companions).await?);
+            if self.module.source.is_uploads() {
+                open.push(self.open_upload(dif, companions).await?);
             } else {
-                self.open_again(invocation, module, dif, open).await?;
+                self.open_again(dif, open).await?;
             }
         }
         open.iter_mut()
@@ -266,13 +273,8 @@ impl Builder {
     }
 
     /// Opens an uploaded DIF together with its companions, or alone if they cannot be fetched.
-    pub(super) async fn open_upload(
-        &self,
-        invocation: &Invocation,
-        dif: &Dif,
-        companions: &[Dif],
-    ) -> Result<OpenDif, DifError> {
-        let began = invocation.elapsed();
+    async fn open_upload(&self, dif: &Dif, companions: &[Dif]) -> Result<OpenDif, DifError> {
+        let began = self.invocation.elapsed();
         let (mut parser, beside) = match self.fetch_upload(dif, companions).await {
             // A change to a companion has an event of its own, which leads to another build.
             Err(DifError::Missing(_) | DifError::Changed) if !companions.is_empty() => {
@@ -280,7 +282,7 @@ impl Builder {
             }
             fetched => (fetched?, companions),
         };
-        let took = invocation.elapsed() - began;
+        let took = self.invocation.elapsed() - began;
         let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
         let beside = beside.iter().map(|companion| companion.file.clone());
         Ok(OpenDif {
@@ -292,27 +294,27 @@ impl Builder {
         })
     }
 
-    pub(super) async fn fetch_upload(
+    async fn fetch_upload(
         &self,
         dif: &Dif,
         companions: &[Dif],
     ) -> Result<Box<dyn Parser>, DifError> {
         let difs: Vec<&Dif> = std::iter::once(dif).chain(companions).collect();
-        let max = self.settings.dif_max_bytes;
-        fetch::fetch_together(&*self.uploads, &*self.deriver, &difs, max).await
+        let builder = self.builder;
+        let max = builder.settings.dif_max_bytes;
+        fetch::fetch_together(&*builder.uploads, &*builder.deriver, &difs, max).await
     }
 
     /// Creates the blob of a derived cache. The path contains the lease's token, so if a blob with
     /// this path exists, this build wrote it.
     pub(super) async fn store(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         Target { lease, version }: Target<'_>,
         origin: Origin,
         derived: Derived,
     ) -> Result<Ready, Fault> {
-        let path = module
+        let path = self
+            .module
             .entry(lease.kind)
             .blob(lease.kind, version, &lease.token);
         let blob = BlobRef {
@@ -325,7 +327,7 @@ impl Builder {
             },
         };
         let lacks = derived.lacks;
-        self.caches.create(&path, derived.blob).await?;
+        self.builder.caches.create(&path, derived.blob).await?;
         Ok(Ready {
             version,
             blob,
@@ -336,7 +338,7 @@ impl Builder {
             file_type: origin.file_type,
             made_from: origin.made_from,
             lacks,
-            derived_at: invocation.now(),
+            derived_at: self.invocation.now(),
             converter: Converter::CURRENT,
         })
     }

@@ -30,18 +30,17 @@ mod work;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::join_all;
-use opaque::opaque;
 
-use self::builder::RESERVE;
+use self::builder::{Build, RESERVE};
 pub use self::builder::{Builder, OpenDif, Outcome};
-use self::lease::{Held, NotTaken};
-use self::made::NotMade;
-use self::make::out_of_time;
+use self::lease::{Held, Taken};
+use self::made::{Made, NotMade};
+use self::make::{Making, out_of_time};
 use self::partition::{Partition, comes_of};
 use super::{Error, Invocation, permits};
 use crate::cache::{
-    Converter, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue, Ready, Token,
-    decide,
+    Capabilities, Converter, Decision, Entry, Kind, LEASE_EXTENSION, ModuleKey, NotAdmitted, Queue,
+    Ready, Token, decide,
 };
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage};
@@ -61,14 +60,19 @@ struct Demand<'a> {
     requester_is_behind: bool,
 }
 
-impl Demand<'_> {
+impl<'a> Demand<'a> {
+    /// Returns the entries of the requested kinds.
+    fn requested<'e>(&self, entries: &'e [Entry]) -> impl Iterator<Item = &'e Entry> + use<'a, 'e> {
+        let kinds = self.kinds;
+        entries
+            .iter()
+            .filter(move |entry| kinds.contains(&entry.kind()))
+    }
+
     /// Returns whether the build request is no longer pending: the records hold another one, or
     /// none.
     fn is_over(&self, entries: &[Entry]) -> bool {
-        let asked = entries
-            .iter()
-            .filter(|entry| self.kinds.contains(&entry.kind()));
-        let mut requests = asked.filter_map(Entry::build_request);
+        let mut requests = self.requested(entries).filter_map(Entry::build_request);
         self.build_request
             .is_some_and(|id| !requests.any(|build_request| build_request.id == *id))
     }
@@ -105,7 +109,7 @@ impl Builder {
             build_request: None,
             requester_is_behind: false,
         };
-        self.meet(invocation, module, demand, open).await
+        self.of(invocation, module).meet(demand, open).await
     }
 
     /// Builds what a message requests, if its build request is still pending.
@@ -119,17 +123,14 @@ impl Builder {
             build_request: Some(&message.build_request),
             requester_is_behind: message.min_converter < Converter::CURRENT,
         };
-        self.meet(invocation, &message.module, demand, &mut Vec::new())
-            .await
+        let build = self.of(invocation, &message.module);
+        build.meet(demand, &mut Vec::new()).await
     }
+}
 
-    async fn meet(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        demand: Demand<'_>,
-        open: &mut Vec<OpenDif>,
-    ) -> Result<Outcome, Error> {
+impl Build<'_> {
+    /// Builds until nothing new arrives, a limited number of times.
+    async fn meet(&self, demand: Demand<'_>, open: &mut Vec<OpenDif>) -> Result<Outcome, Error> {
         let mut outcome = Outcome::Settled;
         for round in 0..MAX_ROUNDS {
             // What arrived since then has its own build request, and is built in the next round.
@@ -138,8 +139,8 @@ impl Builder {
                 build_request,
                 ..demand
             };
-            outcome = self.build_once(invocation, module, demand, open).await?;
-            if !matches!(outcome, Outcome::Later(at) if at <= invocation.now()) {
+            outcome = self.build_once(demand, open).await?;
+            if !matches!(outcome, Outcome::Later(at) if at <= self.invocation.now()) {
                 break;
             }
         }
@@ -148,85 +149,23 @@ impl Builder {
 
     async fn build_once(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         demand: Demand<'_>,
         open: &mut Vec<OpenDif>,
     ) -> Result<Outcome, Error> {
-        let kinds = demand.kinds;
-        let Partition {
-            entries,
-            stored,
-            difs,
-            copies,
-        } = self.look(module).await?;
-        if demand.is_over(&entries) {
+        let partition = self.read_partition().await?;
+        if demand.is_over(&partition.entries) {
             return Ok(Outcome::Settled);
         }
-        let mut later = None;
-        let mut held = Vec::new();
-        let sought = module.sought();
-        if sought.is_some()
-            && copies.is_empty()
-            && let Some(outcome) = self.put_off(invocation, module, kinds, &entries).await?
-        {
+        let calls_server = self.module.sought().is_some() && partition.copies.is_empty();
+        if calls_server && let Some(outcome) = self.put_off(demand, &partition).await? {
             return Ok(outcome);
         }
-        let reader = self.settings.capabilities();
-        let may_come = |kind: &Kind| {
-            kinds.contains(kind)
-                || comes_of(&difs, *kind)
-                || sought
-                    .as_ref()
-                    .is_some_and(|sought| sought.may_yield(*kind))
+        let (held, mut later) = match self.take_leases(demand, &partition).await? {
+            Leases::Ours { held, later } => (held, later),
+            Leases::OtherBuilder(outcome) => return Ok(outcome),
         };
-        let now = invocation.now();
-        let mut candidates: Vec<Kind> = Kind::DERIVED
-            .into_iter()
-            .chain(kinds.iter().copied())
-            .collect();
-        candidates.sort_unstable();
-        candidates.dedup();
-        for kind in candidates.into_iter().filter(may_come) {
-            let entry = entries.iter().find(|entry| entry.kind() == kind);
-            if entry.is_some_and(|entry| demand.is_beyond(entry, reader.made_version(kind))) {
-                continue;
-            }
-            let is_due = self.is_due(entry, kinds.contains(&kind), now);
-            let taken = match entry.and_then(|entry| entry.live_lease(now)) {
-                Some(lease) => Ok(Err(NotTaken::Leased { until: lease.until })),
-                None if is_due => {
-                    let known = stored.iter().find(|(of, _)| *of == kind);
-                    let known = known.map(|(_, stored)| stored.clone());
-                    self.take_lease_from(invocation, module, kind, known).await
-                }
-                None => continue,
-            };
-            match taken {
-                Ok(Ok(lease)) => held.push(lease),
-                // The holder of the first lease is about to take the others. If two builders shared
-                // them, both would fetch the DIF.
-                Ok(Err(leased @ NotTaken::Leased { .. })) if held.is_empty() => {
-                    let is_requested = |entry: &Entry| {
-                        kinds.contains(&entry.kind()) && entry.build_request().is_some()
-                    };
-                    let at = leased.look_again();
-                    let at = at.filter(|_| entries.iter().any(is_requested));
-                    return Ok(at.map_or(Outcome::Settled, Outcome::Later));
-                }
-                Ok(Err(not_taken)) if kinds.contains(&kind) => {
-                    later = later.max(not_taken.look_again());
-                }
-                Ok(Err(_)) => {}
-                Err(error) => {
-                    self.hand_over(invocation, module, &held).await;
-                    return Err(error.into());
-                }
-            }
-        }
         if !held.is_empty() {
-            let again = self.work(invocation, module, &held, open).await?;
-            later = later.max(again);
+            later = later.max(self.work(&held, open).await?);
         }
         Ok(later.map_or(Outcome::Settled, Outcome::Later))
     }
@@ -237,76 +176,115 @@ impl Builder {
     /// reader requests the build again.
     async fn put_off(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        kinds: &[Kind],
-        entries: &[Entry],
+        demand: Demand<'_>,
+        partition: &Partition,
     ) -> Result<Option<Outcome>, Fault> {
-        let (now, most) = (invocation.now(), self.settings.source_max_permits);
-        let records = &*self.records;
-        let refused = permits::refused(records, invocation, &module.source, most).await?;
-        let mut asked = entries.iter().filter(|entry| kinds.contains(&entry.kind()));
+        let (now, most) = (
+            self.invocation.now(),
+            self.builder.settings.source_max_permits,
+        );
+        let (records, source) = (&*self.builder.records, &self.module.source);
+        let refused = permits::refused(records, self.invocation, source, most).await?;
+        let mut requested = demand.requested(&partition.entries);
         Ok(refused.map(|refused| match refused {
             NotAdmitted::CircuitOpen { until }
-                if asked.any(|entry| entry.live_request(now).is_some()) =>
+                if requested.any(|entry| entry.live_request(now).is_some()) =>
             {
                 Outcome::Later(until)
             }
-            NotAdmitted::Busy if asked.any(|entry| entry.build_request().is_some()) => {
+            NotAdmitted::Busy if requested.any(|entry| entry.build_request().is_some()) => {
                 Outcome::Later(now)
             }
             NotAdmitted::CircuitOpen { .. } | NotAdmitted::Busy => Outcome::Settled,
         }))
     }
 
-    /// Returns whether to build an entry. A requested kind is due if its build request is pending.
-    /// Another kind is due if a reader would request it now.
-    fn is_due(&self, entry: Option<&Entry>, asked_for: bool, now: Timestamp) -> bool {
-        match entry {
-            Some(entry) if asked_for => entry.build_request().is_some(),
-            _ => !asked_for && decide(entry, &self.settings.capabilities(), now) == Decision::Build,
+    /// Takes the leases of all kinds that are due.
+    async fn take_leases(
+        &self,
+        demand: Demand<'_>,
+        partition: &Partition,
+    ) -> Result<Leases, Error> {
+        let reader = self.builder.settings.capabilities();
+        let now = self.invocation.now();
+        let (mut held, mut later) = (Vec::new(), None);
+        for kind in self.kinds_to_build(demand, partition) {
+            let entry = partition.entry(kind);
+            if entry.is_some_and(|entry| demand.is_beyond(entry, reader.made_version(kind))) {
+                continue;
+            }
+            let is_requested = demand.kinds.contains(&kind);
+            let taken = match entry.and_then(|entry| entry.live_lease(now)) {
+                Some(lease) => Ok(Taken::Leased { until: lease.until }),
+                None if is_due(entry, is_requested, &reader, now) => {
+                    let stored = partition.stored(kind).cloned();
+                    self.take_lease_from(kind, stored).await
+                }
+                None => continue,
+            };
+            match taken {
+                Ok(Taken::Ours(lease)) => held.push(*lease),
+                // The holder of the first lease is about to take the others. If two builders shared
+                // them, both would fetch the DIF.
+                Ok(Taken::Leased { until }) if held.is_empty() => {
+                    let mut requested = demand.requested(&partition.entries);
+                    let is_pending = requested.any(|entry| entry.build_request().is_some());
+                    return Ok(Leases::OtherBuilder(match is_pending {
+                        true => Outcome::Later(until),
+                        false => Outcome::Settled,
+                    }));
+                }
+                Ok(not_taken) if is_requested => later = later.max(not_taken.retry_at()),
+                Ok(_) => {}
+                Err(error) => {
+                    self.hand_over(&held).await;
+                    return Err(error.into());
+                }
+            }
         }
+        Ok(Leases::Ours { held, later })
+    }
+
+    /// Returns the kinds that the module's files may yield, and the requested ones, in the order in
+    /// which every builder takes their leases.
+    fn kinds_to_build(&self, demand: Demand<'_>, partition: &Partition) -> Vec<Kind> {
+        let sought = self.module.sought();
+        let may_come = |kind: &Kind| {
+            demand.kinds.contains(kind)
+                || comes_of(&partition.difs, *kind)
+                || sought
+                    .as_ref()
+                    .is_some_and(|sought| sought.may_yield(*kind))
+        };
+        let mut kinds: Vec<Kind> = Kind::DERIVED
+            .into_iter()
+            .chain(demand.kinds.iter().copied())
+            .filter(may_come)
+            .collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
     }
 
     /// Makes the kinds under their leases, and ends the leases: publishes, fails or releases them.
     async fn work(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         held: &[Held],
         open: &mut Vec<OpenDif>,
     ) -> Result<Option<Timestamp>, Error> {
-        let began = invocation.elapsed();
-        let is_fetching = AtomicBool::new(false);
-        let made = {
-            let mut make = Box::pin(self.make(invocation, module, held, open, &is_fetching));
-            let time_up = tokio::time::sleep(invocation.time_left().saturating_sub(RESERVE));
-            let mut time_up = std::pin::pin!(time_up);
-            loop {
-                tokio::select! {
-                    made = &mut make => break made,
-                    () = &mut time_up => {
-                        let is_fetching = is_fetching.load(Ordering::Relaxed);
-                        break out_of_time(invocation, held, began, is_fetching);
-                    }
-                    () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(invocation, module, held).await,
-                }
-            }
-        };
-        match made {
+        match self.make_in_time(held, open).await {
             Ok(made) => {
-                let ended = held.iter().zip(made).map(|(lease, made)| async move {
-                    (lease, self.finish(invocation, module, lease, made).await)
-                });
+                let ended = held
+                    .iter()
+                    .zip(made)
+                    .map(|(lease, made)| async move { (lease, self.finish(lease, made).await) });
                 let (mut later, mut failed) = (None, None);
                 for (lease, ended) in join_all(ended).await {
                     match ended {
                         Ok(at) => later = later.max(at),
                         Err(error) => {
                             // A kind that cannot be published does not affect the others.
-                            let _ = self
-                                .give_back(invocation, module, std::slice::from_ref(lease))
-                                .await;
+                            let _ = self.give_back(std::slice::from_ref(lease)).await;
                             failed = Some(error);
                         }
                     }
@@ -314,14 +292,68 @@ impl Builder {
                 failed.map_or(Ok(later), |error| Err(error.into()))
             }
             Err(NotMade::Store(error)) => {
-                self.give_back(invocation, module, held).await?;
+                self.give_back(held).await?;
                 Err(error.into())
             }
             Err(NotMade::Doubtful { blob }) => {
-                self.give_back(invocation, module, held).await?;
+                self.give_back(held).await?;
                 Err(Error::Doubtful { blob })
             }
-            Err(NotMade::Later) => self.give_back(invocation, module, held).await,
+            Err(NotMade::Later) => self.give_back(held).await,
         }
+    }
+
+    /// Makes the kinds, and extends their leases meanwhile. Ends when the time of the invocation
+    /// does.
+    async fn make_in_time(
+        &self,
+        held: &[Held],
+        open: &mut Vec<OpenDif>,
+    ) -> Result<Vec<Made>, NotMade> {
+        let began = self.invocation.elapsed();
+        let is_fetching = AtomicBool::new(false);
+        let making = Making {
+            build: *self,
+            open,
+            is_fetching: &is_fetching,
+        };
+        let mut made = Box::pin(making.make(held));
+        let left = self.invocation.time_left().saturating_sub(RESERVE);
+        let mut time_up = std::pin::pin!(tokio::time::sleep(left));
+        loop {
+            tokio::select! {
+                made = &mut made => return made,
+                () = &mut time_up => {
+                    let is_fetching = is_fetching.load(Ordering::Relaxed);
+                    return out_of_time(self.invocation, held, began, is_fetching);
+                }
+                () = tokio::time::sleep(LEASE_EXTENSION) => self.extend(held).await,
+            }
+        }
+    }
+}
+
+/// The leases of one build.
+enum Leases {
+    /// This build holds these; it may be worth building again at `later`.
+    Ours {
+        held: Vec<Held>,
+        later: Option<Timestamp>,
+    },
+    /// Another builder builds the module; this is the outcome here.
+    OtherBuilder(Outcome),
+}
+
+/// Returns whether to build an entry. A requested kind is due if its build request is pending.
+/// Another kind is due if a reader would request it now.
+fn is_due(
+    entry: Option<&Entry>,
+    is_requested: bool,
+    reader: &Capabilities,
+    now: Timestamp,
+) -> bool {
+    match entry {
+        Some(entry) if is_requested => entry.build_request().is_some(),
+        _ => !is_requested && decide(entry, reader, now) == Decision::Build,
     }
 }

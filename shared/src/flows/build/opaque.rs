@@ -3,8 +3,7 @@
 
 use bytes::Bytes;
 
-use super::super::Invocation;
-use super::builder::Builder;
+use super::builder::Build;
 use super::made::Origin;
 use super::work::Target;
 use crate::cache::{Derived, Dif, Kind, ModuleKey, Ready, Transcoding};
@@ -19,12 +18,10 @@ const MAX_OPAQUE_BYTES: u64 = 1 << 30;
 /// The maximum length of a file name without its extension, in bytes. It leaves room for a version.
 const MAX_STEM_BYTES: usize = 200;
 
-impl Builder {
+impl Build<'_> {
     /// Stores a SymCache as it was uploaded. Returns one result per kind that wants it.
     pub(super) async fn take_over(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         dif: &Dif,
         targets: &[Target<'_>],
     ) -> Result<Vec<Result<Ready, Missing>>, DifError> {
@@ -36,7 +33,11 @@ impl Builder {
         let DifRef { location, etag } = &dif.file;
         let mut answers = Vec::with_capacity(targets.len());
         for target in targets {
-            let bytes = self.uploads.read(location, etag, 0..dif.size).await?;
+            let bytes = self
+                .builder
+                .uploads
+                .read(location, etag, 0..dif.size)
+                .await?;
             let about = Origin {
                 made_from: vec![dif.file.clone()],
                 rank: Rank::of(&dif.features, target.lease.kind.purpose()),
@@ -45,7 +46,7 @@ impl Builder {
                 file_type: dif.file_type,
             };
             let derived = opaque(target.lease.kind, bytes);
-            let stored = self.store(invocation, module, *target, about, derived);
+            let stored = self.store(*target, about, derived);
             answers.push(Ok(stored.await?));
         }
         Ok(answers)

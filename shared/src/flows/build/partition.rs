@@ -1,7 +1,7 @@
 //! The items in the partition of a module, as a build reads them.
 
-use super::builder::Builder;
-use crate::cache::{Converter, Dif, DifCopy, Entry, Item, Kind, ModuleKey, Placeholder, Stored};
+use super::builder::Build;
+use crate::cache::{Converter, Dif, DifCopy, Entry, Item, Kind, Placeholder, Stored};
 use crate::ports::Fault;
 
 /// The items in the partition of a module.
@@ -28,11 +28,25 @@ pub(super) fn comes_of(difs: &[Dif], kind: Kind) -> bool {
     difs.iter().any(|dif| kind.comes_of(dif.file_type))
 }
 
-impl Builder {
-    /// Reads the partition of a module with strong consistency.
-    pub(super) async fn look(&self, module: &ModuleKey) -> Result<Partition, Fault> {
+impl Partition {
+    /// Returns the entry of a kind.
+    pub(super) fn entry(&self, kind: Kind) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.kind() == kind)
+    }
+
+    /// Returns the stored form of the entry of a kind.
+    pub(super) fn stored(&self, kind: Kind) -> Option<&Stored> {
+        let known = self.stored.iter().find(|(of, _)| *of == kind);
+        known.map(|(_, stored)| stored)
+    }
+}
+
+impl Build<'_> {
+    /// Reads the partition of the module with strong consistency.
+    pub(super) async fn read_partition(&self) -> Result<Partition, Fault> {
+        let records = &self.builder.records;
         let mut known = Partition::default();
-        for (_, stored) in self.records.query(&module.partition()).await? {
+        for (_, stored) in records.query(&self.module.partition()).await? {
             match stored.item {
                 Item::Entry(ref entry) => {
                     known.entries.push(entry.clone());

@@ -10,18 +10,19 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::super::copies::{self, Destination, StoredChunks};
-use super::super::{Invocation, Settings, definitions, fetch, permits};
-use super::builder::{Builder, OpenDif, RESERVE};
+use super::super::fetch::{self, FetchError, SymbolServer};
+use super::super::{Invocation, Settings, definitions, permits};
+use super::builder::{Build, Builder, OpenDif, RESERVE};
 use super::made::NotMade;
-use crate::cache::{CallOutcome, Dif, DifCopy, Item, Kind, ModuleKey, Sought};
+use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
     Quality, Rank, SourceKey, Written,
 };
-use crate::ports::{Concerns, Consistency, DifError, Fault, ParseError, ServerFailure};
+use crate::ports::{Concerns, DifError, DifStat, Fault, ParseError, Parser, ServerFailure};
 
 /// The maximum number of buffers of a download that wait to be copied.
-const WAITING_PIECES: usize = 4;
+const WAITING_BUFFERS: usize = 4;
 
 /// A file that was downloaded from a server.
 struct Fetched {
@@ -46,12 +47,10 @@ pub(super) struct Search {
     unanswered: CallOutcome,
 }
 
-impl Builder {
+impl Build<'_> {
     /// Searches a symbol server for files that serve these kinds, in addition to those with a copy.
     pub(super) async fn search(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
         sought: &Sought,
         kinds: &[Kind],
         copies: &[DifCopy],
@@ -64,85 +63,146 @@ impl Builder {
         if kinds.iter().all(|kind| search.serves_well(*kind)) {
             return Ok(search);
         }
-        let Some(source) = self.source_of(invocation, &module.source).await? else {
+        let key = &self.module.source;
+        let Some(source) = self.builder.source_of(self.invocation, key).await? else {
             // After a deployment, this instance may not know the source yet. The reason is retried
             // soon.
             let detail = format!(
                 "the configuration of the derive function has no source {}",
-                module.source.id()
+                key.id()
             );
             search.failure = Some(Missing::new(Cause::DownloadFailed, detail));
             return Ok(search);
         };
-        let most = self.settings.source_max_permits;
-        let permit = match permits::acquire(self.update(invocation), &module.source, most).await? {
+        let most = self.builder.settings.source_max_permits;
+        let permit = match permits::acquire(self.update(), key, most).await? {
             Ok(permit) => permit,
             Err(_) if search.difs.is_empty() => return Err(NotMade::Later),
             Err(_) => return Ok(search),
         };
-        let probing = self.probe_places(
-            invocation,
-            module,
-            sought,
-            kinds,
-            &source,
-            &mut search,
+        let mut downloads = Downloads {
+            build: *self,
+            source: &source,
             open,
-        );
-        let probed = permit.during(Box::pin(probing)).await;
+        };
+        let searching = downloads.search(sought, kinds, &mut search);
+        let searched = permit.during(Box::pin(searching)).await;
         permit.release(&search.outcome()).await;
-        probed?;
-        search.retry_after = search.retry_after(&source, &self.settings);
+        searched?;
+        search.retry_after = search.retry_after(&source, &self.builder.settings);
         Ok(search)
     }
 
-    /// Fetches one location after the other.
-    #[expect(clippy::too_many_arguments, reason = "a search needs all of these")]
-    async fn probe_places(
+    /// Opens a DIF that a search found and that is no longer open: from its copy, or else by
+    /// fetching it again.
+    pub(super) async fn open_again(
         &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        sought: &Sought,
-        kinds: &[Kind],
-        source: &HttpSource,
-        search: &mut Search,
+        dif: &Dif,
         open: &mut Vec<OpenDif>,
     ) -> Result<(), DifError> {
-        for (file_type, location) in &sought.locations {
-            if kinds.iter().all(|kind| search.serves_well(*kind)) {
-                break;
-            }
-            let serves = |kind: &Kind| kind.comes_of(*file_type);
-            if !kinds.iter().any(serves) || search.has(location) {
-                continue;
-            }
-            let began = invocation.elapsed();
-            let fetched = self
-                .fetch_from_server(invocation, module, source, location, open)
-                .await?;
-            let took = invocation.elapsed() - began;
-            let found = fetched.and_then(|fetched| {
-                let dif = filed(module, sought, open, fetched.dif, fetched.size)?;
-                Ok((dif, fetched.chunks))
-            });
-            match found {
-                Ok((dif, chunks)) => {
-                    if let Some(chunks) = chunks {
-                        copies::keep(self.update(invocation), &dif, chunks).await;
-                    }
-                    search.difs.push(dif);
-                }
-                Err(failure) => {
-                    let is_over = search.note(module, location, failure, took);
-                    if is_over {
-                        break;
-                    }
-                }
-            }
+        if let Some(opened) = self.open_copy(dif).await? {
+            open.push(opened);
+            return Ok(());
         }
-        Ok(())
+        let source = self
+            .builder
+            .source_of(self.invocation, &self.module.source)
+            .await?;
+        let Some(source) = source else {
+            return Err(DifError::Missing(Missing::not_found()));
+        };
+        let mut downloads = Downloads {
+            build: *self,
+            source: &source,
+            open,
+        };
+        match downloads.fetch(&dif.file.location).await {
+            Ok(fetched) if fetched.dif != dif.file => Err(DifError::Changed),
+            Ok(Fetched { chunks, .. }) => {
+                if let Some(chunks) = chunks {
+                    copies::keep(self.update(), dif, chunks).await;
+                }
+                Ok(())
+            }
+            Err(FetchError::Server(failure)) => Err(DifError::Missing(failure.missing)),
+            Err(FetchError::Parse(error)) => Err(fetch::from_parse(error)),
+        }
     }
 
+    /// Opens the copy of a DIF, if there is one.
+    async fn open_copy(&self, dif: &Dif) -> Result<Option<OpenDif>, DifError> {
+        let Some(copy) = self.copy_of(dif).await? else {
+            return Ok(None);
+        };
+        let (builder, began) = (self.builder, self.invocation.elapsed());
+        let scratch = copies::read(self.update(), &*builder.caches, &*builder.deriver, &copy)
+            .await
+            .map_err(fetch::from_parse)?;
+        let Some(scratch) = scratch else {
+            return Ok(None);
+        };
+        let took = self.invocation.elapsed() - began;
+        let parser = builder.deriver.open(scratch, Written::Whole).await;
+        let mut parser = parser.map_err(fetch::from_parse)?;
+        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
+        Ok(Some(OpenDif {
+            dif: dif.file.clone(),
+            beside: Vec::new(),
+            parser,
+            inspection,
+            took,
+        }))
+    }
+
+    /// Downloads a file. The chunks of a copy are written at the same time.
+    async fn download(
+        &self,
+        source: &HttpSource,
+        location: &Location,
+    ) -> (
+        Result<(DifStat, Box<dyn Parser>), FetchError>,
+        Option<StoredChunks>,
+    ) {
+        let Build {
+            builder,
+            invocation,
+            module,
+        } = *self;
+        let settings = &builder.settings;
+        let (buffers, received) = mpsc::channel(WAITING_BUFFERS);
+        let server = SymbolServer {
+            servers: &*builder.servers,
+            key: &module.source,
+            source,
+        };
+        let limits = fetch::Limits {
+            max_bytes: settings.dif_max_bytes,
+            unsaid_bytes: settings.scratch_bytes / 2,
+            time: invocation.time_left().saturating_sub(RESERVE * 2),
+        };
+        let fetch = server.fetch(&*builder.deriver, location, limits, buffers);
+        let copy = async {
+            if settings.dif_max_unused.is_zero() {
+                return None;
+            }
+            let destination = Destination {
+                caches: &*builder.caches,
+                key: module.copy(location),
+                token: invocation.token(),
+            };
+            destination.receive(received).await
+        };
+        tokio::join!(fetch, copy)
+    }
+
+    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
+        let key = dif.module.copy(&dif.file.location);
+        let copy: Option<DifCopy> = self.builder.records.one(key).await?;
+        Ok(copy.filter(|copy| copy.dif.file == dif.file))
+    }
+}
+
+impl Builder {
     /// Returns the definition of a symbol server; `None` for the uploads, and for a source that no
     /// longer exists.
     pub(super) async fn source_of(
@@ -157,154 +217,101 @@ impl Builder {
             _ => Ok(self.settings.source(key).cloned()),
         }
     }
+}
 
-    /// Opens a DIF that a search found and that is no longer open: from its copy, or else by
-    /// fetching it again.
-    pub(super) async fn open_again(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        dif: &Dif,
-        open: &mut Vec<OpenDif>,
+/// Downloads from the symbol server of a module.
+struct Downloads<'a> {
+    build: Build<'a>,
+    source: &'a HttpSource,
+    /// The downloaded files stay open here.
+    open: &'a mut Vec<OpenDif>,
+}
+
+impl Downloads<'_> {
+    /// Fetches one location after the other.
+    async fn search(
+        &mut self,
+        sought: &Sought,
+        kinds: &[Kind],
+        search: &mut Search,
     ) -> Result<(), DifError> {
-        if let Some(opened) = self.open_copy(invocation, dif).await? {
-            open.push(opened);
-            return Ok(());
-        }
-        let Some(source) = self.source_of(invocation, &module.source).await? else {
-            return Err(DifError::Missing(Missing::not_found()));
-        };
-        let location = &dif.file.location;
-        let fetched = self
-            .fetch_from_server(invocation, module, &source, location, open)
-            .await?;
-        match fetched {
-            Ok(fetched) if fetched.dif != dif.file => Err(DifError::Changed),
-            Ok(Fetched { chunks, .. }) => {
-                if let Some(chunks) = chunks {
-                    copies::keep(self.update(invocation), dif, chunks).await;
-                }
-                Ok(())
+        let module = self.build.module;
+        for (file_type, location) in &sought.locations {
+            if kinds.iter().all(|kind| search.serves_well(*kind)) {
+                break;
             }
-            Err(failure) => Err(DifError::Missing(failure.missing)),
-        }
-    }
-
-    /// Opens the copy of a DIF, if there is one.
-    async fn open_copy(
-        &self,
-        invocation: &Invocation,
-        dif: &Dif,
-    ) -> Result<Option<OpenDif>, DifError> {
-        let Some(copy) = self.copy_of(dif).await? else {
-            return Ok(None);
-        };
-        let (update, began) = (self.update(invocation), invocation.elapsed());
-        let scratch = copies::read(update, &*self.caches, &*self.deriver, &copy)
-            .await
-            .map_err(fetch::from_parse)?;
-        let Some(scratch) = scratch else {
-            return Ok(None);
-        };
-        let took = invocation.elapsed() - began;
-        let parser = self.deriver.open(scratch, Written::Whole).await;
-        let mut parser = parser.map_err(fetch::from_parse)?;
-        let inspection = parser.inspect().await.map_err(fetch::from_parse)?;
-        Ok(Some(OpenDif {
-            dif: dif.file.clone(),
-            beside: Vec::new(),
-            parser,
-            inspection,
-            took,
-        }))
-    }
-
-    async fn copy_of(&self, dif: &Dif) -> Result<Option<DifCopy>, Fault> {
-        let key = dif.module.copy(&dif.file.location);
-        let loaded = self.records.load(&[key], Consistency::Strong).await?;
-        let copies = loaded.into_iter().flatten().map(|stored| stored.item);
-        Ok(copies
-            .filter_map(|item| match item {
-                Item::Copy(copy) => Some(copy),
-                _ => None,
-            })
-            .find(|copy| copy.dif.file == dif.file))
-    }
-
-    /// Fetches a file from a server, and leaves it open. The chunks of a copy are written at the
-    /// same time. If the open files leave too little scratch space, closes them and fetches again.
-    async fn fetch_from_server(
-        &self,
-        invocation: &Invocation,
-        module: &ModuleKey,
-        source: &HttpSource,
-        location: &Location,
-        open: &mut Vec<OpenDif>,
-    ) -> Result<Result<Fetched, ServerFailure>, DifError> {
-        let settings = &self.settings;
-        let began = invocation.elapsed();
-        loop {
-            let (pieces, received) = mpsc::channel(WAITING_PIECES);
-            let fetch = fetch::fetch_from_server(
-                &*self.servers,
-                &*self.deriver,
-                (&module.source, source),
-                location,
-                fetch::Limits {
-                    max_bytes: settings.dif_max_bytes,
-                    unsaid_bytes: settings.scratch_bytes / 2,
-                    time: invocation.time_left().saturating_sub(RESERVE * 2),
-                },
-                pieces,
-            );
-            let copy = async {
-                if settings.dif_max_unused.is_zero() {
-                    return None;
-                }
-                let destination = Destination {
-                    caches: &*self.caches,
-                    key: module.copy(location),
-                    token: invocation.token(),
-                };
-                destination.receive(received).await
+            let serves = |kind: &Kind| kind.comes_of(*file_type);
+            if !kinds.iter().any(serves) || search.has(location) {
+                continue;
+            }
+            let began = self.build.invocation.elapsed();
+            let found = match self.fetch(location).await {
+                Ok(fetched) => filed(module, sought, self.open, fetched),
+                Err(FetchError::Server(failure)) => Err(failure),
+                Err(FetchError::Parse(error)) => return Err(fetch::from_parse(error)),
             };
-            let (fetched, chunks) = tokio::join!(fetch, copy);
-            let (stat, mut parser) = match fetched {
-                Ok(fetched) => fetched,
-                Err(fetch::FromServer::Server(failure)) => return Ok(Err(failure)),
-                Err(fetch::FromServer::Parse(ParseError::Missing(missing))) => {
-                    return Ok(Err(of_the_file(missing)));
+            let took = self.build.invocation.elapsed() - began;
+            match found {
+                Ok((dif, chunks)) => {
+                    if let Some(chunks) = chunks {
+                        copies::keep(self.build.update(), &dif, chunks).await;
+                    }
+                    search.difs.push(dif);
                 }
-                Err(fetch::FromServer::Parse(ParseError::Store(_))) if !open.is_empty() => {
-                    open.clear();
+                Err(failure) => {
+                    let is_over = search.note(module, location, failure, took);
+                    if is_over {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches a file, and leaves it open. If the open files leave too little scratch space, closes
+    /// them and fetches again.
+    ///
+    /// A file that cannot be parsed is a failure of the server.
+    async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
+        let began = self.build.invocation.elapsed();
+        loop {
+            let (fetched, chunks) = self.build.download(self.source, location).await;
+            let (stat, mut parser) = match fetched {
+                Err(FetchError::Parse(ParseError::Store(_))) if !self.open.is_empty() => {
+                    self.open.clear();
                     continue;
                 }
-                Err(fetch::FromServer::Parse(ParseError::Store(error))) => return Err(error.into()),
+                fetched => fetched.map_err(of_the_server)?,
             };
-            let took = invocation.elapsed() - began;
+            let took = self.build.invocation.elapsed() - began;
             let dif = DifRef {
                 location: location.clone(),
                 etag: stat.etag,
             };
-            return match parser.inspect().await {
-                Ok(inspection) => {
-                    open.push(OpenDif {
-                        dif: dif.clone(),
-                        beside: Vec::new(),
-                        parser,
-                        inspection,
-                        took,
-                    });
-                    Ok(Ok(Fetched {
-                        dif,
-                        size: stat.size,
-                        chunks,
-                    }))
-                }
-                Err(ParseError::Missing(missing)) => Ok(Err(of_the_file(missing))),
-                Err(ParseError::Store(error)) => Err(error.into()),
-            };
+            let inspected = parser.inspect().await;
+            let inspection = inspected.map_err(|error| of_the_server(error.into()))?;
+            self.open.push(OpenDif {
+                dif: dif.clone(),
+                beside: Vec::new(),
+                parser,
+                inspection,
+                took,
+            });
+            return Ok(Fetched {
+                dif,
+                size: stat.size,
+                chunks,
+            });
         }
+    }
+}
+
+/// Makes a failure to parse a fetched file a failure of its server.
+fn of_the_server(error: FetchError) -> FetchError {
+    match error {
+        FetchError::Parse(ParseError::Missing(missing)) => FetchError::Server(of_the_file(missing)),
+        other => other,
     }
 }
 
@@ -384,14 +391,14 @@ fn is_the_servers(cause: Cause) -> bool {
     matches!(cause, Cause::DownloadFailed | Cause::Timeout)
 }
 
-/// Returns the DIF for a fetched file, if it belongs to the module: a server may return any file.
+/// Returns the DIF for a fetched file with the chunks of its copy, if it belongs to the module: a
+/// server may return any file.
 fn filed(
     module: &ModuleKey,
     sought: &Sought,
     open: &[OpenDif],
-    dif: DifRef,
-    size: u64,
-) -> Result<Dif, ServerFailure> {
+    Fetched { dif, size, chunks }: Fetched,
+) -> Result<(Dif, Option<StoredChunks>), ServerFailure> {
     let fetched = open.iter().find(|open| open.dif == dif);
     let inspection = fetched.map(|open| &open.inspection);
     let objects = inspection.map_or(&[][..], |inspection| &inspection.objects);
@@ -412,7 +419,7 @@ fn filed(
     };
     let mut features: Features = first.features.clone();
     ours.for_each(|object| features.merge(&object.features));
-    Ok(Dif {
+    let filed = Dif {
         module: module.clone(),
         file: dif,
         sequencer: String::new(),
@@ -424,7 +431,8 @@ fn filed(
         needed_by: Vec::new(),
         refused: None,
         fault: first.fault.clone(),
-    })
+    };
+    Ok((filed, chunks))
 }
 
 /// Returns whether an object belongs to the module that is sought. The ages of debug ids may

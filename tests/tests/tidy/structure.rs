@@ -25,24 +25,6 @@ const MAX_PARAMETERS: usize = 5;
 /// removed from the list.
 const LONGER_FILES: [&str; 1] = ["shared/src/symbolicate/cpp_constraints/names.rs"];
 
-/// Functions of `flows` that exceed a limit, by file and name. Do not add any; a function that no
-/// longer exceeds a limit must be removed from the list.
-const LONGER_FUNCTIONS: [(&str, &[&str]); 3] = [
-    ("uploads/filing.rs", &["add_dif"]),
-    (
-        "uploads/mod.rs",
-        &[
-            "apply_event",
-            "created",
-            "take_in",
-            "ignore",
-            "apply_upload",
-            "file",
-        ],
-    ),
-    ("uploads/removal.rs", &["removed"]),
-];
-
 /// A module path from the root of its crate.
 type Path = Vec<String>;
 
@@ -366,10 +348,6 @@ impl<'ast> Visit<'ast> for Functions {
 #[test]
 fn functions_of_flows_are_short_and_take_few_parameters() {
     let mut problems = Problems::default();
-    let mut listed: BTreeSet<(&str, &str)> = LONGER_FUNCTIONS
-        .iter()
-        .flat_map(|(file, names)| names.iter().map(|name| (*file, *name)))
-        .collect();
     let modules = modules(CRATES[0]);
     let flows = modules.iter();
     let flows = flows.filter(|module| module.path.starts_with(&["flows".to_owned()]));
@@ -379,28 +357,13 @@ fn functions_of_flows_are_short_and_take_few_parameters() {
         for (name, parameters, span) in functions.found {
             let (first, last) = (span.start().line, span.end().line);
             let lines = last - first;
-            if lines <= MAX_FUNCTION_LINES && parameters <= MAX_PARAMETERS {
-                continue;
-            }
-            let file = &module.file["shared/src/flows/".len()..];
-            let known = listed
-                .iter()
-                .find(|known| **known == (file, &*name))
-                .copied();
-            if known.is_none_or(|known| !listed.remove(&known)) {
+            if lines > MAX_FUNCTION_LINES || parameters > MAX_PARAMETERS {
                 let place = format!("{}:{first}", module.file);
                 let rule = format!("`{name}` has {lines} lines and {parameters} parameters");
-                problems.add(
-                    place,
-                    rule,
-                    "extract its steps, or pass their common values as a context",
-                );
+                let remedy = "extract its steps, or pass their common values as a context";
+                problems.add(place, rule, remedy);
             }
         }
-    }
-    for (file, name) in listed {
-        let rule = format!("`{name}` no longer exceeds a limit");
-        problems.add(file, rule, "remove it from LONGER_FUNCTIONS");
     }
     problems.report();
 }

@@ -6,22 +6,8 @@ use super::filing::FiledModule;
 use super::objects;
 use super::order::order;
 use crate::cache::{NoRoom, Token, Upload, UploadProgress, UploadState};
-use crate::domain::{DifRef, Scope};
 use crate::flows::update::KnownItem;
 use crate::ports::DifStat;
-
-/// An event that is being applied.
-pub(super) struct Arrived<'a> {
-    pub(super) key: &'a str,
-    pub(super) sequencer: &'a str,
-    pub(super) scope: &'a Scope,
-    /// The bytes at the key now; for a removal, the former ones.
-    pub(super) dif: DifRef,
-    /// The number of messages that have continued the event so far.
-    pub(super) hops: u32,
-    /// The generation of the scope as it was read at the beginning.
-    pub(super) generation: KnownItem,
-}
 
 /// The items that an event changes, as they were read at the beginning; by default they were not
 /// read.

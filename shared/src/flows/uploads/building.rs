@@ -5,11 +5,12 @@
 //! rest ([`ReconcileMessage`]). Its receiver finds the upload pending, and no build requests in the
 //! entries that are already built.
 
-use super::super::build::{Builder, OpenDif, Outcome};
+use super::super::build::{OpenDif, Outcome};
 use super::super::derive::SENT_AGAIN;
 use super::super::update::KnownItem;
-use super::super::{Error, Invocation, presence};
-use super::arrival::{Arrived, ToBuild};
+use super::super::{Error, presence};
+use super::arrival::ToBuild;
+use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
 use super::order::side_by_side;
 use crate::cache::{Entry, Queue, UploadState};
@@ -27,29 +28,31 @@ const MAX_MESSAGES: usize = 10;
 /// The number of modules without files that are built between two checks of the time.
 const MODULES_AT_ONCE: usize = 256;
 
-impl Builder {
+impl Arrived<'_> {
     /// Builds modules. Returns `false` if the time was not sufficient, and a message was sent to
     /// continue.
     ///
     /// Each invocation builds at least one module.
     pub(super) async fn build_all(
         &self,
-        invocation: &Invocation,
-        arrived: &Arrived<'_>,
         modules: Vec<ToBuild>,
         open: &mut Vec<OpenDif>,
     ) -> Result<bool, Error> {
+        let UploadChanges {
+            builder,
+            invocation,
+        } = self.changes;
         let is_half_over = || invocation.time_left() < invocation.elapsed();
         let (with_files, without): (Vec<_>, Vec<_>) =
             modules.into_iter().partition(|to_build| to_build.has_files);
         let mut later: Vec<(&ToBuild, Timestamp)> = Vec::new();
         for (built, to_build) in with_files.iter().enumerate() {
             if built > 0 && is_half_over() {
-                self.go_on(invocation, arrived).await?;
+                self.go_on().await?;
                 return Ok(false);
             }
             let module = &to_build.module;
-            match self
+            match builder
                 .build(invocation, &module.key, &module.kinds, open)
                 .await?
             {
@@ -59,14 +62,14 @@ impl Builder {
         }
         for (chunk, some) in without.chunks(MODULES_AT_ONCE).enumerate() {
             if chunk > 0 && is_half_over() {
-                self.go_on(invocation, arrived).await?;
+                self.go_on().await?;
                 return Ok(false);
             }
             let outcomes = side_by_side(some, |to_build| async move {
                 let module = &to_build.module;
                 // There is no file to fetch.
                 let mut open = Vec::new();
-                let build = self.build(invocation, &module.key, &module.kinds, &mut open);
+                let build = builder.build(invocation, &module.key, &module.kinds, &mut open);
                 Ok::<_, Error>((to_build, Box::pin(build).await?))
             });
             for (to_build, outcome) in outcomes.await? {
@@ -76,7 +79,7 @@ impl Builder {
             }
         }
         if later.len() > MAX_MESSAGES {
-            self.go_on(invocation, arrived).await?;
+            self.go_on().await?;
             return Ok(false);
         }
         for (
@@ -90,11 +93,46 @@ impl Builder {
         {
             let (key, kinds) = (module.key.clone(), module.kinds.clone());
             let message = QueueMessage::new(Queue::Uploads, key, kinds, build_request.clone());
-            self.send_again(invocation, &message, at).await?;
+            builder.send_again(invocation, &message, at).await?;
         }
         Ok(true)
     }
 
+    /// Sends the message that continues an upload. Reading it did not fail, so the attempt is not
+    /// counted.
+    async fn go_on(&self) -> Result<(), Error> {
+        let Arrived { key, hops, .. } = *self;
+        self.revert_attempt().await?;
+        if hops >= MAX_HOPS {
+            tracing::error!(
+                key,
+                hops,
+                "upload has modules left to build after the maximum number of messages; the pruner will re-queue it"
+            );
+            return Ok(());
+        }
+        let message = ReconcileMessage {
+            reconcile: self.dif.location.clone(),
+            hops: hops + 1,
+        };
+        let queues = &self.changes.builder.queues;
+        queues.reconcile(&message, SENT_AGAIN.after(hops)).await?;
+        Ok(())
+    }
+
+    /// Reverts the count of an attempt to read an upload.
+    pub(super) async fn revert_attempt(&self) -> Result<(), Fault> {
+        let amended = self.changes.amend(self.key, KnownItem::Nothing, |present| {
+            let is_ours =
+                present.sequencer == *self.sequencer && present.state == UploadState::Pending;
+            (is_ours && present.crashes > 0).then(|| present.crashes -= 1)
+        });
+        amended.await?;
+        Ok(())
+    }
+}
+
+impl UploadChanges<'_> {
     /// Returns the modules with a pending build request: those that an earlier invocation left to
     /// build.
     pub(super) async fn left_to_build(
@@ -104,7 +142,7 @@ impl Builder {
         let modules = self.concerned(&modules).await?;
         let left = side_by_side(&modules, |module| async move {
             let mut module = module.clone();
-            let partition = self.records.query(&module.key.partition()).await?;
+            let partition = self.builder.records.query(&module.key.partition()).await?;
             module.add_opaque_kinds(&partition);
             let entries = partition
                 .iter()
@@ -123,43 +161,5 @@ impl Builder {
             }))
         });
         Ok(left.await?.into_iter().flatten().collect())
-    }
-
-    /// Sends the message that continues an upload. Reading it did not fail, so the attempt is not
-    /// counted.
-    async fn go_on(&self, invocation: &Invocation, arrived: &Arrived<'_>) -> Result<(), Error> {
-        let Arrived { key, hops, .. } = *arrived;
-        self.give_attempt_back(invocation, arrived).await?;
-        if hops >= MAX_HOPS {
-            tracing::error!(
-                key,
-                hops,
-                "upload has modules left to build after the maximum number of messages; the pruner will re-queue it"
-            );
-            return Ok(());
-        }
-        let message = ReconcileMessage {
-            reconcile: arrived.dif.location.clone(),
-            hops: hops + 1,
-        };
-        self.queues
-            .reconcile(&message, SENT_AGAIN.after(hops))
-            .await?;
-        Ok(())
-    }
-
-    /// Reverts the count of an attempt to read an upload.
-    pub(super) async fn give_attempt_back(
-        &self,
-        invocation: &Invocation,
-        arrived: &Arrived<'_>,
-    ) -> Result<(), Fault> {
-        let (key, sequencer) = (arrived.key, arrived.sequencer);
-        self.amend(invocation, key, KnownItem::Nothing, |present| {
-            let is_ours = present.sequencer == *sequencer && present.state == UploadState::Pending;
-            (is_ours && present.crashes > 0).then(|| present.crashes -= 1)
-        })
-        .await?;
-        Ok(())
     }
 }

@@ -11,15 +11,15 @@
 
 use std::collections::HashSet;
 
-use super::super::build::Builder;
 use super::super::update::Entries;
+use super::changes::UploadChanges;
 use super::filing::FiledModule;
 use super::order::side_by_side;
 use crate::cache::{Item, ItemKey, Kind, ModuleKey, Stored};
 use crate::domain::FileType;
 use crate::ports::Fault;
 
-impl Builder {
+impl UploadChanges<'_> {
     /// Returns the modules whose entries a file concerns if it is filed under these, each once.
     pub(super) async fn concerned(
         &self,
@@ -30,14 +30,14 @@ impl Builder {
                 return Ok(Vec::new()); // A program only concerns itself, under its own id.
             }
             if module.key.is_of_companions() {
-                let partition = self.records.query(&module.key.partition()).await?;
+                let partition = self.builder.records.query(&module.key.partition()).await?;
                 return Ok(programs(&module.key, &partition));
             }
             let mut module = module.clone();
             if module.has_pdb {
                 // The `dif` item is already written, so an entry that is created after this query
                 // is built with it.
-                let partition = self.records.query(&module.key.partition()).await?;
+                let partition = self.builder.records.query(&module.key.partition()).await?;
                 module.add_opaque_kinds(&partition);
                 module.entries = Entries::of(&partition);
             }

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::super::build::Builder;
+use super::super::presence;
 use super::super::update::{Entries, KnownItem, Present};
-use super::super::{Invocation, presence};
+use super::changes::UploadChanges;
 use super::order::order;
 use super::room::{MAX_DIFS, has_room};
 use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
@@ -137,34 +137,20 @@ impl FiledModule {
     }
 }
 
-impl Builder {
+impl UploadChanges<'_> {
     /// Adds a file to a module, and the aliases for its other ids. Returns the module's entries as
     /// they were before; `None` if the module has no room for the file.
     pub(super) async fn add_dif(
         &self,
-        invocation: &Invocation,
         module: &FiledModule,
         upload: &Upload,
         dif: &DifRef,
         refused: Option<Missing>,
     ) -> Result<Option<Entries>, Fault> {
         let location = &dif.location;
-        let mut partition = self.records.query(&module.key.partition()).await?;
-        if !has_room(&partition, &module.key, location) {
-            self.note_overflow(invocation, &module.key, location)
-                .await?;
-            // A file may have been removed before this upload was in the overflow. That removal did
-            // not re-queue this upload, so check for room again.
-            partition = self.records.query(&module.key.partition()).await?;
-            if !has_room(&partition, &module.key, location) {
-                let (module, most) = (&module.key.id, MAX_DIFS);
-                tracing::warn!(module, %location, most, "module has reached its limit of files");
-                return Ok(None);
-            }
-            let gone = std::slice::from_ref(location);
-            self.forget_overflow(invocation, &module.key, gone, |_| true)
-                .await?;
-        }
+        let Some(mut partition) = self.find_room(module, location).await? else {
+            return Ok(None);
+        };
         let item = Item::Dif(Dif {
             module: module.key.clone(),
             file: dif.clone(),
@@ -192,23 +178,48 @@ impl Builder {
         };
         let (dif, presence) = (module.key.dif(location), module.key.presence());
         let (known_dif, known_presence) = (known(&dif), known(&presence));
-        let update = self.update(invocation);
+        let update = self.update();
         update.write(&dif, known_dif, next).await?;
         presence::note_file(update, &module.key, &module.code_ids, known_presence).await?;
         Ok(Some(entries))
+    }
+
+    /// Returns the items of a module if it has room for a file; otherwise adds the file to the
+    /// overflow.
+    async fn find_room(
+        &self,
+        module: &FiledModule,
+        location: &Location,
+    ) -> Result<Option<Vec<(ItemKey, Stored)>>, Fault> {
+        let (records, module) = (&self.builder.records, &module.key);
+        let partition = records.query(&module.partition()).await?;
+        if has_room(&partition, module, location) {
+            return Ok(Some(partition));
+        }
+        self.note_overflow(module, location).await?;
+        // A file may have been removed before this upload was in the overflow. That removal did not
+        // re-queue this upload, so check for room again.
+        let partition = records.query(&module.partition()).await?;
+        if !has_room(&partition, module, location) {
+            let (module, most) = (&module.id, MAX_DIFS);
+            tracing::warn!(module, %location, most, "module has reached its limit of files");
+            return Ok(None);
+        }
+        let gone = std::slice::from_ref(location);
+        self.forget_overflow(module, gone, |_| true).await?;
+        Ok(Some(partition))
     }
 
     /// Removes the `dif` item of a location from a module, if `is_meant` accepts it. Returns the
     /// items of the module's partition after that.
     pub(super) async fn take_out(
         &self,
-        invocation: &Invocation,
         module: &FiledModule,
         location: &Location,
         is_meant: impl Fn(&Dif) -> bool,
     ) -> Result<Vec<(ItemKey, Stored)>, Fault> {
         let is_meant = |item: &Item| matches!(item, Item::Dif(present) if is_meant(present));
-        let update = self.update(invocation);
+        let update = self.update();
         update.remove(&module.key.dif(location), is_meant).await?;
         presence::forget_files(update, &module.key).await
     }

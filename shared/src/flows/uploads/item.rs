@@ -2,33 +2,19 @@
 
 use super::UploadEvent;
 use super::arrival::{Announced, is_done_with, is_same};
+use super::changes::UploadChanges;
 use super::order::order;
 use crate::cache::{Item, ItemKey, Stored, Upload, UploadState};
 use crate::domain::Location;
-use crate::flows::build::Builder;
-use crate::flows::invocation::Invocation;
 use crate::flows::update::{KnownItem, Present};
-use crate::ports::{Consistency, Fault};
+use crate::ports::Fault;
 
-impl Builder {
-    pub(super) async fn known_upload(&self, key: &str) -> Result<Option<Upload>, Fault> {
-        let key = ItemKey::upload(&Location::new(key));
-        let loaded = self.records.load(&[key], Consistency::Strong).await?;
-        Ok(loaded
-            .into_iter()
-            .flatten()
-            .find_map(|stored| match stored.item {
-                Item::Upload(upload) => Some(upload),
-                _ => None,
-            }))
-    }
-
+impl UploadChanges<'_> {
     /// Writes the upload item at the beginning of an event, based on the item that it replaces, so
     /// that the effects of a concurrent earlier event are seen and undone. Returns the written
     /// item; `None` if nothing is left to do for the event.
     pub(super) async fn announce(
         &self,
-        invocation: &Invocation,
         event: &UploadEvent,
         known: KnownItem,
         mut item: impl FnMut(Option<&Upload>) -> Upload,
@@ -39,7 +25,7 @@ impl Builder {
             let is_done_with = known.is_some_and(|known| is_done_with(event, known));
             (!is_done_with).then(|| Item::Upload(item(known)))
         };
-        let stored = self.update(invocation).write(&key, known, next).await?;
+        let stored = self.update().write(&key, known, next).await?;
         let upload = |stored: &Stored| stored.item.upload().cloned();
         Ok(stored.and_then(|stored| {
             Some(Announced {
@@ -54,7 +40,6 @@ impl Builder {
     /// that only the replaced item named.
     pub(super) async fn put_upload(
         &self,
-        invocation: &Invocation,
         upload: Upload,
         known: KnownItem,
     ) -> Result<Option<KnownItem>, Fault> {
@@ -70,7 +55,7 @@ impl Builder {
             Some(Item::Upload(upload.clone()))
         };
         let key = ItemKey::upload(&location);
-        let written = self.update(invocation).write(&key, known, next).await?;
+        let written = self.update().write(&key, known, next).await?;
         let superseded = former.filter(|former| Some(former) != upload.object_set.as_ref());
         if let Some(superseded) = superseded.filter(|_| written.is_some()) {
             self.remove_objects(&location, &superseded).await?;
@@ -82,7 +67,6 @@ impl Builder {
     /// it was last read or written. Returns the item as it was written now.
     pub(super) async fn amend(
         &self,
-        invocation: &Invocation,
         key: &str,
         known: KnownItem,
         mut change: impl FnMut(&mut Upload) -> Option<()>,
@@ -92,14 +76,15 @@ impl Builder {
             change(&mut next).map(|()| Item::Upload(next))
         };
         let key = ItemKey::upload(&Location::new(key));
-        let written = self.update(invocation).write(&key, known, next).await?;
+        let written = self.update().write(&key, known, next).await?;
         Ok(KnownItem::written(written))
     }
 
     /// Returns whether an upload still describes its key. Two deliveries of one event may have read
     /// different bytes; the item names those of the later one.
     pub(super) async fn is_current(&self, upload: &Upload) -> Result<bool, Fault> {
-        let known = self.known_upload(&upload.key).await?;
+        let key = ItemKey::upload(&upload.location());
+        let known: Option<Upload> = self.builder.records.one(key).await?;
         Ok(known.is_some_and(|known| is_same(&known, upload) && known.state != UploadState::Gone))
     }
 }

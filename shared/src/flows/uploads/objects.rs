@@ -5,9 +5,8 @@
 //! upload item names always exist. If a builder is killed in between, the pruner removes the chunks
 //! that no item names ([`ObjectChunk::MAX_UNNAMED`]).
 
-use super::super::Invocation;
-use super::super::build::Builder;
 use super::super::update::KnownItem;
+use super::changes::UploadChanges;
 use super::order::side_by_side;
 use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject};
 use crate::domain::Location;
@@ -33,11 +32,10 @@ struct Size {
     bytes: usize,
 }
 
-impl Builder {
+impl UploadChanges<'_> {
     /// Stores the objects of an upload: in `upload`, or in chunks that it names.
     pub(super) async fn with_objects(
         &self,
-        invocation: &Invocation,
         upload: Upload,
         objects: Vec<UploadedObject>,
     ) -> Result<Upload, Fault> {
@@ -50,7 +48,7 @@ impl Builder {
             });
         }
         let chunks = divided(chunks.concat(), MAX_CHUNK);
-        let token = invocation.token();
+        let token = self.token();
         let location = upload.location();
         let set = ObjectSet {
             token: token.clone(),
@@ -62,10 +60,10 @@ impl Builder {
             token: token.clone(),
             number,
             objects,
-            at: invocation.now(),
+            at: self.invocation.now(),
         };
         let chunks: Vec<ObjectChunk> = (0..).zip(chunks).map(chunk).collect();
-        let update = self.update(invocation);
+        let update = self.update();
         side_by_side(&chunks, |chunk| {
             let key = ItemKey::objects(&location, &chunk.token, chunk.number);
             let item = Item::Objects(chunk.clone());
@@ -90,11 +88,12 @@ impl Builder {
         set: &ObjectSet,
     ) -> Result<(), Fault> {
         let keys = chunk_keys(location, set);
-        let stored = self.records.load(&keys, Consistency::Strong).await?;
+        let records = &self.builder.records;
+        let stored = records.load(&keys, Consistency::Strong).await?;
         for (key, stored) in keys.iter().zip(stored) {
             if let Some(stored) = stored {
                 // A chunk never changes.
-                match self.records.remove(key, &stored.revision).await? {
+                match records.remove(key, &stored.revision).await? {
                     Removed::Done | Removed::Lost(_) => {}
                 }
             }

@@ -1,13 +1,18 @@
 //! Reads an uploaded file: the ids of its objects, or why it serves no module.
 
-use super::super::build::{Builder, OpenDif};
-use super::super::{Error, Invocation, fetch};
+use super::super::build::OpenDif;
+use super::super::{Error, fetch};
+use super::changes::UploadChanges;
 use crate::cache::UploadedObject;
 use crate::domain::{
     Cause, DifRef, Features, FileType, FormatVersion, Inspection, Location, Missing, ModuleId,
     MsSymCacheName,
 };
 use crate::ports::{DifError, DifStat};
+
+/// The share of an invocation's remaining time that reading a file may take. The rest is for the
+/// steps that follow.
+const READING_SHARE: f64 = 0.75;
 
 /// The maximum length of a line about something that was skipped, in bytes.
 const MAX_LINE_BYTES: usize = 300;
@@ -36,24 +41,20 @@ pub(super) struct ReadUpload {
     pub(super) open: Vec<OpenDif>,
 }
 
-impl Builder {
+impl UploadChanges<'_> {
     /// Fetches a file, and reads the ids of its objects.
-    pub(super) async fn read(
-        &self,
-        invocation: &Invocation,
-        dif: &DifRef,
-        stat: &DifStat,
-    ) -> Result<Reading, Error> {
+    async fn read(&self, dif: &DifRef, stat: &DifStat) -> Result<Reading, Error> {
         if MsSymCacheName::is_suggested_by(&dif.location) {
             return Ok(read_name(&dif.location, stat.size));
         }
-        let began = invocation.elapsed();
-        let max = self.settings.dif_max_bytes;
-        let fetched = fetch::fetch(&*self.uploads, &*self.deriver, &dif.location, stat, max).await;
+        let began = self.invocation.elapsed();
+        let (reader, deriver) = (&*self.builder.uploads, &*self.builder.deriver);
+        let max = self.builder.settings.dif_max_bytes;
+        let fetched = fetch::fetch(reader, deriver, &dif.location, stat, max).await;
         let (mut parser, too_large) = match fetched {
             Ok(parser) => (parser, None),
             Err(DifError::Missing(missing)) if matches!(missing.cause, Cause::TooLarge { .. }) => {
-                match fetch::fetch_ends(&*self.uploads, &*self.deriver, &dif.location, stat).await {
+                match fetch::fetch_ends(reader, deriver, &dif.location, stat).await {
                     Ok(parser) => (parser, Some(missing)),
                     Err(DifError::Store(error)) => return Err(error.into()),
                     Err(DifError::Missing(_) | DifError::Changed) => {
@@ -64,7 +65,7 @@ impl Builder {
             Err(DifError::Missing(_) | DifError::Changed) => return Ok(Reading::Overtaken),
             Err(DifError::Store(error)) => return Err(error.into()),
         };
-        let took = invocation.elapsed() - began;
+        let took = self.invocation.elapsed() - began;
         let inspection = match parser.inspect().await.map_err(fetch::from_parse) {
             Ok(inspection) => inspection,
             Err(DifError::Store(error)) => return Err(error.into()),
@@ -102,6 +103,23 @@ impl Builder {
             refused: too_large,
             open: open.into_iter().collect(),
         }))
+    }
+
+    /// Reads a file, within the time that the invocation can spare.
+    pub(super) async fn read_in_time(
+        &self,
+        dif: &DifRef,
+        stat: &DifStat,
+        attempt: u32,
+    ) -> Result<Reading, Error> {
+        let most = self.invocation.time_left().mul_f64(READING_SHARE);
+        let read = Box::pin(self.read(dif, stat));
+        tokio::time::timeout(most, read).await.unwrap_or_else(|_| {
+            let seconds = most.as_secs();
+            tracing::warn!(%dif.location, attempt, seconds, "reading upload timed out");
+            let reason = format!("fetching and reading it took longer than {seconds} s");
+            Ok(Reading::Crashed(reason))
+        })
     }
 }
 

@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use super::super::build::Builder;
-use super::super::{Error, Invocation, presence};
+use super::super::{Error, presence};
+use super::changes::UploadChanges;
 use crate::cache::{Item, ItemKey, ModuleKey, Overflow, Stored};
 use crate::domain::Location;
 use crate::ports::{Fault, ReconcileMessage};
@@ -20,16 +20,15 @@ use crate::ports::{Fault, ReconcileMessage};
 /// build of the module.
 pub(super) const MAX_DIFS: usize = 256;
 
-impl Builder {
+impl UploadChanges<'_> {
     /// Adds a file to the overflow of a module, unless the overflow has
     /// [`Overflow::MAX_LOCATIONS`].
     pub(super) async fn note_overflow(
         &self,
-        invocation: &Invocation,
         module: &ModuleKey,
         location: &Location,
     ) -> Result<(), Fault> {
-        let change = invocation.token();
+        let change = self.token();
         let next = |present: Option<&Item>| {
             let mut locations = locations(present);
             // A location that is already listed is added again, so that a builder that read the
@@ -45,7 +44,7 @@ impl Builder {
             (!is_full).then_some(Item::Overflow(noted))
         };
         let key = module.overflow();
-        self.update(invocation).put_with(&key, next).await?;
+        self.update().put_with(&key, next).await?;
         Ok(())
     }
 
@@ -53,13 +52,12 @@ impl Builder {
     /// overflow.
     pub(super) async fn forget_overflow(
         &self,
-        invocation: &Invocation,
         module: &ModuleKey,
         gone: &[Location],
         is_meant: impl Fn(&Overflow) -> bool,
     ) -> Result<(), Fault> {
         let key = module.overflow();
-        let update = self.update(invocation);
+        let update = self.update();
         let next = |present: Option<&Item>| match present {
             Some(Item::Overflow(present)) if is_meant(present) => {
                 let mut left = present.clone();
@@ -78,32 +76,33 @@ impl Builder {
 
     /// Re-queues the uploads that a module has room for now. `partition` holds its items after the
     /// removal of a file.
-    pub(super) async fn call_overflow(
+    pub(super) async fn requeue_overflow(
         &self,
-        invocation: &Invocation,
         module: &ModuleKey,
         partition: &[(ItemKey, Stored)],
     ) -> Result<(), Error> {
         let room = MAX_DIFS.saturating_sub(presence::files(partition));
-        let stored = self.update(invocation).load(&module.overflow()).await?;
-        let mut called = locations(stored.as_ref().map(|stored| &stored.item));
-        called.truncate(room);
-        if called.is_empty() {
+        let stored = self.update().load(&module.overflow()).await?;
+        let mut requeued = locations(stored.as_ref().map(|stored| &stored.item));
+        requeued.truncate(room);
+        if requeued.is_empty() {
             return Ok(());
         }
-        for location in &called {
+        for location in &requeued {
             let message = ReconcileMessage::new(location.clone());
-            self.queues.reconcile(&message, Duration::ZERO).await?;
+            self.builder
+                .queues
+                .reconcile(&message, Duration::ZERO)
+                .await?;
         }
         // An upload that found no room meanwhile has added itself again. Then nothing is removed,
         // and all are re-queued after the next removal.
-        let is_as_called = |present: &Overflow| {
+        let is_as_read = |present: &Overflow| {
             stored.as_ref().is_some_and(
                 |stored| matches!(&stored.item, Item::Overflow(read) if read.change == present.change),
             )
         };
-        self.forget_overflow(invocation, module, &called, is_as_called)
-            .await?;
+        self.forget_overflow(module, &requeued, is_as_read).await?;
         Ok(())
     }
 }

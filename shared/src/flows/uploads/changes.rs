@@ -1,0 +1,61 @@
+//! The contexts of upload events: what one invocation changes, and the file that an event is about.
+
+use crate::cache::Token;
+use crate::domain::{DifRef, Scope};
+use crate::flows::build::Builder;
+use crate::flows::invocation::Invocation;
+use crate::flows::presence;
+use crate::flows::update::{KnownItem, Update};
+use crate::ports::Fault;
+
+/// The changes of one invocation to the items of uploads and their modules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UploadChanges<'a> {
+    pub(super) builder: &'a Builder,
+    pub(super) invocation: &'a Invocation,
+}
+
+impl<'a> UploadChanges<'a> {
+    /// Returns the means to change records.
+    pub(super) fn update(&self) -> Update<'a> {
+        self.builder.update(self.invocation)
+    }
+
+    /// Returns a new token.
+    pub(super) fn token(&self) -> Token {
+        self.invocation.token()
+    }
+}
+
+impl Builder {
+    /// Returns the means to change the items of uploads.
+    pub(super) fn changes<'a>(&'a self, invocation: &'a Invocation) -> UploadChanges<'a> {
+        UploadChanges {
+            builder: self,
+            invocation,
+        }
+    }
+}
+
+/// A file whose event is being applied.
+pub(super) struct Arrived<'a> {
+    pub(super) changes: UploadChanges<'a>,
+    pub(super) key: &'a str,
+    pub(super) sequencer: &'a str,
+    pub(super) scope: &'a Scope,
+    /// The bytes at the key now; for a removal, the former ones.
+    pub(super) dif: DifRef,
+    /// The number of messages that have continued the event so far.
+    pub(super) hops: u32,
+    /// The generation of the scope as it was read at the beginning.
+    pub(super) generation: KnownItem,
+}
+
+impl Arrived<'_> {
+    /// Gives the scope of the file a new generation.
+    pub(super) async fn note_change(&self) -> Result<(), Fault> {
+        let known = self.generation.clone();
+        presence::note_change(self.changes.update(), self.scope, known).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,373 @@
+//! Applies the creation of a file: reads it, files it under its modules, and builds what it serves.
+
+use std::collections::HashSet;
+
+use futures::future::{join, try_join};
+
+use super::UploadEvent;
+use super::arrival::{Announced, Before, ToBuild, announced, given_up, ignored, is_same, no_room};
+use super::changes::{Arrived, UploadChanges};
+use super::filing::{self, FiledModule};
+use super::objects::objects_of;
+use super::order::side_by_side;
+use super::reading::{ReadUpload, Reading};
+use super::room::MAX_DIFS;
+use crate::cache::{Dif, Item, ItemKey, Upload, UploadProgress, UploadState, UploadedObject};
+use crate::domain::{DebugId, DifRef, FileType, Location, Missing, Scope};
+use crate::flows::build::OpenDif;
+use crate::flows::error::Error;
+use crate::flows::presence;
+use crate::flows::update::KnownItem;
+use crate::ports::{DifError, DifStat, Fault};
+
+const NO_SCOPE: &str = "its key has no scope: copy it to global/… (or to <tenant>/…)";
+
+impl UploadChanges<'_> {
+    /// Applies the creation of a file; `stat` describes the bytes at its key.
+    pub(super) async fn created(
+        &self,
+        event: &UploadEvent,
+        hops: u32,
+        before: Before,
+        stat: Result<DifStat, DifError>,
+    ) -> Result<(), Error> {
+        let Before {
+            upload: known,
+            generation,
+        } = before;
+        let stat = match stat {
+            Ok(stat) => stat,
+            // The file was removed. The event of its removal follows, or was already applied.
+            Err(DifError::Missing(_) | DifError::Changed) => return Ok(()),
+            Err(DifError::Store(error)) => return Err(error.into()),
+        };
+        let upload = Upload {
+            etag: stat.etag.clone(),
+            sequencer: event.sequencer.clone(),
+            size: stat.size,
+            ..Upload::pending(event.key.as_str(), self.invocation.now())
+        };
+        let Some(scope) = Scope::of_key(&event.key) else {
+            let reason = NO_SCOPE.to_owned();
+            self.put_upload(ignored(&upload, reason), known).await?;
+            return Ok(());
+        };
+        let announced = |known: Option<&Upload>| announced(&upload, known, hops);
+        let Some(announced) = self.announce(event, known, announced).await? else {
+            return Ok(());
+        };
+        let arrived = Arrived {
+            changes: *self,
+            key: &event.key,
+            sequencer: &event.sequencer,
+            scope: &scope,
+            dif: DifRef {
+                location: Location::new(event.key.as_str()),
+                etag: stat.etag.clone(),
+            },
+            hops,
+            generation,
+        };
+        let processed = Box::pin(arrived.process(upload, announced, &stat)).await;
+        if let Err(Error::Store(_)) = &processed
+            && let Err(error) = arrived.revert_attempt().await
+        {
+            tracing::warn!(key = event.key, %error, "cannot revert the count of a failed attempt");
+        }
+        processed
+    }
+}
+
+impl Arrived<'_> {
+    /// Reads a file whose item is pending, and applies it.
+    async fn process(
+        &self,
+        upload: Upload,
+        announced: Announced,
+        stat: &DifStat,
+    ) -> Result<(), Error> {
+        let before = &announced.upload;
+        // Whatever the new file contains, the former bytes must no longer be served.
+        let former = match before.names_objects() && before.etag != upload.etag {
+            true => self.withdraw(before).await?,
+            false => Vec::new(),
+        };
+        let changes = self.changes;
+        let (attempts, most) = (before.crashes, changes.builder.settings.policy.max_attempts);
+        let reading = match attempts > most {
+            true => Reading::Ignored(given_up(most, "every attempt was interrupted")),
+            false => changes.read_in_time(&self.dif, stat, attempts).await?,
+        };
+        match reading {
+            Reading::Overtaken => Ok(()),
+            // The message is delivered again for another attempt.
+            Reading::Crashed(reason) if attempts < most => Err(Error::Crashed {
+                what: format!("reading {}", self.key),
+                reason,
+            }),
+            Reading::Crashed(reason) => {
+                let reason = given_up(attempts, &reason);
+                self.ignore(&announced, former, upload, reason).await
+            }
+            Reading::Ignored(reason) => self.ignore(&announced, former, upload, reason).await,
+            Reading::Found(found) => Box::pin(self.apply(announced, former, upload, found)).await,
+        }
+    }
+
+    /// Records that an upload serves no module. `former` are the builds that replace the former
+    /// bytes.
+    async fn ignore(
+        &self,
+        announced: &Announced,
+        mut former: Vec<ToBuild>,
+        upload: Upload,
+        reason: String,
+    ) -> Result<(), Error> {
+        let before = &announced.upload;
+        if before.names_objects() {
+            if before.etag == upload.etag {
+                // An earlier attempt could read the same bytes. The item will name no objects, so
+                // nothing may stay filed.
+                former = self.withdraw(before).await?;
+            }
+            if !self.build_all(former, &mut Vec::new()).await? {
+                return Ok(());
+            }
+            self.note_change().await?;
+        }
+        let (ignored, known) = (ignored(&upload, reason), announced.stored.clone());
+        self.changes.put_upload(ignored, known).await?;
+        Ok(())
+    }
+
+    /// Files an upload under its modules, and builds what it serves.
+    async fn apply(
+        &self,
+        announced: Announced,
+        mut former: Vec<ToBuild>,
+        mut upload: Upload,
+        found: ReadUpload,
+    ) -> Result<(), Error> {
+        let (changes, dif) = (self.changes, &self.dif);
+        let modules = filing::modules(self.scope, &found.objects, &dif.location);
+        let keys: HashSet<_> = modules.iter().map(|module| module.key.clone()).collect();
+        let before = &announced.upload;
+        let mut is_named = false;
+        if before.names_objects() && before.etag == upload.etag {
+            let named = objects_of(&*changes.builder.records, before, usize::MAX).await?;
+            is_named = named == found.objects;
+            // Another build of the code may have read other ids from the same bytes.
+            let mut dropped = filing::modules(self.scope, &named, &dif.location);
+            dropped.retain(|module| !keys.contains(&module.key));
+            former.extend(changes.revoke_all(&dropped, dif, before).await?);
+        }
+        // Build these while the item still names them. Modules that the new file also serves are
+        // built from it below.
+        former.retain(|former| !keys.contains(&former.module.key));
+        if !self.build_all(former, &mut Vec::new()).await? {
+            return Ok(());
+        }
+        upload.passed_over = found.passed_over;
+        let named = match is_named {
+            true => self.keep_names(announced, upload).await?,
+            false => self.name(announced, upload, found.objects).await?,
+        };
+        match named {
+            Some(named) => {
+                let (refused, open) = (found.refused, found.open);
+                Box::pin(self.file_and_build(named, modules, refused, open)).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the upload item, which already names the objects in the file. Returns it; `None` if
+    /// a later event of its key was received.
+    async fn keep_names(
+        &self,
+        announced: Announced,
+        upload: Upload,
+    ) -> Result<Option<Announced>, Fault> {
+        let upload = Upload {
+            crashes: 0,
+            passed_over: upload.passed_over,
+            ..announced.upload
+        };
+        let put = self.changes.put_upload(upload.clone(), announced.stored);
+        Ok(put.await?.map(|stored| Announced { upload, stored }))
+    }
+
+    /// Names the objects in the file in its upload item, before anything is filed, so that a
+    /// removal finds everything to undo. Returns the item; `None` if a later event of its key was
+    /// received.
+    async fn name(
+        &self,
+        announced: Announced,
+        upload: Upload,
+        objects: Vec<UploadedObject>,
+    ) -> Result<Option<Announced>, Fault> {
+        let changes = self.changes;
+        let upload = changes.with_objects(upload, objects).await?;
+        let put = changes.put_upload(upload.clone(), announced.stored);
+        if let Some(stored) = put.await? {
+            return Ok(Some(Announced { upload, stored }));
+        }
+        if let Some(set) = upload.object_set {
+            changes.remove_objects(&self.dif.location, &set).await?;
+        }
+        Ok(None)
+    }
+
+    /// Files an upload under its modules unless it is filed, builds what it serves, and ends the
+    /// event.
+    async fn file_and_build(
+        &self,
+        named: Announced,
+        modules: Vec<FiledModule>,
+        refused: Option<Missing>,
+        mut open: Vec<OpenDif>,
+    ) -> Result<(), Error> {
+        let Announced { mut upload, stored } = named;
+        let generation = self.generation.clone();
+        let is_filed = upload.progress == UploadProgress::Filed;
+        let to_build = match is_filed {
+            true => self.changes.left_to_build(modules).await?,
+            false => match self.file(&mut upload, modules, refused).await? {
+                Some(marked) => marked,
+                None => return Ok(()),
+            },
+        };
+        let update = self.changes.update();
+        let noted = async {
+            match is_filed {
+                true => Ok((generation, stored)),
+                false => {
+                    let changed = presence::note_change(update, self.scope, generation);
+                    try_join(changed, self.note_filed(&upload, stored)).await
+                }
+            }
+        };
+        let built = Box::pin(self.build_all(to_build, &mut open));
+        // Await both, because a build that is dropped keeps its leases.
+        let (noted, built) = join(noted, built).await;
+        let (generation, stored) = noted?;
+        if !built? {
+            return Ok(());
+        }
+        presence::note_change(update, self.scope, generation).await?;
+        self.end(&upload, stored).await
+    }
+
+    /// Records that an upload is filed, so that a continuation skips this step. `known` is its item
+    /// as it was last written. Returns the item as it is now.
+    async fn note_filed(&self, filed: &Upload, known: KnownItem) -> Result<KnownItem, Fault> {
+        let noted = self.changes.amend(&filed.key, known, |present| {
+            is_same(present, filed).then(|| {
+                present.progress = filed.progress;
+                present.no_room.clone_from(&filed.no_room);
+            })
+        });
+        noted.await
+    }
+
+    /// Files an upload under its modules, and marks their entries dirty. Returns the builds that
+    /// are left to do; `None` if the file was removed or overwritten meanwhile, and its filing was
+    /// undone.
+    async fn file(
+        &self,
+        upload: &mut Upload,
+        modules: Vec<FiledModule>,
+        refused: Option<Missing>,
+    ) -> Result<Option<Vec<ToBuild>>, Error> {
+        let (changes, dif) = (self.changes, &self.dif);
+        let filed = {
+            let upload = &*upload;
+            let refused = &refused;
+            side_by_side(&modules, |module| {
+                changes.add_dif(module, upload, dif, refused.clone())
+            })
+            .await?
+        };
+        let (mut with_room, mut without) = (Vec::new(), Vec::new());
+        for (module, filed) in modules.into_iter().zip(filed) {
+            match filed {
+                Some(entries) => with_room.push(FiledModule { entries, ..module }),
+                None => without.push(module),
+            }
+        }
+        let (is_current, concerned) =
+            try_join(changes.is_current(upload), changes.concerned(&with_room)).await?;
+        if !is_current {
+            with_room.append(&mut without);
+            self.undo(upload, &with_room).await?;
+            return Ok(None);
+        }
+        self.satisfy(upload).await?;
+        let marked = side_by_side(&concerned, |module| changes.invalidate(module, dif)).await?;
+        upload.no_room = no_room(&without, with_room.len());
+        upload.progress = UploadProgress::Filed;
+        Ok(Some(marked))
+    }
+
+    /// Undoes the filing of an upload whose bytes are no longer at its key.
+    async fn undo(&self, upload: &Upload, modules: &[FiledModule]) -> Result<(), Error> {
+        let (changes, dif) = (self.changes, &self.dif);
+        let is_ours =
+            |present: &Dif| present.sequencer == upload.sequencer && present.file.etag == dif.etag;
+        side_by_side(modules, |module| async move {
+            let partition = changes.take_out(module, &dif.location, is_ours).await?;
+            changes.requeue_overflow(&module.key, &partition).await
+        })
+        .await?;
+        self.note_change().await?;
+        Ok(())
+    }
+
+    /// Removes the *wanted* items of the Microsoft SymCaches that were uploaded.
+    async fn satisfy(&self, upload: &Upload) -> Result<(), Fault> {
+        // An upload with object chunks is an archive, and an archive never contains these
+        // SymCaches.
+        let ready_made = upload
+            .objects
+            .iter()
+            .filter(|object| object.file_type == FileType::MsSymCache);
+        let pdbs: Vec<DebugId> = ready_made.filter_map(|object| object.debug_id).collect();
+        for pdb in pdbs {
+            let key = ItemKey::wanted(self.scope, pdb);
+            let is_it =
+                |item: &Item| matches!(item, Item::Wanted(wanted) if wanted.debug_id == pdb);
+            self.changes.update().remove(&key, is_it).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a creation: the upload is applied, or ignored if no module had room for it.
+    async fn end(&self, upload: &Upload, known: KnownItem) -> Result<(), Error> {
+        let now = self.changes.invocation.now();
+        let ended = self.changes.amend(&upload.key, known, |present| {
+            let is_pending = present.state == UploadState::Pending;
+            let state = match upload.is_left_out() {
+                // Another delivery of the event may have found room since.
+                true if !is_pending || present.no_room != upload.no_room => return None,
+                true => {
+                    let most = MAX_DIFS;
+                    let reason = format!(
+                        "its modules have reached the limit of {most} files; it is processed again when one of these is removed"
+                    );
+                    UploadState::Ignored { reason }
+                }
+                false if is_pending || present.is_left_out() => UploadState::Applied,
+                false => return None,
+            };
+            is_same(present, upload).then(|| {
+                present.state = state;
+                present.progress = UploadProgress::Begun;
+                present.no_room.clone_from(&upload.no_room);
+                (present.crashes, present.reconciled) = (0, 0);
+                present.at = now;
+            })
+        });
+        ended.await?;
+        Ok(())
+    }
+}

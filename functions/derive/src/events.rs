@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
-use symdepot::flows::uploads::{DifStat, ReconcileMessage, UploadChange, UploadEvent};
+use symdepot::flows::uploads::{DifStat, ReconcileMessage, Sequencer, UploadChange, UploadEvent};
 use symdepot::ports::QueueMessage;
 
 /// The content of a message.
@@ -54,7 +54,7 @@ struct S3Entity {
 struct S3Object {
     key: String,
     #[serde(default)]
-    sequencer: Option<String>,
+    sequencer: Option<Sequencer>,
     #[serde(default, rename = "eTag")]
     etag: Option<String>,
     #[serde(default)]

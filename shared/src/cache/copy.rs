@@ -72,7 +72,7 @@ mod tests {
                     location: Location::new("http://symbols.test/a"),
                     etag: "1".to_owned(),
                 },
-                sequencer: String::new(),
+                sequencer: Default::default(),
                 size,
                 file_type: FileType::ElfDebug,
                 features: Features::default(),

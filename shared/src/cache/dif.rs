@@ -6,7 +6,7 @@ use crate::cache::decide::Capabilities;
 use crate::cache::key::ModuleKey;
 use crate::cache::kind::Kind;
 use crate::domain::{
-    CompanionId, DifRef, Features, FileType, FormatVersion, Missing, MsSymCacheName,
+    CompanionId, DifRef, Features, FileType, FormatVersion, Missing, MsSymCacheName, Sequencer,
 };
 
 /// An uploaded DIF that has a module's id.
@@ -18,7 +18,7 @@ pub struct Dif {
     #[serde(rename = "dif")]
     pub file: DifRef,
     /// The sequencer of the event that added it. An older event must not undo this one.
-    pub sequencer: String,
+    pub sequencer: Sequencer,
     /// The size in bytes, as uploaded.
     pub size: u64,
     /// The file type of the object.

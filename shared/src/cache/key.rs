@@ -318,7 +318,7 @@ impl ItemKey {
     ///
     /// No record names it; the pruner removes it.
     pub fn plain_blob(&self, blob: &str, period: u64) -> String {
-        let token = blob.rsplit('/').next().unwrap_or_default();
+        let token = blob.rsplit('/').next().expect("a text has a last part");
         format!("plain/{}/{}/{token}.{period}", self.partition, self.sort)
     }
 

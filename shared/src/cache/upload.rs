@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::{ModuleKey, Token};
 use crate::domain::{
-    CodeId, CompanionId, DebugId, Features, FileType, Location, Missing, ModuleId, Timestamp,
+    CodeId, CompanionId, DebugId, Features, FileType, Location, Missing, ModuleId, Sequencer,
+    Timestamp,
 };
 
 /// A file in the uploads bucket, and its state.
@@ -14,8 +15,8 @@ pub struct Upload {
     pub key: String,
     /// The etag of the bytes that this item describes.
     pub etag: String,
-    /// The sequencer of the last event, which orders the events of one key.
-    pub sequencer: String,
+    /// The sequencer of the last event.
+    pub sequencer: Sequencer,
     /// The size in bytes.
     pub size: u64,
     /// The objects, if they fit into this item.
@@ -74,7 +75,7 @@ impl Upload {
         Self {
             key: key.into(),
             etag: String::new(),
-            sequencer: String::new(),
+            sequencer: Sequencer::default(),
             size: 0,
             objects: Vec::new(),
             object_set: None,

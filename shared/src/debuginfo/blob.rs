@@ -131,13 +131,13 @@ impl AlignedBytes {
     pub(super) fn as_slice(&self) -> &[u8] {
         bytemuck::cast_slice(&self.words)
             .get(..self.len)
-            .unwrap_or_default()
+            .expect("the words have room for all bytes")
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.words)
             .get_mut(..self.len)
-            .unwrap_or_default()
+            .expect("the words have room for all bytes")
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

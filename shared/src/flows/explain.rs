@@ -15,7 +15,7 @@ use crate::cache::{
 };
 use crate::domain::{
     Candidate, Cause, CodeId, CompanionId, DebugId, DifRef, Features, FileType, FormatVersion,
-    Location, ModuleId, ObjectId, Quality, Scope, SourceKey, Timestamp,
+    Location, ModuleId, ObjectId, Quality, Scope, Sequencer, SourceKey, Timestamp,
 };
 use crate::ports::Consistency;
 
@@ -44,8 +44,8 @@ pub struct ExplainedUpload {
     pub note: Option<String>,
     /// The etag of the bytes that this describes.
     pub etag: String,
-    /// The sequencer of its last event, which orders the events of its key.
-    pub sequencer: String,
+    /// The sequencer of its last event.
+    pub sequencer: Sequencer,
     /// Its size in bytes.
     pub size: u64,
     /// Its objects, at most the first thousand.

@@ -123,7 +123,7 @@ mod tests {
                 location: Location::new(name),
                 etag: "1".to_owned(),
             },
-            sequencer: "00".to_owned(),
+            sequencer: Default::default(),
             size: 1,
             file_type,
             features: Features {

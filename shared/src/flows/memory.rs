@@ -31,7 +31,7 @@ const MAX_ITEMS: usize = 20_000;
 const MAX_SCOPES: usize = 1_000;
 
 /// The maximum number of PDBs for which the requests of Microsoft's clients are remembered.
-const MAX_ASKED: usize = 10_000;
+const MAX_REQUESTED: usize = 10_000;
 
 /// The maximum size of the cached demangled names, in bytes.
 const MAX_NAME_BYTES: u64 = 10 << 20;
@@ -59,7 +59,7 @@ pub struct Memory {
     opened: Cache<BlobRange, Opened, CachedBytes>,
     indexes: Cache<String, SliceIndex, CachedBytes>,
     names: NameMemory,
-    asked: Cache<(Scope, DebugId), ()>,
+    requested: Cache<(Scope, DebugId), ()>,
 }
 
 /// A point in time, by both clocks.
@@ -214,7 +214,7 @@ impl Memory {
             opened: by_bytes(max_bytes - of_indexes),
             indexes: by_bytes(of_indexes),
             names: NameMemory::new(MAX_NAME_BYTES),
-            asked: Cache::new(MAX_ASKED),
+            requested: Cache::new(MAX_REQUESTED),
         }
     }
 
@@ -340,10 +340,10 @@ impl Memory {
 
     /// Records that a client of a scope requested the SymCache of a PDB. Returns whether one did so
     /// before.
-    pub(super) fn note_asking(&self, scope: &Scope, pdb: DebugId) -> bool {
+    pub(super) fn note_request(&self, scope: &Scope, pdb: DebugId) -> bool {
         let key = (scope.clone(), pdb);
-        let is_known = self.asked.get(&key).is_some();
-        self.asked.insert(key, ());
+        let is_known = self.requested.get(&key).is_some();
+        self.requested.insert(key, ());
         is_known
     }
 

@@ -17,7 +17,7 @@ use symdepot::adapters::memory::{
 use symdepot::adapters::parser::InProcessDeriver;
 use symdepot::api::symbolicator::Completed;
 use symdepot::cache::{Entry, Item, ItemKey, Kind, ModuleKey, Upload, violations};
-use symdepot::domain::{Location, ModuleId, Scope, Timestamp};
+use symdepot::domain::{Location, ModuleId, Scope, Sequencer, Timestamp};
 use symdepot::flows::build::Builder;
 use symdepot::flows::memory::Memory;
 use symdepot::flows::prune::{Pruner, Report};
@@ -271,7 +271,8 @@ impl World {
     }
 
     fn event(&self, key: &str, change: UploadChange, written: Option<DifStat>) -> UploadEvent {
-        let sequencer = format!("{:018X}", self.drawn.fetch_add(1, Ordering::Relaxed));
+        let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
+        let sequencer = Sequencer::new(format!("{drawn:018X}"));
         UploadEvent {
             key: key.to_owned(),
             sequencer,

@@ -1,7 +1,7 @@
 //! Uploads: what an event of the bucket leaves behind.
 
 use symdepot::cache::{Item, Kind, UploadState};
-use symdepot::domain::{Cause, Quality};
+use symdepot::domain::{Cause, Quality, Sequencer};
 use symdepot_tests::harness::{
     World, archive, archive_of, breakpad, breakpad_id, fixture, function_names, in_module,
     manifest, sample_crash,
@@ -158,7 +158,7 @@ async fn sequencers_are_compared_as_numbers_of_one_length() {
     let world = World::new();
     let mut removed = world.take_away("global/crash.debug");
     let mut created = world.put("global/crash.debug", fixture("elf/crash.debug"));
-    (created.sequencer, removed.sequencer) = ("0056".to_owned(), "0055FFFF".to_owned());
+    (created.sequencer, removed.sequencer) = (Sequencer::new("0056"), Sequencer::new("0055FFFF"));
     world.deliver(&created).await.unwrap();
     world.deliver(&removed).await.unwrap();
     assert_eq!(

@@ -134,10 +134,12 @@ impl JoinedSlices {
         empty.set_arch(index.contents.arch);
         empty.set_debug_id(index.contents.debug_id.unwrap_or_default());
         let mut head = Vec::new();
-        // Writing to memory does not fail.
-        let _ = empty.serialize(&mut head);
+        let written = empty.serialize(&mut head);
+        written.expect("writing to memory does not fail");
         let tables = SymCacheTables {
-            head: head.get(..raw::HEAD_BYTES).unwrap_or_default(),
+            head: head
+                .get(..raw::HEAD_BYTES)
+                .expect("a SymCache begins with these bytes"),
             files: &self.files.values,
             functions: &self.functions.values,
             calls: &self.calls.values,

@@ -129,7 +129,9 @@ pub(super) fn describe(data: &[u8]) -> String {
     if is_coff_object(data) {
         return "an object file of Windows (COFF), which is not linked: upload the PDB of what is linked from it".to_owned();
     }
-    let text = data.get(..data.len().min(64)).unwrap_or_default();
+    let text = data
+        .get(..data.len().min(64))
+        .expect("the end is within the data");
     let text = text.trim_ascii_start().to_ascii_lowercase();
     let what = match text.as_slice() {
         [b'<', b'h', b't', b'm', b'l', ..] | [b'<', b'!', b'd', b'o', b'c', ..] => "a web page",

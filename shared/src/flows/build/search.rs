@@ -17,7 +17,7 @@ use super::made::NotMade;
 use crate::cache::{CallOutcome, Dif, DifCopy, Kind, ModuleKey, Sought};
 use crate::domain::{
     Candidate, Cause, DifRef, Download, Features, HttpSource, Location, Missing, ObjectMeta,
-    Quality, Rank, SourceKey, Written,
+    Quality, Rank, Sequencer, SourceKey, Written,
 };
 use crate::ports::{Concerns, DifError, DifStat, Fault, ParseError, Parser, ServerFailure};
 
@@ -422,7 +422,7 @@ fn filed(
     let filed = Dif {
         module: module.clone(),
         file: dif,
-        sequencer: String::new(),
+        sequencer: Sequencer::default(),
         size,
         file_type: first.file_type,
         features,

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use self::search::{ASK_AGAIN, ASK_LATER, Client, Look, SymCacheSearch};
+use self::search::{Client, Look, RETRY_LATER, RETRY_SOON, SymCacheSearch};
 use super::lookup::CacheFinder;
 use super::memory::{ReadBy, Recalled};
 use super::requests::MAX_WAIT;
@@ -90,7 +90,7 @@ impl Symbolicator {
         present: Option<FormatVersion>,
         may_be_put_off: bool,
     ) -> Result<SymCacheResponse, Error> {
-        let is_asked_again = self.memory.note_asking(&asked.scope, asked.debug_id);
+        let is_repeated = self.memory.note_request(&asked.scope, asked.debug_id);
         let finder = CacheFinder::new(self, invocation);
         let transcoded = self.settings.transcoded.iter().copied();
         let client = Client {
@@ -119,18 +119,20 @@ impl Symbolicator {
                 Look::NotModified => return Ok(SymCacheResponse::NotModified),
                 Look::Nothing => {
                     // The first request for a PDB costs no write.
-                    if is_asked_again {
+                    if is_repeated {
                         self.note_wanted(invocation, asked).await?;
                     }
                     return Ok(SymCacheResponse::Nothing);
                 }
                 Look::Silent(time) if may_be_put_off => return Ok(SymCacheResponse::Pending(time)),
                 Look::Silent(time) => return Ok(SymCacheResponse::Unknown(time)),
-                Look::Waiting if may_be_put_off => return Ok(SymCacheResponse::Pending(ASK_AGAIN)),
+                Look::Waiting if may_be_put_off => {
+                    return Ok(SymCacheResponse::Pending(RETRY_SOON));
+                }
                 Look::Waiting => {}
             }
             if waiting.is_over() {
-                return Ok(SymCacheResponse::Unknown(ASK_LATER));
+                return Ok(SymCacheResponse::Unknown(RETRY_LATER));
             }
             waiting.pause().await;
         }

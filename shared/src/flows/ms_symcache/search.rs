@@ -15,11 +15,11 @@ use crate::flows::lookup::{CacheFinder, CachePlace, Items, Lookup};
 use crate::ports::{Consistency, Fault};
 
 /// The delay before a client retries: a build takes seconds.
-pub(super) const ASK_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// The delay before a retry if the client was held for the maximum time, or if the source does not
 /// respond.
-pub(super) const ASK_LATER: Duration = Duration::from_secs(10);
+pub(super) const RETRY_LATER: Duration = Duration::from_secs(10);
 
 /// The maximum number of major versions that are looked up, beginning with the newest that the
 /// client reads.
@@ -176,7 +176,7 @@ impl SymCacheSearch<'_> {
             }
             let now = self.finder.invocation.now();
             return Ok(match selection.retry_at {
-                Some(at) => Look::Silent(at.since(now).max(ASK_AGAIN)),
+                Some(at) => Look::Silent(at.since(now).max(RETRY_SOON)),
                 None if self.client.has_the_newest() => Look::NotModified,
                 None => Look::Nothing,
             });
@@ -189,7 +189,7 @@ impl SymCacheSearch<'_> {
         Ok(match selection.waits_for.is_empty() {
             false => Look::Waiting,
             // The circuits of all sources that could be called are open.
-            true => Look::Silent(ASK_LATER),
+            true => Look::Silent(RETRY_LATER),
         })
     }
 

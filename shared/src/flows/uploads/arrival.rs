@@ -1,11 +1,12 @@
 //! The state of an upload event while it is applied, and the pure decisions about it.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::filing::FiledModule;
 use super::objects;
-use super::order::order;
 use crate::cache::{NoRoom, Token, Upload, UploadProgress, UploadState};
+use crate::domain::Sequencer;
 use crate::flows::update::KnownItem;
 use crate::ports::DifStat;
 
@@ -99,8 +100,11 @@ pub(super) fn is_same(known: &Upload, upload: &Upload) -> bool {
 /// Returns whether nothing is left to do for an event: it was already applied, or a later event of
 /// its key was received.
 pub(super) fn is_done_with(event: &UploadEvent, known: &Upload) -> bool {
-    let order = order(&event.sequencer, &known.sequencer);
-    order.is_lt() || (order.is_eq() && known.state != UploadState::Pending)
+    match event.sequencer.cmp(&known.sequencer) {
+        Ordering::Less => true,
+        Ordering::Equal => known.state != UploadState::Pending,
+        Ordering::Greater => false,
+    }
 }
 
 /// Returns whether nothing is left to do for an upload: its item describes these bytes and has a
@@ -129,9 +133,8 @@ pub(super) struct ToBuild {
 pub struct UploadEvent {
     /// The decoded key.
     pub key: String,
-    /// The sequencer, which orders the events of one key: hex digits, compared as if padded with
-    /// zeros on the right.
-    pub sequencer: String,
+    /// The sequencer.
+    pub sequencer: Sequencer,
     /// The change.
     pub change: UploadChange,
     /// The bytes that were written, if the event names them.
@@ -145,17 +148,4 @@ pub enum UploadChange {
     Created,
     /// It was removed.
     Removed,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sequencers_of_different_lengths_are_compared_as_if_padded() {
-        assert!(order("0055", "0055aa").is_lt());
-        assert!(order("0056", "0055AA").is_gt());
-        assert!(order("00aa", "00AA00").is_eq());
-        assert!(order("", "00").is_eq());
-    }
 }

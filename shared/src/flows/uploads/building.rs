@@ -12,7 +12,7 @@ use super::super::{Error, presence};
 use super::arrival::ToBuild;
 use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
-use super::order::side_by_side;
+use super::side_by_side::side_by_side;
 use crate::cache::{Entry, Queue, UploadState};
 use crate::domain::Timestamp;
 use crate::ports::{Fault, QueueMessage, ReconcileMessage};

@@ -1,7 +1,7 @@
 //! The contexts of upload events: what one invocation changes, and the file that an event is about.
 
 use crate::cache::Token;
-use crate::domain::{DifRef, Scope};
+use crate::domain::{DifRef, Scope, Sequencer};
 use crate::flows::build::Builder;
 use crate::flows::invocation::Invocation;
 use crate::flows::presence;
@@ -41,7 +41,7 @@ impl Builder {
 pub(super) struct Arrived<'a> {
     pub(super) changes: UploadChanges<'a>,
     pub(super) key: &'a str,
-    pub(super) sequencer: &'a str,
+    pub(super) sequencer: &'a Sequencer,
     pub(super) scope: &'a Scope,
     /// The bytes at the key now; for a removal, the former ones.
     pub(super) dif: DifRef,

@@ -9,9 +9,9 @@ use super::arrival::{Announced, Before, ToBuild, announced, given_up, ignored, i
 use super::changes::{Arrived, UploadChanges};
 use super::filing::{self, FiledModule};
 use super::objects::objects_of;
-use super::order::side_by_side;
 use super::reading::{ReadUpload, Reading};
 use super::room::MAX_DIFS;
+use super::side_by_side::side_by_side;
 use crate::cache::{Dif, Item, ItemKey, Upload, UploadProgress, UploadState, UploadedObject};
 use crate::domain::{DebugId, DifRef, FileType, Location, Missing, Scope};
 use crate::flows::build::OpenDif;

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use super::super::presence;
 use super::super::update::{Entries, KnownItem, Present};
 use super::changes::UploadChanges;
-use super::order::order;
 use super::room::{MAX_DIFS, has_room};
 use crate::cache::{Dif, Entry, Item, ItemKey, Kind, ModuleKey, Stored, Upload, UploadedObject};
 use crate::domain::{
@@ -164,7 +163,7 @@ impl UploadChanges<'_> {
             refused,
             fault: module.fault.clone(),
         });
-        let is_later = |present: &Item| matches!(present, Item::Dif(present) if order(&upload.sequencer, &present.sequencer).is_lt());
+        let is_later = |present: &Item| matches!(present, Item::Dif(present) if upload.sequencer < present.sequencer);
         let next = |present: Present<'_>| {
             let is_in_the_way = present
                 .item

@@ -3,7 +3,6 @@
 use super::UploadEvent;
 use super::arrival::{Announced, is_done_with, is_same};
 use super::changes::UploadChanges;
-use super::order::order;
 use crate::cache::{Item, ItemKey, Stored, Upload, UploadState};
 use crate::domain::Location;
 use crate::flows::update::{KnownItem, Present};
@@ -47,7 +46,7 @@ impl UploadChanges<'_> {
         let mut former = None;
         let next = |present: Present<'_>| {
             if let Some(present) = present.item.and_then(Item::upload) {
-                if order(&upload.sequencer, &present.sequencer).is_lt() {
+                if upload.sequencer < present.sequencer {
                     return None;
                 }
                 former.clone_from(&present.object_set);

@@ -38,10 +38,10 @@ mod creation;
 mod filing;
 mod item;
 mod objects;
-mod order;
 mod reading;
 mod removal;
 mod room;
+mod side_by_side;
 
 use futures::future::join;
 pub(super) use objects::objects_of;
@@ -53,6 +53,7 @@ use super::build::Builder;
 use super::update::KnownItem;
 use super::{Error, Invocation};
 use crate::cache::{Item, ItemKey, Upload, UploadState};
+pub use crate::domain::Sequencer;
 use crate::domain::{Cause, Location, Scope};
 use crate::ports::{Consistency, DifError, FaultKind};
 pub use crate::ports::{DifStat, ReconcileMessage};
@@ -76,7 +77,7 @@ impl Builder {
         };
         let (loaded, stat) = join(self.records.load(&keys, Consistency::Strong), stat).await;
         let mut loaded = loaded?.into_iter().map(KnownItem::Before);
-        let upload = loaded.next().unwrap_or_default();
+        let upload = loaded.next().expect("one item per key");
         if upload_in(&upload).is_some_and(|known| is_done_with(event, known)) {
             return Ok(());
         }

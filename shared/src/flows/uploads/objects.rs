@@ -7,7 +7,7 @@
 
 use super::super::update::KnownItem;
 use super::changes::UploadChanges;
-use super::order::side_by_side;
+use super::side_by_side::side_by_side;
 use crate::cache::{Item, ItemKey, ObjectChunk, ObjectSet, Upload, UploadedObject};
 use crate::domain::Location;
 use crate::ports::{Consistency, Fault, FaultKind, RecordStore, Removed};

@@ -4,7 +4,7 @@ use super::arrival::{Announced, Before, Revoked, TOMBSTONE_LIFETIME, ToBuild, is
 use super::changes::{Arrived, UploadChanges};
 use super::filing::FiledModule;
 use super::objects::objects_of;
-use super::order::side_by_side;
+use super::side_by_side::side_by_side;
 use super::{UploadEvent, companions, filing};
 use crate::cache::{Change, Token, Upload, UploadProgress, UploadState};
 use crate::domain::{DifRef, Scope};

@@ -18,19 +18,23 @@ pub(super) struct SymCacheEncoder<'a> {
 }
 
 impl SymCacheEncoder<'_> {
-    /// Returns the number of parts. A part is a group of ranges that becomes one or more slices.
-    pub(super) fn parts(&self) -> usize {
+    /// Returns the number of groups. A group of ranges becomes one or more slices.
+    pub(super) fn groups(&self) -> usize {
         self.merged.entries.len().div_ceil(self.bounds.ranges)
     }
 
-    /// Returns a function that writes the slices of a part in address order. It reuses its tables
+    /// Returns a function that writes the slices of a group in address order. It reuses its tables
     /// from one slice to the next.
     pub(super) fn cutter(&self) -> impl FnMut(usize) -> Vec<Cut> {
         let mut tables = SliceTables::new(self);
-        move |part| {
-            let from = part * self.bounds.ranges;
+        move |group| {
+            let from = group * self.bounds.ranges;
             let to = self.merged.entries.len().min(from + self.bounds.ranges);
-            let mut left = self.merged.entries.get(from..to).unwrap_or_default();
+            let mut left = self
+                .merged
+                .entries
+                .get(from..to)
+                .expect("a group has ranges");
             let mut cuts = Vec::new();
             while let Some(first) = left.first() {
                 tables.clear();
@@ -49,7 +53,7 @@ impl SymCacheEncoder<'_> {
                     start: first.start,
                     raw: tables.written(self.head),
                 });
-                left = left.get(taken..).unwrap_or_default();
+                left = left.get(taken..).expect("it took some of them");
             }
             cuts
         }

@@ -127,7 +127,7 @@ impl LineRows {
         let rows = self
             .rows
             .get(sequence.first..sequence.first + sequence.count);
-        let rows = rows.unwrap_or_default();
+        let rows = rows.expect("a sequence names its rows");
         let from = rows.partition_point(|row| row.address <= start);
         let to = rows.partition_point(|row| row.address < end);
         rows.get(from.saturating_sub(1)..to).unwrap_or_default()
@@ -139,7 +139,7 @@ impl LineRows {
             let rows = self
                 .rows
                 .get(sequence.first..sequence.first + sequence.count);
-            rows.unwrap_or_default()
+            rows.expect("a sequence names its rows")
         })
     }
 }

@@ -231,7 +231,7 @@ fn ranges_of<'r>(
     let ranges = runs.get(run as usize).map_or(&[][..], |tables| {
         let first = body.first as usize;
         let ranges = tables.ranges.get(first..first + body.count as usize);
-        ranges.unwrap_or_default()
+        ranges.expect("a body names ranges of its tables")
     });
     ranges
         .iter()

@@ -239,7 +239,8 @@ fn encode_runs(
         merged: &merged,
         bounds,
     };
-    let blob = slices::encode_in_parallel(encoder.parts(), workers, contents, || encoder.cutter())?;
+    let blob =
+        slices::encode_in_parallel(encoder.groups(), workers, contents, || encoder.cutter())?;
     Ok(EncodedCache { blob, lacks })
 }
 

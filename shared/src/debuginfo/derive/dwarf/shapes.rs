@@ -128,7 +128,7 @@ impl Shapes {
         encoding: Encoding,
     ) -> Result<(), Error> {
         let [from, to, _] = shape.steps;
-        let steps = self.steps.get(from..to).unwrap_or_default();
+        let steps = self.steps.get(from..to).expect("a shape names its steps");
         steps
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut |_, _| ()))
@@ -143,7 +143,7 @@ impl Shapes {
         mut take: impl FnMut(Attribute, Value<'i>),
     ) -> Result<(), Error> {
         let [_, from, to] = shape.steps;
-        let steps = self.steps.get(from..to).unwrap_or_default();
+        let steps = self.steps.get(from..to).expect("a shape names its steps");
         steps
             .iter()
             .try_for_each(|step| walk(*step, input, encoding, &mut take))

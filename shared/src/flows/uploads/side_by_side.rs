@@ -1,4 +1,4 @@
-//! The order of events, and concurrent work on the modules of one upload.
+//! Concurrent work on the modules of one upload.
 
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream;
@@ -25,13 +25,4 @@ where
         .buffered(SIDE_BY_SIDE)
         .try_collect()
         .boxed()
-}
-
-/// Compares sequencers: hex digits of different lengths, the shorter one padded with zeros on the
-/// right.
-pub(super) fn order(a: &str, b: &str) -> std::cmp::Ordering {
-    let length = a.len().max(b.len());
-    format!("{a:0<length$}")
-        .to_ascii_lowercase()
-        .cmp(&format!("{b:0<length$}").to_ascii_lowercase())
 }

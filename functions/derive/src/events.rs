@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn a_test_event_asks_for_nothing() {
+    fn a_test_event_has_no_work() {
         let body = sample(include_str!("../../../infra/events/upload-test-event.json"));
         assert_eq!(read(&body).unwrap(), []);
     }
 
     #[test]
-    fn a_creation_and_a_removal_are_told_apart() {
+    fn a_creation_and_a_removal_are_distinguished() {
         let change = |event| match &read(&sample(event)).unwrap()[..] {
             [Work::Upload(upload)] => upload.change,
             other => panic!("{other:?}"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_tells_which_bytes_were_written() {
+    fn an_event_names_the_bytes_that_were_written() {
         let body = sample(include_str!("../../../infra/events/upload-created.json"));
         let Work::Upload(upload) = &read(&body).unwrap()[0] else {
             panic!()
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_was_sent_on_says_how_often() {
+    fn a_continued_key_has_its_number_of_hops() {
         let body = r#"{"reconcile": "global/a", "hops": 7}"#;
         assert_eq!(reconciled(body), ("global/a".to_owned(), 7));
     }
 
     /// L7.
     #[test]
-    fn a_message_of_a_newer_build_is_told_from_one_that_is_broken() {
+    fn a_message_of_a_newer_build_is_distinguished_from_a_malformed_one() {
         let sample: Value =
             serde_json::from_str(&sample(include_str!("../../../infra/events/queue.json")))
                 .unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn other_messages_are_refused() {
         for body in [
             "",
             "{}",

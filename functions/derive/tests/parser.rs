@@ -108,7 +108,7 @@ fn missing(error: ParseError) -> Missing {
 }
 
 #[tokio::test]
-async fn a_process_derives_what_this_process_would() {
+async fn a_child_process_derives_the_same_caches() {
     let bench = bench();
     for file in [
         "elf/crash.debug",
@@ -146,7 +146,7 @@ async fn a_process_derives_what_this_process_would() {
 }
 
 #[tokio::test]
-async fn what_is_unpacked_is_counted_as_long_as_the_session_lasts() {
+async fn unpacked_bytes_count_during_the_whole_session() {
     let bench = bench();
     let dif = fixture("containers/crash-arm64.debug.gz");
     let packed = dif.len() as u64;
@@ -159,7 +159,7 @@ async fn what_is_unpacked_is_counted_as_long_as_the_session_lasts() {
 }
 
 #[tokio::test]
-async fn hostile_files_get_a_reason_and_harm_nobody() {
+async fn hostile_files_get_a_reason_and_affect_nothing_else_in_the_parser() {
     let bench = bench();
     let manifest: serde_json::Value = serde_json::from_slice(&fixture("manifest.json")).unwrap();
     let hostile = manifest
@@ -227,7 +227,7 @@ async fn a_bomb_is_too_large_under_a_small_budget_and_the_next_file_fits() {
 }
 
 #[tokio::test]
-async fn what_only_others_leave_no_room_for_is_not_remembered_as_too_large() {
+async fn a_lack_of_room_caused_by_others_is_not_cached_as_too_large() {
     let bench = Bench::new(LIMITS, 60_000);
     let mut parser = bench.open(fixture("containers/crash-arm64.debug.gz")).await;
     let other = bench.deriver.reserve(40_000).unwrap();
@@ -240,7 +240,7 @@ async fn what_only_others_leave_no_room_for_is_not_remembered_as_too_large() {
 }
 
 #[tokio::test]
-async fn a_loop_ends_with_its_cpu_time_and_takes_nothing_else_along() {
+async fn an_endless_loop_ends_with_its_cpu_time_and_affects_nothing_else() {
     let bench = Bench::new(
         ParserLimits {
             cpu_seconds: 1,
@@ -264,7 +264,7 @@ async fn a_loop_ends_with_its_cpu_time_and_takes_nothing_else_along() {
 
 /// F2. A program in the parser's place tries what the sandbox must prevent.
 #[tokio::test]
-async fn what_the_parser_has_no_need_of_ends_it_and_is_named() {
+async fn a_denied_system_call_ends_the_parser_and_is_named() {
     let bench = bench();
     for (how, call) in [
         ("socket", "the system call `socket`"),
@@ -296,7 +296,7 @@ async fn what_the_parser_has_no_need_of_ends_it_and_is_named() {
 /// F2. The kernel setting that the C library reads is the only file whose opening fails instead of
 /// ending the process.
 #[tokio::test]
-async fn what_the_c_library_asks_for_ends_nothing() {
+async fn the_system_calls_of_the_c_library_are_allowed() {
     let bench = bench();
     let mut parser = bench.open(misbehaving("inspect:overcommit")).await;
     assert_eq!(parser.inspect().await.unwrap().objects.len(), 1);
@@ -355,7 +355,7 @@ async fn a_panic_is_a_reason_with_its_place() {
 }
 
 #[tokio::test]
-async fn what_kills_the_process_when_it_is_inspected_is_the_answer_to_everything() {
+async fn a_file_that_kills_the_parser_at_inspection_fails_all_kinds() {
     let bench = bench();
     let mut parser = bench.open(misbehaving("inspect:overflow")).await;
     let first = missing(parser.inspect().await.unwrap_err());
@@ -389,7 +389,7 @@ async fn objects_of_an_archive_survive_the_death_of_a_process_over_another() {
 }
 
 #[tokio::test]
-async fn a_file_with_holes_tells_its_ids() {
+async fn a_file_with_holes_has_its_ids() {
     let bench = bench();
     let dif = Bytes::from(fixture("elf/crash.debug"));
     let (head, tail) = (dif.slice(..8192), dif.slice(dif.len() - 8192..));

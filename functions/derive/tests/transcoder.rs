@@ -113,7 +113,7 @@ fn fixture(name: &str) -> Vec<u8> {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_tool_is_told_what_it_expects_and_nothing_else_and_what_it_writes_is_taken() {
+async fn a_tool_gets_only_its_documented_input_and_its_output_is_read() {
     let bench = Bench::new(GOOD, PATIENCE);
     let made = bench.transcode("pe/x64/crash.pdb", "3.1.0").await.unwrap();
     let made = String::from_utf8(made.to_vec()).unwrap();
@@ -159,7 +159,7 @@ async fn assert_fails(script: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_tool_of_another_version_is_not_asked() {
+async fn a_tool_of_another_version_is_not_run() {
     let bench = Bench::new(GOOD, PATIENCE);
     let missing = bench
         .transcode("pe/x64/crash.pdb", "4.0.0")
@@ -169,7 +169,7 @@ async fn a_tool_of_another_version_is_not_asked() {
 }
 
 #[tokio::test]
-async fn whatever_a_tool_does_instead_is_said_and_nothing_is_left_of_it() {
+async fn any_failure_of_a_tool_is_reported_and_leaves_nothing_behind() {
     let write = |name: &str| {
         format!(r#"d="$_NT_SYMCACHE_PATH/{name}"; mkdir -p "$(dirname "$d")"; echo x > "$d""#)
     };
@@ -250,7 +250,7 @@ async fn a_tool_that_hangs_is_killed_with_all_that_it_started() {
 /// F20. Neither a new session nor a new process group removes a process from the reach of the
 /// supervisor.
 #[tokio::test]
-async fn what_a_tool_starts_elsewhere_ends_with_it() {
+async fn processes_that_a_tool_starts_end_with_it() {
     let script = "setsid sh -c 'echo $$ > \"$HOME/../../pid\"; exec sleep 1000' &\nset -m; sleep 1000 & wait";
     let bench = Bench::new(script, Duration::from_secs(1));
     let missing = bench
@@ -336,7 +336,7 @@ fn assert_ends(pid: &str) {
 }
 
 #[tokio::test]
-async fn a_tool_that_leaves_somebody_behind_is_done_when_it_says_so() {
+async fn a_tool_that_leaves_a_process_behind_is_done_at_its_own_end() {
     let script = format!("{GOOD}\nsleep 1000 &");
     let bench = Bench::new(&script, PATIENCE);
     let began = Instant::now();
@@ -361,7 +361,7 @@ async fn a_tool_that_is_not_there_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_is_removed_by_the_next() {
+async fn leftovers_of_a_killed_process_are_removed_by_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let space = ScratchSpace::new(folder.path(), 1 << 20);
     let in_use = space.folder(1000).unwrap();

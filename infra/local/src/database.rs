@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_newer_build_is_refused_and_left_alone() {
+    fn a_file_of_a_newer_build_is_refused_and_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         drop(Database::open(folder.path()).unwrap());
         let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_older_build_is_brought_up_to_date_with_what_is_in_it() {
+    fn a_file_of_an_older_build_is_migrated_with_its_contents() {
         let folder = tempfile::tempdir().unwrap();
         let raw = Connection::open(folder.path().join(FILE_NAME)).unwrap();
         raw.execute_batch(SCHEMA).unwrap();

@@ -485,7 +485,7 @@ mod tests {
 
     /// The engine accepts every preflight and has no guard in front of it (docs/security.md, F4).
     #[tokio::test]
-    async fn the_engine_listens_where_no_page_looks_for_it() {
+    async fn the_engine_listens_where_no_page_can_find_it() {
         let (first, _) = bind().await.unwrap();
         let (second, _) = bind().await.unwrap();
         let (first, second) = (first.local_addr().unwrap(), second.local_addr().unwrap());

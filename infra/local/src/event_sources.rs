@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_names_nobody_in_the_batch_fails_all_of_it() {
+    fn a_result_that_names_no_message_of_the_batch_fails_all_of_it() {
         let messages = [message("a")];
         for wrong in [
             r#"{"batchItemFailures":[{"itemIdentifier":"x"}]}"#,

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_latency_is_refused_with_what_is() {
+    fn an_invalid_latency_is_refused_with_the_valid_forms() {
         for (text, problem) in [
             ("ec2=5", "\"ec2\" is not one of the services"),
             ("AWS", "\"AWS\" is not of the form SERVICE=MILLISECONDS"),

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_are_answered_is_written_if_the_crate_is_named() {
+    fn responses_to_clients_are_logged_only_if_their_crate_is_named() {
         let directives = directives("info,s3s=debug");
         assert_eq!(directives, "info,s3s=debug,dynoxide::server=error");
     }

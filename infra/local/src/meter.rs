@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_told_from_others_by_their_access_key() {
+    fn functions_are_recognized_by_their_access_key() {
         let meter = Meter::default();
         for (uri, authorization) in [
             (

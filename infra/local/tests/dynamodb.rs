@@ -176,7 +176,7 @@ async fn the_table_is_the_one_of_the_template_and_its_expired_items_go() {
 }
 
 #[tokio::test]
-async fn a_table_with_other_keys_is_told_from_one_that_is_there_already() {
+async fn a_table_that_exists_with_other_keys_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let tables = Tables::open(folder.path()).await.unwrap();
     tables.create(TABLE, &properties()).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_table_with_other_keys_is_told_from_one_that_is_there_already() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_meter_tells_functions_from_others_and_calls_from_errors() {
+async fn the_meter_distinguishes_functions_from_others_and_calls_from_errors() {
     let folder = tempfile::tempdir().unwrap();
     let tables = Tables::open(folder.path()).await.unwrap();
     tables.create(TABLE, &properties()).await.unwrap();

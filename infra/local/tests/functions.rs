@@ -447,7 +447,7 @@ async fn memory_that_was_used_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_function_prints_is_kept_with_a_report_of_each_invocation() {
+async fn the_output_of_a_function_is_logged_with_a_report_of_each_invocation() {
     let fixture = Fixture::start(|_| {});
     let answer = fixture.invoke(json!({ "do": "exit", "code": 1 })).await;
     fixture.functions.stop().await;

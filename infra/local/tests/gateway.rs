@@ -74,7 +74,7 @@ async fn a_request_becomes_an_event_of_payload_format_two() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_becomes_a_response() {
+async fn the_result_of_a_function_becomes_a_response() {
     let (running, _folder) = start(|_| {}).await;
     let response = get(&running, "/status/418").await;
     assert_eq!(response.status(), 418);

@@ -197,7 +197,7 @@ async fn an_upload_over_an_earlier_put_is_read_with_its_own_checksum() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_checksum_kind_of_an_upload_is_what_the_client_expects() {
+async fn every_kind_of_checksum_of_an_upload_is_verified_by_the_client() {
     let s3 = S3::start().await;
     let client = s3.client();
     let (one, two) = (bytes(4, 5 * MIB), bytes(5, 100));
@@ -270,7 +270,7 @@ async fn every_checksum_kind_of_an_upload_is_what_the_client_expects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_together_is_refused_and_can_be_mended() {
+async fn an_inconsistent_completion_is_refused_and_can_be_corrected() {
     let s3 = S3::start().await;
     let client = s3.client();
     let id = begin(&client, "a").await;
@@ -309,17 +309,17 @@ async fn what_does_not_fit_together_is_refused_and_can_be_mended() {
     assert_eq!(code(&[wrong]).await, "InvalidPart");
     assert!(s3.events().await.is_empty());
 
-    let mended = upload(&client, "a", &id, 1, bytes(3, 5 * MIB)).await;
-    complete(&client, "a", &id, &[mended.clone(), last])
+    let repeated = upload(&client, "a", &id, 1, bytes(3, 5 * MIB)).await;
+    complete(&client, "a", &id, &[repeated.clone(), last])
         .send()
         .await
         .unwrap();
-    assert_eq!(code(&[mended]).await, "NoSuchUpload");
+    assert_eq!(code(&[repeated]).await, "NoSuchUpload");
     assert_eq!(s3.files(), 2, "the replaced part is removed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_must_create_loses_to_an_object_that_is_there() {
+async fn an_upload_that_must_create_loses_to_an_existing_object() {
     let s3 = S3::start().await;
     let client = s3.client();
     let id = begin(&client, "a").await;

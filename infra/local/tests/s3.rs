@@ -87,7 +87,7 @@ async fn fetch(method: &str, url: &str, headers: &[(&str, &str)], body: &[u8]) -
 }
 
 #[tokio::test]
-async fn what_was_put_is_got_headed_and_deleted() {
+async fn an_object_that_was_put_can_be_read_and_deleted() {
     let s3 = S3::start().await;
     let client = s3.client();
     let etag = put(&client, "a", b"hello").await;
@@ -132,7 +132,7 @@ async fn what_was_put_is_got_headed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_does_not_exist_is_not_made_by_asking_for_it() {
+async fn a_request_to_an_absent_bucket_does_not_create_it() {
     let s3 = S3::start().await;
     let client = s3.client();
     let expected = refused(404, "NoSuchBucket");
@@ -632,7 +632,7 @@ async fn a_function_deletes_a_batch_in_one_call_whether_its_keys_are_there_or_no
 }
 
 #[tokio::test]
-async fn listings_page_group_and_begin_where_they_are_told() {
+async fn listings_have_pages_groups_and_a_start() {
     let s3 = S3::start().await;
     let client = s3.client();
     let keys = ["a", "a/1", "a/2", "b", "c/1/x", "c/1/y", "c/2", "d"];
@@ -691,7 +691,7 @@ async fn listings_page_group_and_begin_where_they_are_told() {
 }
 
 #[tokio::test]
-async fn what_the_writer_says_of_an_object_is_handed_out_with_it() {
+async fn the_metadata_of_an_object_is_returned_with_it() {
     let s3 = S3::start().await;
     let client = s3.client();
     client
@@ -1054,7 +1054,7 @@ async fn a_wrong_signature_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_not_done_is_refused_instead_of_ignored() {
+async fn unsupported_features_are_refused_instead_of_ignored() {
     let s3 = S3::start().await;
     let client = s3.client();
     let ask = || {

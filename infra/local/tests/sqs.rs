@@ -84,7 +84,7 @@ impl Sqs {
 }
 
 #[tokio::test]
-async fn a_received_message_is_hidden_until_its_timeout_and_gone_after_its_deletion() {
+async fn a_received_message_is_hidden_until_its_timeout_or_deletion() {
     let sqs = Sqs::start().await;
     sqs.queues
         .send("orders", NewMessage::text("work"))
@@ -157,7 +157,7 @@ async fn a_message_received_too_often_moves_to_the_dead_letters() {
 }
 
 #[tokio::test]
-async fn a_delayed_message_comes_when_its_delay_has_passed() {
+async fn a_delayed_message_is_visible_after_its_delay() {
     let sqs = Sqs::start().await;
     let message = NewMessage {
         delay: Some(Duration::from_secs(60)),
@@ -237,7 +237,7 @@ async fn visibility_changes_only_while_the_message_is_in_flight() {
 }
 
 #[tokio::test]
-async fn messages_outlive_a_stack_that_was_killed_and_those_in_flight_come_back_at_once() {
+async fn messages_survive_a_killed_stack_and_those_in_flight_are_visible_at_once() {
     let sqs = Sqs::start().await;
     for body in ["one", "two"] {
         sqs.queues
@@ -349,7 +349,7 @@ async fn a_message_without_a_group_is_a_group_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_no_longer_in_flight_holds_its_group_back_no_longer() {
+async fn messages_no_longer_in_flight_do_not_hold_back_their_group() {
     let sqs = Sqs::start().await;
     for body in ["a1", "a2", "a3", "b1"] {
         sqs.send(body.get(..1), body).await;
@@ -471,7 +471,7 @@ async fn the_client_sends_and_receives_with_attributes_and_digests() {
 }
 
 #[tokio::test]
-async fn a_batch_does_what_it_can_and_tells_the_rest() {
+async fn a_batch_reports_the_entries_that_failed() {
     let sqs = Sqs::start().await;
     let (client, url) = (sqs.client(), sqs.url("orders"));
     let entry = |id: &str, body: &str| {

@@ -120,7 +120,7 @@ async fn a_message_that_fails_goes_to_the_dead_letters_and_its_neighbour_does_no
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_of_a_function_that_crashes_come_again() {
+async fn messages_of_a_function_that_crashes_are_delivered_again() {
     let (running, _folder) = start().await;
     running
         .queues()
@@ -287,7 +287,7 @@ async fn an_upload_reaches_the_function_as_a_message_and_is_counted_as_an_outsid
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_says_what_is_still_to_be_done() {
+async fn idle_reports_the_remaining_work() {
     let (running, _folder) = start().await;
     let later = NewMessage {
         delay: Some(Duration::from_secs(900)),
@@ -310,7 +310,7 @@ async fn idle_says_what_is_still_to_be_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_stats_have_their_shape_and_begin_again_when_told() {
+async fn the_stats_have_their_documented_shape_and_can_be_reset() {
     let (running, _folder) = start().await;
     let base = running.addresses().gateway.clone();
     ask(&base, "GET", "/plain").await;
@@ -488,7 +488,7 @@ async fn overrides_reach_the_functions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_in_work_is_delivered_by_the_next_stack() {
+async fn messages_in_flight_are_delivered_again_by_the_next_stack() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
     let running = Stack::start(options.clone()).await.unwrap();
@@ -635,7 +635,7 @@ async fn a_stack_that_is_killed_leaves_no_process_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_stack_left_whose_watchdog_was_killed_too_is_ended_by_the_next() {
+async fn leftover_processes_without_a_watchdog_are_ended_by_the_next_stack() {
     let folder = tempfile::tempdir().unwrap();
     write_project(folder.path());
     let mut stack = Binary::start(folder.path()).await;
@@ -659,7 +659,7 @@ async fn what_a_stack_left_whose_watchdog_was_killed_too_is_ended_by_the_next() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stack_that_is_told_to_stop_ends_its_processes_first() {
+async fn a_stack_that_stops_ends_its_processes_first() {
     for signal in ["-TERM", "-INT"] {
         let folder = tempfile::tempdir().unwrap();
         write_project(folder.path());
@@ -717,7 +717,7 @@ async fn each_process_gets_its_share_of_the_machine() {
 
 /// Other users of the machine cannot read bodies, records and messages (docs/security.md, F13).
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_stored_is_for_its_owner_alone() {
+async fn stored_data_is_accessible_only_to_its_owner() {
     let folder = tempfile::tempdir().unwrap();
     write_project(folder.path());
     // Permissions as an earlier build left them.

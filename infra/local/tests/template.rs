@@ -107,7 +107,7 @@ fn an_intrinsic_that_is_not_known_is_named() {
 }
 
 #[test]
-fn a_reference_to_nothing_is_named_with_its_property() {
+fn a_dangling_reference_is_reported_with_its_property() {
     let error = error("!Ref Records", "!Ref NoSuchTable");
     assert_eq!(error.place, "Globals.Function.Environment.Variables.TABLE");
     assert_eq!(error.line, line("TABLE: !Ref Records"));
@@ -238,7 +238,7 @@ fn a_function_without_a_binary_is_refused() {
 }
 
 #[test]
-fn a_key_that_is_there_twice_is_refused() {
+fn a_duplicate_key_is_refused() {
     let error = error(
         "      Timeout: 30\n",
         "      Timeout: 30\n      Timeout: 31\n",
@@ -247,7 +247,7 @@ fn a_key_that_is_there_twice_is_refused() {
 }
 
 #[test]
-fn a_dependency_on_nothing_is_refused() {
+fn a_dangling_dependency_is_refused() {
     let error = error(
         "    Type: AWS::Serverless::HttpApi",
         "    Type: AWS::Serverless::HttpApi\n    DependsOn: Nobody",
@@ -256,7 +256,7 @@ fn a_dependency_on_nothing_is_refused() {
 }
 
 #[test]
-fn what_is_not_yaml_is_refused_with_its_line() {
+fn malformed_yaml_is_refused_with_its_line() {
     let error = Template::read("Resources:\n  a: [\n", &DEPLOYMENT).unwrap_err();
     assert!(error.message.starts_with("not YAML"), "{error}");
     assert!(error.line >= 2, "{error}");

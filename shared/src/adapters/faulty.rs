@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_fails_before_has_done_nothing_and_one_that_fails_after_has() {
+    async fn a_call_that_fails_before_has_no_effect_and_one_that_fails_after_has() {
         let Bench {
             memory,
             faults,
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn somebody_else_may_write_between_two_calls() {
+    async fn another_writer_may_write_between_two_calls() {
         let Bench {
             memory,
             faults,
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_always_fails_fails_until_it_is_healed() {
+    async fn a_permanent_fault_lasts_until_it_is_removed() {
         let Bench {
             faults, records, ..
         } = bench();

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_whole_budget_cannot_hold_is_too_large() {
+    fn a_file_beyond_the_whole_budget_is_too_large() {
         let (_folder, space) = space(100);
         let Err(ParseError::Missing(missing)) = space.reserve(101) else {
             panic!("it was let through")

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_no_file_can_have_are_told_from_those_of_files_that_are_not_there() {
+    fn impossible_ids_are_distinguished_from_those_of_absent_files() {
         let debug_id = "bc6e45ac-487f-f425-3672-08b89f51ad48";
         let swapped = Some(debug_id);
         let searched = || vec!["the uploads of global".to_owned()];
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_told_what_it_lacks() {
+    fn an_object_reports_what_it_lacks() {
         let code_id = CodeId::new(BUILD_ID.into());
         let features = |has_debug_info, has_symbols| Features {
             has_debug_info,

@@ -115,6 +115,7 @@ impl ExplainQuery {
                 code_id,
                 debug_file,
                 code_file,
+                debug_checksum: None,
                 object_type: object_type.unwrap_or_default(),
             },
             source,
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_explains_nothing_is_refused_with_the_reason() {
+    fn an_invalid_query_of_explain_is_refused_with_the_reason() {
         for (query, reason) in [
             ("", "expected ?key="),
             ("debugid=1", "unknown parameter \"debugid\""),

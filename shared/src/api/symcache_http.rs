@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_file_can_be_called_is_none() {
+    fn an_impossible_file_name_is_rejected() {
         let name = |name: &str| format!("/v3.1.0/{name}/{N}/1");
         let id = |id: &str| format!("/v3.1.0/a.pdb/{id}/1");
         let age = |age: &str| format!("/v3.1.0/a.pdb/{N}/{age}");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_says_so_or_is_new_enough() {
+    fn a_client_that_retries_says_so_or_is_recent_enough() {
         let may = |version: &str, values: &[&str]| {
             file(&format!("/v{version}/a.pdb/{N}")).may_be_put_off(values.iter().copied())
         };
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_has_is_one_version_below_what_it_asks_for() {
+    fn a_client_has_the_version_below_the_one_it_requests() {
         let asked = file(&format!("/v3.2.0/a.pdb/{N}"));
         let present = |values: &[&str]| asked.present(values.iter().copied());
         assert_eq!(present(&[]), Ok(None));

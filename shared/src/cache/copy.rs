@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_cover_the_file_once_and_lead_back_to_the_copy() {
+    fn the_chunks_cover_the_file_once_and_name_the_copy() {
         for (size, lengths) in [
             (0, vec![]),
             (1, vec![1]),

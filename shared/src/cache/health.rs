@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_ask_at_a_time_and_no_more_until_one_leaves_or_is_lost() {
+    fn permits_are_bounded_until_one_is_released_or_expires() {
         let mut health = health();
         for number in 0..3 {
             assert_eq!(health.acquire(&id(number), at(0), MOST), Ok(()));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_does_not_answer_rests_ever_longer_and_one_visit_finds_out() {
+    fn the_circuit_stays_open_for_longer_each_time_and_one_call_tests_the_source() {
         let mut health = health();
         fail(&mut health, 4);
         assert_eq!((health.open_until, health.missing(at(0))), (None, None));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn visits_that_began_before_the_rest_do_not_prolong_it() {
+    fn calls_that_began_before_the_circuit_opened_do_not_keep_it_open() {
         let mut health = health();
         for number in 0..20 {
             health.acquire(&id(number), at(0), 20).unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_left_alone_for_as_long_as_it_wants_within_an_hour() {
+    fn a_source_may_ask_for_a_pause_of_up_to_an_hour() {
         for (wish, rest) in [(7, 7), (3600, 3600), (999_999, 3600)] {
             let mut health = health();
             health.acquire(&id(0), at(0), MOST).unwrap();

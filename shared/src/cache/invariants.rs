@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsound_entry_is_told_what_is_wrong_with_it() {
+    fn an_inconsistent_entry_is_reported_with_the_reason() {
         let mut unsound = entry();
         let mut ready = state(&unsound, 1, 1, Offer::Debug, &dif("a"));
         ready.made_from.clear();

@@ -52,6 +52,9 @@ pub struct Sought {
     /// The code id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_id: Option<CodeId>,
+    /// The checksum of the debug file, as the crash names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     /// The possible locations of its DIFs, in the order in which they are tried.
     pub locations: Vec<(FileType, Location)>,
     /// Whether the DIF is only fetched to be transcoded.
@@ -66,6 +69,7 @@ impl Sought {
             object_type: module.object_type,
             debug_id: module.debug_id,
             code_id: module.code_id.clone(),
+            checksum: module.debug_checksum.clone(),
             locations,
             to_transcode: false,
         }

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_lost_in_an_hour_and_no_more() {
+    fn the_number_of_losses_in_an_hour_is_limited() {
         let at = |seconds: u64| Timestamp::from_secs(1_000_000 + seconds);
         let mut losses = Losses::default();
         for second in 0..3 {

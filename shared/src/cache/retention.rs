@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_after_giving_back_is_bounded_whatever_the_count() {
+    fn the_back_off_after_releases_is_bounded_for_any_count() {
         for releases in [0, 1, 6, 7, 64, u32::MAX] {
             let rest = Policy::back_off_after_release(releases).as_secs();
             assert!((2..=64).contains(&rest), "{releases}: {rest}");

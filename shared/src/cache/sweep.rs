@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_behind_when_this_build_would_make_it_anew() {
+    fn an_entry_is_outdated_if_this_build_would_make_it_differently() {
         let (older, newer) = (Converter(0), Converter(Converter::CURRENT.0 + 1));
         let behind = || ready(|ready| ready.converter = older);
         let current = Converter::CURRENT;
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_takes_the_least_recently_used_first_and_no_more_than_it_must() {
+    fn a_budget_removes_the_least_recently_used_first_and_no_more_than_necessary() {
         let now = at(1_000 * 3600);
         let hours_ago = |hours: u64| at((1_000 - hours) * 3600);
         let ages = aged(&[(0, 100), (5, 20), (30, 50), (100, 30)]);
@@ -776,7 +776,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_ends_at_the_rate_of_the_last_pass_or_says_why_nobody_knows() {
+    fn a_rollout_is_estimated_from_the_last_pass_or_says_why_not() {
         let drained = |answered, standing| Drained {
             answered,
             standing,

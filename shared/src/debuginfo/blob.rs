@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_that_is_not_what_the_record_says_is_refused() {
+    fn a_blob_that_contradicts_its_record_is_refused() {
         let blob = encode(&contents(), &raw());
         let good = ready(&contents(), &blob);
         let fault = |kind, ready: &Ready, blob: &[u8]| open(kind, ready, blob).unwrap_err();
@@ -693,7 +693,7 @@ mod tests {
 
     /// F17. A frame of zeroes is small, and so is the blob.
     #[test]
-    fn a_whole_blob_has_a_bound_for_those_who_write_and_those_who_read() {
+    fn a_whole_blob_is_bounded_when_written_and_when_read() {
         let encoded = |length: u64| {
             let mut encoder = FrameEncoder::new().unwrap();
             io::copy(&mut io::Read::take(io::repeat(0), length), &mut encoder)?;
@@ -713,7 +713,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_flipped_bit_goes_unnoticed_and_none_panics(at in 0usize..10_000, bit in 0u8..8) {
+        fn every_flipped_bit_is_detected_and_none_panics(at in 0usize..10_000, bit in 0u8..8) {
             let blob = encode(&contents(), &raw());
             let good = ready(&contents(), &blob);
             let mut bad = blob.clone();

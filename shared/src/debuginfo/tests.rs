@@ -657,7 +657,7 @@ fn zoo() -> Vec<String> {
 }
 
 #[test]
-fn lookups_in_a_portable_pdb_are_by_method_and_offset() {
+fn a_portable_pdb_is_looked_up_by_method_and_offset() {
     let opened = Opened::of("dotnet/Ledger.pdb");
     let cache = opened.open(0, Kind::PpdbCache);
     let cache = cache.ppdb_cache().unwrap();
@@ -963,7 +963,7 @@ fn a_file_with_holes_has_its_ids_and_no_features() {
 }
 
 #[test]
-fn a_compressed_file_with_holes_has_its_ids_if_they_come_first() {
+fn a_truncated_compressed_file_has_the_ids_at_its_beginning() {
     let mut holes = compressed_and_large("zstd");
     let half = holes.len() / 2;
     holes[half..].fill(0);

@@ -45,6 +45,30 @@ impl FileType {
     }
 }
 
+/// A type of files that are not DIFs, which Symbolicator's clients may filter by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AuxiliaryType {
+    /// A property list that maps the UUID of a Mach-O file to that of its original.
+    UuidMap,
+    /// A map of the obfuscated symbols in a Mach-O file.
+    BcSymbolMap,
+    /// A map from generated C++ code to C# code.
+    Il2Cpp,
+    /// A mapping of obfuscated Java names.
+    ProGuard,
+}
+
+/// A type of files in a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "an unknown file type")]
+pub enum FilteredType {
+    /// A type of DIFs.
+    Dif(FileType),
+    /// Another type, of which no file is searched.
+    Auxiliary(AuxiliaryType),
+}
+
 /// The type of a module in a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -11,13 +11,12 @@ use super::{CodeId, DebugId, FileType, ObjectId, ObjectType};
 
 /// The layout of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default)]
 pub struct SourceLayout {
     /// The formulas.
-    #[serde(rename = "type", default)]
+    #[serde(rename = "type")]
     pub formulae: Formulae,
     /// The case of the whole path.
-    #[serde(default)]
     pub casing: Casing,
 }
 
@@ -42,6 +41,8 @@ pub enum Formulae {
     Debuginfod,
     /// The output of `symsorter`.
     Unified,
+    /// One file per code id: `name/ID/symbols`.
+    SlashSymbols,
 }
 
 /// The case of a path.
@@ -95,17 +96,14 @@ impl SourceLayout {
     /// module lacks an input of the formula. No path has an empty segment or one that leads
     /// upwards.
     pub fn paths(&self, file_type: FileType, module: &ObjectId) -> Vec<String> {
+        if self.formulae == Formulae::SlashSymbols {
+            return self.slash_symbols(module);
+        }
         let Some(path) = self.path(file_type, module) else {
             return Vec::new();
         };
-        let odd = |segment: &str| matches!(segment, "" | "." | "..");
-        if path.split('/').any(odd) {
+        let Some(path) = self.cased(path) else {
             return Vec::new();
-        }
-        let path = match self.casing {
-            Casing::Default => path,
-            Casing::Lowercase => path.to_ascii_lowercase(),
-            Casing::Uppercase => path.to_ascii_uppercase(),
         };
         let mut paths = vec![path];
         if matches!(
@@ -123,6 +121,33 @@ impl SourceLayout {
         paths
     }
 
+    /// Returns the paths with the code id in upper case and in lower case. They do not depend on
+    /// the type of the file.
+    fn slash_symbols(&self, module: &ObjectId) -> Vec<String> {
+        let (Some(name), Some(id)) = (name(module.code_file.as_deref()), &module.code_id) else {
+            return Vec::new();
+        };
+        let upper = id.as_str().to_ascii_uppercase();
+        let ids = [upper.as_str(), id.as_str()];
+        let mut paths: Vec<String> = ids
+            .iter()
+            .filter_map(|id| self.cased(format!("{name}/{id}/symbols")))
+            .collect();
+        paths.dedup();
+        paths
+    }
+
+    /// Returns a path in the case of the layout; `None` if a segment is empty or leads upwards.
+    fn cased(&self, path: String) -> Option<String> {
+        let odd = |segment: &str| matches!(segment, "" | "." | "..");
+        let is_odd = path.split('/').any(odd);
+        (!is_odd).then(|| match self.casing {
+            Casing::Default => path,
+            Casing::Lowercase => path.to_ascii_lowercase(),
+            Casing::Uppercase => path.to_ascii_uppercase(),
+        })
+    }
+
     fn path(&self, file_type: FileType, module: &ObjectId) -> Option<String> {
         match self.formulae {
             Formulae::Native => native(file_type, module),
@@ -131,6 +156,7 @@ impl SourceLayout {
             Formulae::Ssqp => symstore(file_type, module, Spelling::Ssqp),
             Formulae::Debuginfod => debuginfod(file_type, module),
             Formulae::Unified => unified(file_type, module),
+            Formulae::SlashSymbols => None,
         }
     }
 }
@@ -362,6 +388,7 @@ mod tests {
         };
         let is_windows = name.contains('\\');
         ObjectId {
+            debug_checksum: None,
             debug_id: Some(debug_id.parse().unwrap()),
             code_id: Some(CodeId::new(code_id.to_owned())),
             debug_file: Some(
@@ -572,6 +599,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn slash_symbols_depend_on_the_name_and_the_code_id_alone() {
+        let layout: SourceLayout = serde_json::from_str(r#"{"type": "slashsymbols"}"#).unwrap();
+        let module = module(ObjectType::Elf);
+        for file_type in [FileType::ElfCode, FileType::Breakpad] {
+            let paths = layout.paths(file_type, &module);
+            let [upper, lower] = paths.as_slice() else {
+                panic!("{paths:?}")
+            };
+            assert!(upper.ends_with("/symbols") && lower.ends_with("/symbols"));
+            assert_ne!(upper, lower);
+            assert_eq!(upper.to_ascii_lowercase(), lower.to_ascii_lowercase());
+        }
+        let nameless = ObjectId {
+            code_file: None,
+            ..module
+        };
+        assert_eq!(layout.paths(FileType::ElfCode, &nameless), [""; 0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod candidate;
 mod companion;
+mod definition;
 mod features;
 mod file_type;
 mod inspection;
@@ -21,8 +22,9 @@ mod time;
 
 pub use candidate::{Candidate, Download};
 pub use companion::CompanionId;
+pub use definition::ConfiguredSource;
 pub use features::{Features, Purpose, Quality, Rank};
-pub use file_type::{FileType, ObjectType};
+pub use file_type::{AuxiliaryType, FileType, FilteredType, ObjectType};
 pub use inspection::{Inspection, ObjectMeta, Written};
 pub use isolated_name::{IsolatedName, READABLE};
 pub use layout::{Casing, Formulae, SourceLayout, two_tiers};
@@ -31,7 +33,7 @@ pub use ms_symcache::{FormatVersion, InvalidFormatVersion, MsSymCacheName};
 pub use object_id::{ModuleId, ObjectId};
 pub use scope::{InvalidScope, Scope};
 pub use sequencer::Sequencer;
-pub use server::{Filters, HttpSource, InvalidSource, PathPatterns};
+pub use server::{Filters, HttpSource, InvalidSource, PathPatterns, WithoutEffect};
 pub use source::{DifRef, Location, SourceKey};
 pub use symbolic::common::{Arch, CodeId, DebugId, Language};
 pub use time::Timestamp;

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn an_invalid_version_is_refused() {
         for text in [
             "",
             "3",

@@ -17,6 +17,9 @@ pub struct ObjectId {
     pub debug_file: Option<String>,
     /// The name of the code file, with its path.
     pub code_file: Option<String>,
+    /// A checksum of the debug file, as the crash names it, for example `SHA256:…`. Some servers
+    /// require it.
+    pub debug_checksum: Option<String>,
     /// The type of the module.
     pub object_type: ObjectType,
 }
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_an_id_is_read_as_it_is_written() {
+    fn the_text_of_an_id_is_parsed_as_it_is_written() {
         let code = CodeId::new("f1c3bcc0".into());
         for id in [
             ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7-a".parse().unwrap()),

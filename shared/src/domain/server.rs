@@ -8,12 +8,13 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 use wildmatch::WildMatch;
 
-use super::{FileType, Location, ObjectId, SourceLayout};
+use super::{Cause, FileType, FilteredType, Location, Missing, ObjectId, SourceLayout};
 use crate::domain::source::SourceKey;
 
 /// A symbol server.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Definition", into = "Definition")]
+///
+/// Its JSON form is that of [`definition`](super::definition).
+#[derive(Clone, PartialEq, Eq)]
 pub struct HttpSource {
     /// The id, by which requests refer to it and under which candidates are shown.
     pub id: String,
@@ -33,19 +34,31 @@ pub struct HttpSource {
     pub is_public: bool,
     /// Whether its own address may be in a private network. Applies to configured sources only.
     pub is_private: bool,
+    /// Settings that a client sent, and that have no effect here.
+    pub without_effect: WithoutEffect,
+}
+
+/// Settings of a source that have no effect here. Responses say so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutEffect {
+    /// The client wants certificates of the server to be accepted even if they are invalid.
+    pub accept_invalid_certs: bool,
+    /// The server has an index of its files. All possible locations are requested instead.
+    pub has_index: bool,
 }
 
 /// Limits what is requested from a source. An empty filter allows everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default)]
 pub struct Filters {
-    /// Only DIFs of these types.
-    #[serde(default)]
-    pub filetypes: Vec<FileType>,
+    /// Only files of these types.
+    pub filetypes: Vec<FilteredType>,
     /// Only modules whose code file or debug file has a path that matches one of these: `*` matches
     /// any text, `?` any character. Case and the kind of slash do not matter.
-    #[serde(default)]
     pub path_patterns: PathPatterns,
+    /// Only modules with a checksum of their debug file.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub requires_checksum: bool,
 }
 
 /// Patterns of paths, compiled when they are parsed.
@@ -54,30 +67,6 @@ pub struct Filters {
 pub struct PathPatterns {
     texts: Vec<String>,
     matchers: Vec<WildMatch>,
-}
-
-/// The serialized form of a source.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Definition {
-    Http(HttpDefinition),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HttpDefinition {
-    id: String,
-    url: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    #[serde(default)]
-    layout: SourceLayout,
-    #[serde(default)]
-    filters: Filters,
-    #[serde(default)]
-    is_public: bool,
-    #[serde(default)]
-    is_private: bool,
 }
 
 /// Headers that control the connection or the meaning of a response, which only the HTTP client may
@@ -103,9 +92,7 @@ const CONNECTION_HEADERS_BEGIN: [&str; 2] = ["if-", "proxy-"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSource {
     /// The id is invalid or reserved.
-    #[error(
-        "invalid source id {0:?}: use 1 to 64 letters, digits, or any of `:_.-`; `uploads` is reserved"
-    )]
+    #[error("invalid source id {0:?}: use 1 to 256 printable characters; `uploads` is reserved")]
     Id(String),
     /// The URL is invalid.
     #[error("invalid url of source {id}: {problem}")]
@@ -131,6 +118,14 @@ pub enum InvalidSource {
         /// The name of the header.
         name: String,
     },
+    /// The operator's list has a field that does not exist.
+    #[error("source {id} has the unknown field `{field}`")]
+    UnknownField {
+        /// The source.
+        id: String,
+        /// The field, with the object that it is in.
+        field: String,
+    },
     /// The definition exceeds a limit.
     #[error("{id} has more than {limit} {what}")]
     TooMuch {
@@ -143,105 +138,8 @@ pub enum InvalidSource {
     },
 }
 
-impl TryFrom<Definition> for HttpSource {
-    type Error = InvalidSource;
-
-    fn try_from(Definition::Http(definition): Definition) -> Result<Self, InvalidSource> {
-        let HttpDefinition {
-            id,
-            url,
-            headers,
-            layout,
-            filters,
-            is_public,
-            is_private,
-        } = definition;
-        let sound = |c: char| c.is_ascii_alphanumeric() || ":_.-".contains(c);
-        if id.is_empty()
-            || id.len() > HttpSource::MAX_ID_BYTES
-            || !id.chars().all(sound)
-            || id == "uploads"
-        {
-            let shown = id.chars().take(HttpSource::MAX_ID_BYTES).collect();
-            return Err(InvalidSource::Id(shown));
-        }
-        let address = |problem: String| InvalidSource::Address {
-            id: id.clone(),
-            problem,
-        };
-        let mut url = Url::parse(&url).map_err(|error| address(error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err(address(
-                "it must begin with http:// or https:// and name a host".to_owned(),
-            ));
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(address(
-                "it contains credentials; send them in `headers`".to_owned(),
-            ));
-        }
-        let header = |(name, value): &(&String, &String)| {
-            let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-            let is_sound = !name.is_empty()
-                && name.chars().all(token)
-                && !value.contains(|c: char| c.is_control());
-            !is_sound
-        };
-        if let Some((name, _)) = headers.iter().find(header) {
-            return Err(InvalidSource::Header {
-                name: name.clone(),
-                id,
-            });
-        }
-        if let Some(name) = headers.keys().find(|name| shapes_the_connection(name)) {
-            return Err(InvalidSource::ConnectionHeader {
-                name: name.clone(),
-                id,
-            });
-        }
-        let query = url.query().filter(|query| !query.is_empty());
-        let query = query.map(str::to_owned);
-        url.set_query(None);
-        url.set_fragment(None);
-        Ok(Self {
-            id,
-            url,
-            query,
-            headers,
-            layout,
-            filters,
-            is_public,
-            is_private,
-        })
-    }
-}
-
-impl From<HttpSource> for Definition {
-    fn from(source: HttpSource) -> Self {
-        let url = source.with_query(&source.url).into();
-        let HttpSource {
-            id,
-            url: _,
-            query: _,
-            headers,
-            layout,
-            filters,
-            is_public,
-            is_private,
-        } = source;
-        Self::Http(HttpDefinition {
-            id,
-            url,
-            headers,
-            layout,
-            filters,
-            is_public,
-            is_private,
-        })
-    }
-}
-
-fn shapes_the_connection(header: &str) -> bool {
+/// Returns whether a header is reserved for the HTTP client.
+pub(super) fn shapes_the_connection(header: &str) -> bool {
     let header = header.to_ascii_lowercase();
     CONNECTION_HEADERS.contains(&header.as_str())
         || CONNECTION_HEADERS_BEGIN
@@ -251,7 +149,7 @@ fn shapes_the_connection(header: &str) -> bool {
 
 impl HttpSource {
     /// The maximum length of an id, in bytes.
-    pub const MAX_ID_BYTES: usize = 64;
+    pub const MAX_ID_BYTES: usize = 256;
 
     /// The maximum length of a URL with its query, in bytes.
     pub const MAX_URL_BYTES: usize = 2048;
@@ -313,6 +211,49 @@ impl HttpSource {
         }
     }
 
+    /// Adds to the reason of a failed download which settings of the source have no effect here.
+    pub fn explain_settings(&self, missing: &mut Missing) {
+        let WithoutEffect {
+            accept_invalid_certs,
+            has_index,
+        } = self.without_effect;
+        if missing.cause != Cause::DownloadFailed {
+            return;
+        }
+        if accept_invalid_certs {
+            missing.detail.push_str(
+                "; `accept_invalid_certs` has no effect: the certificates of servers are always verified",
+            );
+        }
+        if has_index {
+            missing
+                .detail
+                .push_str("; `has_index` has no effect: all possible locations are requested");
+        }
+    }
+
+    /// Returns the source without these headers and parameters of its query. Headers are compared
+    /// without regard to case.
+    #[must_use]
+    pub fn without_parameters(mut self, names: &[String]) -> Self {
+        self.headers
+            .retain(|header, _| !names.iter().any(|name| name.eq_ignore_ascii_case(header)));
+        if let Some(query) = self.query.take() {
+            let is_kept = |parameter: &&str| {
+                let name = parameter.split('=').next();
+                !names.iter().any(|dropped| Some(dropped.as_str()) == name)
+            };
+            let kept: Vec<&str> = query.split('&').filter(is_kept).collect();
+            self.query = (!kept.is_empty()).then(|| kept.join("&"));
+        }
+        self
+    }
+
+    /// Returns whether requests to the source contain credentials.
+    pub fn has_credentials(&self) -> bool {
+        self.query.is_some() || !self.headers.is_empty()
+    }
+
     /// Returns a URL with the query that is sent to this source.
     pub fn with_query(&self, url: &Url) -> Url {
         let mut url = url.clone();
@@ -342,7 +283,7 @@ impl HttpSource {
         }
         let wanted = |file_type: &FileType| {
             let filetypes = &self.filters.filetypes;
-            filetypes.is_empty() || filetypes.contains(file_type)
+            filetypes.is_empty() || filetypes.contains(&FilteredType::Dif(*file_type))
         };
         let mut locations: Vec<(FileType, Location)> = Vec::new();
         for file_type in module
@@ -374,6 +315,9 @@ impl HttpSource {
 
 impl Filters {
     fn let_through(&self, module: &ObjectId) -> bool {
+        if self.requires_checksum && module.debug_checksum.is_none() {
+            return false;
+        }
         if self.path_patterns.matchers.is_empty() {
             return true;
         }
@@ -447,6 +391,7 @@ impl HttpSource {
             filters,
             is_public,
             is_private,
+            without_effect: _,
             // Credentials do not affect what is found, and do not belong in a key.
             headers: _,
             query: _,
@@ -513,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_asked_only_for_what_its_filters_let_through() {
+    fn a_source_is_searched_only_for_what_its_filters_allow() {
         let found = |filters: &str| {
             let json = format!(
                 r#"{{"type": "http", "id": "a", "url": "http://symbols.test", "filters": {filters}}}"#
@@ -538,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_defines_no_source_is_refused_with_the_reason() {
+    fn an_invalid_source_is_refused_with_the_reason() {
         let check = |json: &str, want: &str| {
             let problem = source(json).unwrap_err();
             assert!(problem.contains(want), "{json}: {problem}");
@@ -549,16 +494,16 @@ mod tests {
         );
         check(r#"{"type": "http", "id": "a"}"#, "missing field `url`");
         check(
-            r#"{"type": "http", "id": "a", "url": "http://x", "has_index": true}"#,
-            "has_index",
-        );
-        check(
             r#"{"type": "http", "id": "uploads", "url": "http://x"}"#,
             "`uploads` is reserved",
         );
         check(
-            r#"{"type": "http", "id": "a#b", "url": "http://x"}"#,
+            r#"{"type": "http", "id": "a\u0007b", "url": "http://x"}"#,
             "invalid source id",
+        );
+        check(
+            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"filetypes": ["elf"]}}"#,
+            "unknown file type",
         );
         check(
             r#"{"type": "http", "id": "a", "url": "file:///etc"}"#,
@@ -572,6 +517,77 @@ mod tests {
             r#"{"type": "http", "id": "a", "url": "http://x", "headers": {"a b": "c"}}"#,
             "HTTP does not allow",
         );
+    }
+
+    /// As Sentry sends them.
+    #[test]
+    fn unknown_fields_are_ignored_in_requests_and_errors_in_the_operators_list() {
+        let json = r#"{
+            "type": "http", "id": "sentry:microsoft", "name": "Microsoft", "platforms": ["native"],
+            "url": "https://symbols.test/", "is_public": true, "has_index": false, "accept_invalid_certs": true,
+            "layout": {"type": "symstore", "casing": "default", "more": 1},
+            "filters": {"filetypes": ["pe", "uuidmap", "bcsymbolmap", "il2cpp", "proguard"], "path_patterns": ["?:/windows/**"],
+                "requires_checksum": true}
+        }"#;
+        let source = source(json).unwrap();
+        assert_eq!(source.id, "sentry:microsoft");
+        assert!(source.without_effect.accept_invalid_certs && source.filters.requires_checksum);
+        let again = serde_json::to_string(&source).unwrap();
+        assert_eq!(serde_json::from_str::<HttpSource>(&again).unwrap(), source);
+        let configured = |json: &str| {
+            let parsed = serde_json::from_str::<crate::domain::ConfiguredSource>(json);
+            parsed
+                .map(|source| source.0)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(configured(&again).unwrap(), source);
+        assert!(
+            configured(json)
+                .unwrap_err()
+                .contains("the unknown field `name`")
+        );
+        let nested =
+            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"path_pattern": []}}"#;
+        assert!(
+            configured(nested)
+                .unwrap_err()
+                .contains("`filters.path_pattern`")
+        );
+    }
+
+    #[test]
+    fn a_source_that_requires_a_checksum_is_searched_only_with_one() {
+        let source = source(
+            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"requires_checksum": true}}"#,
+        )
+        .unwrap();
+        assert_eq!(source.locations(&module()), []);
+        let with_checksum = ObjectId {
+            debug_checksum: Some("SHA256:00".to_owned()),
+            ..module()
+        };
+        assert_eq!(source.locations(&with_checksum).len(), 2);
+    }
+
+    #[test]
+    fn a_filter_of_auxiliary_types_allows_no_debug_file() {
+        let source = source(
+            r#"{"type": "http", "id": "a", "url": "http://x", "filters": {"filetypes": ["il2cpp"]}}"#,
+        );
+        assert_eq!(source.unwrap().locations(&module()), []);
+    }
+
+    #[test]
+    fn parameters_of_events_are_dropped_and_others_stay() {
+        let json = r#"{"type": "http", "id": "a", "url": "http://x.test/?sig=1&_last_upload=7&b",
+            "headers": {"X-Sentry-Event-Id": "e", "authorization": "sesame"}}"#;
+        let names = ["x-sentry-event-id".to_owned(), "_last_upload".to_owned()];
+        let source = source(json).unwrap().without_parameters(&names);
+        assert_eq!(source.query.as_deref(), Some("sig=1&b"));
+        assert_eq!(source.headers.keys().collect::<Vec<_>>(), ["authorization"]);
+        let only = r#"{"type": "http", "id": "a", "url": "http://x.test/?_last_upload=7"}"#;
+        let only: HttpSource = serde_json::from_str(only).unwrap();
+        assert!(!only.without_parameters(&names).has_credentials());
     }
 
     /// Finding F10 in `docs/security.md`.
@@ -690,7 +706,7 @@ mod tests {
 
     /// Finding F19 in `docs/security.md`.
     #[test]
-    fn only_what_lies_below_its_address_is_a_location_of_a_source() {
+    fn only_paths_below_its_address_are_locations_of_a_source() {
         let source =
             source(r#"{"type": "http", "id": "a", "url": "https://x.test/s/?sig=1"}"#).unwrap();
         let is_above = |url: &str| source.is_above(&Url::parse(url).unwrap());
@@ -714,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_decides_what_is_found_changes_the_key_and_credentials_do_not() {
+    fn settings_that_affect_the_files_change_the_key_and_credentials_do_not() {
         let key = |rest: &str| {
             let json = format!(r#"{{"type": "http", "id": "a", "url": "http://x/"{rest}}}"#);
             source(&json).unwrap().configured_key()

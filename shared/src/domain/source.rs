@@ -58,15 +58,27 @@ impl From<String> for SourceKey {
             return Self::Uploads;
         }
         if let Some((id, hash)) = text.split_once("##") {
-            let (id, hash) = (id.to_owned(), hash.to_owned());
-            return Self::Defined { id, hash };
+            return Self::Defined {
+                id: unescaped(id),
+                hash: hash.to_owned(),
+            };
         }
         let (id, fingerprint) = text.split_once('#').unwrap_or((&text, ""));
         Self::Configured {
-            id: id.to_owned(),
+            id: unescaped(id),
             fingerprint: fingerprint.to_owned(),
         }
     }
+}
+
+/// Returns an id without the character that separates it from the rest of a key. Keys of ids
+/// without it are unchanged.
+fn escaped(id: &str) -> String {
+    id.replace('%', "%25").replace('#', "%23")
+}
+
+fn unescaped(id: &str) -> String {
+    id.replace("%23", "#").replace("%25", "%")
 }
 
 impl From<SourceKey> for String {
@@ -79,9 +91,11 @@ impl fmt::Display for SourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Uploads => f.write_str(UPLOADS),
-            Self::Configured { id, fingerprint } if fingerprint.is_empty() => f.write_str(id),
-            Self::Configured { id, fingerprint } => write!(f, "{id}#{fingerprint}"),
-            Self::Defined { id, hash } => write!(f, "{id}##{hash}"),
+            Self::Configured { id, fingerprint } if fingerprint.is_empty() => {
+                f.write_str(&escaped(id))
+            }
+            Self::Configured { id, fingerprint } => write!(f, "{}#{fingerprint}", escaped(id)),
+            Self::Defined { id, hash } => write!(f, "{}##{hash}", escaped(id)),
         }
     }
 }
@@ -140,6 +154,7 @@ mod tests {
             ("mozilla#bf32e8a180bca4a2", "mozilla", false),
             ("mine##0123456789abcdef", "mine", true),
             ("of-an-older-build", "of-an-older-build", false),
+            ("%2323 100%25 %23##01", "#23 100% #", true),
         ] {
             let key = SourceKey::from(text.to_owned());
             assert_eq!((key.id(), key.is_defined()), (id, is_defined));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_lies_ahead_was_no_time_ago() {
+    fn a_time_in_the_future_has_an_age_of_zero() {
         let now = Timestamp::from_secs(100);
         assert_eq!(now.since(now.plus(Duration::from_secs(60))), Duration::ZERO);
         assert_eq!(

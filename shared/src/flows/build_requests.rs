@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_of_a_module_are_one_ask() {
+    fn all_kinds_of_a_module_are_one_build_request() {
         let mut messages = Messages::default();
         let id = Token::from_random(7);
         for kind in [Kind::CfiCache, Kind::SymCache] {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encrypted_is_decrypted_by_the_same_secret_for_the_same_purpose_alone() {
+    fn a_text_is_decrypted_only_with_the_same_secret_and_purpose() {
         let encrypted = secret(SECRET)
             .encrypt([7; 12], "this", b"open sesame")
             .unwrap();
@@ -267,7 +267,7 @@ mod tests {
 
     /// F12.
     #[test]
-    fn a_new_secret_encrypts_while_what_the_old_one_encrypted_is_still_decrypted() {
+    fn a_new_secret_encrypts_and_the_old_one_still_decrypts() {
         let old = secret(&format!("1:{SECRET}"));
         let encrypted = old.encrypt([7; 12], "this", b"open sesame").unwrap();
         // First all functions get the new secret, then it becomes the first one, then the old one

@@ -14,8 +14,8 @@ use crate::cache::Dif;
 use crate::debuginfo::{FileEnds, MemberPlace, needless_ranges};
 use crate::domain::{Cause, DifRef, HttpSource, Location, Missing, SourceKey, Written};
 use crate::ports::{
-    Concerns, Deriver, DifError, DifReader, DifStat, IncomingDif, ParseError, Parser, Scratch,
-    ServerFailure, SymbolServers,
+    Concerns, Deriver, DifError, DifReader, DifStat, FileQuery, IncomingDif, ParseError, Parser,
+    Scratch, ServerFailure, SymbolServers,
 };
 
 /// The bytes per range read.
@@ -152,6 +152,8 @@ pub struct SymbolServer<'a> {
     pub key: &'a SourceKey,
     /// Its definition.
     pub source: &'a HttpSource,
+    /// The checksum of the file, as the crash names it.
+    pub checksum: Option<&'a str>,
 }
 
 impl SymbolServer<'_> {
@@ -174,11 +176,17 @@ impl SymbolServer<'_> {
             unsaid_bytes,
             time,
         } = limits;
+        let query = FileQuery {
+            key: self.key,
+            source: self.source,
+            location,
+            checksum: self.checksum,
+        };
         let IncomingDif {
             etag,
             size,
             mut body,
-        } = self.servers.get(self.key, self.source, location).await?;
+        } = self.servers.get(query).await?;
         let too_large = |size| ParseError::Missing(too_large(size, max_bytes));
         let room = size.unwrap_or(unsaid_bytes.min(max_bytes));
         if room > max_bytes {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ranking_depends_on_what_files_are_and_not_on_when_they_came() {
+    fn the_ranking_depends_on_the_files_and_not_on_their_order() {
         let mut difs = vec![
             dif("nothing", FileType::ElfCode, ""),
             dif("z", FileType::ElfDebug, "debug"),
@@ -186,8 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_passed_over_until_the_limit_grows_and_says_so_where_nothing_else_is_left()
-     {
+    fn a_file_that_is_too_large_is_skipped_until_the_limit_grows() {
         let too_large = Missing::new(Cause::TooLarge { limit: 100 }, "too large");
         let refused = Dif {
             refused: Some(too_large.clone()),
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_serves_the_reason_is_told() {
+    fn the_reason_is_reported_if_no_file_serves() {
         let cause = |difs: &[Dif], kind| rank(difs, kind, &reader(&[])).unwrap_err().cause;
         assert_eq!(cause(&[], Kind::SymCache), Cause::NotFound);
         assert_eq!(
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_tells_what_became_of_it() {
+    fn a_candidate_reports_its_outcome() {
         let dif = dif("a", FileType::ElfDebug, "debug");
         let download = |cause: Option<Cause>| {
             let missing = cause.map(|cause| Missing::new(cause, "because"));

@@ -25,6 +25,9 @@ pub struct Settings {
     pub sources: Vec<Server>,
     /// The secret for sources that requests define; `None` if requests may not define sources.
     pub request_sources: Option<SourceSecret>,
+    /// The headers and parameters of the query in definitions of requests that change with each
+    /// event. They are dropped.
+    pub source_event_parameters: Vec<String>,
     /// How long a miss of a public source is cached.
     pub retry_public_misses_after: Duration,
     /// The read capacity that the pruner may use in a second, in DynamoDB's read units; 0: no
@@ -63,6 +66,9 @@ impl Default for Settings {
             orphan_min_age: HOUR,
             sources: Vec::new(),
             request_sources: None,
+            source_event_parameters: ["x-sentry-event-id", "x-sentry-project-id", "_last_upload"]
+                .map(str::to_owned)
+                .into(),
             retry_public_misses_after: 24 * HOUR,
             sweep_read_units: 500,
             reconcile_after: HOUR,
@@ -82,6 +88,8 @@ impl Default for Settings {
 pub struct Server {
     key: SourceKey,
     source: HttpSource,
+    /// Whether it was configured without credentials.
+    is_open: bool,
 }
 
 impl Server {
@@ -89,12 +97,43 @@ impl Server {
     pub fn key(&self) -> &SourceKey {
         &self.key
     }
+
+    /// Returns the server without its credentials.
+    #[must_use]
+    pub fn without_credentials(self) -> Self {
+        Self {
+            source: self.source.without_credentials(),
+            ..self
+        }
+    }
+
+    /// Returns whether a definition in a request describes this server. The result is never `true`
+    /// for a server with credentials, which a request must not borrow. What the request says of
+    /// publicity does not matter.
+    fn is_defined_by(&self, definition: &HttpSource) -> bool {
+        let HttpSource {
+            id,
+            url,
+            query: _,
+            headers: _,
+            layout,
+            filters,
+            is_public: _,
+            is_private: _,
+            without_effect: _,
+        } = definition;
+        let own = &self.source;
+        self.is_open
+            && !definition.has_credentials()
+            && (&own.id, &own.url, &own.layout, &own.filters) == (id, url, layout, filters)
+    }
 }
 
 impl From<HttpSource> for Server {
     fn from(source: HttpSource) -> Self {
         Self {
             key: source.configured_key(),
+            is_open: !source.has_credentials(),
             source,
         }
     }
@@ -108,6 +147,13 @@ impl Settings {
             .iter()
             .find(|server| server.key == *key)
             .map(|server| &server.source)
+    }
+
+    /// Returns the key of the configured source that a definition in a request describes.
+    pub fn configured_as(&self, definition: &HttpSource) -> Option<&SourceKey> {
+        let mut servers = self.sources.iter();
+        let server = servers.find(|server| server.is_defined_by(definition));
+        server.map(Server::key)
     }
 
     /// Returns what a reader with these settings can read and make.

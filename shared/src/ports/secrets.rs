@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_arn_of_a_secret_says_which_service_has_it_and_where() {
+    fn the_arn_of_a_secret_names_service_and_region() {
         for (arn, service, partition) in [
             (
                 "arn:aws:secretsmanager:eu-central-1:123456789012:secret:symdepot/sources-AbCdEf",

@@ -12,14 +12,22 @@ use crate::domain::{HttpSource, Location, Missing, SourceKey};
 /// Downloads DIFs from symbol servers.
 #[async_trait]
 pub trait SymbolServers: fmt::Debug + Send + Sync {
-    /// Starts the download from a location of a source. The key says whether the source is
-    /// configured or defined by a request; the latter is restricted more.
-    async fn get(
-        &self,
-        key: &SourceKey,
-        source: &HttpSource,
-        location: &Location,
-    ) -> Result<IncomingDif, ServerFailure>;
+    /// Starts a download.
+    async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure>;
+}
+
+/// A file that is sought on a symbol server.
+#[derive(Clone, Copy, Debug)]
+pub struct FileQuery<'a> {
+    /// The key of the source. It says whether the source is configured or defined by a request; the
+    /// latter is restricted more.
+    pub key: &'a SourceKey,
+    /// The definition of the source.
+    pub source: &'a HttpSource,
+    /// The location in the source.
+    pub location: &'a Location,
+    /// The checksum of the file, as the crash names it.
+    pub checksum: Option<&'a str>,
 }
 
 /// Why a server returned no file. The reason may be cached; it is never an internal error.

@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::adapters::parser::transcoder::Transcoder;
 use crate::cache::Policy;
-use crate::domain::{FormatVersion, HttpSource};
+use crate::domain::{ConfiguredSource, FormatVersion, HttpSource};
 use crate::flows::prune::UNNAMED_MIN_AGE;
 use crate::flows::{Server, Settings, SourceSecret};
 use crate::ports::{SecretName, Secrets};
@@ -217,16 +217,17 @@ impl Config {
             SourceUse::Nothing => (Vec::new(), None),
             SourceUse::Locations | SourceUse::Contents => {
                 let secret = env.text("REQUEST_SOURCES_SECRET");
-                let mut sources = env.sources("SOURCES", &symbol_server);
+                let sources = env.sources("SOURCES", &symbol_server);
+                let mut servers: Vec<Server> = sources.into_iter().map(Server::from).collect();
                 if source_use == SourceUse::Locations {
-                    let located = sources.into_iter().map(HttpSource::without_credentials);
-                    sources = located.collect();
+                    let located = servers.into_iter().map(Server::without_credentials);
+                    servers = located.collect();
                 }
-                let servers = sources.into_iter().map(Server::from);
                 let secret = env.source_secret(allows_definitions, &secret);
-                (servers.collect(), secret)
+                (servers, secret)
             }
         };
+        let source_event_parameters = env.list("SOURCE_EVENT_PARAMETERS");
         let request_lifetime = env.seconds("REQUEST_LIFETIME");
         let orphan_min_age = env.seconds("ORPHAN_MIN_AGE");
         env.check_ages(request_lifetime, orphan_min_age);
@@ -268,6 +269,7 @@ impl Config {
                 sources,
                 transcoded: transcoders.iter().map(|tool| tool.version).collect(),
                 request_sources,
+                source_event_parameters,
                 retry_public_misses_after: env.seconds("RETRY_PUBLIC_MISSES_AFTER"),
                 sweep_read_units: env.number("SWEEP_READ_UNITS", "a number of read units a second"),
                 reconcile_after: env.seconds("RECONCILE_AFTER"),
@@ -423,8 +425,9 @@ impl Environment<'_> {
     fn sources(&mut self, name: &'static str, address: &str) -> Vec<HttpSource> {
         let text = self.text(name);
         let mut json = serde_json::Deserializer::from_str(&text);
-        let mut sources: Vec<HttpSource> = match serde_path_to_error::deserialize(&mut json) {
-            Ok(sources) => sources,
+        let parsed = serde_path_to_error::deserialize::<_, Vec<ConfiguredSource>>(&mut json);
+        let mut sources: Vec<HttpSource> = match parsed {
+            Ok(sources) => sources.into_iter().map(|source| source.0).collect(),
             Err(_) if text.is_empty() => Vec::new(),
             Err(error) => {
                 let problem = without_texts(&error.to_string());
@@ -506,7 +509,7 @@ mod tests {
 
     /// L9.
     #[test]
-    fn ages_at_which_something_is_removed_that_is_still_used_are_refused() {
+    fn ages_that_would_remove_data_in_use_are_refused() {
         let problem = |name: &str, value: &str| {
             let env = RawEnv::from([(name, value)]);
             let error = Config::from_env(&env, SourceUse::Contents)
@@ -592,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_sources_is_refused_with_its_place() {
+    fn a_malformed_list_of_sources_is_refused_with_its_place() {
         let problem = |sources: &str| {
             let env = RawEnv::from([("SOURCES", sources), ("ALLOW_PRIVATE_SOURCES", "yes")]);
             Config::from_env(&env, SourceUse::Contents)
@@ -636,7 +639,7 @@ mod tests {
 
     /// F12.
     #[tokio::test]
-    async fn a_setting_may_name_a_secret_which_only_who_needs_it_reads() {
+    async fn a_setting_may_name_a_secret_that_only_its_functions_read() {
         let kept = Kept(BTreeMap::from([(SOURCES_ARN, "[]"), (SECRET_ARN, "s")]));
         let read = async |source_use| {
             let env = named().with_secrets(source_use, &kept).await.unwrap();
@@ -660,7 +663,7 @@ mod tests {
 
     /// F12.
     #[tokio::test]
-    async fn a_function_whose_secret_cannot_be_read_does_not_start_and_says_which_and_why() {
+    async fn a_function_does_not_start_without_its_secret_and_names_it() {
         let nothing = Kept(BTreeMap::new());
         let refused = named().with_secrets(SourceUse::Contents, &nothing).await;
         let text = refused.unwrap_err().to_string();
@@ -698,7 +701,7 @@ mod tests {
 
     /// F12.
     #[test]
-    fn who_only_locates_forgets_credentials_and_who_does_nothing_needs_no_setting() {
+    fn prune_needs_no_sources_and_symbolicate_keeps_no_credentials() {
         let sources =
             r#"[{"type": "http", "id": "a", "url": "http://x/?sig=1", "headers": {"b": "c"}}]"#;
         let env = RawEnv::from([("SOURCES", sources)]);

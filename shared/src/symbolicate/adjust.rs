@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_says_counts_more_than_what_its_stack_says() {
+    fn a_field_of_a_frame_overrides_that_of_its_stack() {
         let frame = |adjust_instruction_addr| Frame {
             adjust_instruction_addr,
             ..Frame::default()

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_without_files_is_told_where_they_were_searched() {
+    fn a_module_without_files_reports_where_they_were_searched() {
         let searched = Searched {
             places: vec!["the uploads of global".to_owned()],
             damaged: None,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_why_already_is_left_as_it_is_and_unused_modules_say_nothing() {
+    fn existing_details_are_kept_and_unused_modules_have_none() {
         let outcome = ModuleOutcome::Missing {
             missing: Missing::malformed("the file is cut short"),
             considered: Considered::default(),

@@ -451,7 +451,7 @@ mod tests {
 
     /// All names that the demangler did not read in a C++20 program of 1,321 functions.
     #[test]
-    fn names_of_cpp_20_are_readable_and_mean_what_another_demangler_says() {
+    fn names_of_cpp_20_are_readable_and_agree_with_another_demangler() {
         let lines = include_str!("../../../tests/fixtures/names/cxx20.txt").lines();
         let mut others = Vec::new();
         let mut count = 0;
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_cache_of_names_is_bounded() {
         let memory = NameMemory::new(10_000);
         for index in 0..1000 {
             let symbol = format!("_ZN3foo3barEv{index}");
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symbol_of_another_language_than_it_is_said_to_be_stays_as_it_is() {
+    fn a_symbol_of_another_language_than_declared_stays_unchanged() {
         assert_eq!(name("_ZN3foo3barEv", Language::C), "_ZN3foo3barEv");
         assert_eq!(name("_ZN3foo3barEv", Language::Swift), "_ZN3foo3barEv");
     }

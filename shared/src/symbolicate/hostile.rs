@@ -53,6 +53,7 @@ pub fn source(bytes: &[u8]) {
             code_id: "5ab380779000".parse().ok(),
             debug_file: Some("C:\\build\\..\\crash.pdb".to_owned()),
             code_file: Some("/usr/lib/../crash?x#y".to_owned()),
+            debug_checksum: None,
             object_type,
         };
         black_box(source.locations(&module));

@@ -193,7 +193,7 @@ fn an_inlined_function_comes_before_the_one_that_it_is_inlined_into() {
 }
 
 #[test]
-fn the_topmost_frame_is_looked_up_where_it_is_and_its_callers_before_they_return() {
+fn the_topmost_frame_is_looked_up_at_its_address_and_its_callers_before_the_return() {
     let frames = demo_frames(
         json!([{"instruction_addr": "0x12020"}, {"instruction_addr": "0x12020"}]),
         json!({}),
@@ -210,7 +210,7 @@ fn the_topmost_frame_is_looked_up_where_it_is_and_its_callers_before_they_return
 }
 
 #[test]
-fn frames_that_come_caller_first_leave_caller_first() {
+fn frames_sent_caller_first_are_returned_caller_first() {
     let frames = demo_frames(
         json!([{"instruction_addr": "0x11008"}, {"instruction_addr": "0x12020"}]),
         json!({"frame_order": "caller_first"}),
@@ -261,7 +261,7 @@ fn a_module_without_a_place_is_addressed_from_its_start() {
 }
 
 #[test]
-fn what_was_sent_of_a_source_file_holds_where_the_cache_knows_none() {
+fn the_source_file_of_a_request_is_kept_if_the_cache_has_none() {
     let sent = json!({"instruction_addr": "0x15000", "abs_path": "/a.c", "filename": "a.c", "lineno": 3, "function": "f"});
     let frames = demo_frames(json!([sent]), json!({}));
     let shown = fields(
@@ -325,7 +325,7 @@ fn a_guess_that_is_no_code_is_dropped() {
 }
 
 #[test]
-fn what_calls_the_start_of_the_process_is_dropped() {
+fn frames_below_the_start_of_the_process_are_dropped() {
     let check = |frames: Value, options: Value, want: usize| {
         assert_eq!(demo_frames(frames, options).len(), want)
     };
@@ -550,7 +550,7 @@ fn candidates_are_shown_if_the_request_wants_them_each_once_in_order() {
 }
 
 #[test]
-fn a_module_comes_back_as_it_was_sent_with_what_was_found() {
+fn a_module_is_returned_as_sent_with_the_results() {
     let (answer, _) = demo(json!({
         "modules": [
             {"type": "elf", "code_id": "ABCD", "code_file": "/bin/demo", "debug_checksum": "SHA256:00", "image_addr": "0x10000", "other": 1},

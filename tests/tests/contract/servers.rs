@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures::TryStreamExt;
 use symdepot::adapters::http::HttpServers;
 use symdepot::domain::{Cause, HttpSource, Location, SourceKey};
-use symdepot::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
+use symdepot::ports::{Concerns, FileQuery, IncomingDif, ServerFailure, SymbolServers};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -46,7 +46,22 @@ async fn get(
     location: &Location,
 ) -> Result<IncomingDif, ServerFailure> {
     let key = source.configured_key();
-    servers.get(&key, source, location).await
+    get_by_key(servers, &key, source, location).await
+}
+
+async fn get_by_key(
+    servers: &HttpServers,
+    key: &SourceKey,
+    source: &HttpSource,
+    location: &Location,
+) -> Result<IncomingDif, ServerFailure> {
+    let query = FileQuery {
+        key,
+        source,
+        location,
+        checksum: None,
+    };
+    servers.get(query).await
 }
 
 /// Returns a source with additional fields.
@@ -223,7 +238,7 @@ fn first_lines(asked: Vec<crate::script::Request>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_server_is_asked_once_whether_it_has_two_tiers_of_folders() {
+async fn the_folder_tiers_of_a_server_are_requested_once() {
     let absent = answer("404 Not Found", "", 0, "");
     let file = || answer("200 OK", "", 4, "file");
     for (index2, tier) in [(absent.clone(), ""), (file(), "ap/")] {
@@ -316,7 +331,7 @@ async fn a_private_source_cannot_redirect_to_another_private_address() {
             false => source.configured_key(),
         };
         let location = Location::new(format!("{url}/ab/cd.debug"));
-        servers.get(&key, &source, &location).await
+        get_by_key(&servers, &key, &source, &location).await
     };
     let file = || answer("200 OK", "", 4, "file");
 
@@ -503,7 +518,8 @@ async fn a_source_defined_by_a_request_shares_no_connection() {
     let source = source_with(&url, "");
     let location = Location::new(format!("{url}/ab/cd.debug"));
     let fetch = async |key: SourceKey| {
-        let download = servers.get(&key, &source, &location).await.unwrap();
+        let download = get_by_key(&servers, &key, &source, &location).await;
+        let download = download.unwrap();
         let pieces: Vec<_> = download.body.try_collect().await.unwrap();
         assert_eq!(pieces.concat(), b"file");
         connections.load(Ordering::SeqCst)

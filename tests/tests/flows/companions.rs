@@ -1,5 +1,5 @@
 //! A program and the files that complete it, uploaded one by one: split units, packages of them,
-//! and what `dwz` moved to a shared file.
+//! and the shared files of `dwz`.
 
 use std::io::{Cursor, Read};
 
@@ -11,7 +11,7 @@ use symdepot_tests::harness::{Crash, World, fixture, function_names, in_module};
 
 use crate::first_hour::explained;
 
-/// An archive of the zoo, with a program first.
+/// An archive of the zoo, with the program first.
 struct Together {
     archive: &'static str,
     build_id: &'static str,
@@ -43,7 +43,7 @@ const APART: Together = Together {
 };
 
 impl Together {
-    /// Returns the program, and the others.
+    /// Returns the program and the other files.
     fn files(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut archive = zip::ZipArchive::new(Cursor::new(fixture(self.archive))).unwrap();
         let mut files: Vec<Vec<u8>> = (0..archive.len())
@@ -58,7 +58,7 @@ impl Together {
         (program, files)
     }
 
-    /// Returns a crash at every place that llvm-symbolizer was asked about.
+    /// Returns a crash at every address for which llvm-symbolizer was run.
     fn crash(&self) -> Crash {
         let oracle = fixture(&format!("{}.expected", self.archive));
         let oracle = std::str::from_utf8(&oracle).unwrap();
@@ -71,7 +71,7 @@ impl Together {
         in_module(json!({"type": "elf", "code_id": self.build_id}), &addresses)
     }
 
-    /// Returns what is answered where all are in one archive.
+    /// Returns the response if all files are in one archive.
     async fn answer_of_one_archive(&self) -> Vec<String> {
         let world = World::new();
         world.upload("global/all.zip", self.archive).await;
@@ -88,7 +88,7 @@ async fn upload(world: &World, key: &str, bytes: Vec<u8>) {
     assert_eq!(world.upload_item(key).state, UploadState::Applied, "{key}");
 }
 
-/// Returns what a new instance answers, and what it says that is missing.
+/// Returns the response of a new instance, and what it reports as missing.
 async fn answered(world: &World, crash: &Crash) -> (Vec<String>, Option<String>) {
     let answer: Completed = world.another_instance().symbolicate(crash).await;
     let detail = answer.modules[0].debug_detail.clone();
@@ -107,7 +107,7 @@ async fn a_program_is_completed_whichever_file_comes_first_until_its_companions_
                 upload(&world, "global/program", program.clone()).await;
                 let (alone, detail) = answered(&world, &crash).await;
                 assert_ne!(alone, whole);
-                // Names that are elsewhere are left out.
+                // Names that are in missing files are left out.
                 assert!(!alone.contains(&String::new()), "{alone:?}");
                 let says_so = together.archive != APART.archive;
                 assert_eq!(detail.is_some(), says_so, "{}", together.archive);
@@ -227,7 +227,7 @@ async fn what_a_program_needs_and_what_completes_it_is_explained() {
     assert!(needs.contains(&completes[0]));
 }
 
-/// The scope of a tenant is its own: a companion elsewhere is none.
+/// A companion in the scope of another tenant is not used.
 #[tokio::test(start_paused = true)]
 async fn a_companion_of_another_scope_is_not_used() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! Our copies of DIFs from symbol servers: when they are made, what they are used for, and when
-//! they go.
+//! Copies of DIFs from symbol servers: when they are stored, what they are used for, and when they
+//! are removed.
 
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ fn parts(world: &World) -> Vec<String> {
     paths
 }
 
-/// A world whose server has had the sample's debug file, which was fetched, and is gone since.
+/// A world whose server had the sample's debug file. The file was fetched, and has been removed
+/// from the server since.
 async fn with_a_copy_alone() -> World {
     let world = world();
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
@@ -38,7 +39,7 @@ async fn with_a_copy_alone() -> World {
     world
 }
 
-/// Has everything made anew, as the refresh lane does after a release.
+/// Rebuilds everything, as the refresh queue does after a release.
 async fn make_anew(world: &World) {
     fall_behind(world).await;
     for _ in 0..2 {
@@ -49,7 +50,7 @@ async fn make_anew(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_had_is_kept_and_what_it_had_of_something_else_is_not() {
+async fn copies_are_made_of_files_of_the_module_and_of_no_others() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/checksum"));
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
@@ -63,7 +64,7 @@ async fn what_a_server_had_is_kept_and_what_it_had_of_something_else_is_not() {
             .chunks()
             .all(|(_, _, path)| parts(&world).contains(&path))
     );
-    // What is no copy of anything goes with the sweep.
+    // The sweep removes blobs that are not part of a copy.
     assert_eq!(parts(&world).len(), 2);
     world.pass(2 * HOUR).await;
     let report = world.prune().await.unwrap();
@@ -74,7 +75,7 @@ async fn what_a_server_had_is_kept_and_what_it_had_of_something_else_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r15_what_is_behind_is_made_anew_from_the_copy_after_the_file_vanished_at_its_source() {
+async fn r15_outdated_caches_are_rebuilt_from_the_copy_after_the_source_lost_the_file() {
     let world = with_a_copy_alone().await;
     make_anew(&world).await;
     for kind in [Kind::CfiCache, Kind::SymCache] {
@@ -91,9 +92,9 @@ async fn r15_what_is_behind_is_made_anew_from_the_copy_after_the_file_vanished_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_goes_when_nothing_was_derived_from_it_for_a_week() {
+async fn a_copy_is_removed_when_nothing_was_derived_from_it_for_a_week() {
     let world = with_a_copy_alone().await;
-    // To be read is a use of what was derived, and none of the copy.
+    // Reading uses the derived cache, but not the copy.
     for _ in 0..6 {
         world.pass(DAY).await;
         world.another_instance().symbolicate(&sample_crash()).await;
@@ -114,7 +115,7 @@ async fn a_copy_goes_when_nothing_was_derived_from_it_for_a_week() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_which_copies_would_go() {
+async fn a_dry_run_lists_the_copies_that_would_be_removed() {
     let world = with_a_copy_alone().await;
     world.pass(8 * DAY).await;
     let report = world.prune_dry().await.unwrap();
@@ -132,7 +133,7 @@ async fn a_dry_run_says_which_copies_would_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn copies_over_their_budget_go_in_the_order_of_their_last_use() {
+async fn copies_over_their_budget_are_removed_in_the_order_of_their_last_use() {
     let world = World::with(|settings| {
         settings.sources = vec![source("company", "").into()];
         settings.dif_budget_bytes = 1;
@@ -140,7 +141,8 @@ async fn copies_over_their_budget_go_in_the_order_of_their_last_use() {
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     world.symbolicate(&sample_crash()).await;
     world.pass(8 * HOUR).await;
-    // The first pass counts, the second one cuts: all that was not used within two hours.
+    // The first pass measures; the second one removes everything that was not used within two
+    // hours.
     let first = world.prune().await.unwrap();
     assert_eq!(first.copies_retired, 0);
     let budget = copies(&world)[0].bytes;
@@ -151,7 +153,7 @@ async fn copies_over_their_budget_go_in_the_order_of_their_last_use() {
     let report = world.prune().await.unwrap();
     assert_eq!(report.copies_retired, 1);
     assert_eq!((copies(&world), parts(&world)), (vec![], vec![]));
-    // What was derived stays: it has a budget of its own.
+    // The derived caches stay: they have a budget of their own.
     assert!(is_symbolicated(
         &world.another_instance().symbolicate(&sample_crash()).await
     ));
@@ -196,7 +198,7 @@ async fn a_copy_that_cannot_be_read_is_forgotten_and_its_file_is_fetched_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_failed_to_convert_is_fetched_again_in_case_it_was_mended() {
+async fn a_file_that_failed_to_convert_is_fetched_again_in_case_it_was_replaced() {
     let world = world();
     let hostile = fixture("hostile/bits-flipped.debug");
     let module =
@@ -223,7 +225,7 @@ async fn a_file_that_failed_to_convert_is_fetched_again_in_case_it_was_mended() 
 const CODE_ARM64: &str = "211f31103fa00594195037650303f4a9fb6672dd";
 
 #[tokio::test(start_paused = true)]
-async fn where_copies_are_kept_for_no_time_none_is_made() {
+async fn no_copy_is_made_if_copies_are_kept_for_no_time() {
     let world = World::with(|settings| {
         settings.sources = vec![source("company", "").into()];
         settings.dif_max_unused = Duration::ZERO;
@@ -233,12 +235,12 @@ async fn where_copies_are_kept_for_no_time_none_is_made() {
     assert_eq!((copies(&world), parts(&world)), (vec![], vec![]));
 }
 
-/// A Breakpad file of more than one part, most of it names of source files that nobody has seen.
+/// A Breakpad file of more than one chunk. Most of it consists of distinct names of source files.
 fn large_breakpad(id: &str) -> Vec<u8> {
     let mut text = format!("MODULE Linux x86_64 {id} large\n");
     let mut number = 0_u32;
     while text.len() < 18 << 20 {
-        // Names that hardly compress: a copy of them has parts of some size.
+        // The names hardly compress, so the copy has chunks of some size.
         text.push_str(&format!(
             "FILE {number} /src/{:016x}\n",
             u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -250,13 +252,13 @@ fn large_breakpad(id: &str) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_file_is_kept_in_parts_and_comes_back_whole() {
+async fn a_large_file_is_copied_in_chunks_and_read_back_whole() {
     let id = "502FC0A51EC13E479998684FA139DCA70";
     let unified: HttpSource = source("company", r#", "layout": {"type": "unified"}"#);
     let world = World::with(|settings| settings.sources = vec![unified.into()]);
     let module = serde_json::json!({"type": "elf", "debug_id": "502fc0a5-1ec1-3e47-9998-684fa139dca7", "code_id": "a5c02f50c11e473e9998684fa139dca7"});
     let crash = in_module(module, &[0x1010]);
-    // Wherever it is sought first.
+    // The location that is searched first.
     world.symbolicate(&crash).await;
     let places = world.servers.take_asked();
     let place = places

@@ -1,4 +1,4 @@
-//! What many requests cost, counted in calls of the stores.
+//! The cost of many requests, in calls of the stores.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How long a call of DynamoDB takes: enough for others to come in between a read and the write
-/// that rests on it.
+/// The latency of DynamoDB: long enough for other tasks to run between a read and the write that
+/// depends on it.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// A module that is made up: one function, in Breakpad's format.
+/// An invented module with one function, in Breakpad's format.
 #[derive(Clone, Copy)]
 struct MadeUp(u32);
 
@@ -51,7 +51,7 @@ impl MadeUp {
         )
     }
 
-    /// Where a server has it, in the native layout.
+    /// Its location on a server, in the native layout.
     fn at(self, server: &str) -> Location {
         let (name, id) = (self.name(), self.breakpad_id());
         Location::new(format!("{}{name}/{id}/{name}.sym", url(server)))
@@ -84,7 +84,7 @@ fn source(id: &str) -> HttpSource {
     serde_json::from_value(definition).unwrap()
 }
 
-/// Uploads a module, and delivers what comes of it.
+/// Uploads a module, and delivers all events and messages.
 async fn upload(world: &World, module: MadeUp) {
     let event = world.put(&format!("global/{}.sym", module.name()), module.file());
     world.deliver(&event).await.unwrap();
@@ -92,7 +92,7 @@ async fn upload(world: &World, module: MadeUp) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fifty_instances_note_the_use_of_an_entry_about_once_an_hour_together() {
+async fn fifty_instances_together_record_the_use_of_an_entry_about_once_an_hour() {
     const INSTANCES: u64 = 50;
     const MODULES: u32 = 6;
     const HOURS: u32 = 24;
@@ -121,7 +121,7 @@ async fn fifty_instances_note_the_use_of_an_entry_about_once_an_hour_together() 
                 if world.now() >= end {
                     return answered;
                 }
-                // Some of the modules, as crashes have them: each is in half of the requests.
+                // Some of the modules, as in crashes: each is in half of the requests.
                 let mut some = modules.clone();
                 some.retain(|_| chance.random_bool(0.5));
                 let answer = instance

@@ -1,5 +1,5 @@
-//! Every call of a flow fails once, in each way, or comes late. Afterwards the same event, message
-//! or request leads to the same end.
+//! Each call of a flow fails once in each way, or is delayed. After that, the same event, message
+//! or request leads to the same result.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::{CHECKSUM, servers};
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Requests, of 25 s each, that outlast the lease of a builder who vanished (60 s, extended after
-/// 20 s) and an ask (30 s).
+/// The number of requests, of 25 s each, that outlast the lease of a builder that was killed (60 s,
+/// extended after 20 s) and a build request (30 s).
 const REQUESTS: u32 = 5;
 
-/// What is delivered, perhaps several times.
+/// An event, a message or a request; it may be delivered several times.
 #[derive(Debug, Clone)]
 enum Step {
     Event(UploadEvent),
     Message(QueueMessage),
     Request(Box<Crash>),
-    /// A request that is kept for whoever asks for its answer later.
+    /// A request that is kept, so that the client can get the response later.
     Kept(String),
     Sweep,
 }
@@ -50,8 +50,9 @@ impl Step {
         }
     }
 
-    /// Runs again until it is done: at once, but for requests. Whoever builds vanishes with each of
-    /// them: first the lease of the last builder must end, then the ask whose message met it.
+    /// Repeats the step until it succeeds: at once, but requests as often as necessary. A builder
+    /// is killed together with each request. First the lease of the last builder must end, then the
+    /// build request whose message found the lease.
     async fn run_again(&self, world: &World, what: &str) {
         for _ in 0..REQUESTS {
             match (self, self.run(world).await) {
@@ -64,7 +65,7 @@ impl Step {
     }
 }
 
-/// Keeps a request, and asks for it as another instance does.
+/// Keeps a request, and gets its response from another instance.
 async fn keep(world: &World, body: &str) -> Result<(), Error> {
     let invocation = world.invocation(Duration::from_secs(29));
     let symbolicator = world.symbolicator();
@@ -83,7 +84,7 @@ fn finished(answer: SymbolicateOutcome) -> Result<(), Error> {
             what: "a request".to_owned(),
         }),
         SymbolicateOutcome::Completed(completed, _) => {
-            // A fault of ours is told as one: the caller asks again.
+            // An internal error is reported as such, and the client retries.
             if completed.modules[0].debug_status == ModuleStatus::Other {
                 return Err(Error::Deadline {
                     what: "a request".to_owned(),
@@ -99,7 +100,7 @@ fn finished(answer: SymbolicateOutcome) -> Result<(), Error> {
     }
 }
 
-/// Runs a step in each world that differs from a sound one by one failed call.
+/// Runs a step in many worlds; in each of them, another single call fails.
 async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
     let (world, step) = prepare().await;
     let before = Operation::ALL.map(|operation| world.faults.calls(operation));
@@ -125,15 +126,16 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
                 world.settle().await;
                 world.check();
                 assert_eq!(asked_for(&world.summary()), asked_for(&goal), "{what}");
-                // Delivered once more, when every lease is over, it brings what nobody waited for.
-                // A message is over with its ask.
+                // One more delivery, after all leases have ended, builds what no request waited
+                // for.
+                // A message is dropped together with its build request.
                 if !matches!(step, Step::Request(_) | Step::Message(_)) {
                     world.pass(HOUR / 4).await;
                     step.run_again(&world, &what).await;
                     world.settle().await;
                     assert_eq!(needed(&world.summary()), needed(&goal), "{what}");
                 }
-                // What was left over goes: blobs are looked at once a day.
+                // Leftover blobs are removed: blobs are swept once a day.
                 world.pass(DAY).await;
                 world.prune().await.unwrap();
                 world.check();
@@ -145,14 +147,14 @@ async fn check<F: Future<Output = (World, Step)>>(prepare: impl Fn() -> F) {
     assert!(broken >= 10, "only {broken} calls");
 }
 
-/// Leaves out what comes of a build beside what was asked for.
+/// Ignores caches that were built in addition to the requested ones.
 fn asked_for(summary: &str) -> String {
     let needed = needed(summary);
     let lines = needed.lines().filter(|line| !line.starts_with("cficache"));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Leaves out copies: they save time, and nothing depends on them.
+/// Ignores copies: they save time, and nothing depends on them.
 fn needed(summary: &str) -> String {
     let lines = summary.lines().filter(|line| !line.starts_with("copy"));
     lines.collect::<Vec<_>>().join("\n")
@@ -171,17 +173,17 @@ fn crash_in_checksum() -> Crash {
     )
 }
 
-/// Returns the path of the one SymCache.
+/// Returns the path of the only SymCache.
 fn symcache_of(world: &World) -> String {
     let mut paths = world.caches.paths().into_iter();
     paths.find(|path| path.contains("/symcache/")).unwrap()
 }
 
-/// Where `checksum` is in elf/checksum, by llvm-symbolizer.
+/// The address of `checksum` in elf/checksum, as llvm-symbolizer prints it.
 const IN_CHECKSUM: u64 = 0x1280;
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_comes_through() {
+async fn an_upload_survives_each_fault() {
     check(async || {
         let world = World::new();
         let event = world.put("global/file", fixture("elf/checksum"));
@@ -191,7 +193,7 @@ async fn an_upload_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_of_several_objects_comes_through() {
+async fn an_upload_of_several_objects_survives_each_fault() {
     check(async || {
         let world = World::new();
         let event = world.put("global/file", fixture("containers/several.zip"));
@@ -201,7 +203,7 @@ async fn an_upload_of_several_objects_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_of_no_use_is_ignored() {
+async fn a_useless_upload_is_ignored_despite_each_fault() {
     check(async || {
         let world = World::new();
         let event = world.put("global/file", fixture("hostile/text.txt"));
@@ -211,7 +213,7 @@ async fn an_upload_of_no_use_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_overwritten_by_one_of_another_module_comes_through() {
+async fn a_file_overwritten_by_one_of_another_module_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         let event = world.put("global/file", fixture("elf/crash-arm64.debug"));
@@ -221,7 +223,7 @@ async fn a_file_overwritten_by_one_of_another_module_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_file_overwritten_by_a_worse_one_comes_through() {
+async fn a_good_file_overwritten_by_a_worse_one_survives_each_fault() {
     check(async || {
         let world = World::new();
         world.upload("global/file", "elf/crash-arm64.debug").await;
@@ -232,7 +234,7 @@ async fn a_good_file_overwritten_by_a_worse_one_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_overwritten_by_one_of_no_use_is_out_of_every_answer() {
+async fn a_file_overwritten_by_a_useless_one_is_in_no_response() {
     check(async || {
         let world = with_checksum().await;
         let event = world.put("global/file", fixture("hostile/text.txt"));
@@ -242,7 +244,7 @@ async fn a_file_overwritten_by_one_of_no_use_is_out_of_every_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_better_file_comes_through() {
+async fn a_better_file_survives_each_fault() {
     check(async || {
         let world = World::new();
         world.upload("global/crash-arm64", "elf/crash-arm64").await;
@@ -253,7 +255,7 @@ async fn a_better_file_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_comes_through() {
+async fn a_removal_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         let event = world.take_away("global/file");
@@ -263,7 +265,7 @@ async fn a_removal_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_leaves_what_another_file_serves() {
+async fn a_removal_leaves_another_file_of_the_module_in_use() {
     check(async || {
         let world = World::new();
         world.upload("global/crash-arm64", "elf/crash-arm64").await;
@@ -277,10 +279,10 @@ async fn a_removal_leaves_what_another_file_serves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_before_its_creation_comes_through() {
+async fn a_removal_before_its_creation_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
-        // Nobody has told of these bytes, and nobody will.
+        // There was no event for these bytes, and there will be none.
         drop(world.put("global/file", fixture("elf/crash-arm64.debug")));
         let event = world.take_away("global/file");
         (world, Step::Event(event))
@@ -289,7 +291,7 @@ async fn a_removal_before_its_creation_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_build_of_what_was_lost_comes_through() {
+async fn a_rebuild_of_a_lost_blob_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.caches.lose(&symcache_of(&world));
@@ -304,7 +306,7 @@ async fn a_build_of_what_was_lost_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_build_that_was_asked_for_comes_through() {
+async fn a_requested_build_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.pass(8 * DAY).await;
@@ -320,7 +322,7 @@ async fn a_build_that_was_asked_for_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_request_comes_through() {
+async fn a_cold_request_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.pass(8 * DAY).await;
@@ -330,7 +332,7 @@ async fn a_cold_request_comes_through() {
     .await;
 }
 
-/// A world whose server has what the request needs.
+/// A world whose server has the files that the request needs.
 fn with_a_server() -> World {
     let world = servers::world();
     world
@@ -339,7 +341,7 @@ fn with_a_server() -> World {
     world
 }
 
-/// Where elf/checksum is in the server.
+/// The location of elf/checksum on the server.
 const CHECKSUM_PLACE: &str = "http://symbols.test/25/ad22c82b157436514986d3331447921c78e868";
 
 fn crash_sought_by_code() -> Crash {
@@ -351,7 +353,7 @@ fn crash_sought_by_code() -> Crash {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_what_a_server_has_comes_through() {
+async fn a_request_for_a_file_on_a_server_survives_each_fault() {
     check(async || {
         (
             with_a_server(),
@@ -362,7 +364,7 @@ async fn a_request_for_what_a_server_has_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_build_of_what_a_server_has_comes_through() {
+async fn a_build_from_a_file_on_a_server_survives_each_fault() {
     check(async || {
         let world = with_a_server();
         let message = asked_of_the_server(&world).await;
@@ -372,11 +374,11 @@ async fn a_build_of_what_a_server_has_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_build_from_a_copy_comes_through() {
+async fn a_build_from_a_copy_survives_each_fault() {
     check(async || {
         let world = with_a_server();
         world.symbolicate(&crash_sought_by_code()).await;
-        // What was derived is lost; the copy is there, and the server has it still.
+        // The derived cache is lost. The copy exists, and so does the file on the server.
         world.caches.lose(&symcache_of(&world));
         let message = asked_of_the_server(&world.another_instance()).await;
         (world, Step::Message(message))
@@ -384,7 +386,7 @@ async fn a_build_from_a_copy_comes_through() {
     .await;
 }
 
-/// Has a request ask for what the server has; returns the message.
+/// Sends a request for the file on the server. Returns the message.
 async fn asked_of_the_server(world: &World) -> QueueMessage {
     let crash = crash_sought_by_code();
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
@@ -393,7 +395,7 @@ async fn asked_of_the_server(world: &World) -> QueueMessage {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_of_copies_comes_through() {
+async fn a_sweep_of_copies_survives_each_fault() {
     check(async || {
         let world = with_a_server();
         world.symbolicate(&crash_sought_by_code()).await;
@@ -404,7 +406,7 @@ async fn a_sweep_of_copies_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_meets_a_lost_blob_comes_through() {
+async fn a_request_that_finds_a_lost_blob_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world
@@ -416,7 +418,7 @@ async fn a_request_that_meets_a_lost_blob_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_names_its_module_by_code_comes_through() {
+async fn a_request_with_a_code_id_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.pass(8 * DAY).await;
@@ -430,7 +432,7 @@ async fn a_request_that_names_its_module_by_code_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_notes_a_use_comes_through() {
+async fn a_request_that_records_a_use_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.pass(3 * HOUR).await;
@@ -440,17 +442,17 @@ async fn a_request_that_notes_a_use_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_kept_comes_through() {
+async fn a_kept_request_survives_each_fault() {
     check(async || (World::new(), Step::Kept("{}".to_owned()))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_request_that_is_kept_comes_through() {
+async fn a_long_kept_request_survives_each_fault() {
     check(async || (World::new(), Step::Kept(" ".repeat(400 << 10)))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_of_what_was_left_behind_comes_through() {
+async fn a_sweep_of_leftovers_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         let named = symcache_of(&world);
@@ -481,7 +483,7 @@ async fn a_sweep_of_what_was_left_behind_comes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sweep_comes_through() {
+async fn a_sweep_survives_each_fault() {
     check(async || {
         let world = with_checksum().await;
         world.upload("global/other", "elf/crash-arm64.debug").await;
@@ -491,11 +493,11 @@ async fn a_sweep_comes_through() {
     .await;
 }
 
-/// Calls that one invocation may make of a store that is down.
+/// The maximum number of calls of an invocation to a store that does not respond.
 const MOST_CALLS: u64 = 20;
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_is_called_a_few_times_and_then_left_alone() {
+async fn a_store_that_does_not_respond_is_called_a_bounded_number_of_times() {
     for operation in [Operation::Load, Operation::Replace, Operation::CreateBlob] {
         let world = World::new();
         let event = world.put("global/file", fixture("elf/checksum"));
@@ -523,7 +525,7 @@ async fn a_store_that_is_down_is_called_a_few_times_and_then_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_comes_again_after_days_does_nothing() {
+async fn a_message_that_is_delivered_again_after_days_does_nothing() {
     let world = with_checksum().await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
@@ -546,7 +548,7 @@ async fn a_message_that_comes_again_after_days_does_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_throttled_or_denied_is_never_remembered_as_missing() {
+async fn a_throttled_or_denied_call_is_never_cached_as_missing() {
     for operation in [
         Operation::Query,
         Operation::Replace,

@@ -1,5 +1,5 @@
-//! What a newcomer meets in the first hour: nothing is left out in silence, and what is left out
-//! comes with the next step.
+//! What a new user meets in the first hour: nothing is ignored silently, and each report of
+//! something ignored names the next step.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ use crate::CRASH;
 /// The build id of elf/crash and of its debug file, as `readelf -n` prints it.
 const BUILD_ID: &str = "ac456ebc7f4825f4367208b89f51ad481774aae7";
 
-/// The time after which a warm instance has seen an upload.
+/// The time after which a warm instance sees an upload.
 const SEEN_AFTER: Duration = Duration::from_secs(2);
 
-/// A time after which an instance believes what it has seen of a scope.
+/// The time after which an instance trusts the generation that it read of a scope.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Tells what became of an upload.
+/// Returns the state of an upload.
 pub(crate) async fn explained(world: &World, key: &str) -> Option<ExplainedUpload> {
     let keys = [key.to_owned()];
     let explained = world.symbolicator().explain_upload(&keys).await;
     explained.unwrap()
 }
 
-/// Tells what a request for a module would read.
+/// Returns what a request for a module would read.
 async fn explained_module(world: &World, module: &ObjectId) -> Vec<Explained> {
     let invocation = world.invocation(Duration::from_secs(9));
     let symbolicator = world.symbolicator();
@@ -49,7 +49,7 @@ fn by_build_id() -> ObjectId {
     }
 }
 
-/// A crash in a module, with one address counted from its start.
+/// A crash in a module, with one address relative to its start.
 fn crash_in(module: &Value) -> Crash {
     in_module(module.clone(), &[0x3950])
 }
@@ -69,7 +69,7 @@ fn has_lines(completed: &Completed) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_build_id_alone_leads_to_names_and_a_build_id_in_the_debug_id_is_told_so() {
+async fn the_build_id_alone_finds_names_and_a_build_id_in_the_debug_id_is_reported() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let by_code_id = world.symbolicate(&crash_in(&sample_module())).await;
@@ -85,8 +85,7 @@ async fn the_build_id_alone_leads_to_names_and_a_build_id_in_the_debug_id_is_tol
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_module_where_it_was_searched()
- {
+async fn an_upload_names_its_scope_and_a_missing_module_where_it_was_searched() {
     let world = World::new();
     world.upload("symbols/crash.debug", "elf/crash.debug").await;
     let upload = explained(&world, "symbols/crash.debug").await.unwrap();
@@ -112,7 +111,7 @@ async fn an_upload_into_a_folder_of_another_name_says_whose_it_is_and_a_missing_
 
 /// B5, B6.
 #[tokio::test(start_paused = true)]
-async fn a_debug_file_that_comes_after_the_stripped_program_is_seen_within_two_seconds() {
+async fn a_debug_file_after_its_stripped_program_is_effective_within_two_seconds() {
     for settled in [Duration::ZERO, LONG] {
         let world = World::new();
         world.upload("global/crash", "elf/crash").await;
@@ -138,7 +137,7 @@ async fn a_debug_file_that_comes_after_the_stripped_program_is_seen_within_two_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_only_symbols_costs_a_warm_instance_one_read_of_its_scope() {
+async fn a_module_with_only_symbols_costs_a_warm_instance_one_read_of_its_scope() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     world.pass(LONG).await;
@@ -156,7 +155,7 @@ async fn what_has_only_symbols_costs_a_warm_instance_one_read_of_its_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_archive_passed_over_is_kept_and_shown() {
+async fn skipped_files_of_an_archive_are_stored_and_shown() {
     let world = World::new();
     let long_name = format!("{}/readme.txt", "folder".repeat(200));
     let files = [
@@ -179,7 +178,7 @@ async fn what_an_archive_passed_over_is_kept_and_shown() {
     assert!(readme.starts_with("readme.txt: not a debug"), "{readme}");
     assert_eq!(empty, "empty: empty file");
     assert!(long.starts_with('…') && long.len() < 310, "{long}");
-    // The same bytes once more: what is known of them stays.
+    // The same bytes again: the known state stays.
     let again = world.put("global/symbols.zip", archive(&files));
     world.deliver(&again).await.unwrap();
     let again = explained(&world, "global/symbols.zip").await.unwrap();
@@ -187,7 +186,7 @@ async fn what_an_archive_passed_over_is_kept_and_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_cut_short_says_so_beside_a_stripped_program_of_its_id() {
+async fn a_truncated_file_is_reported_beside_a_stripped_program_of_its_id() {
     let world = World::new();
     let whole = fixture("elf/crash.debug");
     let event = world.put("global/crash.debug", whole[..whole.len() / 2].to_vec());
@@ -224,7 +223,7 @@ async fn a_file_that_is_cut_short_says_so_beside_a_stripped_program_of_its_id() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_module_that_nobody_uploaded_is_explained_as_absent() {
+async fn a_module_without_uploads_is_explained_as_absent() {
     let world = World::new();
     let records = explained_module(&world, &by_build_id()).await;
     let states: Vec<_> = records.iter().map(|record| record.state).collect();
@@ -235,7 +234,7 @@ async fn a_module_that_nobody_uploaded_is_explained_as_absent() {
         .collect();
     assert_eq!(advised, [(Kind::SymCache, "not_uploaded")]);
 
-    // Filed under its debug id, to which the code id leads.
+    // Filed under its debug id; the code id is an alias of it.
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let records = explained_module(&world, &by_build_id()).await;
     assert!(records.iter().all(|record| record.module.contains(CRASH)));
@@ -271,7 +270,7 @@ async fn a_key_with_a_plus_sign_is_found_as_it_is_pasted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn absolute_addresses_in_a_module_at_zero_are_told_so() {
+async fn absolute_addresses_in_a_module_at_zero_are_reported() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let mut request = crash_in(&sample_module());
@@ -289,7 +288,7 @@ async fn absolute_addresses_in_a_module_at_zero_are_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_is_still_being_read_says_so_and_a_missing_module_says_to_try_again() {
+async fn a_pending_upload_is_reported_and_a_missing_module_suggests_a_retry() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     world.derivations.kill_next_readers(1);
@@ -305,7 +304,7 @@ async fn an_upload_that_is_still_being_read_says_so_and_a_missing_module_says_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_without_a_build_id_is_told_what_its_id_is_made_of() {
+async fn a_program_without_a_build_id_reports_what_its_id_is_computed_from() {
     let world = World::new();
     world.upload("global/lib.so", "elf/no-build-id.so").await;
     let upload = explained(&world, "global/lib.so").await.unwrap();
@@ -314,8 +313,8 @@ async fn a_program_without_a_build_id_is_told_what_its_id_is_made_of() {
     assert!(advice.next_step().contains("-Wl,--build-id"), "{advice}");
 }
 
-/// Returns the names of all fields of an object, those of objects in the fields that are named,
-/// too.
+/// Returns the names of all fields of an object, including those of the objects in the listed
+/// fields.
 fn fields(of: &Value, within: &[&str]) -> Vec<String> {
     let fields = of.as_object().unwrap().iter();
     let fields = fields.flat_map(|(name, value)| {
@@ -333,7 +332,7 @@ fn fields(of: &Value, within: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_field_status_and_cause_is_in_the_page_of_the_api() {
+async fn every_field_status_and_cause_is_documented() {
     let page = include_str!("../../../docs/api.md");
     let world = World::new();
     world.upload("acme/crash", "elf/crash").await;

@@ -1,4 +1,4 @@
-//! Symbol servers that do not answer, or slowly: who is spared, and that nobody waits for them.
+//! Symbol servers that fail or are slow: their circuits open, and no request waits for them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::servers::{DEBUG, PROGRAM, at, failure, is_symbolicated, source, world
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A crash in one of many modules, none of which anybody knows.
+/// A crash in one of many modules that no source has.
 fn crash_in(number: u32) -> Crash {
     let id = format!("502fc0a5-1ec1-3e47-9998-{number:012x}");
     let code = format!("{number:040x}");
@@ -33,14 +33,14 @@ fn places_of(number: u32) -> [String; 2] {
     [format!("{path}.debug"), path]
 }
 
-/// Has the server fail for so many modules.
+/// Makes the server fail for this many modules.
 fn fail_for(world: &World, modules: Range<u32>, cause: Cause) {
     for place in modules.flat_map(places_of) {
         world.servers.fail(&at(&place), failure(cause, None));
     }
 }
 
-/// Has as many visits fail as it takes until nobody asks the server.
+/// Lets calls fail until the circuit of the server is open.
 async fn open_circuit(world: &World, cause: Cause) {
     let modules = 0..SourceHealth::FAILURES_TO_OPEN;
     fail_for(world, modules.clone(), cause);
@@ -49,7 +49,7 @@ async fn open_circuit(world: &World, cause: Cause) {
     }
 }
 
-/// What the fleet knows of the only server.
+/// The health of the only server, as the fleet knows it.
 fn health(world: &World) -> Option<SourceHealth> {
     let key = ItemKey::health(&source("company", "").configured_key());
     world.records.peek(&key).map(|stored| match stored.item {
@@ -58,7 +58,7 @@ fn health(world: &World) -> Option<SourceHealth> {
     })
 }
 
-/// Takes the messages that wait; returns those for the server.
+/// Takes the waiting messages, and returns those for the server.
 fn of_servers(world: &World) -> Vec<SentMessage> {
     let mut sent = world.queues.drain();
     sent.retain(|sent| !sent.message.module.source.is_uploads());
@@ -70,7 +70,7 @@ async fn status(world: &World, crash: &Crash) -> ModuleStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobody_waits_for_it() {
+async fn r17_a_dead_source_is_called_a_few_times_for_a_thousand_modules_and_no_request_waits() {
     let world = world();
     fail_for(&world, 0..1000, Cause::Timeout);
     let began = world.now();
@@ -82,12 +82,13 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
             other => panic!("{number}: {other:?}"),
         }
     }
-    // Five visits made it clear; then one found out after half a minute, and after another minute.
+    // Five calls opened the circuit. One call was made half a minute later, and another one after a
+    // further minute.
     let took = world.now().since(began);
     assert!(took < 2 * MINUTE, "{took:?}");
     assert!((5..=7).contains(&timeouts), "{timeouts}");
     assert_eq!(world.servers.take_asked().len(), timeouts);
-    // What was refused is remembered of no module.
+    // A rejected call leaves nothing in the entry of a module.
     let remembered = |entry: &Entry| {
         entry
             .missing()
@@ -102,7 +103,7 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
     assert_eq!(modules.len(), timeouts);
     let until = health(&world).unwrap().open_until.unwrap();
     assert!(until > world.now());
-    // Whoever asks why, is told.
+    // `/explain` reports the reason.
     let module = ObjectId {
         code_id: Some(CodeId::new(
             "ac456ebc7f4825f4367208b89f51ad481774aae7".to_owned(),
@@ -121,7 +122,7 @@ async fn r17_a_dead_source_is_asked_a_few_times_for_a_thousand_modules_and_nobod
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_answers_again_is_asked_again() {
+async fn a_source_that_responds_again_is_used_again() {
     let world = world();
     open_circuit(&world, Cause::DownloadFailed).await;
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
@@ -143,7 +144,7 @@ async fn a_source_that_answers_again_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_visit_finds_out_for_all_whether_a_source_answers_again() {
+async fn one_call_finds_out_for_all_whether_a_source_responds_again() {
     let world = world();
     fail_for(&world, 0..30, Cause::Timeout);
     for number in 0..5 {
@@ -165,9 +166,9 @@ async fn one_visit_finds_out_for_all_whether_a_source_answers_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ready_is_used_while_its_source_does_not_answer_and_nobody_asks_for_better() {
+async fn ready_caches_are_used_while_the_circuit_is_open_and_no_build_is_requested() {
     let world = world();
-    // Symbols alone: something better may turn up.
+    // This file only has symbols, so a better one may exist.
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     assert_eq!(status(&world, &sample_crash()).await, ModuleStatus::Found);
     world.pass(MINUTE * 70).await;
@@ -189,7 +190,7 @@ async fn what_is_ready_is_used_while_its_source_does_not_answer_and_nobody_asks_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_waits_any_more() {
+async fn a_message_is_sent_again_when_the_circuit_closes_if_its_request_is_live() {
     let world = world();
     let ask = async |number| {
         let instance = world.another_instance();
@@ -214,7 +215,7 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
             .iter()
             .all(|sent| sent.delay >= Duration::from_secs(25))
     );
-    // An ask of somebody who went away half a minute ago: whoever comes next asks anew.
+    // The build request of a client that left half a minute ago: the next client repeats it.
     world.pass(Duration::from_secs(6)).await;
     for sent in &given_up {
         world.serve(&sent.message).await.unwrap();
@@ -224,11 +225,11 @@ async fn a_message_comes_back_when_its_source_may_be_asked_again_unless_nobody_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
+async fn a_bounded_number_of_builds_calls_a_source_at_a_time() {
     let world = world().deployed_with(|settings| settings.source_max_permits = 3);
     let key = source("company", "").configured_key();
     let invocation = world.invocation(MINUTE);
-    // Others are at it.
+    // Other builders have the permits.
     let mut busy = SourceHealth::new(key.clone(), world.now());
     for _ in 0..3 {
         busy.acquire(&invocation.token(), world.now(), 3).unwrap();
@@ -251,11 +252,11 @@ async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
     let before = world.summary();
     let sent = of_servers(&world).remove(0);
     world.serve(&sent.message).await.unwrap();
-    // Nothing was done, and nothing changed: it comes again.
+    // Nothing was done and nothing has changed, so the message is sent again.
     assert_eq!(world.servers.take_asked(), []);
     assert_eq!(world.summary(), before);
     assert!(!world.queues.sent()[0].delay.is_zero());
-    // Those who vanished are taken for lost in a minute.
+    // The permits of builders that were killed expire after a minute.
     world.pass(MINUTE).await;
     world.settle().await;
     assert!(is_symbolicated(
@@ -265,7 +266,7 @@ async fn a_source_is_asked_by_so_many_builds_at_a_time_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_wants_to_be_left_alone_is_left_alone_by_every_module() {
+async fn a_source_that_asks_for_a_pause_gets_it_from_every_module() {
     let world = world();
     let wish = Duration::from_secs(700);
     world
@@ -284,7 +285,7 @@ async fn a_source_that_wants_to_be_left_alone_is_left_alone_by_every_module() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_not_there_says_nothing_against_its_source() {
+async fn an_absent_file_does_not_count_against_its_source() {
     let world = world();
     for number in 0..20 {
         assert_eq!(
@@ -297,11 +298,11 @@ async fn a_file_that_is_not_there_says_nothing_against_its_source() {
 
 /// F19.
 #[tokio::test(start_paused = true)]
-async fn what_a_server_answers_about_one_tenants_files_keeps_no_other_tenant_from_it() {
+async fn errors_about_the_files_of_one_tenant_do_not_open_the_circuit_for_others() {
     for cause in [Cause::DownloadFailed, Cause::Timeout] {
         let world = world();
         world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
-        // A tenant finds names on which the server fails, and asks for them again and again.
+        // A tenant finds names for which the server fails, and requests them repeatedly.
         for place in (0..30).flat_map(places_of) {
             let failure = ServerFailure {
                 concerns: Concerns::Location,

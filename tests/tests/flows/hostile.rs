@@ -1,12 +1,12 @@
-//! Files that mean harm: each gets an answer, and nobody falls over.
+//! Hostile files: each gets a result, and no process ends.
 
 use serde_json::json;
 use symdepot::cache::UploadState;
 use symdepot::{debuginfo, symbolicate};
 use symdepot_tests::harness::{World, hostile_files, in_module};
 
-/// Ends the process that parses it, which here is the test's own. The tests of the parser's process
-/// have it.
+/// Ends the process that parses it, which is the test itself here. The tests of the parser process
+/// use it.
 const DEADLY: &str = "hostile/section-claims-a-tebibyte";
 
 fn harmless_here() -> impl Iterator<Item = String> {
@@ -14,10 +14,10 @@ fn harmless_here() -> impl Iterator<Item = String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_hostile_file_gets_an_answer() {
+async fn each_hostile_file_gets_a_result() {
     let mut table = String::new();
     for file in harmless_here() {
-        // The bomb of a gibibyte meets a budget that no test machine minds.
+        // The bomb unpacks to a gibibyte. The budget is one that every test machine has.
         let world = World::with(|settings| settings.scratch_bytes = 64 << 20);
         world.upload("global/file", &file).await;
         world.check();
@@ -52,7 +52,7 @@ async fn a_hostile_file_delivered_twice_is_not_derived_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_in_a_hostile_file_gets_an_answer() {
+async fn a_crash_in_a_hostile_file_gets_a_response() {
     let addresses: Vec<u64> = (0..0x4000).step_by(16).collect();
     for file in harmless_here() {
         let world = World::with(|settings| settings.scratch_bytes = 64 << 20);
@@ -73,7 +73,7 @@ async fn a_crash_in_a_hostile_file_gets_an_answer() {
 type FuzzTarget = (&'static str, fn(&[u8]));
 
 #[test]
-fn the_seeds_of_the_fuzz_targets_do_no_harm() {
+fn the_seeds_of_the_fuzz_targets_cause_no_panic() {
     let targets: [FuzzTarget; 10] = [
         ("footer", debuginfo::hostile::footer),
         ("index", debuginfo::hostile::index),
@@ -95,7 +95,7 @@ fn the_seeds_of_the_fuzz_targets_do_no_harm() {
         assert!(seeds.len() > 1, "{target}");
         for seed in seeds {
             call(&seed);
-            // A thousand bytes at most, each once as it should not be.
+            // A thousand bytes at most, each replaced once.
             for at in (0..seed.len()).step_by(seed.len().div_ceil(1000).max(1)) {
                 let mut bad = seed.clone();
                 bad[at] ^= 0xff;

@@ -1,4 +1,4 @@
-//! Microsoft's SymCaches: what clients of its protocol are answered, and what is made for them.
+//! Microsoft's SymCaches: the responses to clients of the protocol, and what is built for them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const GUID: &str = "c7d4c24f1fb854084c4c44205044422e";
 
 const PDB: &str = "pe/x64/crash.pdb";
 
-/// What its first clients ask for.
+/// The format version that the first clients request.
 const PATH: &str = "/v3.1.0/crash.pdb/c7d4c24f1fb854084c4c44205044422e";
 
 fn version(text: &str) -> FormatVersion {
@@ -36,7 +36,7 @@ fn asked(path: &str) -> SymCacheRequest {
     }
 }
 
-/// Asks for the PDB in a version, as one who asks again.
+/// Requests the PDB in a version, as a client that retries.
 async fn request_build(world: &World, by: &str, present: Option<&str>) -> SymCacheResponse {
     let asked = asked(&format!("/v{by}/crash.pdb/{GUID}/1"));
     let present = present.map(version);
@@ -46,7 +46,7 @@ async fn request_build(world: &World, by: &str, present: Option<&str>) -> SymCac
     answer.await.unwrap()
 }
 
-/// Asks for a file, and is held while `derive` is at work.
+/// Requests a file, and is held while `derive` runs.
 async fn held(world: &World, path: &str) -> SymCacheResponse {
     let asked = asked(path);
     let invocation = world.invocation(Duration::from_secs(29));
@@ -71,7 +71,7 @@ fn assert_served(answer: &SymCacheResponse, version: &str) {
     assert_eq!(served(answer), format!("{media_type}{version}"));
 }
 
-/// Uploads a client's file; returns its key.
+/// Uploads a file of a client, and returns its key.
 async fn upload(world: &World, version: &str) -> String {
     let key = format!(
         "global/symcache/Crash.pdb/{}1/Crash.pdb-v{version}.symcache",
@@ -85,7 +85,7 @@ async fn upload(world: &World, version: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clients_own_file_is_served_as_it_was_uploaded() {
+async fn an_uploaded_symcache_is_served_unchanged() {
     let world = World::new();
     assert_eq!(
         request_build(&world, "3.1.0", None).await,
@@ -108,7 +108,7 @@ async fn a_clients_own_file_is_served_as_it_was_uploaded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_what_a_client_reads_it_is_handed_the_newest() {
+async fn a_client_gets_the_newest_version_that_it_can_read() {
     let world = World::new();
     for version in ["3.2.0", "4.5.0"] {
         upload(&world, version).await;
@@ -120,12 +120,12 @@ async fn of_what_a_client_reads_it_is_handed_the_newest() {
         ("4.1.0", "4.5.0"),
         ("4.5.0", "4.5.0"),
         ("9.0.0", "4.5.0"),
-        // Others are too far away to be looked for.
+        // Other versions are too far away to be looked up.
         ("11.0.0", "4.5.0"),
     ] {
         let world = world.another_instance();
         assert_served(&request_build(&world, by, None).await, expected);
-        // And once more, from memory.
+        // The second request is answered from memory.
         assert_served(&request_build(&world, by, None).await, expected);
     }
     let newer = World::new();
@@ -137,9 +137,9 @@ async fn of_what_a_client_reads_it_is_handed_the_newest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_client_has_is_not_sent_again() {
+async fn a_version_that_the_client_has_is_not_sent_again() {
     let world = World::with(transcodes(&["3.1.0"]));
-    // Nothing newer can be made: nobody is asked for anything.
+    // No newer version can be made, so no build is requested.
     assert_eq!(
         request_build(&world, "3.2.0", Some("3.1.0")).await,
         SymCacheResponse::NotModified
@@ -159,7 +159,7 @@ async fn what_the_client_has_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pdb_is_transcoded_once_and_for_who_asks() {
+async fn a_pdb_is_transcoded_once_on_request() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     assert_eq!(world.derivations.transcoded(), 0, "nobody asked");
@@ -185,7 +185,7 @@ async fn a_pdb_is_transcoded_once_and_for_who_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_ask_again_is_held_and_learns_of_the_file_when_it_is_there() {
+async fn a_client_that_does_not_retry_is_held_until_the_file_exists() {
     for (takes, at_most) in [
         (100, 500),
         (3_000, 500),
@@ -209,7 +209,7 @@ async fn who_does_not_ask_again_is_held_and_learns_of_the_file_when_it_is_there(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_request_ends_before_the_gateway_gives_up_and_is_no_final_answer() {
+async fn a_held_request_ends_before_the_timeout_of_the_gateway_and_is_not_final() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     world.derivations.take(Duration::from_secs(60));
@@ -221,7 +221,7 @@ async fn a_held_request_ends_before_the_gateway_gives_up_and_is_no_final_answer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
+async fn a_pdb_without_uploads_is_absent_and_listed_as_wanted() {
     let world = World::with(transcodes(&["3.1.0"]));
     for (minutes, asked) in [(0, 1), (1, 2), (58, 3)] {
         world.pass(Duration::from_secs(minutes * 60)).await;
@@ -230,7 +230,7 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
             request_build(&world, "3.2.0", None).await,
             request_build(&world, "3.2.0", Some("3.1.0")).await,
         ];
-        // What the client has is the newest that could be made.
+        // The client has the newest version that could be made.
         assert_eq!(
             known,
             [SymCacheResponse::Nothing, SymCacheResponse::NotModified]
@@ -247,7 +247,7 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
         assert_eq!((wanted.pdb.as_str(), wanted.asked), ("crash.pdb", asked));
         assert_eq!(wanted.id, format!("{}1", GUID.to_uppercase()));
     }
-    // What comes is served, and no longer wanted.
+    // The uploaded file is served, and no longer listed as wanted.
     upload(&world, "3.1.0").await;
     assert_served(
         &request_build(&world.another_instance(), "3.1.0", None).await,
@@ -262,7 +262,7 @@ async fn what_nobody_uploaded_is_known_to_be_nowhere_and_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
+async fn without_a_transcoder_a_miss_is_final_and_requests_no_build() {
     let world = World::new();
     world.upload("global/crash.pdb", PDB).await;
     for _ in 0..2 {
@@ -287,12 +287,12 @@ async fn without_a_transcoder_a_miss_is_final_and_wanted_and_asks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_transcoder_makes_anew_what_is_served_meanwhile() {
+async fn a_newer_transcoder_rebuilds_a_file_that_is_served_meanwhile() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     assert_served(&held(&world, PATH).await, "3.1.0");
     let world = world.deployed_with(transcodes(&["3.2.0"]));
-    // Whoever has the old one already waits for the new one; others are served.
+    // A client that has the old version waits for the new one; other clients are served.
     assert_served(&request_build(&world, "3.1.0", None).await, "3.1.0");
     assert_eq!(
         request_build(&world, "3.5.0", Some("3.1.0")).await,
@@ -308,7 +308,7 @@ async fn a_newer_transcoder_makes_anew_what_is_served_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transcoders_of_two_major_versions_serve_each_its_clients() {
+async fn transcoders_of_two_major_versions_each_serve_their_clients() {
     let world = World::with(transcodes(&["3.1.0", "4.2.0"]));
     world.upload("global/crash.pdb", PDB).await;
     assert_served(
@@ -316,7 +316,7 @@ async fn transcoders_of_two_major_versions_serve_each_its_clients() {
         "3.1.0",
     );
     assert_eq!(world.derivations.transcoded(), 1);
-    // The older one would do, and the newer one is made for who asks again.
+    // The older version suffices, and the newer one is built for a client that retries.
     assert_served(&request_build(&world, "4.0.0", None).await, "3.1.0");
     world.settle().await;
     let world = world.another_instance();
@@ -326,7 +326,7 @@ async fn transcoders_of_two_major_versions_serve_each_its_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_remembered_with_the_reason() {
+async fn a_failure_is_cached_with_its_reason() {
     let world = World::with(transcodes(&["3.1.0"]));
     world.upload("global/crash.pdb", PDB).await;
     world.derivations.kill_next(1);
@@ -342,18 +342,18 @@ async fn what_fails_is_remembered_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pdb_that_comes_after_the_miss_is_transcoded_for_who_asks_again() {
+async fn a_pdb_uploaded_after_the_miss_is_transcoded_for_a_client_that_retries() {
     let world = World::with(transcodes(&["3.1.0"]));
     assert_eq!(held(&world, PATH).await, SymCacheResponse::Nothing);
     world.upload("global/crash.pdb", PDB).await;
-    // The miss left nothing that would tell who asked.
+    // The miss left no record of its client.
     assert_eq!(world.derivations.transcoded(), 0);
     assert_served(&held(&world.another_instance(), PATH).await, "3.1.0");
     assert_eq!(world.derivations.transcoded(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_its_owner_removes_is_out_of_every_answer() {
+async fn a_removed_upload_is_in_no_response() {
     let world = World::new();
     let key = upload(&world, "3.1.0").await;
     assert_served(&request_build(&world, "3.1.0", None).await, "3.1.0");
@@ -376,7 +376,7 @@ async fn what_its_owner_removes_is_out_of_every_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_used_for_a_week_is_taken_from_the_uploads_again() {
+async fn a_file_unused_for_a_week_is_stored_again_from_the_upload() {
     let world = World::new();
     upload(&world, "3.1.0").await;
     let paths = world.caches.paths();
@@ -390,7 +390,7 @@ async fn what_nobody_used_for_a_week_is_taken_from_the_uploads_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_scope_is_not_seen() {
+async fn the_files_of_another_scope_are_not_served() {
     let world = World::new();
     let key = format!("acme/symcache/crash.pdb/{GUID}1/crash.pdb-v3.1.0.symcache");
     let event = world.put(&key, "bytes");
@@ -406,7 +406,7 @@ async fn another_scope_is_not_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
+async fn a_file_with_a_malformed_name_is_ignored_with_the_reason() {
     let world = World::new();
     for (name, body, expected) in [
         (
@@ -435,7 +435,7 @@ async fn a_file_whose_name_does_not_add_up_is_ignored_with_the_reason() {
     assert!(!world.records.items().iter().any(is_entry));
 }
 
-/// A world with a transcoder and a symbol server, and where that would have the PDB.
+/// A world with a transcoder and a symbol server, and the location of the PDB on this server.
 fn world_with_server() -> (World, Location) {
     let server = source(
         "symbol-server",
@@ -451,7 +451,7 @@ fn world_with_server() -> (World, Location) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_copy() {
+async fn a_pdb_without_an_upload_is_fetched_from_a_server_and_copied() {
     let (world, at) = world_with_server();
     world.servers.put(&at, fixture(PDB));
     assert_served(&held(&world, PATH).await, "3.1.0");
@@ -466,7 +466,7 @@ async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_co
         0,
         "nobody asked for other caches"
     );
-    // A newer transcoder takes the copy.
+    // A newer transcoder uses the copy.
     let world = world.deployed_with(transcodes(&["3.2.0"]));
     request_build(&world, "3.5.0", None).await;
     world.settle().await;
@@ -478,7 +478,7 @@ async fn what_is_not_among_the_uploads_is_fetched_from_a_server_and_kept_as_a_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_is_no_final_answer() {
+async fn the_response_is_not_final_while_the_server_does_not_respond() {
     let (world, at) = world_with_server();
     world.servers.fail(&at, failure(Cause::Timeout, None));
     let answer = held(&world, PATH).await;
@@ -487,10 +487,10 @@ async fn a_server_that_does_not_answer_is_no_final_answer() {
     assert!(matches!(answer, SymCacheResponse::Pending(_)), "{answer:?}");
 }
 
-/// P7. A client that has the newest file receives that answer, also where a newer one could be made
-/// of a PDB without a file.
+/// P7. A client that has the newest file receives that response, even if a newer one could be made
+/// from a PDB that has no file.
 #[tokio::test(start_paused = true)]
-async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_could_be_made() {
+async fn a_client_with_the_newest_file_gets_that_response_even_if_a_newer_one_could_be_made() {
     let world = World::with(transcodes(&["3.1.0"]));
     upload(&world, "3.0.0").await;
     let sent = world.queues.calls().of("send");
@@ -508,9 +508,9 @@ async fn a_client_with_the_newest_file_there_is_is_told_so_though_a_newer_one_co
     assert!(world.queues.calls().of("send") - sent <= 1);
 }
 
-/// P15. A URL is valid for 15 seconds, and an instance believes a record for 45: together a minute.
+/// P15. A URL is valid for 15 seconds, and an instance trusts a record for 45: a minute in total.
 #[tokio::test(start_paused = true)]
-async fn a_url_lives_no_longer_than_what_is_left_of_a_minute() {
+async fn a_url_expires_within_a_minute_of_the_read_of_its_record() {
     let world = World::new();
     upload(&world, "3.1.0").await;
     let answer = request_build(&world, "3.1.0", None).await;
@@ -520,10 +520,10 @@ async fn a_url_lives_no_longer_than_what_is_left_of_a_minute() {
     assert!(url.contains("seconds=15&"), "{url}");
 }
 
-/// L6, F14. What is asked for once leaves nothing behind, and no number of clients makes the list
-/// longer than it may be.
+/// L6, F14. A single request leaves nothing behind, and no number of clients makes the list longer
+/// than its limit.
 #[tokio::test(start_paused = true)]
-async fn what_is_wanted_has_a_bound_and_is_noted_from_the_second_asking_on() {
+async fn the_list_of_wanted_files_is_bounded_and_begins_with_the_second_request() {
     const PDBS: u32 = 10_000;
     let world = World::new();
     let asked_for = |number: u32| asked(&format!("/v3.1.0/made-up.pdb/{number:032x}"));
@@ -557,8 +557,7 @@ async fn what_is_wanted_has_a_bound_and_is_noted_from_the_second_asking_on() {
         }
     }
     assert!((3000..=4096).contains(&listed.len()), "{}", listed.len());
-    // One that is asked for now is not forgotten for another of the same place; an hour later it
-    // is.
+    // A recent request is not replaced by another one of the same slot; an hour later it is.
     let key = |debug_id: DebugId| ItemKey::wanted(&Scope::Global, debug_id);
     let first = listed[0];
     let rival_number = (PDBS + 1..)

@@ -1,4 +1,4 @@
-//! Answers against what other tools say of the same files.
+//! Responses compared with the output of other tools for the same files.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use symdepot_tests::harness::{
     oracle, sample_crash,
 };
 
-/// What a tool knows, by `fixtures/README.md`.
+/// What the output of a tool contains, see `fixtures/README.md`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
     /// Names, files and lines of the whole chain.
@@ -28,23 +28,23 @@ fn claim(tool: &str) -> Claim {
     }
 }
 
-/// Addresses of elf/crash.debug at which addr2line 2.40 loses functions that were inlined in
-/// several pieces. At each of them llvm-symbolizer names the whole chain and eu-addr2line the same
-/// innermost line, as is checked.
+/// Addresses of elf/crash.debug for which addr2line 2.40 loses functions that were inlined in
+/// several pieces. The test checks that, at each of them, llvm-symbolizer names the whole chain,
+/// and eu-addr2line the same innermost line.
 const LOST_BY_ADDR2LINE: [&str; 8] = [
     "0x21ea", "0x23ac", "0x24d7", "0x25df", "0x2cc3", "0x2e31", "0x2fd9", "0x39f5",
 ];
 
-/// Addresses of `.plt`, where no symbol is: llvm-symbolizer gives them to the last symbol before,
-/// in another section. What follows `elf/crash` is the name of its debug file.
+/// Addresses of `.plt`, which has no symbols. llvm-symbolizer attributes them to the last symbol
+/// before, which is in another section. `elf/crash` is followed by the name of its debug file.
 const IN_PLT: [(&str, &str); 3] = [
     ("elf/crash", "0x3b90"),
     ("elf/checksum", "0x1030"),
     ("elf/checksum", "0x1046"),
 ];
 
-/// Calls in a PDB that llvm-symbolizer 14 places a row too late, as `sources/game/scene.h` shows:
-/// file, address, the line that it says, and the line of the call.
+/// Calls in a PDB that llvm-symbolizer 14 places one row too late, see `sources/game/scene.h`:
+/// file, address, the line that it prints, and the line of the call.
 const LATE_IN_PDB: [(&str, &str, u32, u32); 5] = [
     ("pe/x64/crash.pdb", "0x12f4", 28, 27),
     ("pe/x64/crash.pdb", "0x1464", 28, 27),
@@ -53,7 +53,7 @@ const LATE_IN_PDB: [(&str, &str, u32, u32); 5] = [
     ("pe/x86/crash.pdb", "0x1393", 29, 28),
 ];
 
-/// What was compared, and where it differs.
+/// The number of comparisons, and the differences.
 #[derive(Default)]
 struct Comparison {
     names: usize,
@@ -88,8 +88,8 @@ impl Comparison {
             return;
         };
         if !symbolicated {
-            // The tool has no function there, or names the padding between two after the one before
-            // it.
+            // The tool has no function there, or attributes the padding between two functions to
+            // the first one.
             if innermost.function.is_some() && tool != "addr2line" {
                 self.differ("no function", format!("{place}: {:?}", innermost.function));
             }
@@ -155,7 +155,7 @@ impl Comparison {
     }
 }
 
-/// Removes what compilers append to the name of a function that they took apart.
+/// Removes what compilers append to the name of a function that they split.
 fn without_clone_suffix(name: &str) -> &str {
     let end = [
         ".isra.",
@@ -172,8 +172,8 @@ fn without_clone_suffix(name: &str) -> &str {
     &name[..end.unwrap_or(name.len())]
 }
 
-/// Returns a name as all tools agree on it: no parameters, no type of what it returns, lambdas and
-/// anonymous namespaces in one spelling.
+/// Returns a name in the form that all tools agree on: without parameters and return type, and with
+/// one spelling of lambdas and anonymous namespaces.
 fn bare(name: &str) -> String {
     let mut name = without_clone_suffix(name)
         .trim_end_matches(" const")
@@ -209,8 +209,7 @@ fn bare(name: &str) -> String {
             ')' | '}' => depths.0 = depths.0.saturating_sub(1),
             _ if depths.0 > 0 => {}
             ' ' if depths.1 == 0 && !kept.ends_with("operator") && !kept.is_empty() => {
-                // What went before was the type that is returned, or what comes is `const` behind
-                // the parameters.
+                // The text before was the return type, or the rest is `const` after the parameters.
                 if name.contains('(')
                     && kept.ends_with(|c: char| c != ':')
                     && !kept.contains("::operator")
@@ -249,8 +248,8 @@ async fn compare(fixture: &Fixture, files: &[String], comparison: &mut Compariso
         let answer = world.symbolicate(&of_fixture(fixture, &addresses)).await;
         for (index, mut at) in frames.into_iter().enumerate() {
             let ours = frames_of(&answer, index);
-            // Nothing but an inlined endless loop: only the inlined call has a line, and the
-            // function is reported without it.
+            // The function consists of an inlined endless loop: only the inlined call has a line,
+            // and the function is reported without one.
             let is_endless = at.frames.iter().any(|frame| {
                 matches!(
                     frame.function.as_deref(),
@@ -288,7 +287,7 @@ async fn compare(fixture: &Fixture, files: &[String], comparison: &mut Compariso
 
 #[tokio::test]
 async fn an_address_outside_of_code_has_no_name() {
-    // Labels of assembly have no type: they could be of data.
+    // Labels in assembly have no type; they could be data.
     for (file, program) in [
         ("elf/crash", "elf/crash"),
         ("elf/crash.debug", "elf/crash"),
@@ -315,8 +314,8 @@ async fn an_address_outside_of_code_has_no_name() {
     }
 }
 
-/// Returns the first and the last addresses of sections that are no code, and some behind all
-/// sections.
+/// Returns the first and the last address of each section without code, and some addresses after
+/// all sections.
 fn outside_of_code(program: &[u8]) -> Vec<u64> {
     let Object::Elf(elf) = Object::parse(program).unwrap() else {
         panic!("no ELF file");
@@ -339,7 +338,7 @@ fn frames_of(answer: &Completed, index: usize) -> Vec<&CompletedFrame> {
         .collect()
 }
 
-/// Every fixture with an oracle, a slice of a fat file as a fixture of its own.
+/// Every fixture with an oracle. Each architecture of a fat file is a fixture of its own.
 fn with_oracles() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
     for fixture in manifest() {
@@ -360,7 +359,7 @@ fn with_oracles() -> Vec<Fixture> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_name_file_and_line_is_what_other_tools_say() {
+async fn every_name_file_and_line_agrees_with_other_tools() {
     let fixtures = with_oracles();
     assert!(fixtures.len() >= 14, "{} fixtures", fixtures.len());
     let mut comparison = Comparison::default();
@@ -377,7 +376,7 @@ async fn every_name_file_and_line_is_what_other_tools_say() {
 }
 
 #[test]
-fn the_calls_that_a_tool_places_a_row_too_late_are_where_the_source_has_them() {
+fn the_calls_that_a_tool_places_a_row_too_late_have_the_line_of_the_source() {
     let source = fixture_text("sources/game/scene.h");
     let line = |text: &str| source.lines().position(|line| line.contains(text)).unwrap() as u32 + 1;
     let (dot, visit) = (line("if (dot("), line("visit(body);"));
@@ -391,7 +390,7 @@ fn the_calls_that_a_tool_places_a_row_too_late_are_where_the_source_has_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sample_crash_is_what_the_debugger_says() {
+async fn the_sample_crash_agrees_with_the_debugger() {
     let expected: Value = serde_json::from_str(&fixture_text("crash.expected.json")).unwrap();
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
@@ -443,7 +442,7 @@ async fn the_sample_crash_is_what_the_debugger_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_line_of_a_dotnet_method_is_what_it_was_made_with() {
+async fn every_line_of_a_dotnet_method_agrees_with_its_sequence_points() {
     let expected: Value =
         serde_json::from_str(&fixture_text("expected/dotnet-Ledger.json")).unwrap();
     let expected = expected["frames"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! The schedule: what it removes, and what it leaves alone.
+//! Scheduled pruning: what it removes, and what it keeps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the number of items that are not the sweep's own.
+/// Returns the number of items, without those of the sweep itself.
 fn stored(world: &World) -> usize {
     let own = ItemKey::sweep(SweepItem::Cursor).partition;
     let items = world.records.items();
     items.iter().filter(|(key, _)| key.partition != own).count()
 }
 
-/// Two modules, of which one is used for six days and the other never.
+/// Two modules: one was used during the last six days, the other one never.
 async fn after_eight_days() -> World {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
@@ -38,10 +38,11 @@ async fn after_eight_days() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_used_is_retired_with_its_blobs_and_what_was_used_stays() {
+async fn unused_entries_are_retired_with_their_blobs_and_used_ones_stay() {
     let world = after_eight_days().await;
     let report = world.prune().await.unwrap();
-    // The names of one module are used; its unwind information, and all of the other's, is not.
+    // Readers use the SymCache of one module, but not its CFI cache, and nothing of the other
+    // module.
     assert_eq!(
         (report.retired, report.orphans, report.complete),
         (3, 0, true)
@@ -54,7 +55,7 @@ async fn what_nobody_used_is_retired_with_its_blobs_and_what_was_used_stays() {
             && !is_there(CHECKSUM, Kind::CfiCache)
     );
     assert_eq!((world.caches.paths().len(), world.orphans().len()), (1, 0));
-    // What users uploaded is a source, not a cache.
+    // Uploaded files are sources, not caches.
     assert_eq!(
         world.upload_item("global/checksum").state,
         UploadState::Applied
@@ -63,7 +64,7 @@ async fn what_nobody_used_is_retired_with_its_blobs_and_what_was_used_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_retired_is_built_again_by_the_next_request() {
+async fn a_retired_entry_is_built_again_by_the_next_request() {
     let world = after_eight_days().await;
     world.pass(8 * DAY).await;
     world.prune().await.unwrap();
@@ -75,7 +76,7 @@ async fn what_was_retired_is_built_again_by_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_says_what_a_run_does_and_changes_nothing() {
+async fn a_dry_run_reports_what_a_run_does_and_changes_nothing() {
     let world = after_eight_days().await;
     world
         .caches
@@ -94,7 +95,7 @@ async fn a_dry_run_says_what_a_run_does_and_changes_nothing() {
     );
     let done = world.prune().await.unwrap();
     assert_eq!((said.retired, said.orphans, said.said.len()), (3, 1, 4));
-    // What is retired in earnest is not there any more when the blobs are looked at.
+    // The blobs of a retired record are gone when the blobs are swept.
     assert_eq!(
         Report {
             dry_run: false,
@@ -132,7 +133,7 @@ async fn an_orphan_is_removed_when_no_build_can_be_about_to_publish_it() {
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn what_an_eventually_consistent_read_does_not_show_yet_is_no_orphan() {
+async fn a_blob_that_an_eventually_consistent_read_misses_is_no_orphan() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(2 * HOUR).await;
@@ -151,7 +152,7 @@ async fn what_an_eventually_consistent_read_does_not_show_yet_is_no_orphan() {
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn blobs_are_walked_once_a_day() {
+async fn blobs_are_listed_once_a_day() {
     let world = World::new();
     let orphans = async |hours| {
         world.pass(hours * HOUR).await;
@@ -162,7 +163,7 @@ async fn blobs_are_walked_once_a_day() {
     world.caches.create(path, "orphan".into()).await.unwrap();
     assert_eq!(orphans(23).await, 0);
     assert_eq!(orphans(1).await, 1);
-    // Without an age that protects them, orphans are sought in each run.
+    // Without the minimum age that protects orphans, each run removes them.
     let world = world.deployed_with(|settings| settings.orphan_min_age = Duration::ZERO);
     world.caches.create(path, "orphan".into()).await.unwrap();
     assert_eq!(world.prune().await.unwrap().orphans, 1);
@@ -170,7 +171,7 @@ async fn blobs_are_walked_once_a_day() {
 
 /// L9.
 #[tokio::test(start_paused = true)]
-async fn plain_symcaches_and_parts_of_copies_are_left_alone_while_they_are_used() {
+async fn plain_symcaches_and_chunks_of_copies_stay_while_they_are_used() {
     let world = World::with(|settings| settings.orphan_min_age = Duration::ZERO);
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     let plain = "plain/nobody/symcache/1.7";
@@ -199,8 +200,7 @@ async fn a_blob_that_a_live_lease_is_making_is_no_orphan() {
         symdepot::flows::symbolicate::SymbolicateOutcome::Pending
     ));
     let message = world.queues.drain().remove(0).message;
-    // Just before the publication, the sweep finds a blob that lies there for hours by its own
-    // clock.
+    // Just before the publish, the sweep finds a blob that is hours old by the clock of the sweep.
     let (sweeper, publication) = (world.clone(), world.faults.calls(Operation::CreateBlob) + 1);
     world
         .faults
@@ -237,7 +237,7 @@ async fn a_crash_between_the_record_and_its_blob_leaves_an_orphan_that_the_next_
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn a_record_that_cannot_be_removed_harms_no_other() {
+async fn a_record_that_cannot_be_removed_does_not_affect_others() {
     let world = World::new();
     keep_requests(&world, 10).await;
     world.pass(HOUR).await;
@@ -256,7 +256,7 @@ async fn a_record_that_cannot_be_removed_harms_no_other() {
         failure.to_string(),
         "1 calls failed, the first with: temporary failure: Remove, an injected fault: too many requests"
     );
-    // What the run knew is kept, and the next one does the rest.
+    // The run saved its progress, and the next run continues.
     let next = world.prune().await.unwrap();
     assert_eq!((next.pass, next.expired), (2, 1));
     assert_eq!(stored(&world), 0);
@@ -267,7 +267,7 @@ async fn a_record_that_cannot_be_removed_harms_no_other() {
 async fn a_page_that_cannot_be_read_ends_its_segment_and_no_other() {
     let world = World::new();
     keep_requests(&world, 1500).await;
-    // The first page of one segment, the second page of another.
+    // The first page of one segment, and the second page of another one.
     let calls = world.faults.calls(Operation::Page);
     for nth in [calls + 3, calls + 12] {
         world.faults.fail(Operation::Page, nth, How::Throttled);
@@ -277,7 +277,7 @@ async fn a_page_that_cannot_be_read_ends_its_segment_and_no_other() {
     assert!(first.rollout.is_none());
     let met = first.items["request"];
     assert!((1000..1400).contains(&met), "{met}");
-    // The next run goes on where these two segments stopped.
+    // The next run continues where these two segments stopped.
     let second = world.prune().await.unwrap();
     assert_eq!((second.pass, second.complete), (1, true));
     assert_eq!(met + second.items["request"], 1500);
@@ -285,7 +285,7 @@ async fn a_page_that_cannot_be_read_ends_its_segment_and_no_other() {
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn a_blob_that_cannot_be_removed_harms_no_other() {
+async fn a_blob_that_cannot_be_removed_does_not_affect_others() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     for number in 0..5 {
@@ -312,7 +312,7 @@ async fn a_blob_that_cannot_be_removed_harms_no_other() {
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn a_listing_of_blobs_that_fails_goes_on_in_the_next_run() {
+async fn a_failed_listing_of_blobs_continues_in_the_next_run() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     let path = "plain/nobody/symcache/1.7";
@@ -327,13 +327,13 @@ async fn a_listing_of_blobs_that_fails_goes_on_in_the_next_run() {
     let lists = world.faults.calls(Operation::ListBlobs);
     let report = world.prune().await.unwrap();
     assert_eq!((report.orphans, report.complete), (1, true));
-    // The two folders before are not walked again.
+    // The two earlier folders are not listed again.
     assert_eq!(world.faults.calls(Operation::ListBlobs), lists + 1);
 }
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn a_run_over_slow_stores_keeps_its_cursor_with_time_left() {
+async fn a_run_over_slow_stores_saves_its_cursor_in_time() {
     let world = World::new();
     keep_requests(&world, 1500).await;
     for number in 0..2500 {
@@ -399,10 +399,10 @@ async fn a_call_that_hangs_does_not_keep_the_cursor_from_being_written() {
     }
 }
 
-/// The sort key of an entry may carry a schema some day, so that two builds never fight over one
-/// item.
+/// A later build may add a schema to the sort keys of entries, so that two builds never write the
+/// same item.
 #[tokio::test(start_paused = true)]
-async fn an_entry_is_retired_at_the_key_at_which_it_was_met() {
+async fn an_entry_is_retired_at_the_key_where_it_was_read() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     let old = put_entry(&world, 1, |_| {}).await;
@@ -435,7 +435,7 @@ async fn expired_requests_and_tombstones_are_removed() {
     let world = World::new();
     world.upload("global/note.txt", "hostile/text.txt").await;
     world.remove("global/note.txt").await;
-    // More than one page of them.
+    // More than one page.
     keep_requests(&world, 150).await;
     assert_eq!(world.prune().await.unwrap().expired, 0);
     world.pass(HOUR).await;
@@ -465,7 +465,7 @@ async fn a_dead_lease_is_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn items_of_a_newer_build_and_their_blobs_are_left_alone() {
+async fn items_of_a_newer_build_and_their_blobs_stay() {
     let world = World::new();
     world.invocation(Duration::from_secs(1));
     let key = world.module("global", CRASH).entry(Kind::SymCache);
@@ -493,13 +493,13 @@ async fn items_of_a_newer_build_and_their_blobs_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_used_while_the_sweep_looks_at_it_is_kept() {
+async fn an_entry_that_is_used_during_the_sweep_stays() {
     let world = after_eight_days().await;
     let (reader, next) = (
         world.another_instance(),
         world.faults.calls(Operation::Remove) + 1,
     );
-    // Between the reading of the page and the removal, somebody uses it.
+    // A reader uses it between the read of the page and the removal.
     world
         .faults
         .interrupt(Operation::Remove, next, move || async move {

@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order, what is answered in the end is what a reference of five
-//! lines says: names from the best file that is there, and none where there is none.
+//! Whatever happens in whatever order, the final response is that of a reference of five lines:
+//! names from the best existing file, and no names if there is none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,20 +13,21 @@ use symdepot_tests::harness::{World, fixture, function_names, sample_crash};
 
 use crate::CRASH;
 
-/// The keys that files are put at.
+/// The keys of the files.
 const KEYS: [&str; 3] = ["global/a", "global/b", "global/c"];
 
-/// The files of the sample's module, and how well each serves: the least is the best.
+/// The files of the sample's module, and how well each serves; 0 is best.
 const FILES: [(&str, u8); 3] = [
     ("elf/crash.debug", 0),
     ("elf/crash.zlib.debug", 0),
     ("elf/crash", 1),
 ];
 
-/// Invocations that may vanish in one run: one more, and an entry might be given up as crashed.
+/// The maximum number of invocations that are killed in one run. With one more, an entry might be
+/// given up as crashed.
 const MOST_KILLS: u32 = 2;
 
-/// What becomes of an invocation on its way.
+/// What happens to an invocation.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     None,
@@ -36,18 +37,18 @@ enum Trouble {
     Killed(Operation, u64),
 }
 
-/// Something that happens.
+/// An action.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Put(usize, usize),
     TakeAway(usize),
-    /// Delivers one of the events that wait; it may come again all the same.
+    /// Delivers a waiting event, which may be delivered again.
     Deliver {
         which: usize,
         comes_again: bool,
         trouble: Trouble,
     },
-    /// Delivers one of the messages that wait.
+    /// Delivers a waiting message.
     Serve(usize, Trouble),
     Request(Trouble),
     Pass(u64),
@@ -78,17 +79,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The world, what is under way in it, and the reference.
+/// The world, the work in progress, and the reference.
 struct Run {
     world: World,
     events: Vec<UploadEvent>,
     kills: u32,
-    /// The reference: which file is at which key.
+    /// The reference: the file at each key.
     files: BTreeMap<usize, usize>,
 }
 
 impl Run {
-    /// Does something that may meet trouble; tells whether it came to its end.
+    /// Does something that may fail. Returns whether it succeeded.
     async fn meet<T, E>(
         &mut self,
         trouble: Trouble,
@@ -110,7 +111,7 @@ impl Run {
             }
             Trouble::Killed(..) => {}
         }
-        // Time passes only where the work waits for what never comes.
+        // Time passes only while the work waits for something that never comes.
         let limit = Duration::from_secs(1);
         let ended = tokio::time::timeout(limit, work).await;
         world.faults.heal();
@@ -165,7 +166,7 @@ impl Run {
         }
     }
 
-    /// Puts back what was taken out of the lanes.
+    /// Puts received messages back into the queues.
     async fn send_back(&self, waiting: Vec<symdepot::adapters::memory::SentMessage>) {
         use symdepot::ports::Queues;
         for sent in waiting {
@@ -177,10 +178,10 @@ impl Run {
         }
     }
 
-    /// Delivers all that waits, until nothing does and every lease and rest is over.
+    /// Delivers everything that waits, until nothing does, and all leases and back-offs have ended.
     async fn settle(&mut self) {
         for _ in 0..2 {
-            // Whoever was killed may still have the lease.
+            // A builder that was killed may still have the lease.
             self.world.pass(Duration::from_secs(900)).await;
             for event in self.events.clone() {
                 self.world.deliver(&event).await.unwrap();
@@ -190,7 +191,7 @@ impl Run {
         self.events.clear();
     }
 
-    /// The reference: the best of the files that are there, and its key.
+    /// The reference: the best existing file, and its key.
     fn best(&self) -> Option<(&'static str, &'static str)> {
         let best = self
             .files
@@ -247,7 +248,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_the_end_is_what_the_reference_says(steps in prop::collection::vec(step(), 1..25)) {
+    fn whatever_happens_the_final_responses_equal_the_reference(steps in prop::collection::vec(step(), 1..25)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(run(steps));
     }

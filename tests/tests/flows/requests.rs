@@ -1,4 +1,4 @@
-//! Requests: what is asked for, waited for, remembered, and never asked for at all.
+//! Requests: what is requested, awaited, cached, and never requested at all.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use crate::first_hour::explained;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Frames of the sample crash, inlined ones included.
+/// The frames of the sample crash, including inlined calls.
 const FRAMES: usize = 13;
 
-/// A world in which the sample's debug file was uploaded long ago, and nobody asked for it since.
+/// A world to which the sample's debug file was uploaded long ago; no client has requested it
+/// since.
 pub(crate) async fn cold() -> World {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
@@ -48,7 +49,7 @@ fn unknown_module() -> symdepot_tests::harness::Crash {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_sample_crash_comes_back_with_names() {
+async fn the_sample_crash_is_symbolicated() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let answer = world.symbolicate(&sample_crash()).await;
@@ -79,11 +80,11 @@ async fn a_warm_request_makes_no_call_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_requests_at_once_ask_once_and_derive_once() {
+async fn concurrent_requests_cause_one_build_request_and_one_build() {
     let world = cold().await;
     let derived = world.derivations.derived();
     let opened = world.derivations.opened();
-    // It takes a while, but less than an ask stands.
+    // The build takes a while, but less time than a build request is live.
     world.derivations.take(Duration::from_secs(10));
     let mut requests = JoinSet::new();
     for _ in 0..20 {
@@ -96,7 +97,7 @@ async fn many_requests_at_once_ask_once_and_derive_once() {
     let finished = world.with_derive_at_work(requests.join_all()).await;
     assert_eq!(finished, [true; 20]);
     assert_eq!(world.queues.calls().of("send"), 1);
-    // One download, all caches.
+    // One download for all caches.
     assert_eq!(
         (
             world.derivations.opened() - opened,
@@ -108,7 +109,7 @@ async fn many_requests_at_once_ask_once_and_derive_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_time_to_wait_a_request_is_pending_and_what_it_needs_is_asked_for() {
+async fn without_time_to_wait_a_request_is_pending_and_its_builds_are_requested() {
     let world = cold().await;
     let answer = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
@@ -139,7 +140,7 @@ async fn without_time_to_wait_a_request_is_pending_and_what_it_needs_is_asked_fo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_no_longer_than_it_was_told() {
+async fn a_request_waits_no_longer_than_its_timeout() {
     let world = cold().await;
     let began = tokio::time::Instant::now();
     let answer = world
@@ -155,7 +156,7 @@ async fn a_request_waits_no_longer_than_it_was_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_asks_again_when_its_message_is_lost() {
+async fn a_build_request_is_repeated_when_its_message_is_lost() {
     let world = cold().await;
     for attempt in 1..=3 {
         let answer = world
@@ -169,7 +170,7 @@ async fn a_request_asks_again_when_its_message_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_sees_its_own_then_the_global_and_nobody_sees_a_tenants() {
+async fn a_tenant_gets_its_own_files_then_global_ones_and_never_those_of_other_tenants() {
     let world = World::new();
     let [acme, other] = ["acme", "other"].map(|name| Scope::Tenant(name.to_owned()));
     world.upload("acme/crash.debug", "elf/crash.debug").await;
@@ -189,7 +190,7 @@ async fn a_tenant_sees_its_own_then_the_global_and_nobody_sees_a_tenants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_equals_a_tenants_own_file_is_used_and_a_better_global_one_is_not_passed_over() {
+async fn a_tenants_own_file_wins_a_tie_and_a_better_global_one_wins() {
     let used_by_acme = async |own: &str, global: &str| {
         let world = World::new();
         world.upload("global/file", global).await;
@@ -230,7 +231,7 @@ async fn a_module_with_only_a_code_id_is_found_by_its_alias() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_module_without_any_id_is_missing_and_asks_for_nothing() {
+async fn a_module_without_any_id_is_missing_and_requests_no_build() {
     let world = World::new();
     let answer = world
         .symbolicate(&in_module(json!({"type": "elf"}), &[16]))
@@ -240,7 +241,7 @@ async fn a_module_without_any_id_is_missing_and_asks_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_wants_no_source_looks_nothing_up() {
+async fn a_request_without_sources_reads_no_record() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let before = world.calls();
@@ -252,7 +253,7 @@ async fn a_request_that_wants_no_source_looks_nothing_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blob_that_is_gone_is_reported_and_built_again() {
+async fn a_missing_blob_is_reported_and_built_again() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let before = sym_cache(&world).ready().unwrap().blob.path.clone();
@@ -287,20 +288,20 @@ async fn a_blob_with_other_bytes_than_were_published_is_never_used_and_built_aga
         let answer = world.another_instance().symbolicate(&sample_crash()).await;
         assert_eq!(function_names(&answer).len(), FRAMES);
         assert_ne!(sym_cache(&world).ready().unwrap().blob.path, path);
-        // Once an hour at most.
+        // At most once an hour.
         world.pass(HOUR).await;
     }
     world.check();
 }
 
-/// P5. Also P5's first interleaving: a bad blob that cannot be built again is no reason to wait.
+/// P5, and its first interleaving: a corrupt blob that cannot be built again is no reason to wait.
 #[tokio::test(start_paused = true)]
 async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let path = sym_cache(&world).ready().unwrap().blob.path.clone();
     world.caches.overwrite(&path, b"not a cache".to_vec());
-    // Nobody announces it.
+    // There is no event for this.
     world.uploads.remove(&Location::new("global/crash.debug"));
     for _ in 0..3 {
         let began = world.now();
@@ -311,10 +312,10 @@ async fn a_bad_blob_that_cannot_be_built_again_is_missing_and_not_waited_for() {
     assert!(world.queues.calls().of("send") <= 2, "{}", world.queues);
 }
 
-/// P5. A blob about whose bytes reader and builder disagree is replaced once an hour, not once a
-/// look.
+/// P5. A blob that the reader and the builder judge differently is replaced once an hour, not in
+/// each round.
 #[tokio::test(start_paused = true)]
-async fn bytes_that_are_bad_again_and_again_are_replaced_once_an_hour() {
+async fn a_blob_that_is_corrupt_repeatedly_is_replaced_once_an_hour() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let derived = world.derivations.derived();
@@ -336,7 +337,7 @@ async fn bytes_that_are_bad_again_and_again_are_replaced_once_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_is_no_property_of_the_module() {
+async fn a_failed_store_is_not_cached_as_a_failure_of_the_module() {
     use symdepot::adapters::faulty::{How, Operation};
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
@@ -353,7 +354,7 @@ async fn a_store_that_fails_is_no_property_of_the_module() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_uploaded_is_missing_at_once_and_costs_no_write_and_no_message() {
+async fn a_module_without_uploads_is_missing_at_once_without_writes_and_messages() {
     let world = World::new();
     let (loads, writes) = (
         || world.records.calls().of("load"),
@@ -377,8 +378,7 @@ async fn what_nobody_uploaded_is_missing_at_once_and_costs_no_write_and_no_messa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_seen_within_two_seconds()
- {
+async fn a_miss_is_cached_until_an_upload_which_is_effective_within_two_seconds() {
     let world = World::new();
     world.upload("global/other", "elf/checksum").await;
     world.pass(HOUR).await;
@@ -408,7 +408,7 @@ async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_see
             "one item for the scope"
         );
     }
-    // Somebody uploads to another scope: nothing changes here.
+    // An upload to another scope changes nothing here.
     world.upload("acme/crash.debug", "elf/crash.debug").await;
     world.pass(Duration::from_secs(3)).await;
     let keys = world.records.keys_loaded();
@@ -423,10 +423,10 @@ async fn a_miss_is_remembered_until_something_arrives_and_then_the_upload_is_see
     assert_eq!(answer().await, missing);
 }
 
-/// Right after an upload an instance cannot tell whether what it read beside the new generation
-/// came before the change or after it. The second time it can.
+/// Right after an upload, an instance cannot tell whether it read the items beside the new
+/// generation before or after the change. The second time it can.
 #[tokio::test(start_paused = true)]
-async fn soon_after_an_upload_a_miss_is_read_twice_and_then_stands() {
+async fn soon_after_an_upload_a_miss_is_read_twice_and_then_cached() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let mut reads = Vec::new();
@@ -436,12 +436,12 @@ async fn soon_after_an_upload_a_miss_is_read_twice_and_then_stands() {
         reads.push(world.records.keys_loaded() - before);
         world.pass(Duration::from_secs(3)).await;
     }
-    // The entry, the presence and the generation, twice; then the generation alone.
+    // The entry, the presence and the generation, twice; then only the generation.
     assert_eq!(reads, [3, 3, 1, 1]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ready_is_renewed_by_the_generation_of_its_scope() {
+async fn the_generation_of_its_scope_renews_a_cached_ready_state() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(HOUR / 4).await;
@@ -460,12 +460,12 @@ async fn what_is_ready_is_renewed_by_the_generation_of_its_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_heals_a_miss_at_once() {
+async fn an_upload_ends_a_miss_at_once() {
     let world = World::new();
     let missing = world.symbolicate(&sample_crash()).await;
     assert_eq!(missing.modules[0].debug_status, ModuleStatus::Missing);
     world.upload("global/crash.debug", "elf/crash.debug").await;
-    // What an instance remembers of a miss is out of date after two seconds.
+    // An instance's memory of a miss is outdated after two seconds.
     world.pass(Duration::from_secs(2)).await;
     let found = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
@@ -477,7 +477,7 @@ async fn an_upload_heals_a_miss_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_removed_is_out_of_every_answer_within_a_minute() {
+async fn a_removed_file_is_in_no_response_after_a_minute() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.symbolicate(&sample_crash()).await;
@@ -489,7 +489,7 @@ async fn what_was_removed_is_out_of_every_answer_within_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_use_is_noted_at_most_hourly() {
+async fn a_use_is_recorded_at_most_hourly() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let writes = || world.records.calls().of("replace");
@@ -558,7 +558,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
     };
     check("small", 8 * 1024, &[]).await;
     check("large", 8 * 1024 + 1, &["requests/large".to_owned()]).await;
-    // The blob may be gone before its item is.
+    // The blob may be removed before its item.
     world.caches.lose("requests/large");
     assert_eq!(
         world
@@ -571,7 +571,7 @@ async fn a_body_that_is_too_large_for_an_item_is_kept_as_a_blob() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_became_of_an_upload_can_be_asked() {
+async fn the_state_of_an_upload_can_be_requested() {
     let world = World::new();
     world.upload("global/note.txt", "hostile/text.txt").await;
     let note = explained(&world, "global/note.txt").await.unwrap();

@@ -3,7 +3,7 @@
 use serde_json::json;
 use symdepot_tests::harness::{World, fixture, in_module};
 
-/// The size of the section that is added.
+/// The size of the added section, in bytes.
 const FILLER_BYTES: usize = 40 << 20;
 
 /// Appends a large section to a 64-bit little-endian program.
@@ -48,7 +48,7 @@ fn with_large_section(mut program: Vec<u8>, name: &str) -> Vec<u8> {
     program
 }
 
-/// Uploads a program, and returns what a crash in it is symbolicated as, and the number of reads.
+/// Uploads a program. Returns the response to a crash in it, and the number of reads.
 async fn uploaded(program: Vec<u8>) -> (Vec<String>, u64) {
     let world = World::new();
     let event = world.put("global/program", program);

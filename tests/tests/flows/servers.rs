@@ -1,22 +1,23 @@
-//! Symbol servers: what is sought there, what is remembered of it, and for how long.
+//! Symbol servers: what is searched there, what is cached of the results, and for how long.
 
 use std::time::Duration;
 
 use symdepot::api::symbolicator::{Completed, ModuleStatus};
 use symdepot::cache::{Entry, Kind};
 use symdepot::domain::{Cause, HttpSource, Location, Missing, Scope};
-use symdepot::flows::SourceSecret;
+use symdepot::flows::{Server, SourceSecret};
 use symdepot::ports::{Concerns, ServerFailure};
 use symdepot_tests::harness::{Crash, World, fixture, function_names, sample_crash};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Where the sample's program and its debug file are in the native layout.
+/// The locations of the sample's program and its debug file in the native layout.
 pub(crate) const PROGRAM: &str = "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7";
 pub(crate) const DEBUG: &str =
     "http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7.debug";
 
-/// The innermost function of the sample crash, which only the debug file knows to be inlined.
+/// The innermost function of the sample crash. Only the debug file has the information that it is
+/// inlined.
 const INLINED: &str = "orbit::Buffer<orbit::Vertex>::at(unsigned int, unsigned int)";
 
 pub(crate) fn source(id: &str, more: &str) -> HttpSource {
@@ -33,7 +34,7 @@ pub(crate) fn at(location: &str) -> Location {
     Location::new(location)
 }
 
-/// The entry of the sample in a server.
+/// The entry of the sample from a server.
 pub(crate) fn entry(world: &World, kind: Kind) -> Entry {
     let is_it = |entry: &Entry| !entry.module().source.is_uploads() && entry.kind() == kind;
     world.entries().into_iter().find(is_it).unwrap()
@@ -58,7 +59,7 @@ fn with_candidates() -> Crash {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_uploaded_is_sought_at_the_server_once_for_all_kinds() {
+async fn a_module_without_uploads_is_searched_on_the_server_once_for_all_kinds() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
@@ -101,7 +102,7 @@ async fn what_nobody_uploaded_is_sought_at_the_server_once_for_all_kinds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_is_not_asked_for_what_somebody_uploaded() {
+async fn an_uploaded_module_is_not_searched_on_a_server() {
     let world = world();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     assert!(is_symbolicated(&world.symbolicate(&sample_crash()).await));
@@ -109,7 +110,7 @@ async fn a_server_is_not_asked_for_what_somebody_uploaded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_is_asked_where_somebody_uploaded_only_symbols() {
+async fn a_module_with_only_uploaded_symbols_is_searched_on_a_server() {
     let world = world();
     world.upload("global/crash", "elf/crash").await;
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
@@ -127,7 +128,7 @@ async fn an_upload_ends_a_miss_of_the_server_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_miss_is_remembered_for_an_hour_and_one_of_a_public_server_for_a_day() {
+async fn a_miss_is_cached_for_an_hour_and_one_of_a_public_server_for_a_day() {
     for (more, hours) in [("", 1), (r#", "is_public": true"#, 24)] {
         let world = World::with(|settings| settings.sources = vec![source("company", more).into()]);
         world.symbolicate(&sample_crash()).await;
@@ -136,7 +137,7 @@ async fn a_miss_is_remembered_for_an_hour_and_one_of_a_public_server_for_a_day()
         world.pass(HOUR * hours - Duration::from_secs(60)).await;
         world.another_instance().symbolicate(&sample_crash()).await;
         assert_eq!(world.servers.take_asked(), [], "{hours} h");
-        // Jitter adds a tenth at most.
+        // Jitter adds at most a tenth.
         world.pass(HOUR * hours / 8).await;
         let after = world.another_instance().symbolicate(&sample_crash()).await;
         assert!(is_symbolicated(&after), "{hours} h");
@@ -144,7 +145,7 @@ async fn a_miss_is_remembered_for_an_hour_and_one_of_a_public_server_for_a_day()
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_cause_is_remembered_for_its_own_time() {
+async fn each_cause_is_cached_for_its_own_time() {
     let minute = Duration::from_secs(60);
     for (cause, retry_after, expected) in [
         (Cause::PermissionDenied, None, HOUR),
@@ -173,7 +174,7 @@ async fn each_cause_is_remembered_for_its_own_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_fails_is_asked_for_one_location_and_no_more() {
+async fn after_a_failure_of_the_server_no_further_location_is_requested() {
     let world = world();
     world
         .servers
@@ -184,7 +185,7 @@ async fn a_server_that_fails_is_asked_for_one_location_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_at_one_location_does_not_hide_what_is_at_another() {
+async fn a_refusal_at_one_location_does_not_hide_a_file_at_another_one() {
     let world = world();
     world
         .servers
@@ -194,7 +195,7 @@ async fn a_refusal_at_one_location_does_not_hide_what_is_at_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_belongs_to_another_module_is_malformed_and_serves_nobody() {
+async fn a_file_of_another_module_is_malformed_and_serves_no_module() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/checksum"));
     world.servers.put(&at(DEBUG), "<html>log in, please</html>");
@@ -204,7 +205,7 @@ async fn what_belongs_to_another_module_is_malformed_and_serves_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_waiting_request() {
+async fn a_better_file_is_searched_once_an_hour_at_first_and_no_request_waits_for_it() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     let first = world.symbolicate(&sample_crash()).await;
@@ -220,7 +221,7 @@ async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_wai
     assert_eq!(world.servers.take_asked(), []);
 
     world.pass(Duration::from_secs(120)).await;
-    // The request itself is answered from what is there; the next one finds the better cache.
+    // This request is answered with the existing cache. The next one gets the better cache.
     let instance = world.another_instance();
     let answered = instance
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
@@ -238,7 +239,7 @@ async fn something_better_is_looked_for_once_an_hour_at_first_and_never_by_a_wai
 }
 
 #[tokio::test(start_paused = true)]
-async fn r19_a_look_for_something_better_in_vain_derives_nothing_and_comes_ever_more_rarely() {
+async fn r19_a_search_that_finds_no_better_file_derives_nothing_and_backs_off() {
     let world = world();
     world.servers.put(&at(PROGRAM), fixture("elf/crash"));
     world.symbolicate(&sample_crash()).await;
@@ -251,22 +252,24 @@ async fn r19_a_look_for_something_better_in_vain_derives_nothing_and_comes_ever_
         world.settle().await;
         looks += u32::from(!world.servers.take_asked().is_empty());
     }
-    // After 1, 2, 4, 8, 16 hours, and then once a day: 48 hours have room for five.
+    // After 1, 2, 4, 8 and 16 hours, and then once a day: five times in 48 hours.
     assert!((4..=5).contains(&looks), "{looks}");
     assert_eq!(world.derivations.derived(), derived);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r09_a_source_that_is_configured_otherwise_forgets_its_misses() {
+async fn r09_a_source_with_another_configuration_forgets_its_misses() {
     let world = world();
     world.symbolicate(&sample_crash()).await;
     world.servers.take_asked();
-    let mended = world.deployed_with(|settings| {
+    let configured = world.deployed_with(|settings| {
         settings.sources = vec![source("company", r#", "layout": {"type": "unified"}"#).into()];
     });
     let unified = at("http://symbols.test/ac/456ebc7f4825f4367208b89f51ad481774aae7/debuginfo");
-    mended.servers.put(&unified, fixture("elf/crash.debug"));
-    assert!(is_symbolicated(&mended.symbolicate(&sample_crash()).await));
+    configured.servers.put(&unified, fixture("elf/crash.debug"));
+    assert!(is_symbolicated(
+        &configured.symbolicate(&sample_crash()).await
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,7 +290,7 @@ async fn r12_a_request_without_names_does_not_answer_for_one_that_has_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_private_server_has_is_its_scopes_alone_and_what_a_public_one_has_is_everybodys() {
+async fn caches_from_private_servers_belong_to_a_scope_and_those_from_public_ones_to_all() {
     let world = World::with(|settings| {
         settings.sources = vec![
             source("company", "").into(),
@@ -313,7 +316,7 @@ async fn what_a_private_server_has_is_its_scopes_alone_and_what_a_public_one_has
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_for_a_source_that_derive_does_not_know_ends_and_is_soon_tried_again() {
+async fn a_message_for_an_unknown_source_ends_and_is_retried_soon() {
     let world = world();
     let pending = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
@@ -325,7 +328,7 @@ async fn a_message_for_a_source_that_derive_does_not_know_ends_and_is_soon_tried
     let without = world.deployed_with(|settings| settings.sources.clear());
     without.settle().await;
     let entry = entry(&world, Kind::SymCache);
-    // P10. After a deployment `derive` may know of the source a little later than `symbolicate`.
+    // P10. After a deployment, `derive` may know the source a little later than `symbolicate`.
     let placeholder = entry.missing().unwrap();
     assert_eq!(placeholder.missing.cause, Cause::DownloadFailed);
     assert!(placeholder.retry_at.since(world.now()) <= Duration::from_secs(66));
@@ -335,7 +338,7 @@ async fn a_message_for_a_source_that_derive_does_not_know_ends_and_is_soon_tried
     );
 }
 
-/// A request for the sample that defines its only source itself, with these credentials.
+/// A request for the sample that defines its only source, with these credentials.
 fn with_own_source(authorization: &str) -> String {
     let crash = symdepot_tests::harness::fixture_text("crash.json");
     let mut body: serde_json::Value = serde_json::from_str(&crash).unwrap();
@@ -356,7 +359,7 @@ fn that_allows_definitions() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_may_define_its_source_where_that_is_allowed() {
+async fn a_request_may_define_its_source_if_that_is_allowed() {
     let world = that_allows_definitions();
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     let completed = world.symbolicate(&parsed(&with_own_source("sesame"))).await;
@@ -372,11 +375,12 @@ async fn a_request_may_define_its_source_where_that_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_lacks_the_credentials_of_a_source_does_not_share_what_it_has() {
+async fn caches_of_a_source_are_shared_only_by_requests_with_its_credentials() {
     let world = that_allows_definitions();
     world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
     world.symbolicate(&parsed(&with_own_source("sesame"))).await;
-    // The same server has nothing for others; and what it had for the first is not theirs.
+    // The same server with other credentials is another source: its misses and its files are not
+    // shared.
     world.servers.remove(&at(DEBUG));
     let others = world.symbolicate(&parsed(&with_own_source("guess"))).await;
     assert_eq!(others.modules[0].debug_status, ModuleStatus::Missing);
@@ -384,9 +388,76 @@ async fn whoever_lacks_the_credentials_of_a_source_does_not_share_what_it_has() 
     assert!(is_symbolicated(&first));
 }
 
+/// A request as Sentry sends it: its definition of a source names the event.
+fn of_event(event: u32) -> Crash {
+    let mut body: serde_json::Value = serde_json::from_str(&with_own_source("sesame")).unwrap();
+    let source = &mut body["sources"][0];
+    source["name"] = "Mine".into();
+    source["url"] = format!("http://symbols.test/?_last_upload={event}").into();
+    source["headers"]["x-sentry-event-id"] = event.to_string().into();
+    parsed(&body.to_string())
+}
+
 #[tokio::test(start_paused = true)]
-async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
-    // F11: neither those of the request nor those of a configured source.
+async fn the_events_of_a_project_share_the_caches_of_its_source() {
+    let world = that_allows_definitions();
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    world.symbolicate(&of_event(0)).await;
+    let (derived, entries) = (world.derivations.derived(), world.entries().len());
+    for event in 1..50 {
+        assert!(is_symbolicated(&world.symbolicate(&of_event(event)).await));
+    }
+    assert_eq!(world.derivations.derived(), derived);
+    assert_eq!(world.entries().len(), entries);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_equals_a_configured_source_is_that_source() {
+    let request = |more: &str| {
+        let crash = symdepot_tests::harness::fixture_text("crash.json");
+        let mut body: serde_json::Value = serde_json::from_str(&crash).unwrap();
+        let definition = serde_json::to_value(source("company", more)).unwrap();
+        body["sources"] = serde_json::json!([definition]);
+        body["sources"][0]["headers"]["x-sentry-event-id"] = "1".into();
+        parsed(&body.to_string())
+    };
+    let world = that_allows_definitions().deployed_with(|settings| {
+        settings.sources = vec![source("company", r#", "is_public": true"#).into()];
+    });
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    // What the request says of publicity does not matter.
+    assert!(is_symbolicated(&world.symbolicate(&request("")).await));
+    let configured = source("company", r#", "is_public": true"#).configured_key();
+    let entry = entry(&world, Kind::SymCache);
+    assert_eq!(entry.module().source, configured);
+    assert_eq!(entry.module().scope, Scope::Global);
+    // Any other filter makes it another source.
+    let is_defined = |entry: &Entry| entry.module().source.is_defined();
+    assert!(!world.entries().iter().any(is_defined));
+    world
+        .symbolicate(&request(r#", "filters": {"filetypes": ["elf_debug"]}"#))
+        .await;
+    assert!(world.entries().iter().any(is_defined));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_never_borrows_the_credentials_of_a_configured_source() {
+    let secret = r#", "headers": {"authorization": "sesame"}"#;
+    let world = that_allows_definitions().deployed_with(|settings| {
+        let company = Server::from(source("company", secret));
+        settings.sources = vec![company.without_credentials()];
+    });
+    world.servers.put(&at(DEBUG), fixture("elf/crash.debug"));
+    let crash = symdepot_tests::harness::fixture_text("crash.json");
+    let mut body: serde_json::Value = serde_json::from_str(&crash).unwrap();
+    body["sources"] = serde_json::json!([serde_json::to_value(source("company", "")).unwrap()]);
+    world.symbolicate(&parsed(&body.to_string())).await;
+    assert!(entry(&world, Kind::SymCache).module().source.is_defined());
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_stored_encrypted_and_a_pending_request_keeps_them() {
+    // F11: neither the credentials of the request nor those of a configured source.
     let world = that_allows_definitions().deployed_with(|settings| {
         let json = r#"{"type": "http", "id": "company", "url": "http://company.test/?sig=sesame",
             "headers": {"authorization": "sesame"}, "filters": {"path_patterns": ["*", "sesame"]}}"#;
@@ -429,7 +500,7 @@ async fn credentials_are_stored_nowhere_and_a_pending_request_has_them_still() {
 
 /// F12.
 #[tokio::test(start_paused = true)]
-async fn requests_and_sources_that_an_old_secret_sealed_are_served_after_a_new_one_took_over() {
+async fn requests_and_sources_encrypted_with_an_old_secret_are_served_after_a_rotation() {
     let (old, new) = (
         "a secret of at least thirty-two characters",
         "another secret of thirty-two characters",
@@ -471,7 +542,7 @@ async fn requests_and_sources_that_an_old_secret_sealed_are_served_after_a_new_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_is_forgotten_after_a_day_without_requests() {
+async fn a_definition_is_removed_after_a_day_without_requests() {
     let world = that_allows_definitions();
     let body = with_own_source("sesame");
     world.symbolicate(&parsed(&body)).await;
@@ -488,13 +559,13 @@ async fn a_definition_is_forgotten_after_a_day_without_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_is_used_again_and_again_is_never_forgotten() {
+async fn a_definition_in_use_is_never_removed() {
     let world = that_allows_definitions();
     let body = with_own_source("sesame");
     world.symbolicate(&parsed(&body)).await;
     for _ in 0..4 {
-        // Longer than the absence of a file is remembered: each time somebody builds, and wants to
-        // know the source.
+        // Longer than the absence of a file is cached, so that each build needs the definition of
+        // the source.
         world.pass(HOUR * 13).await;
         world.servers.take_asked();
         world.another_instance().symbolicate(&parsed(&body)).await;

@@ -1,4 +1,4 @@
-//! Sliced caches: what a request reads of a large one, and what becomes of one that cannot be read.
+//! Sliced caches: what a request reads of a large one, and what happens if one cannot be read.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use symdepot_tests::harness::{
 
 const DEBUG_ID: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
 
-/// Functions of the large module.
+/// The number of functions in the large module.
 const FUNCTIONS: u64 = 120_000;
 
-/// Bytes of each of them, in two lines.
+/// The size of each of them, in bytes; it has two lines.
 const FUNCTION_BYTES: u64 = 32;
 
 /// A Breakpad file with so many functions that their SymCache has many slices.
@@ -56,7 +56,7 @@ fn crash(functions: &[u64]) -> Crash {
     in_module(json!({"type": "elf", "debug_id": DEBUG_ID}), &addresses)
 }
 
-/// Functions that lie far from each other.
+/// Functions that are far apart.
 fn spread(count: u64) -> Vec<u64> {
     (0..count).map(|n| n * 7919 % FUNCTIONS).collect()
 }
@@ -69,7 +69,7 @@ async fn with_a_large_module(memory_bytes: u64) -> World {
     world
 }
 
-/// Answers at once; returns the names and what it took.
+/// Answers a request at once. Returns the names and the cost.
 async fn answered(instance: &World, crash: &Crash) -> (Vec<String>, Stats) {
     let answer = instance.answer(crash, &Scope::Global, Duration::ZERO).await;
     match answer {
@@ -79,7 +79,7 @@ async fn answered(instance: &World, crash: &Crash) -> (Vec<String>, Stats) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_reads_the_index_and_the_slices_that_it_lies_in_and_later_nothing() {
+async fn a_stack_reads_the_index_and_its_slices_and_the_next_one_nothing() {
     let world = with_a_large_module(64 << 20).await;
     let blob = blob_bytes(&world);
     assert!(blob > 3 << 19, "{blob}");
@@ -88,16 +88,16 @@ async fn a_stack_reads_the_index_and_the_slices_that_it_lies_in_and_later_nothin
     let instance = world.another_instance();
     let (found, stats) = answered(&instance, &crash(&functions)).await;
     assert_eq!(found, names);
-    // The index, and a slice a frame at most.
+    // The index, and at most one slice per frame.
     assert!((2..=31).contains(&stats.reads.reads), "{stats:?}");
-    // A slice of 2,000 ranges has some 20 KB of this module.
+    // A slice of 2,000 ranges has about 20 KB in this module.
     assert!(stats.reads.bytes < 31 * (24 << 10), "{stats:?}");
     assert!(stats.reads.bytes * 3 < blob, "{stats:?} of {blob}");
     let (found, again) = answered(&instance, &crash(&functions)).await;
     assert_eq!(found, names);
     assert_eq!((again.reads.reads, again.reads.bytes), (0, 0));
     assert_eq!(again.reads.remembered, stats.reads.reads - 1);
-    // Others of the same module need its index no more.
+    // Further frames of the same module need no index.
     let (found, other) = answered(&instance, &crash(&[functions[0] + 1])).await;
     assert_eq!(
         (found, other.reads.reads),
@@ -106,7 +106,7 @@ async fn a_stack_reads_the_index_and_the_slices_that_it_lies_in_and_later_nothin
 }
 
 #[tokio::test(start_paused = true)]
-async fn frames_that_lie_together_read_one_slice() {
+async fn frames_that_are_close_together_read_one_slice() {
     let world = with_a_large_module(64 << 20).await;
     let functions: Vec<u64> = (15_000..15_030).collect();
     let (found, stats) = answered(&world.another_instance(), &crash(&functions)).await;
@@ -115,7 +115,7 @@ async fn frames_that_lie_together_read_one_slice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slices_that_memory_has_no_room_for_are_read_again_and_answers_stay_right() {
+async fn slices_that_do_not_fit_into_memory_are_read_again_with_the_same_response() {
     let world = with_a_large_module(300 << 10).await;
     let instance = world.another_instance();
     for round in 0..4 {
@@ -130,7 +130,7 @@ async fn slices_that_memory_has_no_room_for_are_read_again_and_answers_stay_righ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slice_that_is_not_what_the_index_says_is_never_used_and_built_again() {
+async fn a_slice_that_contradicts_its_index_is_never_used_and_built_again() {
     let world = with_a_large_module(64 << 20).await;
     let functions = spread(30);
     let path = blob_path(&world);
@@ -144,7 +144,7 @@ async fn a_slice_that_is_not_what_the_index_says_is_never_used_and_built_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_that_is_not_what_the_record_says_is_never_used_and_built_again() {
+async fn an_index_that_contradicts_its_record_is_never_used_and_built_again() {
     for damage in ["bits", "length"] {
         let world = with_a_large_module(64 << 20).await;
         let path = blob_path(&world);
@@ -161,7 +161,7 @@ async fn an_index_that_is_not_what_the_record_says_is_never_used_and_built_again
     }
 }
 
-/// Has the only cache of a kind be what the version before made of the sample: a whole blob.
+/// Replaces the only cache of a kind with one of the earlier version: a whole blob.
 pub(crate) async fn make_whole(world: &World, kind: Kind) {
     let (key, stored) = record(world, kind);
     let golden = format!("golden/{kind}-v1");
@@ -186,7 +186,7 @@ pub(crate) async fn make_whole(world: &World, kind: Kind) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refresh_lane() {
+async fn a_cache_of_the_earlier_version_is_used_at_once_and_refreshed_later() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let (expected, _) = answered(&world.another_instance(), &sample_crash()).await;
@@ -209,9 +209,9 @@ async fn what_the_version_before_made_is_used_at_once_and_made_anew_by_the_refre
     world.check();
 }
 
-/// F17. The record tells the size: what is too large to be in memory at once is not read.
+/// F17. The record has the size: a blob that is too large for memory is not read.
 #[tokio::test(start_paused = true)]
-async fn a_blob_whose_record_tells_too_large_a_size_is_not_read() {
+async fn a_blob_with_too_large_a_size_in_its_record_is_not_read() {
     const TOO_LARGE: u64 = 1 << 30;
     let world = with_a_large_module(64 << 20).await;
     let amend = async |change: fn(&mut Value)| {
@@ -236,7 +236,7 @@ async fn a_blob_whose_record_tells_too_large_a_size_is_not_read() {
     let symbolicator = instance.symbolicator();
     let plain = symbolicator.plain_sym_cache(&invocation, &module, &Scope::Global);
     assert_eq!(plain.await.unwrap(), Plain::TooLarge(TOO_LARGE));
-    // A whole one, as it were.
+    // As if it were a whole blob.
     amend(|blob| blob["index"] = Value::Null).await;
     let crash = crash(&[1]);
     let answer = instance.answer(&crash, &Scope::Global, Duration::ZERO);
@@ -265,7 +265,7 @@ fn blob_bytes(world: &World) -> u64 {
     ready(world)["blob"]["bytes"].as_u64().unwrap()
 }
 
-/// Asks for the SymCache of the large module; returns the path that it is led to.
+/// Requests the SymCache of the large module. Returns the path that the response redirects to.
 async fn plain_path(world: &World) -> String {
     let module = ObjectId {
         debug_id: Some(DEBUG_ID.parse().unwrap()),

@@ -1,5 +1,5 @@
-//! The sweep: what it goes on with, what it has made anew, which lost events it makes up for, and
-//! what it tells.
+//! The sweep: how it continues, what it rebuilds, which lost events it repairs, and what it
+//! reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ async fn uploaded() -> World {
     world
 }
 
-/// Makes every entry one that an older converter made.
+/// Makes every entry one that an older converter built.
 pub(crate) async fn fall_behind(world: &World) {
     for (number, (key, stored)) in world.records.items().into_iter().enumerate() {
         let Item::Entry(entry) = &stored.item else {
@@ -60,7 +60,7 @@ fn behind(report: &Report) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_behind_is_made_anew_by_the_refresh_lane() {
+async fn outdated_entries_are_rebuilt_by_the_refresh_queue() {
     let world = uploaded().await;
     fall_behind(&world).await;
     let first = world.prune().await.unwrap();
@@ -68,7 +68,7 @@ async fn what_is_behind_is_made_anew_by_the_refresh_lane() {
     world.pass(HOUR).await;
     let second = world.prune().await.unwrap();
     assert_eq!((behind(&second), second.requested), (2, 2));
-    // One message for both kinds: the DIF is fetched once.
+    // One message for both kinds, so the DIF is fetched once.
     let sent = world.queues.sent();
     assert_eq!(sent.len(), 1);
     assert_eq!(
@@ -89,7 +89,7 @@ async fn what_is_behind_is_made_anew_by_the_refresh_lane() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ask_that_stands_is_not_made_again() {
+async fn a_pending_build_request_is_not_repeated() {
     let world = uploaded().await;
     fall_behind(&world).await;
     world.prune().await.unwrap();
@@ -105,7 +105,7 @@ async fn an_ask_that_stands_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_stops_early_goes_on_in_the_next() {
+async fn a_run_that_stops_early_continues_in_the_next_one() {
     let world = World::new();
     // So many that each segment has more than a page of them.
     for number in 0..1500 {
@@ -118,8 +118,8 @@ async fn a_run_that_stops_early_goes_on_in_the_next() {
         put(&world, &item, upload).await;
     }
     for run in 0..10 {
-        // Of 70 s the walk over the records has 42, and each call takes 10: where the sweep is
-        // takes 20 or 30 to read.
+        // Of 70 s, the walk over the records has 42 s. Each call takes 10 s, and reading the
+        // progress of the sweep takes 20 or 30 s.
         let records = MeteredRecords::new(world.records.clone(), Duration::from_secs(10));
         let pruner = Pruner {
             records: Arc::new(records),
@@ -141,13 +141,13 @@ async fn a_run_that_stops_early_goes_on_in_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_walk_keeps_to_its_rate() {
+async fn the_walk_respects_its_rate() {
     let world = World::with(|settings| settings.sweep_read_units = 1);
     keep_requests(&world, 1500).await;
     let began = world.now();
     let report = world.prune().await.unwrap();
     let took = world.now().since(began).as_secs();
-    // The last page of each segment is followed by no wait.
+    // There is no pause after the last page of a segment.
     assert!(report.read_units >= 16 && took >= 8, "{report:?} {took}");
 }
 
@@ -175,7 +175,7 @@ async fn an_upload_whose_event_was_lost_is_found() {
             .cloned()
     };
     let built = ready().unwrap();
-    // The event comes at last: it costs no second derivation.
+    // The event arrives late, and causes no second build.
     world.deliver(&event).await.unwrap();
     world.settle().await;
     assert_eq!(ready(), Some(built));
@@ -185,7 +185,7 @@ async fn an_upload_whose_event_was_lost_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_whose_event_was_lost_is_out_of_every_answer() {
+async fn a_file_whose_removal_event_was_lost_is_in_no_response() {
     let world = uploaded().await;
     world.take_away("global/crash.debug");
     world.pass(HOUR).await;
@@ -222,7 +222,7 @@ async fn an_event_that_was_processed_meanwhile_wins() {
     world.take_away("global/crash.debug");
     world.pass(HOUR).await;
     assert_eq!(world.prune().await.unwrap().reconciled, 1);
-    // Before its message is served, the file is there again.
+    // Before its message is served, the file exists again.
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     world.deliver(&event).await.unwrap();
     world.settle().await;
@@ -234,7 +234,7 @@ async fn an_event_that_was_processed_meanwhile_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bucket_that_lost_nearly_everything_is_doubted() {
+async fn nothing_is_withdrawn_if_the_bucket_seems_to_have_lost_nearly_everything() {
     let world = World::new();
     for number in 0..30 {
         let key = format!("global/{number}.txt");
@@ -247,7 +247,7 @@ async fn a_bucket_that_lost_nearly_everything_is_doubted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_byte_budget_retires_what_was_used_least_recently() {
+async fn a_byte_budget_retires_the_least_recently_used_entries() {
     let world = uploaded().await;
     world.upload("global/checksum", "elf/checksum").await;
     for _ in 0..3 {
@@ -313,7 +313,7 @@ async fn a_module_is_explained_without_any_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rollout_is_told_by_the_last_whole_pass() {
+async fn the_rollout_is_reported_by_the_last_complete_pass() {
     let world = uploaded().await;
     let invocation = world.invocation(Duration::from_secs(9));
     let none = world.symbolicator().rollout(&invocation).await.unwrap();
@@ -328,7 +328,7 @@ async fn the_rollout_is_told_by_the_last_whole_pass() {
     assert_eq!(told.estimate, Estimate::Complete);
 }
 
-/// Sweeps on records that count what is asked of them.
+/// Runs a sweep on records that count the calls.
 async fn metered(world: &World) -> (Report, Reads) {
     let records = Arc::new(MeteredRecords::new(world.records.clone(), Duration::ZERO));
     let pruner = Pruner {
@@ -366,7 +366,7 @@ async fn in_a_day_the_record_of_each_named_blob_is_read_once_and_never_strongly(
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn the_walk_over_the_blobs_keeps_to_the_rate_and_goes_on_in_the_next_hour() {
+async fn the_walk_over_the_blobs_respects_its_rate_and_continues_in_the_next_hour() {
     const BLOBS: u32 = 2000;
     let world = World::with(|settings| settings.sweep_read_units = 1);
     world.invocation(Duration::from_secs(1)); // sets the time of the store
@@ -380,7 +380,7 @@ async fn the_walk_over_the_blobs_keeps_to_the_rate_and_goes_on_in_the_next_hour(
         let began = world.now();
         let report = world.prune().await.unwrap();
         let took = world.now().since(began).as_secs();
-        // A page of a hundred orphans, which are read twice, goes beyond the rate.
+        // A page of a hundred orphans, which are read twice, exceeds the rate.
         assert!(report.read_units <= took + 160, "{report:?} in {took} s");
         world.pass(HOUR).await;
         runs += 1;
@@ -390,7 +390,7 @@ async fn the_walk_over_the_blobs_keeps_to_the_rate_and_goes_on_in_the_next_hour(
 
 /// P20.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_cannot_be_looked_at_harms_no_other() {
+async fn a_key_that_cannot_be_read_does_not_affect_others() {
     let world = World::new();
     for number in 0..3 {
         let key = format!("global/{number}.txt");
@@ -434,7 +434,7 @@ async fn twenty_thousand_entries_are_rebuilt_in_a_few_passes_if_the_queue_drains
         }
         asked.push(report.requested);
         if pass == 2 {
-            // The most recently used first.
+            // The most recently used one first.
             let first = module(0).entry(Kind::SymCache);
             assert_eq!(entry_at(&world, &first)["ask"]["lane"], "refresh");
         }
@@ -451,7 +451,7 @@ async fn twenty_thousand_entries_are_rebuilt_in_a_few_passes_if_the_queue_drains
     assert_eq!(asked.iter().sum::<u64>(), u64::from(ENTRIES));
 }
 
-/// Answers everything that waits in the lanes, as a lane does that is busy for so long.
+/// Serves everything in the queues, as slowly as a busy queue.
 async fn make_again(world: &World, busy: Duration) {
     let made_at = world.now().plus(busy).as_secs();
     for sent in world.queues.drain() {
@@ -472,7 +472,7 @@ async fn make_again(world: &World, busy: Duration) {
     }
 }
 
-/// Returns the sizes of the sweep's own items, in bytes.
+/// Returns the sizes of the items of the sweep itself, in bytes.
 fn sweep_items(world: &World) -> Vec<usize> {
     let own = ItemKey::sweep(SweepItem::Cursor).partition;
     let items = world.records.items().into_iter();
@@ -509,7 +509,7 @@ async fn a_shorter_list_of_entries_leaves_no_items_of_the_longer_one() {
 
 /// P22.
 #[tokio::test(start_paused = true)]
-async fn an_ask_that_cannot_be_written_harms_no_other_and_is_made_in_the_next_pass() {
+async fn a_build_request_that_cannot_be_written_is_repeated_in_the_next_pass() {
     let world = World::new();
     world.invocation(Duration::from_secs(1)); // sets the time of the store
     for number in 0..30 {
@@ -535,7 +535,7 @@ async fn an_ask_that_cannot_be_written_harms_no_other_and_is_made_in_the_next_pa
 
 /// P14.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_stays_pending_is_asked_for_ever_more_rarely() {
+async fn a_key_that_stays_pending_is_requeued_with_growing_delays() {
     let world = World::new();
     let key = ItemKey::upload(&Location::new("global/bad.zip"));
     let upload = |reconciled: u32| {
@@ -550,7 +550,7 @@ async fn a_key_that_stays_pending_is_asked_for_ever_more_rarely() {
         world.pass(HOUR).await;
         if world.prune().await.unwrap().reconciled > 0 {
             asked_at.push(hour);
-            // It is looked at, in vain.
+            // The upload is checked, without effect.
             let stored = world.records.peek(&key).unwrap();
             let next = Stored {
                 revision: Revision::from_random(hour),
@@ -591,7 +591,7 @@ fn generation(world: &World) -> Option<Item> {
     world.records.peek(&key).map(|stored| stored.item)
 }
 
-/// Writes an alias that leads from a code id to a module; returns its key.
+/// Writes an alias from a code id to a module. Returns its key.
 async fn put_alias(world: &World, number: u32, target: &ModuleKey) -> ItemKey {
     let id = ModuleId::of(None, Some(&CodeId::new(format!("{:08x}", number + 1)))).unwrap();
     let key = ModuleKey::uploads(Scope::Global, &id).alias();
@@ -599,9 +599,9 @@ async fn put_alias(world: &World, number: u32, target: &ModuleKey) -> ItemKey {
     key
 }
 
-/// Readers conclude from the absence of a presence that no upload serves a module.
+/// Readers conclude from a missing presence item that no upload serves a module.
 #[tokio::test(start_paused = true)]
-async fn a_table_without_presences_gets_them_and_their_scopes_new_generations_after_them() {
+async fn a_table_without_presence_items_gets_them_before_new_generations() {
     const MODULES: u32 = 300;
     let world = World::new();
     let tenant = ModuleKey {
@@ -624,7 +624,7 @@ async fn a_table_without_presences_gets_them_and_their_scopes_new_generations_af
         assert!(is_there(&world, &module(number).presence()));
     }
     assert!(is_there(&world, &tenant.presence()));
-    // A write a module, one a scope and page, and one a scope.
+    // One write per module, one per scope and page, and one per scope.
     let generations = reads.writes - (MODULES as usize + 1);
     assert!((4..=19).contains(&generations), "{generations}");
     assert!(is_there(&world, &ItemKey::generation(&tenant.scope)));
@@ -638,12 +638,12 @@ async fn a_table_without_presences_gets_them_and_their_scopes_new_generations_af
     assert_eq!(generation(&world), written);
 }
 
-/// A generation that cannot be written is written by the next run.
+/// If a generation cannot be written, the next run writes it.
 #[tokio::test(start_paused = true)]
 async fn a_generation_that_could_not_be_written_is_written_by_the_next_run() {
     let world = World::new();
     put_dif(&world, &module(1), "global/1/a").await;
-    // The first write is the presence; the generation is tried with its page and at the end.
+    // The first write is the presence. The generation is written with its page and at the end.
     let writes = world.faults.calls(Operation::Replace);
     for nth in [writes + 2, writes + 3] {
         world.faults.fail(Operation::Replace, nth, How::Throttled);
@@ -656,7 +656,7 @@ async fn a_generation_that_could_not_be_written_is_written_by_the_next_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_presence_of_a_module_without_files_goes() {
+async fn a_presence_item_of_a_module_without_files_is_removed() {
     let world = uploaded().await;
     let (kept, gone) = (world.module("global", CRASH).presence(), module(1));
     assert!(is_there(&world, &kept));
@@ -669,10 +669,10 @@ async fn a_presence_of_a_module_without_files_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alias_goes_whose_target_has_no_files_and_no_other() {
+async fn only_an_alias_whose_target_has_no_files_is_removed() {
     let world = World::new();
     let (kept, gone) = (module(1), module(2));
-    // As an older build left it: its target has a file, and no presence says so.
+    // As an older build left it: its target has a file, but no presence item.
     put_dif(&world, &kept, "global/1/a").await;
     let mut aliases = BTreeMap::new();
     for number in 0..40 {
@@ -684,7 +684,7 @@ async fn an_alias_goes_whose_target_has_no_files_and_no_other() {
     for _ in 0..24 {
         let (report, reads) = metered(&world).await;
         removed += report.aliases_removed;
-        // A few of them have their turn in a pass.
+        // A pass repairs a few of them.
         assert!(reads.eventual <= 10, "{reads:?}");
         world.pass(HOUR).await;
     }
@@ -694,9 +694,9 @@ async fn an_alias_goes_whose_target_has_no_files_and_no_other() {
     }
 }
 
-/// A builder that finds the alias as it would write it does not write it again.
+/// A builder does not write an alias that already exists with the same contents.
 #[tokio::test(start_paused = true)]
-async fn an_alias_whose_target_gets_a_file_at_the_same_moment_stays() {
+async fn an_alias_whose_target_gets_a_file_meanwhile_stays() {
     let world = World::new();
     let target = module(1);
     let alias = put_alias(&world, 1, &target).await;

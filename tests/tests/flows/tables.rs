@@ -1,4 +1,4 @@
-//! Tables and buckets that no flow filled, and stores that count or delay what is asked of them.
+//! Tables and buckets with prepared contents, and stores that count or delay calls.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use symdepot::ports::{
 };
 use symdepot_tests::harness::{World, travel};
 
-/// Keeps so many requests.
+/// Keeps this number of requests.
 pub(crate) async fn keep_requests(world: &World, requests: u32) {
     let invocation = world.invocation(Duration::from_secs(29));
     for id in 0..requests {
@@ -35,7 +35,7 @@ pub(crate) fn module(number: u32) -> ModuleKey {
     ModuleKey::uploads(Scope::Global, &ModuleId::Debug(id.parse().unwrap()))
 }
 
-/// Writes an item where there is none.
+/// Writes an item that does not exist.
 pub(crate) async fn put(world: &World, key: &ItemKey, item: Value) {
     let stored = Stored {
         revision: Revision::from_random(world.records.calls().total()),
@@ -45,7 +45,7 @@ pub(crate) async fn put(world: &World, key: &ItemKey, item: Value) {
     assert_eq!(replaced, Replaced::Done, "{key:?}");
 }
 
-/// Writes the SymCache entry of a module as a build leaves it now, and its blob; returns its key.
+/// Writes the SymCache entry of a module as a build leaves it, and its blob. Returns its key.
 pub(crate) async fn put_entry(
     world: &World,
     number: u32,
@@ -78,7 +78,7 @@ pub(crate) async fn put_entry(
     key
 }
 
-/// Writes the item of an uploaded DIF of a module, as builds before presences left it.
+/// Writes the item of an uploaded DIF of a module, as builds before presence items left it.
 pub(crate) async fn put_dif(world: &World, module: &ModuleKey, location: &str) {
     let location = symdepot::domain::Location::new(location);
     let features = json!({
@@ -92,25 +92,25 @@ pub(crate) async fn put_dif(world: &World, module: &ModuleKey, location: &str) {
     put(world, &module.dif(&location), dif).await;
 }
 
-/// What was asked of records.
+/// The calls to a store of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reads {
-    /// Keys that were read eventually consistent, but for those of the sweep's own items.
+    /// Keys that were read with eventual consistency, without the items of the sweep itself.
     pub(crate) eventual: usize,
-    /// Keys that were read strongly consistent, but for those of the sweep's own items.
+    /// Keys that were read with strong consistency, without the items of the sweep itself.
     pub(crate) strong: usize,
     /// Partitions that were read.
     pub(crate) queries: usize,
-    /// Items that were written or removed, but for the sweep's own.
+    /// Items that were written or removed, without the items of the sweep itself.
     pub(crate) writes: usize,
 }
 
-/// Records that are some way off, and count what is asked of them.
+/// Records with a latency, which count the calls.
 #[derive(Debug)]
 pub(crate) struct MeteredRecords {
     inner: Arc<dyn RecordStore>,
     latency: Duration,
-    /// Whether eventually consistent reads see nothing yet.
+    /// Whether reads with eventual consistency see nothing yet.
     pub(crate) is_behind: bool,
     reads: Mutex<Reads>,
 }
@@ -125,7 +125,7 @@ impl MeteredRecords {
         }
     }
 
-    /// Returns what was asked so far.
+    /// Returns the calls so far.
     pub(crate) fn reads(&self) -> Reads {
         *self.reads.lock().unwrap()
     }
@@ -187,11 +187,11 @@ impl RecordStore for MeteredRecords {
     }
 }
 
-/// Blobs that are some way off, some of which cannot be removed.
+/// Blobs with a latency, some of which cannot be removed.
 #[derive(Debug)]
 pub(crate) struct SlowBlobs {
     pub(crate) inner: Arc<dyn BlobStore>,
-    /// How long a call is on its way.
+    /// The latency of a call.
     pub(crate) latency: Duration,
     /// The blobs that cannot be removed.
     pub(crate) held: Vec<String>,

@@ -1,4 +1,4 @@
-//! Stacks of minidumps, walked over CFI caches that are read slice by slice.
+//! Stacks of minidumps, walked with CFI caches that are read slice by slice.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ fn system() -> SystemInfo {
     }
 }
 
-/// The only stack of a minidump, and what is needed to walk it.
+/// The only stack of a minidump, and what a walk of it needs.
 struct Dump {
     minidump: Minidump<'static, Bytes>,
     modules: MinidumpModuleList,
@@ -63,7 +63,7 @@ impl Dump {
         )
     }
 
-    /// Walks the stack over what was read of slices.
+    /// Walks the stack with the slices that were read.
     fn walk(&self, info: &dyn UnwindInfo) -> CallStack {
         let (modules, system) = (&self.modules, system());
         self.with_stack(|context, memory| {
@@ -71,7 +71,7 @@ impl Dump {
         })
     }
 
-    /// Walks the stack as the walker does by itself, over a whole CFI cache of a module that
+    /// Walks the stack as the walker itself does, with a whole CFI cache of a module that
     /// `symbolic` made.
     fn walk_plainly(&self, name: &str) -> CallStack {
         let dif = fixture(&format!("elf/{name}"));
@@ -92,9 +92,9 @@ impl Dump {
     }
 }
 
-/// Tells of each frame what a walk finds: where it is, how it was found, and all registers. Without
-/// what is guessed at the end: by itself, the walker guesses by function records, of which a CFI
-/// cache has none.
+/// Describes each frame of a walk: its address, its trust, and all registers. Leaves out the
+/// guessed frames at the end: on its own, the walker guesses by function records, which a CFI cache
+/// does not have.
 fn told(stack: &CallStack) -> Vec<String> {
     let frame = |frame: &minidump_unwind::StackFrame| {
         let context = &frame.context;
@@ -107,7 +107,7 @@ fn told(stack: &CallStack) -> Vec<String> {
     found.map(frame).collect()
 }
 
-/// Returns the caches of the modules of a minidump, those of one of which are in a world.
+/// Returns the caches of the modules of a minidump; a world has those of one of them.
 fn caches(world: &World, modules: &MinidumpModuleList, name: &str, id: &str) -> Vec<ModuleCaches> {
     let ready = |kind| {
         let entry = world.entry("global", id, kind)?;
@@ -126,7 +126,7 @@ fn caches(world: &World, modules: &MinidumpModuleList, name: &str, id: &str) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_is_walked_over_slices_as_over_the_whole_and_as_by_a_debugger() {
+async fn a_walk_with_slices_equals_one_with_the_whole_cache_and_the_debugger() {
     for (name, id) in [("crash", CRASH), ("inventory", INVENTORY)] {
         let world = World::new();
         world
@@ -163,7 +163,7 @@ async fn a_stack_is_walked_over_slices_as_over_the_whole_and_as_by_a_debugger() 
             "{name}: {:?}",
             told(&stack)
         );
-        // The blobs are small: each is read once. The SymCache only where a frame has to be
+        // The blobs are small: each is read once. The SymCache is read only if a frame has to be
         // guessed.
         let counts = unwinding.counts();
         assert!((1..=2).contains(&counts.reads), "{name}: {counts:?}");
@@ -171,7 +171,7 @@ async fn a_stack_is_walked_over_slices_as_over_the_whole_and_as_by_a_debugger() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_version_before_made_unwinds_as_well() {
+async fn a_cache_of_the_earlier_version_unwinds_as_well() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     make_whole(&world, Kind::CfiCache).await;
@@ -186,7 +186,7 @@ async fn what_the_version_before_made_unwinds_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_caches_a_stack_is_walked_by_what_is_on_it() {
+async fn without_caches_a_stack_is_scanned() {
     let dump = Dump::of("crash");
     let world = World::new();
     let unwinding = world.symbolicator().unwinding(Vec::new());
@@ -198,7 +198,7 @@ async fn without_caches_a_stack_is_walked_by_what_is_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_walk_goes_on_without_a_cache_that_cannot_be_read() {
+async fn a_walk_continues_without_a_cache_that_cannot_be_read() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     let dump = Dump::of("crash");
@@ -213,20 +213,20 @@ async fn a_walk_goes_on_without_a_cache_that_cannot_be_read() {
     assert_eq!(told(&dump.walk(&damaged)), told(&without));
 }
 
-/// Functions of the large module.
+/// The number of functions in the large module.
 const FUNCTIONS: u64 = 120_000;
 
-/// Bytes of each of them.
+/// The size of each of them, in bytes.
 const FUNCTION_BYTES: u64 = 0x20;
 
-/// Where the large module is.
+/// The address of the large module.
 const BASE: u64 = 0x5555_0000_0000;
 
 const STACK: u64 = 0x7fff_0000_0000;
 
 const LARGE: &str = "502fc0a5-1ec1-3e47-9998-684fa139dca7";
 
-/// A Breakpad file of functions each of which keeps a word, so that its frame has two.
+/// A Breakpad file of functions that save one word each, so that each frame has two words.
 fn large_file() -> Vec<u8> {
     let mut text = "MODULE Linux x86_64 502FC0A51EC13E479998684FA139DCA70 large\n".to_owned();
     for number in 0..FUNCTIONS {
@@ -242,14 +242,14 @@ fn large_file() -> Vec<u8> {
             text,
             "STACK CFI INIT {start:x} {FUNCTION_BYTES:x} .cfa: $rsp 16 + .ra: .cfa 8 - ^"
         );
-        // No two are alike, or they would take no room.
+        // No two are equal, otherwise they would compress to nothing.
         let offset = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         let _ = writeln!(text, "STACK CFI {:x} $rbx: {offset}", start + 4);
     }
     text.into_bytes()
 }
 
-/// Counts how often a walk asks.
+/// Counts the requests of a walk for slices.
 struct Counting<'a> {
     inner: &'a CfiReader<'a>,
     asked: AtomicUsize,
@@ -267,7 +267,7 @@ impl UnwindInfo for Counting<'_> {
     }
 }
 
-/// A call stack of these functions, innermost first: its words, and where its frames are.
+/// A call stack of these functions, innermost first: its words, and the addresses of its frames.
 fn stack_of(functions: &[u64]) -> (Vec<u8>, Vec<u64>) {
     let within = |function: &u64| BASE + function * FUNCTION_BYTES + 0x10;
     let addresses: Vec<u64> = functions.iter().map(within).collect();
@@ -276,7 +276,7 @@ fn stack_of(functions: &[u64]) -> (Vec<u8>, Vec<u64>) {
     (words.flat_map(u64::to_le_bytes).collect(), addresses)
 }
 
-/// Walks a stack in the large module; returns the frames, and how often was asked.
+/// Walks a stack in the large module. Returns the frames and the number of requests.
 async fn walked(unwinding: &CfiReader<'_>, functions: &[u64]) -> (Vec<u64>, usize) {
     let (bytes, addresses) = stack_of(functions);
     let memory = MinidumpMemory {
@@ -322,7 +322,7 @@ fn large(world: &World) -> Vec<ModuleCaches> {
     }]
 }
 
-/// Functions that lie far from each other.
+/// Functions that are far apart.
 fn spread(count: u64) -> Vec<u64> {
     (0..count).map(|n| n * 7919 % FUNCTIONS).collect()
 }
@@ -335,7 +335,7 @@ async fn the_slices_of_a_stack_are_read_at_once_before_it_is_walked() {
     let functions = spread(30);
     let (frames, asked) = walked(&unwinding, &functions).await;
     assert_eq!(frames, stack_of(&functions).1);
-    // For the slices of all words at once, and not again.
+    // One request for the slices of all words, and no further one.
     assert_eq!(asked, 1);
     let counts = unwinding.counts();
     assert!((10..=31).contains(&counts.reads), "{counts:?}");

@@ -61,7 +61,7 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_begins_an_entry_makes_one() {
+async fn only_changes_that_create_entries_create_them() {
     let bench = bench();
     let refused = bench
         .update()
@@ -85,7 +85,7 @@ async fn only_what_begins_an_entry_makes_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_for_now_is_tried_again_a_few_times() {
+async fn a_write_that_fails_temporarily_is_retried_a_few_times() {
     for (failures, succeeds) in [(1, true), (3, true), (4, false)] {
         let bench = bench();
         for nth in 1..=failures {
@@ -108,7 +108,7 @@ async fn a_write_that_fails_for_now_is_tried_again_a_few_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_denied_is_not_tried_again() {
+async fn a_write_that_is_denied_is_not_retried() {
     let bench = bench();
     bench.world.faults.fail(Operation::Replace, 1, How::Denied);
     let error = bench
@@ -123,7 +123,7 @@ async fn a_write_that_is_denied_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_race_is_run_again_on_what_the_winner_wrote() {
+async fn a_lost_race_is_repeated_on_what_the_winner_wrote() {
     let bench = bench();
     let winner = bench.world.clone();
     bench
@@ -186,7 +186,7 @@ async fn an_item_of_a_newer_build_is_never_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_item_at_the_place_of_an_entry_is_corrupt() {
+async fn another_item_at_the_key_of_an_entry_is_corrupt() {
     let bench = bench();
     let key = bench.module.entry(Kind::SymCache);
     let stored = Stored {
@@ -203,7 +203,7 @@ async fn another_item_at_the_place_of_an_entry_is_corrupt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_is_put_once_and_kept_where_the_caller_says_so() {
+async fn an_item_is_written_once_and_kept_if_the_caller_says_so() {
     let bench = bench();
     let key = ItemKey::request("1");
     let put = async |module: &str, keep: bool| {
@@ -230,7 +230,7 @@ async fn an_item_is_put_once_and_kept_where_the_caller_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_item_is_removed_only_while_it_is_what_was_meant() {
+async fn an_item_is_removed_only_if_it_is_the_intended_one() {
     let bench = bench();
     let key = ItemKey::request("1");
     let remove = async |module: &str| {

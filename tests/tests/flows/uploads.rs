@@ -1,4 +1,4 @@
-//! Uploads: what an event of the bucket leaves behind.
+//! Uploads: the effects of an event of the bucket.
 
 use symdepot::cache::{Item, Kind, UploadState};
 use symdepot::domain::{Cause, Quality, Sequencer};
@@ -47,7 +47,7 @@ async fn a_second_delivery_derives_nothing_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_kills_its_readers_is_ignored_after_three_deliveries() {
+async fn a_file_that_kills_its_parser_is_ignored_after_three_deliveries() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     world.derivations.kill_next_readers(3);
@@ -65,13 +65,13 @@ async fn a_file_that_kills_its_readers_is_ignored_after_three_deliveries() {
         matches!(&upload.state, UploadState::Ignored { reason } if reason.contains("killed")),
         "{upload:?}"
     );
-    // The same file is read by whoever survives it.
+    // The same file, uploaded again, is read by a new parser.
     let upload = world.upload("global/crash.debug", "elf/crash.debug").await;
     assert_eq!(upload.state, UploadState::Applied);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_is_killed_twice_costs_nothing_but_time() {
+async fn a_parser_that_is_killed_twice_only_costs_time() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     world.derivations.kill_next_readers(2);
@@ -143,7 +143,7 @@ async fn a_removal_before_its_creation_wins() {
     let created = world.put("global/crash.debug", fixture("elf/crash.debug"));
     let removed = world.take_away("global/crash.debug");
     world.deliver(&removed).await.unwrap();
-    // The creation comes late, and finds the file as a listing that lags behind would.
+    // The creation arrives late, and finds the file as an outdated listing would.
     world.put("global/crash.debug", fixture("elf/crash.debug"));
     world.deliver(&created).await.unwrap();
     assert_eq!(
@@ -168,7 +168,7 @@ async fn sequencers_are_compared_as_numbers_of_one_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_takes_names_away_and_the_blobs_go_with_a_sweep() {
+async fn a_removal_withdraws_names_and_a_sweep_removes_the_blobs() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.remove("global/crash.debug").await;
@@ -180,7 +180,7 @@ async fn a_removal_takes_names_away_and_the_blobs_go_with_a_sweep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overwritten_key_serves_what_is_there_now() {
+async fn an_overwritten_key_serves_the_new_file() {
     let world = World::new();
     world.upload("global/file", "elf/crash.debug").await;
     world.upload("global/file", "elf/crash-arm64.debug").await;
@@ -189,7 +189,7 @@ async fn an_overwritten_key_serves_what_is_there_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_overwritten_with_something_of_no_use_serves_nothing() {
+async fn a_key_overwritten_with_a_useless_file_serves_nothing() {
     let world = World::new();
     world.upload("global/file", "elf/crash.debug").await;
     world.upload("global/file", "hostile/text.txt").await;
@@ -223,7 +223,7 @@ async fn a_better_file_replaces_a_fallback_and_the_fallback_returns_when_it_is_r
     assert_eq!(quality(), Quality::Fallback);
     world.upload("global/crash.debug", "elf/crash.debug").await;
     assert_eq!(quality(), Quality::Preferred);
-    // Names from the debug file, unwind information from the program.
+    // Names come from the debug file, unwind information from the program.
     assert_eq!(
         (made_from(Kind::SymCache), made_from(Kind::CfiCache)),
         ("global/crash.debug".into(), "global/crash".into())
@@ -263,7 +263,7 @@ async fn the_order_of_uploads_does_not_matter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_malformed_file_with_ids_leaves_placeholders_and_is_not_tried_again() {
+async fn a_malformed_file_with_ids_leaves_placeholders_and_is_not_retried() {
     let world = World::new();
     let upload = world
         .upload("global/flipped.debug", "hostile/bits-flipped.debug")
@@ -284,7 +284,7 @@ async fn a_malformed_file_with_ids_leaves_placeholders_and_is_not_tried_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_file_heals_what_a_malformed_one_left() {
+async fn a_good_file_replaces_the_placeholders_of_a_malformed_one() {
     let world = World::new();
     world
         .upload("global/flipped.debug", "hostile/bits-flipped.debug")
@@ -301,8 +301,7 @@ async fn a_good_file_heals_what_a_malformed_one_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_over_the_limit_is_too_large_with_the_ids_from_its_ends_and_heals_when_the_limit_grows()
- {
+async fn a_file_over_the_limit_is_too_large_until_the_limit_grows() {
     let world = World::with(|settings| settings.dif_max_bytes = 100_000);
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let placeholder = |world: &World| {
@@ -332,14 +331,14 @@ async fn a_file_over_the_scratch_budget_is_too_large_too() {
     let upload = world
         .upload("global/crash-arm64.debug", "elf/crash-arm64.debug")
         .await;
-    // There is no room for both of its ends either, so nobody knows whose it is.
+    // There is no room for both of its ends either, so its module is unknown.
     let reason = "its 26232 bytes exceed the 10000 bytes of scratch space".to_owned();
     assert_eq!(upload.state, UploadState::Ignored { reason });
     assert_eq!(world.entries(), Vec::new());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_unpacks_to_more_than_there_is_room_for_says_so() {
+async fn a_file_that_unpacks_to_more_than_the_budget_is_reported() {
     let world = World::with(|settings| settings.scratch_bytes = 20_000);
     world
         .upload(
@@ -351,7 +350,7 @@ async fn what_unpacks_to_more_than_there_is_room_for_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_container_serves_as_what_is_in_it() {
+async fn each_container_serves_as_its_contents_do() {
     for file in ["gz", "zlib", "zst"].map(|packed| format!("containers/crash-arm64.debug.{packed}"))
     {
         let world = World::new();
@@ -382,7 +381,7 @@ async fn every_object_of_an_archive_is_served_from_one_download() {
         (world.derivations.opened(), world.uploads.calls().of("read")),
         (1, 1)
     );
-    // The program unwinds, its PDB names: both under one id, in one file.
+    // The program has unwind information, and its PDB has names: both have one id, in one file.
     let features = |kind| {
         world
             .entry("global", CRASH_PE, kind)
@@ -396,7 +395,7 @@ async fn every_object_of_an_archive_is_served_from_one_download() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_slices_of_a_fat_file_are_served() {
+async fn both_architectures_of_a_fat_file_are_served() {
     for file in [
         "macho/fat/crash.dSYM/Contents/Resources/DWARF/crash",
         "containers/crash.dSYM.zip",
@@ -450,7 +449,7 @@ async fn every_fixture_is_filed_under_the_ids_that_other_tools_read() {
                 .collect(),
         };
         if fixture.file == "elf/no-build-id.so" {
-            // It has no id of its own; one is made from its code.
+            // It has no id of its own; one is computed from its code.
             assert!(found[0].0.is_some());
             continue;
         }
@@ -460,7 +459,7 @@ async fn every_fixture_is_filed_under_the_ids_that_other_tools_read() {
 
 /// P2.
 #[tokio::test(start_paused = true)]
-async fn uploads_that_a_module_has_no_room_for_say_so_and_get_their_turn_when_others_are_removed() {
+async fn uploads_without_room_are_reported_and_filed_when_others_are_removed() {
     const ROOM: usize = 256;
     const UPLOADS: usize = 300;
     let world = World::new();
@@ -480,7 +479,7 @@ async fn uploads_that_a_module_has_no_room_for_say_so_and_get_their_turn_when_ot
         difs.count()
     };
     assert_eq!(difs(), ROOM);
-    // Retention: the oldest go first.
+    // A retention rule removes the oldest files first.
     for number in 0..ROOM {
         world.remove(&key(number)).await;
     }
@@ -504,7 +503,7 @@ async fn uploads_that_a_module_has_no_room_for_say_so_and_get_their_turn_when_ot
 
 /// P2.
 #[tokio::test(start_paused = true)]
-async fn an_archive_serves_the_modules_that_have_room_and_says_which_have_none() {
+async fn an_archive_serves_the_modules_with_room_and_names_the_others() {
     let world = World::new();
     let full = breakpad(1);
     for number in 0..256 {
@@ -575,7 +574,7 @@ async fn an_archive_of_thousands_of_objects_is_served_and_can_be_removed() {
 
 /// P3.
 #[tokio::test(start_paused = true)]
-async fn an_archive_with_more_files_than_any_may_have_is_ignored_and_says_why() {
+async fn an_archive_with_too_many_files_is_ignored_with_the_reason() {
     let world = World::new();
     let event = world.put("global/symbols.zip", archive_of(0..10_001));
     world.deliver(&event).await.unwrap();
@@ -585,7 +584,7 @@ async fn an_archive_with_more_files_than_any_may_have_is_ignored_and_says_why() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_behind_its_debug_file_costs_no_second_derivation_of_names() {
+async fn a_program_uploaded_after_its_debug_file_does_not_derive_names_again() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let names = world.entry("global", CRASH, Kind::SymCache).unwrap();
@@ -603,7 +602,7 @@ async fn a_program_behind_its_debug_file_costs_no_second_derivation_of_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_of_bytes_that_were_overwritten_leaves_the_key_to_the_next() {
+async fn an_event_of_overwritten_bytes_leaves_the_key_to_the_next_event() {
     let world = World::new();
     let first = world.put("global/file", fixture("elf/crash.debug"));
     let second = world.put("global/file", fixture("elf/checksum"));

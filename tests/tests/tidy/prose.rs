@@ -70,14 +70,10 @@ fn comments_and_documents_are_wrapped() {
     problems.report();
 }
 
-/// The directories in whose comments the words are checked.
-const PRODUCT: [&str; 3] = ["shared/", "functions/", "infra/"];
-
 #[test]
 fn prose_avoids_listed_words() {
     let mut problems = Problems::default();
-    let product = PRODUCT.iter().flat_map(|folder| sources(folder));
-    for file in product.chain(documents()) {
+    for file in sources("").into_iter().chain(documents()) {
         for (number, line) in prose(&file) {
             let lower = format!(" {} ", line.to_lowercase());
             for ((one, other), instead) in WORDS {

@@ -155,6 +155,7 @@ fn documents_template_and_code_have_the_same_defaults() {
         orphan_min_age,
         sources: _,
         request_sources: _,
+        source_event_parameters,
         retry_public_misses_after,
         sweep_read_units,
         reconcile_after,
@@ -166,6 +167,11 @@ fn documents_template_and_code_have_the_same_defaults() {
         transcoded: _,
         memory_cache_bytes,
     } = Settings::default();
+    let listed = read("docs/settings.md").unwrap_or_default();
+    assert!(
+        listed.contains(&format!("`{}`", source_event_parameters.join(","))),
+        "SOURCE_EVENT_PARAMETERS: Settings::default() differs from docs/settings.md"
+    );
     for (name, value) in [
         ("DERIVED_MAX_UNUSED", policy.derived_max_unused.as_secs()),
         ("RETRY_MISSES_AFTER", policy.retry_misses_after.as_secs()),

@@ -21,10 +21,6 @@ const MAX_FUNCTION_LINES: usize = 60;
 /// The maximum number of parameters of a function in `flows`, including the receiver.
 const MAX_PARAMETERS: usize = 5;
 
-/// Files that exceed the limit. Do not add any; a file that no longer exceeds the limit must be
-/// removed from the list.
-const LONGER_FILES: [&str; 1] = ["shared/src/symbolicate/cpp_constraints/names.rs"];
-
 /// A module path from the root of its crate.
 type Path = Vec<String>;
 
@@ -298,17 +294,9 @@ fn no_file_exceeds_the_line_limit() {
         let text = read(&module.file).unwrap();
         let code = text.split("#[cfg(test)]\nmod tests {").next();
         let lines = code.unwrap_or_default().lines().count();
-        let is_listed = LONGER_FILES.contains(&&*module.file);
-        match (lines > MAX_FILE_LINES, is_listed) {
-            (true, false) => {
-                let rule = format!("has {lines} lines, more than {MAX_FILE_LINES}");
-                problems.add(module.file, rule, "split the file by topic");
-            }
-            (false, true) => {
-                let rule = format!("has only {lines} lines");
-                problems.add(module.file, rule, "remove it from LONGER_FILES");
-            }
-            _ => {}
+        if lines > MAX_FILE_LINES {
+            let rule = format!("has {lines} lines, more than {MAX_FILE_LINES}");
+            problems.add(module.file, rule, "split the file by topic");
         }
     }
     problems.report();

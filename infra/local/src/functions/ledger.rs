@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_crossed_out_is_not_left() {
+    fn an_excluded_address_is_removed() {
         let live = read_list("+ 10 100\n+ 11 101\n- 10 100\n".as_bytes());
         assert_eq!(
             live,

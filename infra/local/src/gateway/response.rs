@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_no_response_say_why() {
+    fn results_that_are_no_response_are_reported_with_the_reason() {
         assert!(answer("nonsense").unwrap_err().contains("not JSON"));
         assert!(
             answer(r#"{"statusCode":42}"#)

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_without_number_take_bounded_memory_and_the_most_rounds_are_kept() {
+    fn any_number_of_processes_takes_bounded_memory_and_the_maximum_of_rounds_is_kept() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut rounds = Rounds::default();

@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sweep_removes_what_no_row_names_and_nothing_else() {
+    async fn the_sweep_removes_only_files_that_no_row_names() {
         let folder = tempfile::tempdir().unwrap();
         let bodies = Bodies::open(folder.path()).unwrap();
         let (live, dead) = (body(&bodies, b"live").await, body(&bodies, b"dead").await);

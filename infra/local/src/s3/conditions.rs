@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_decided_by_what_is_stored() {
+    fn a_conditional_write_depends_on_the_stored_object() {
         let any = Some(ETagCondition::Any);
         for (if_match, if_none_match, stored, expected) in [
             (None, None, None, "ok"),

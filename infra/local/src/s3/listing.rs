@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_successor_is_above_all_that_begins_so_and_below_the_rest() {
+    fn the_successor_is_above_all_keys_with_the_prefix_and_below_the_others() {
         assert_eq!(successor("a"), Some("b".to_owned()));
         assert_eq!(successor("a\u{d7ff}"), Some("a\u{e000}".to_owned()));
         assert_eq!(successor("a\u{10ffff}"), Some("b".to_owned()));

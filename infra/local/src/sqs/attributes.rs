@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_come_back_as_they_were_sent() {
+    fn attributes_are_returned_as_they_were_sent() {
         let sent = json!({
             "scope": { "DataType": "String", "StringValue": "global" },
             "size": { "DataType": "Number", "StringValue": "12" },

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_division_is_told_in_a_sentence() {
+    fn a_division_is_described_in_a_sentence() {
         let machine = Machine {
             memory: 24 * GIB,
             disk: 60 * GIB + 200 * MIB,
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_control_groups_are_looked_for_above_the_process_too() {
+    fn limits_of_parent_control_groups_apply() {
         let unified: Vec<String> = control_group_limits("0::/user/stack\n").collect();
         assert_eq!(
             unified,

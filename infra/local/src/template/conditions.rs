@@ -160,7 +160,7 @@ Resources:
     }
 
     #[test]
-    fn what_depends_on_a_parameter_is_what_its_default_makes_of_it() {
+    fn conditions_on_parameters_use_their_defaults() {
         let template = decided(TEMPLATE).unwrap();
         assert_eq!(
             template,

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_expression_is_refused_with_what_is_known() {
+    fn a_cron_expression_is_refused_with_the_supported_form() {
         assert!(
             rate("cron(0 12 * * ? *)")
                 .unwrap_err()

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_what_the_caller_does_next() {
+    fn a_server_response_decides_what_the_caller_does_next() {
         use FaultKind::{Bug, Denied, Transient};
         for (code, status, kind) in [
             (

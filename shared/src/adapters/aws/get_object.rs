@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_around_an_etag_come_and_go() {
+    fn quotes_around_an_etag_are_removed_and_added() {
         assert_eq!(
             unquoted(&quoted("9b2cf535f27731c974343645a3985328-3")),
             "9b2cf535f27731c974343645a3985328-3"

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_once_is_written_still() {
+    fn items_of_earlier_builds_are_written_unchanged() {
         let (key, stored) = read(golden()).unwrap();
         let (written, golden) = (
             AttributeValue::M(write(&key, &stored).unwrap()),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_of_a_newer_schema_is_not_looked_at_and_not_written() {
+    fn an_item_of_a_newer_schema_is_neither_parsed_nor_written() {
         let mut newer = golden();
         newer.insert(
             SCHEMA_NUMBER.to_owned(),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_cannot_be_parsed_is_left_alone_and_harms_no_other() {
+    fn an_item_that_cannot_be_parsed_stays_and_does_not_affect_others() {
         let spoil: [(&str, Option<AttributeValue>); 7] = [
             ("schema", None),
             ("schema", Some(AttributeValue::S("1".to_owned()))),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_a_newer_build_in_any_place_of_an_item_is_left_alone() {
+    fn an_item_with_any_word_of_a_newer_build_stays() {
         let places = [
             ("kind", "symcache_of_tomorrow"),
             ("ready.file_type", "elf_of_tomorrow"),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_items_that_the_store_may_forget_say_when() {
+    fn only_items_that_may_expire_have_an_expiry() {
         let key = ItemKey::request("1");
         let written = |item: Value| {
             let item = serde_json::from_value(item).unwrap();
@@ -509,7 +509,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_item_comes_back_as_it_was_written(item in item(), bits in any::<u64>(), sort in text()) {
+        fn every_item_is_read_as_it_was_written(item in item(), bits in any::<u64>(), sort in text()) {
             let key = ItemKey { partition: "p".to_owned(), sort };
             let stored = Stored { revision: Revision::from_random(bits), item };
             let written = write(&key, &stored).unwrap();

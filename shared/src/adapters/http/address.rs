@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_private_networks_are_told_from_those_of_the_internet() {
+    fn addresses_of_private_networks_are_distinguished_from_public_ones() {
         for private in [
             "0.0.0.0",
             "10.1.2.3",

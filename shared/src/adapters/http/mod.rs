@@ -42,7 +42,7 @@ use self::status::{Refusal, Retry};
 use self::symsrv::Tiers;
 use crate::adapters::backoff::pause;
 use crate::domain::{Cause, HttpSource, Location, Missing, SourceKey};
-use crate::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
+use crate::ports::{Concerns, FileQuery, IncomingDif, ServerFailure, SymbolServers};
 
 /// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,6 +57,10 @@ const MAX_REDIRECTS: usize = 5;
 const MAX_ATTEMPTS: u32 = 3;
 
 /// The value of the `User-Agent` header.
+/// The header with the checksum of the requested file. NuGet's symbol server requires it: "Symbol
+/// server", <https://github.com/dotnet/symstore>, "SSQP Key Conventions".
+const SYMBOL_CHECKSUM: HeaderName = HeaderName::from_static("symbolchecksum");
+
 const AGENT: &str = concat!("symdepot/", env!("CARGO_PKG_VERSION"));
 
 /// Fetches DIFs from symbol servers.
@@ -107,6 +111,8 @@ impl HttpClients {
 struct ServerQuery<'a> {
     key: &'a SourceKey,
     source: &'a HttpSource,
+    /// The checksum of the requested file, as the crash names it.
+    checksum: Option<&'a str>,
 }
 
 impl ServerQuery<'_> {
@@ -157,8 +163,18 @@ impl HttpServers {
     }
 
     /// Requests a file once, by the protocol of the source.
-    async fn find(&self, asked: ServerQuery<'_>, location: &Location) -> Result<Response, Refusal> {
-        let source = asked.source;
+    async fn find(&self, query: FileQuery<'_>) -> Result<Response, Refusal> {
+        let FileQuery {
+            key,
+            source,
+            location,
+            checksum,
+        } = query;
+        let asked = ServerQuery {
+            key,
+            source,
+            checksum,
+        };
         // Locations come from messages, whose senders are trusted less than the configuration of
         // sources.
         let mut url = Url::parse(location.as_str())
@@ -219,7 +235,7 @@ impl HttpServers {
             check(&url, reach)?;
             let is_own = asked.owns(&url);
             let client = self.clients.get(reach, asked.key.is_defined())?;
-            let request = client.get(sent).headers(headers(source, is_own));
+            let request = client.get(sent).headers(headers(asked, is_own));
             let response = request
                 .send()
                 .await
@@ -253,12 +269,16 @@ impl HttpServers {
     }
 }
 
-/// Returns the headers of a request; those of the source are included only if `is_own`.
-fn headers(source: &HttpSource, is_own: bool) -> HeaderMap {
+/// Returns the headers of a request; those for the source are included only if `is_own`.
+fn headers(asked: ServerQuery<'_>, is_own: bool) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
     if is_own {
-        for (name, value) in &source.headers {
+        let checksum = asked.checksum.and_then(|checksum| checksum.parse().ok());
+        if let Some(checksum) = checksum {
+            headers.insert(SYMBOL_CHECKSUM, checksum);
+        }
+        for (name, value) in &asked.source.headers {
             if let (Ok(name), Ok(mut value)) =
                 (name.parse::<HeaderName>(), value.parse::<HeaderValue>())
             {
@@ -306,16 +326,11 @@ fn place(url: &Url) -> String {
 
 #[async_trait]
 impl SymbolServers for HttpServers {
-    async fn get(
-        &self,
-        key: &SourceKey,
-        source: &HttpSource,
-        location: &Location,
-    ) -> Result<IncomingDif, ServerFailure> {
+    async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
         let mut attempts = 0;
         loop {
-            let refusal = match self.find(ServerQuery { key, source }, location).await {
-                Ok(response) => return Ok(download(response, location)),
+            let refusal = match self.find(query).await {
+                Ok(response) => return Ok(download(response, query.location)),
                 Err(refusal) => refusal,
             };
             attempts += 1;
@@ -485,7 +500,7 @@ mod tests {
 
     /// F21.
     #[test]
-    fn no_step_leads_from_https_to_http_and_what_says_so_shows_no_query() {
+    fn a_redirect_from_https_to_http_is_not_followed_and_its_error_hides_the_query() {
         let (secure, clear) = (
             url("https://x.test/a?t=sesame"),
             url("http://y.test/b?t=sesame"),
@@ -509,13 +524,21 @@ mod tests {
         let json = r#"{"type": "http", "id": "a", "url": "https://x.test", "headers": {"Authorization": "sesame",
             "User-Agent": "us"}}"#;
         let source: HttpSource = serde_json::from_str(json).unwrap();
-        let own = headers(&source, true);
+        let key = source.configured_key();
+        let asked = ServerQuery {
+            key: &key,
+            source: &source,
+            checksum: Some("SHA256:00"),
+        };
+        let own = headers(asked, true);
+        assert_eq!(own["SymbolChecksum"], "SHA256:00");
         assert!(own["authorization"].is_sensitive());
         assert_eq!(own["authorization"], "sesame");
         assert_eq!(own[USER_AGENT], "us");
         assert!(!format!("{own:?}").contains("sesame"), "{own:?}");
         assert_eq!(own[ACCEPT_ENCODING], "identity");
-        assert!(!headers(&source, false).contains_key("authorization"));
+        let other = headers(asked, false);
+        assert!(!other.contains_key("authorization") && !other.contains_key("SymbolChecksum"));
     }
 
     /// F9.
@@ -531,6 +554,7 @@ mod tests {
             ServerQuery {
                 key: &key,
                 source: &source,
+                checksum: None,
             }
             .reach(&url(to))
         };

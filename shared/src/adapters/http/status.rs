@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_server_says_is_absent_is_absent() {
+    fn a_file_is_absent_only_if_the_server_says_so() {
         let url = Url::parse("http://symbols.test/a").unwrap();
         let judged = |status: u16, retry_after: Option<&str>| {
             let status = StatusCode::from_u16(status).unwrap();
@@ -142,7 +142,7 @@ mod tests {
 
     /// F19.
     #[test]
-    fn only_a_wish_of_the_source_itself_to_be_left_alone_counts_for_all() {
+    fn only_a_pause_that_the_source_itself_requests_applies_to_all() {
         let url = Url::parse("http://symbols.test/a").unwrap();
         let concerns = |status: u16, retry_after: Option<&str>, is_own| {
             let status = StatusCode::from_u16(status).unwrap();

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_leads_on_or_says_why_not() {
+    fn a_pointer_is_followed_or_reports_why_not() {
         let here = Url::parse("http://x.test/a.pdb/1/file.ptr").unwrap();
         let good = |text: &str| lead(text, &here).map(String::from);
         for text in [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_is_asked_for_its_tiers_once_an_hour_and_again_where_it_failed() {
+    async fn the_folder_tiers_of_a_server_are_requested_once_an_hour_and_after_a_failure() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
         let key = source.configured_key();
@@ -265,7 +265,7 @@ mod tests {
 
     /// F19.
     #[tokio::test(start_paused = true)]
-    async fn what_one_source_says_of_its_tiers_is_not_believed_of_another_with_its_address() {
+    async fn folder_tiers_are_not_shared_between_sources_with_one_address() {
         let tiers = Tiers::default();
         let source = source("http://x.test");
         let ask = async |key: &SourceKey, answer: bool| {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
 use super::blobs::etag;
-use crate::domain::{HttpSource, Location, Missing, SourceKey};
-use crate::ports::{Concerns, IncomingDif, ServerFailure, SymbolServers};
+use crate::domain::{Location, Missing};
+use crate::ports::{Concerns, FileQuery, IncomingDif, ServerFailure, SymbolServers};
 
 /// Bytes per chunk of a response body.
 const PIECE_BYTES: usize = 4096;
@@ -68,12 +68,8 @@ impl MemoryServers {
 
 #[async_trait]
 impl SymbolServers for MemoryServers {
-    async fn get(
-        &self,
-        _: &SourceKey,
-        _: &HttpSource,
-        location: &Location,
-    ) -> Result<IncomingDif, ServerFailure> {
+    async fn get(&self, query: FileQuery<'_>) -> Result<IncomingDif, ServerFailure> {
+        let location = query.location;
         let mut state = self.lock();
         state.asked.push(location.clone());
         let nothing = || {

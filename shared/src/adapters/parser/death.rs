@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dif_has_no_part_in_is_not_remembered() {
+    fn failures_unrelated_to_the_dif_are_not_cached() {
         for (status, kind) in [
             (15, FaultKind::Transient),
             (1 << 8, FaultKind::Bug),

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_arrives_as_it_was_sent() {
+    async fn a_message_is_received_as_it_was_sent() {
         let mut pipe = Vec::new();
         let answer = Reply::Derived {
             job: 1,

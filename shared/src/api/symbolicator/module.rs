@@ -109,6 +109,7 @@ impl Module {
     /// Returns the ids and names that the module is looked up by.
     pub fn object_id(&self) -> ObjectId {
         ObjectId {
+            debug_checksum: self.debug_checksum.clone(),
             debug_id: self.debug_id,
             code_id: self.code_id.clone(),
             debug_file: self.debug_file.clone(),

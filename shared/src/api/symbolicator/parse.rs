@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_survives_the_round_trip_and_loses_only_what_nobody_knows() {
+    fn a_request_survives_the_round_trip_without_its_unknown_fields() {
         let sent = json!({
             "platform": "native", "signal": 11, "unknown": [{}], "scraping": {"enabled": false}, "sources": ["uploads"],
             "stacktraces": [{
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_nobody_knows_is_unknown() {
+    fn an_unsupported_type_is_unknown() {
         let request =
             parse_request(br#"{"modules": [{"type": "coff"}, {"type": "pe_dotnet"}]}"#).unwrap();
         assert_eq!(
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_a_bad_request() {
+    fn a_body_that_is_not_json_is_a_bad_request() {
         for body in [
             "",
             " ",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_is_told_so() {
+    fn a_compressed_body_is_reported_as_such() {
         for (body, encoding) in [
             (&b"\x1f\x8b\x08\0"[..], "gzip"),
             (b"\x28\xb5\x2f\xfd\x04", "zstd"),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_json_and_no_request_names_the_field() {
+    fn json_that_is_no_request_names_the_field() {
         let check = |body: &str, path: &str, cause: &str| match parse_request(body.as_bytes())
             .unwrap_err()
         {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_further_down_counts_more_than_a_wrong_field() {
+    fn malformed_json_after_a_wrong_field_is_reported_first() {
         assert_eq!(
             parse_request(br#"{"signal": -1, "modules": ["#)
                 .unwrap_err()

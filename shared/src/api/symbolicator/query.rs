@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_how_long_and_for_whom() {
+    fn a_query_has_a_timeout_and_a_scope() {
         let check = |query: &str, timeout: Option<u64>, scope: &str| {
             let parsed = Query::parse(query, Query::OF_REQUESTS).unwrap();
             assert_eq!(

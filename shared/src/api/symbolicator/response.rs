@@ -9,7 +9,7 @@ use super::{CompletedFrame, CompletedModule, Hex};
 
 /// The number of seconds after which a client should ask for the result of a pending request.
 /// Clients that wait with `timeout` can ask at once.
-pub const RETRY_AFTER_SECONDS: u64 = 30;
+pub const RETRY_AFTER_SECONDS: u64 = 2;
 
 /// The response to a request. Its HTTP status is 200 in every case.
 ///
@@ -19,7 +19,7 @@ pub const RETRY_AFTER_SECONDS: u64 = 30;
 /// let response = Response::pending(uuid::Uuid::from_u128(7));
 /// assert_eq!(
 ///     serde_json::to_string(&response).unwrap(),
-///     r#"{"status":"pending","request_id":"00000000-0000-0000-0000-000000000007","retry_after":30}"#,
+///     r#"{"status":"pending","request_id":"00000000-0000-0000-0000-000000000007","retry_after":2}"#,
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -261,8 +261,8 @@ mod tests {
         for (sources, says) in [
             (many(33).collect(), "sources: more than 32 sources"),
             (
-                vec![serde_json::json!("x".repeat(65))],
-                "sources[0]: its id has more than 64 bytes",
+                vec![serde_json::json!("x".repeat(257))],
+                "sources[0]: its id has more than 256 bytes",
             ),
             (
                 vec![serde_json::json!("uploads"), defined(1, patterns)],

@@ -70,7 +70,7 @@ fn retire(entry: &Entry, seconds: u64) -> Result<Applied, Refused> {
 // RequestBuild
 
 #[test]
-fn an_ask_stands_as_long_as_its_message_may_be_under_way() {
+fn a_build_request_is_live_as_long_as_its_message_may_be_delivered() {
     for (queue, lifetime) in [
         (Queue::Eager, 30),
         (Queue::Uploads, 600),
@@ -95,7 +95,7 @@ fn an_ask_stands_as_long_as_its_message_may_be_under_way() {
 }
 
 #[test]
-fn an_eager_ask_overrides_the_others_and_nothing_overrides_an_eager_one() {
+fn an_eager_build_request_replaces_others_and_is_never_replaced() {
     for queue in [Queue::Uploads, Queue::Refresh] {
         let asked = then(&entry(), &request_build(1, queue), 0);
         assert_eq!(
@@ -189,7 +189,7 @@ fn an_attempt_is_counted_before_the_work_and_the_fourth_gives_up() {
 }
 
 #[test]
-fn giving_up_takes_nothing_away_that_is_ready() {
+fn giving_up_keeps_the_ready_state() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let mut entry = ready.clone();
     for attempt in 1..=4 {
@@ -200,7 +200,7 @@ fn giving_up_takes_nothing_away_that_is_ready() {
 }
 
 #[test]
-fn a_resting_entry_gives_no_lease_until_it_has_rested() {
+fn an_entry_that_backs_off_gives_no_lease_until_then() {
     let resting = then(&then(&entry(), &take(1), 0), &release(1), 10);
     let until = after(12);
     assert_eq!(resting.not_before(), Some(until));
@@ -252,7 +252,7 @@ fn extending_never_shortens_a_lease() {
 // Publish
 
 #[test]
-fn what_is_published_is_ready_and_ends_lease_ask_placeholder_and_attempts() {
+fn a_publish_makes_ready_and_ends_lease_build_request_placeholder_and_attempts() {
     let failed = then(
         &then(&entry(), &take(1), 0),
         &fail(1, Cause::NotFound, &[]),
@@ -351,7 +351,7 @@ fn a_higher_version_replaces_and_what_was_ready_stays_for_the_older_build() {
 }
 
 #[test]
-fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_gone() {
+fn a_worse_state_of_a_higher_version_waits_until_the_better_file_is_removed() {
     let before = built(1, Offer::Debug, &dif("better"));
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 2, Offer::Symbols, &dif("worse"));
@@ -394,7 +394,7 @@ fn an_older_converter_replaces_a_newer_ones_work_only_with_something_better() {
 }
 
 #[test]
-fn a_lower_version_replaces_nothing_and_stands_beside() {
+fn a_lower_version_replaces_nothing_and_is_kept_beside() {
     let before = built(2, Offer::Symbols, &dif("a"));
     let leased = then(&before, &take(2), 10);
     let ready = state(&leased, 2, 1, Offer::Debug, &dif("b"));
@@ -406,7 +406,7 @@ fn a_lower_version_replaces_nothing_and_stands_beside() {
 }
 
 #[test]
-fn what_is_left_of_a_lower_version_is_kept_beside_what_is_published_never_above_it() {
+fn a_state_of_a_lower_version_is_kept_below_the_published_one() {
     // Version 2 was made from a file that was removed; version 1, from another file, is left.
     let first = built(1, Offer::Debug, &dif("a"));
     let leased = then(&first, &take(2), 10);
@@ -444,7 +444,7 @@ fn what_is_left_of_a_lower_version_is_kept_beside_what_is_published_never_above_
 }
 
 #[test]
-fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
+fn a_build_request_survives_a_publish_that_did_not_see_the_new_file() {
     let leased = then(
         &then(&entry(), &request_build(1, Queue::Eager), 0),
         &take(1),
@@ -465,7 +465,7 @@ fn an_ask_survives_a_publication_that_cannot_have_seen_what_arrived() {
 }
 
 #[test]
-fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
+fn a_build_request_survives_a_repeated_mark_over_another_one() {
     // The response to the first mark is lost; its build begins; another file arrives; the first
     // mark is written again.
     let marked = then(&entry(), &invalidate("a", 7), 0);
@@ -487,7 +487,7 @@ fn an_ask_survives_a_mark_that_is_written_again_over_another_one() {
 // Fail
 
 #[test]
-fn a_failure_is_noted_beside_what_is_ready_and_ends_lease_ask_and_attempts() {
+fn a_failure_is_kept_beside_the_ready_state_and_ends_lease_build_request_and_attempts() {
     let before = built(1, Offer::Symbols, &dif("a"));
     let leased = then(
         &then(&before, &request_build(1, Queue::Refresh), 5),
@@ -509,7 +509,7 @@ fn a_failure_is_noted_beside_what_is_ready_and_ends_lease_ask_and_attempts() {
 }
 
 #[test]
-fn a_failure_that_cannot_have_seen_what_arrived_gives_the_lease_back() {
+fn a_failure_that_did_not_see_the_new_file_releases_the_lease() {
     let leased = then(
         &then(&entry(), &request_build(1, Queue::Eager), 0),
         &take(1),
@@ -566,7 +566,7 @@ fn each_cause_is_remembered_for_its_own_time_with_up_to_a_tenth_of_jitter() {
 }
 
 #[test]
-fn a_source_that_fails_again_and_again_is_asked_less_and_less_up_to_hourly() {
+fn a_source_that_fails_repeatedly_is_retried_with_growing_delays_up_to_an_hour() {
     let mut entry = entry();
     let mut waits = Vec::new();
     let mut now = 0;
@@ -598,7 +598,7 @@ fn a_source_that_fails_again_and_again_is_asked_less_and_less_up_to_hourly() {
 // Release
 
 #[test]
-fn a_lease_given_back_costs_no_attempt_and_leaves_the_ask() {
+fn a_released_lease_costs_no_attempt_and_keeps_the_build_request() {
     let leased = then(
         &then(&entry(), &request_build(1, Queue::Eager), 0),
         &take(1),
@@ -630,7 +630,7 @@ fn a_lease_given_up_counts_and_after_enough_of_them_the_entry_is_crashed() {
 }
 
 #[test]
-fn an_entry_rests_longer_each_time_its_build_is_given_back() {
+fn an_entry_backs_off_longer_each_time_its_build_is_released() {
     let (mut entry, mut now, mut rests) = (entry(), 0, Vec::new());
     for _ in 0..8 {
         entry = then(&then(&entry, &take(1), now), &release(1), now);
@@ -657,7 +657,7 @@ fn an_entry_rests_longer_each_time_its_build_is_given_back() {
 // Touch
 
 #[test]
-fn a_use_is_noted_at_most_hourly_and_only_of_what_is_ready() {
+fn a_use_is_recorded_at_most_hourly_and_only_of_ready_entries() {
     assert_eq!(
         applied(&entry(), &Change::Touch, 2 * HOUR),
         Err(Refused::Nothing)
@@ -678,7 +678,7 @@ fn a_use_is_noted_at_most_hourly_and_only_of_what_is_ready() {
 // Invalidate
 
 #[test]
-fn a_dif_that_arrives_marks_the_entry_forgets_its_failures_and_asks() {
+fn a_new_dif_marks_the_entry_clears_its_failures_and_requests_a_build() {
     let failed = then(
         &then(&entry(), &take(1), 0),
         &fail(1, Cause::NotFound, &[]),
@@ -702,7 +702,7 @@ fn a_dif_that_arrives_marks_the_entry_forgets_its_failures_and_asks() {
 }
 
 #[test]
-fn a_dif_that_arrives_leaves_lease_and_ready_state_and_a_standing_ask() {
+fn a_new_dif_keeps_lease_ready_state_and_a_live_build_request() {
     let ready = built(1, Offer::Symbols, &dif("a"));
     let leased = then(
         &then(&ready, &request_build(1, Queue::Eager), 1),
@@ -777,7 +777,7 @@ fn a_removal_takes_away_every_state_made_from_the_dif_and_the_lease_with_it() {
 }
 
 #[test]
-fn a_removal_leaves_what_was_made_from_other_difs() {
+fn a_removal_keeps_states_made_from_other_difs() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let revoked = then(&ready, &revoke("b", 7), 1);
     assert_eq!(revoked.ready(), ready.ready());
@@ -788,7 +788,7 @@ fn a_removal_leaves_what_was_made_from_other_difs() {
 // Suspect, ConfirmLoss
 
 #[test]
-fn a_blob_that_cannot_be_read_is_noted_and_asked_for_and_its_state_stays() {
+fn an_unreadable_blob_is_marked_suspect_and_requested_and_its_state_stays() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let suspected = then(&ready, &suspect(&ready, 5), 10);
     assert_eq!(suspected.suspect().unwrap().at, after(10));
@@ -808,7 +808,7 @@ fn a_blob_that_cannot_be_read_is_noted_and_asked_for_and_its_state_stays() {
 }
 
 #[test]
-fn a_loss_that_is_confirmed_takes_the_state_away_and_asks() {
+fn a_confirmed_loss_removes_the_state_and_requests_a_build() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let lost = then(
         &then(&ready, &suspect(&ready, 5), 10),
@@ -855,7 +855,7 @@ fn a_blob_is_taken_away_or_disputed_once_an_hour_at_most() {
 
 /// Finding P4 in `docs/protocol.md`.
 #[test]
-fn why_the_better_file_failed_stands_beside_what_was_made_of_a_lesser_one() {
+fn the_failure_of_the_better_file_is_kept_beside_the_state_of_a_lesser_one() {
     let leased = then(&entry(), &take(1), 0);
     let made = state(&leased, 1, 1, Offer::Symbols, &dif("b"));
     let mut published = publish(1, made, &[dif("a"), dif("b")]);
@@ -887,7 +887,7 @@ fn a_state_that_is_refused_because_it_is_worse_leaves_a_reason() {
 
 /// Finding P16 in `docs/protocol.md`.
 #[test]
-fn a_dif_that_was_absent_when_it_was_considered_is_looked_at_when_it_returns() {
+fn a_dif_that_was_absent_in_a_build_is_tried_when_it_returns() {
     let failed = |cause| {
         then(
             &then(&entry(), &take(1), 0),
@@ -947,7 +947,7 @@ fn a_lease_that_is_handed_over_can_be_taken_at_once() {
 }
 
 #[test]
-fn what_was_published_since_is_no_suspect() {
+fn a_blob_published_since_is_not_suspect() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let leased = then(&then(&ready, &suspect(&ready, 5), 10), &take(2), 11);
     let rebuilt = then(
@@ -1003,7 +1003,7 @@ fn an_older_state_is_dropped_a_day_after_the_newer_one_was_made() {
 }
 
 #[test]
-fn an_older_state_is_kept_by_the_build_that_reads_nothing_newer() {
+fn an_older_state_is_used_by_a_build_that_reads_no_newer_one() {
     let current = current_version(Kind::SymCache);
     let mine = built(current, Offer::Debug, &dif("a"));
     let leased = then(&mine, &take(2), 1);
@@ -1016,7 +1016,7 @@ fn an_older_state_is_kept_by_the_build_that_reads_nothing_newer() {
 }
 
 #[test]
-fn a_cache_is_retired_when_nobody_used_it_for_seven_days() {
+fn a_cache_is_retired_after_seven_days_without_use() {
     let ready = built(1, Offer::Debug, &dif("a"));
     assert_eq!(retire(&ready, 7 * DAY - 1), Err(Refused::InUse));
     assert_eq!(retire(&ready, 7 * DAY), Ok(Applied::Retired));
@@ -1039,7 +1039,7 @@ fn a_placeholder_is_retired_a_day_after_its_retry_time_and_an_empty_entry_after_
 }
 
 #[test]
-fn nothing_is_retired_that_is_leased_or_asked_for() {
+fn an_entry_with_a_lease_or_build_request_is_not_retired() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let leased = then(&ready, &take(2), 7 * DAY);
     assert_eq!(retire(&leased, 7 * DAY + 59), Err(Refused::InUse));
@@ -1087,7 +1087,7 @@ fn each_change_is_known_by_its_effect_and_not_before_it() {
 }
 
 #[test]
-fn a_change_whose_effect_cannot_be_told_is_refused_when_it_is_applied_again() {
+fn a_change_without_a_visible_effect_is_refused_when_repeated() {
     let ready = built(1, Offer::Debug, &dif("a"));
     let touched = then(&ready, &Change::Touch, HOUR);
     assert!(!Change::Touch.has_effect(&touched));

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_beyond_the_end_tells_that_a_file_is_cut_short() {
+    fn a_section_beyond_the_end_shows_that_a_file_is_truncated() {
         assert_eq!(cut_short(&elf(1, 100, 28)), None);
         let reason = cut_short(&elf(1, 100, 29)).unwrap();
         assert!(reason.contains("128 of 129 bytes"), "{reason}");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pdb_has_as_many_pages_as_it_says() {
+    fn a_pdb_with_fewer_pages_than_its_header_says_is_truncated() {
         let mut pdb = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0".to_vec();
         pdb.extend([64, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
         pdb.resize(128, 0);

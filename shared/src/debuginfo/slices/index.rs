@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn an_index_comes_back_as_it_was_written() {
+    fn an_index_is_read_as_it_was_written() {
         let bytes = write(&slices());
         assert_eq!(read(&bytes, 3, 20_301, 70_000), Some(slices()));
         assert_eq!(read(&[], 0, 0, 0), Some(vec![]));
     }
 
     #[test]
-    fn what_does_not_add_up_is_no_index() {
+    fn an_inconsistent_index_is_rejected() {
         let bytes = write(&slices());
         for (count, frames, most) in [
             (2, 20_301, 70_000),

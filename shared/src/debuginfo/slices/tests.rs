@@ -281,7 +281,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_plainly_a_line_is_left_to_the_parser() {
+fn an_unclear_line_is_left_to_the_parser() {
     let init = "STACK CFI INIT 10 20 .cfa: $rsp 8 +\n";
     for text in [
         "STACK WIN 0 20 8 0 0 0 0 0 0 0 1\n",
@@ -420,7 +420,7 @@ const SMALL: Bounds = Bounds {
 };
 
 #[test]
-fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
+fn every_lookup_in_slices_equals_the_lookup_in_the_whole() {
     let mut compared = 0;
     for entry in debug_files() {
         let file = text(&entry, "file").unwrap();
@@ -457,7 +457,7 @@ fn every_lookup_in_slices_is_the_lookup_in_the_whole() {
 }
 
 #[test]
-fn what_is_picked_of_a_slice_tells_the_same_of_its_addresses() {
+fn a_selection_of_a_slice_answers_the_same_for_its_addresses() {
     let (raw, _) = sample();
     let whole = SymCache::parse(raw.as_slice()).unwrap();
     let slice = Slice::Sym(Arc::new(AlignedBytes::copied(raw.as_slice()).unwrap()));
@@ -479,7 +479,7 @@ fn what_is_picked_of_a_slice_tells_the_same_of_its_addresses() {
 }
 
 #[test]
-fn a_slice_that_is_not_there_tells_nothing() {
+fn a_missing_slice_has_no_answer() {
     let (raw, contents) = sample();
     let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
     let all = open(&contents, &blob).unwrap();
@@ -552,7 +552,7 @@ fn slices_keep_to_their_bounds_and_start_at_aligned_addresses() {
 }
 
 #[test]
-fn where_there_is_nothing_to_look_up_there_are_no_slices() {
+fn a_cache_without_ranges_has_no_slices() {
     let (raw, contents) = sample();
     let tables = SymCacheTables::read(raw.as_slice()).unwrap();
     let nothing = SymCacheTables {
@@ -629,7 +629,7 @@ fn the_footer_has_the_documented_layout() {
 
 proptest! {
     #[test]
-    fn no_flipped_bit_goes_unnoticed_and_none_panics(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn every_flipped_bit_is_detected_and_none_panics(at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let (raw, contents) = sample();
         let blob = encode(raw.as_slice(), &contents, SMALL).unwrap();
         let good = ready(&contents, &blob);

@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tar_archive_and_an_object_file_of_windows_are_told_so() {
+    fn a_tar_archive_and_a_windows_object_file_are_reported_as_such() {
         assert!(describe(&tar()).starts_with("a tar archive"));
         let mut object = vec![0; 60];
         object[..4].copy_from_slice(&[0x64, 0x86, 3, 0]);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tar_archive_in_a_stream_is_told_so() {
+    fn a_tar_archive_in_a_stream_is_reported_as_such() {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&tar()).unwrap();
         let mut room = Vec::new();

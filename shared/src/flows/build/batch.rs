@@ -27,7 +27,7 @@ use crate::cache::{
 };
 use crate::domain::{Cause, HttpSource, Missing, Timestamp};
 use crate::flows::{Error, Invocation, permits};
-use crate::ports::{Consistency, Fault, QueueMessage, RequestedModule};
+use crate::ports::{Consistency, Fault, FileQuery, QueueMessage, RequestedModule};
 
 /// The maximum number of concurrent calls to the store of records, and of concurrent probes.
 const IN_FLIGHT: usize = 16;
@@ -348,7 +348,13 @@ impl Build<'_> {
             }
             let began = self.invocation.elapsed();
             let servers = &self.builder.servers;
-            match servers.get(&module.source, source, location).await {
+            let query = FileQuery {
+                key: &module.source,
+                source,
+                location,
+                checksum: sought.checksum.as_deref(),
+            };
+            match servers.get(query).await {
                 Ok(_) => return ServerAnswer::Has,
                 Err(failure) => {
                     let took = self.invocation.elapsed() - began;

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pdb_is_called_as_it_was_before_it_was_packed() {
+    fn a_pdb_gets_the_name_that_it_had_before_compression() {
         for (file, expected) in [
             ("app.pdb", "app.pdb"),
             ("My App.PDB", "My App.pdb"),

@@ -83,6 +83,7 @@ impl Build<'_> {
         let mut downloads = Downloads {
             build: *self,
             source: &source,
+            checksum: sought.checksum.clone(),
             open,
         };
         let searching = downloads.search(sought, kinds, &mut search);
@@ -114,6 +115,7 @@ impl Build<'_> {
         let mut downloads = Downloads {
             build: *self,
             source: &source,
+            checksum: self.module.sought().and_then(|sought| sought.checksum),
             open,
         };
         match downloads.fetch(&dif.file.location).await {
@@ -157,7 +159,7 @@ impl Build<'_> {
     /// Downloads a file. The chunks of a copy are written at the same time.
     async fn download(
         &self,
-        source: &HttpSource,
+        server: SymbolServer<'_>,
         location: &Location,
     ) -> (
         Result<(DifStat, Box<dyn Parser>), FetchError>,
@@ -170,11 +172,6 @@ impl Build<'_> {
         } = *self;
         let settings = &builder.settings;
         let (buffers, received) = mpsc::channel(WAITING_BUFFERS);
-        let server = SymbolServer {
-            servers: &*builder.servers,
-            key: &module.source,
-            source,
-        };
         let limits = fetch::Limits {
             max_bytes: settings.dif_max_bytes,
             unsaid_bytes: settings.scratch_bytes / 2,
@@ -223,6 +220,8 @@ impl Builder {
 struct Downloads<'a> {
     build: Build<'a>,
     source: &'a HttpSource,
+    /// The checksum of the file, as the crash names it.
+    checksum: Option<String>,
     /// The downloaded files stay open here.
     open: &'a mut Vec<OpenDif>,
 }
@@ -258,7 +257,8 @@ impl Downloads<'_> {
                     }
                     search.difs.push(dif);
                 }
-                Err(failure) => {
+                Err(mut failure) => {
+                    self.source.explain_settings(&mut failure.missing);
                     let is_over = search.note(module, location, failure, took);
                     if is_over {
                         break;
@@ -269,6 +269,15 @@ impl Downloads<'_> {
         Ok(())
     }
 
+    fn server(&self) -> SymbolServer<'_> {
+        SymbolServer {
+            servers: &*self.build.builder.servers,
+            key: &self.build.module.source,
+            source: self.source,
+            checksum: self.checksum.as_deref(),
+        }
+    }
+
     /// Fetches a file, and leaves it open. If the open files leave too little scratch space, closes
     /// them and fetches again.
     ///
@@ -276,7 +285,7 @@ impl Downloads<'_> {
     async fn fetch(&mut self, location: &Location) -> Result<Fetched, FetchError> {
         let began = self.build.invocation.elapsed();
         loop {
-            let (fetched, chunks) = self.build.download(self.source, location).await;
+            let (fetched, chunks) = self.build.download(self.server(), location).await;
             let (stat, mut parser) = match fetched {
                 Err(FetchError::Parse(ParseError::Store(_))) if !self.open.is_empty() => {
                     self.open.clear();

@@ -39,13 +39,18 @@ impl CacheFinder<'_> {
         &self,
         selected: Vec<Selected>,
     ) -> Result<Vec<NamedSource>, Fault> {
-        let secret = self.service.settings.request_sources.as_ref();
+        let settings = &self.service.settings;
+        let secret = settings.request_sources.as_ref();
         let named: Vec<NamedSource> = selected
             .into_iter()
             .filter_map(|source| match (source, secret) {
                 (Selected::Configured(key), _) => Some((key, None)),
                 (Selected::Defined(source), Some(secret)) => {
-                    Some((secret.key_of(&source), Some(*source)))
+                    let source = source.without_parameters(&settings.source_event_parameters);
+                    match settings.configured_as(&source) {
+                        Some(key) => Some((key.clone(), None)),
+                        None => Some((secret.key_of(&source), Some(source))),
+                    }
                 }
                 (Selected::Defined(_), None) => None,
             })

@@ -135,7 +135,7 @@ async fn a_generation_that_was_read_at_the_same_time_vouches_only_if_it_is_old()
 
 /// P1.
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_ends_by_either_clock() {
+async fn cached_values_expire_by_either_clock() {
     let (key, item) = failed();
     // The sandbox was frozen for ten minutes, and its monotonic clock with it.
     let memory = memory();
@@ -148,7 +148,7 @@ async fn what_is_remembered_ends_by_either_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_about_to_change_is_not_remembered() {
+async fn states_that_are_about_to_change_are_not_cached() {
     let asked = entry(|invocation| {
         vec![Change::RequestBuild {
             id: invocation.token(),
@@ -164,7 +164,7 @@ async fn what_is_about_to_change_is_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forgotten_is_read_again() {
+async fn evicted_values_are_read_again() {
     let (memory, invocation) = (memory(), invocation(0));
     let key = ItemKey::request("1");
     memory.remember(&invocation, key.clone(), None, ReadBy::Otherwise);

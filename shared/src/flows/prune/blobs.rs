@@ -231,7 +231,7 @@ mod tests {
     use crate::domain::{ModuleId, Scope, Timestamp};
 
     #[test]
-    fn a_blob_is_named_by_the_lease_that_makes_it_and_by_what_cannot_be_read() {
+    fn a_blob_is_referenced_by_its_lease_and_by_unreadable_items() {
         let id = ModuleId::Debug("502fc0a5-1ec1-3e47-9998-684fa139dca7".parse().unwrap());
         let module = ModuleKey::uploads(Scope::Global, &id);
         let (token, now) = (Token::from_random(7), Timestamp::from_secs(1000));

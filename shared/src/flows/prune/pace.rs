@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_may_be_read_again_at_the_rate_and_no_time_is_made_up_for() {
+    fn the_rate_of_reads_is_kept_and_unused_time_is_not_saved_up() {
         let pace = Pace::new(10);
         let seconds = Duration::from_secs;
         pace.spend(20.0, seconds(0));

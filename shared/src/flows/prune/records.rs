@@ -509,7 +509,7 @@ mod tests {
 
     /// P14.
     #[test]
-    fn a_pending_upload_is_looked_at_again_after_an_hour_doubling_up_to_a_day() {
+    fn a_pending_upload_is_checked_again_after_an_hour_doubling_up_to_a_day() {
         let hours = |reconciled| {
             let patience = patience_with_pending(Duration::from_secs(3600), reconciled);
             patience.as_secs() / 3600

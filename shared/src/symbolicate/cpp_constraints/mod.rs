@@ -30,6 +30,7 @@
 //! Names are untrusted: nesting, the steps of reading and the length of the output are limited.
 
 mod expressions;
+mod mangled_types;
 mod names;
 mod reader;
 
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_taken_off_and_what_remains_is_numbered_again() {
+    fn new_parts_are_removed_and_the_rest_is_renumbered() {
         let check = |symbol, want| {
             let written = without_constraints(symbol, Keep::Known);
             assert_eq!(written.as_deref(), want, "{symbol}");
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_need_not_be_kept() {
+    fn expressions_can_be_dropped() {
         let check = |symbol, want| {
             let written = without_constraints(symbol, Keep::Names);
             assert_eq!(written.as_deref(), want, "{symbol}");
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_the_name_that_clang_17_gave() {
+    fn the_rest_equals_the_name_of_clang_17() {
         let mut others = Vec::new();
         let mut same = 0;
         for (symbol, before) in names() {
@@ -303,7 +304,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn whatever_a_name_is_it_does_not_grow_much_and_has_nothing_left_to_take_off(name in mutated()) {
+        fn any_name_stays_short_and_a_second_pass_removes_nothing(name in mutated()) {
             for keep in [Keep::Known, Keep::Names] {
                 if let Some(written) = without_constraints(&name, keep) {
                     prop_assert!(written.len() <= 2 * name.len() + 100);

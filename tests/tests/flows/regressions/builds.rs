@@ -1,5 +1,4 @@
-//! Builds: who asks, who holds the lease, and what becomes of a build that does not come to its
-//! end.
+//! Builds: who requests them, who holds the lease, and what happens if a build does not finish.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::requests::cold;
 use crate::{CHECKSUM, CRASH};
 
 #[tokio::test(start_paused = true)]
-async fn r02_a_write_that_landed_without_an_answer_is_recognised_behind_a_touch() {
+async fn r02_a_write_that_succeeded_without_a_response_is_recognised_after_a_touch() {
     let prepare = async || {
         let world = World::new();
         world.upload("global/crash", "elf/crash").await;
@@ -40,7 +39,8 @@ async fn r02_a_write_that_landed_without_an_answer_is_recognised_behind_a_touch(
         let write = world.faults.calls(Operation::Replace) + nth;
         world.faults.fail(Operation::Replace, write, How::After);
         before_next(&world, Operation::Replace, nth - 1, |world| async move {
-            // Between the write and the look at what became of it, somebody uses what is there.
+            // Between the write and the read that resolves its unknown outcome, a reader uses the
+            // entry.
             before_next(&world, Operation::Load, 0, |world| async move {
                 let _ = world
                     .another_instance()
@@ -63,7 +63,7 @@ async fn r02_a_write_that_landed_without_an_answer_is_recognised_behind_a_touch(
 }
 
 #[tokio::test(start_paused = true)]
-async fn r02_a_client_that_repeats_a_write_that_landed_does_not_block_its_own_build() {
+async fn r02_a_client_that_repeats_a_successful_write_does_not_block_its_own_build() {
     let world = cold().await;
     let message = requested_build(&world).await;
     let derived = world.derivations.derived();
@@ -82,8 +82,7 @@ async fn r02_a_client_that_repeats_a_write_that_landed_does_not_block_its_own_bu
 }
 
 #[tokio::test(start_paused = true)]
-async fn r03_a_message_that_meets_the_lease_of_its_killed_predecessor_comes_again_when_that_is_over()
- {
+async fn r03_a_message_that_finds_the_lease_of_a_killed_builder_is_sent_again_after_its_end() {
     let world = cold().await;
     let message = requested_build(&world).await;
     world.derivations.take(Duration::from_secs(100));
@@ -107,7 +106,7 @@ async fn r03_a_message_that_meets_the_lease_of_its_killed_predecessor_comes_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn r04_a_build_is_asked_for_until_it_is_done() {
+async fn r04_a_build_is_requested_until_it_is_done() {
     let world = cold().await;
     let message = requested_build(&world).await;
     let seen = Arc::new(std::sync::Mutex::new(None));
@@ -133,8 +132,8 @@ async fn r04_a_build_is_asked_for_until_it_is_done() {
 async fn r18_a_crash_that_waits_does_not_queue_behind_the_uploads() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
-    // The event was applied up to its marks, which ask in the lane of uploads; then its function
-    // was ended.
+    // The event was applied up to its marks, whose build requests are in the uploads queue. Then
+    // its function was killed.
     before_next(&world, Operation::ReadDif, 0, |world| async move {
         world.faults.fail(
             Operation::Query,
@@ -154,7 +153,7 @@ async fn r18_a_crash_that_waits_does_not_queue_behind_the_uploads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r23_a_build_that_is_given_back_again_and_again_is_not_given_up_as_crashed() {
+async fn r23_a_build_that_is_released_repeatedly_is_not_given_up_as_crashed() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     let healthy = entry(&world, Kind::SymCache).ready().cloned();
@@ -176,7 +175,7 @@ async fn r23_a_build_that_is_given_back_again_and_again_is_not_given_up_as_crash
 }
 
 #[tokio::test(start_paused = true)]
-async fn r26_an_ask_whose_answer_is_lost_sends_its_message_once() {
+async fn r26_a_build_request_whose_response_is_lost_sends_its_message_once() {
     for how in [How::After, How::Repeated] {
         let world = cold().await;
         world.faults.fail(
@@ -195,11 +194,11 @@ async fn r26_an_ask_whose_answer_is_lost_sends_its_message_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r27_two_builders_that_each_hold_half_of_the_kinds_both_come_to_their_end() {
+async fn r27_two_builders_that_each_hold_half_of_the_kinds_both_finish() {
     let world = cold().await;
     let message = requested_build(&world).await;
-    // The first builder has the lease of one kind; before it takes the other, a second builder
-    // comes for that one.
+    // The first builder has the lease of one kind. Before it takes the other lease, a second
+    // builder tries to take the first one.
     let second = message.clone();
     before_next(&world, Operation::Replace, 1, move |world| async move {
         world.serve(&second).await.unwrap();
@@ -239,7 +238,7 @@ async fn r27_two_messages_at_a_time_for_one_module_derive_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
+async fn r10_a_reader_of_the_wrong_bucket_removes_nothing() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let before = entry(&world, Kind::SymCache);
@@ -262,7 +261,7 @@ async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
             SymbolicateOutcome::Completed(completed, _) => named(&completed),
         };
         assert_eq!(named, 0);
-        // Whoever reads the right one is served all the time.
+        // A reader of the intact blob is served all the time.
         let right = world.another_instance();
         let answer = right.answer(&crash, &Scope::Global, Duration::ZERO);
         assert!(
@@ -270,7 +269,7 @@ async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
         );
         world.settle().await;
         world.check();
-        // What a builder finds as it was published is built again once, and nothing is taken away.
+        // A blob that the builder finds intact is built again once, and the state stays.
         assert_eq!(
             entry(&world, Kind::SymCache)
                 .ready()
@@ -282,7 +281,7 @@ async fn r10_a_reader_of_the_wrong_bucket_takes_nothing_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_made_anew() {
+async fn r10_if_too_many_blobs_seem_lost_none_is_removed_or_rebuilt() {
     let world = World::with(|settings| settings.max_losses_per_hour = 1);
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.upload("global/checksum", "elf/checksum").await;
@@ -311,7 +310,7 @@ async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_
         (before.ready(), before.suspect())
     );
     assert_eq!(world.derivations.derived(), derived);
-    // An hour later it is another one's turn.
+    // An hour later it may be rebuilt again.
     world.pass(HOUR).await;
     world.serve(&messages[1].message).await.unwrap();
     assert_ne!(path_of(CHECKSUM), second);
@@ -319,7 +318,7 @@ async fn r10_where_too_many_blobs_seem_lost_none_is_taken_for_it_and_nothing_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn r13_a_file_that_takes_longer_than_a_function_may_is_given_up_with_a_reason() {
+async fn r13_a_file_that_exceeds_the_time_of_a_function_is_given_up_with_a_reason() {
     let world = cold().await;
     let message = requested_build(&world).await;
     world.derivations.take(Duration::from_secs(16 * 60));
@@ -367,7 +366,7 @@ async fn r13_a_file_that_kills_its_parser_each_time_is_given_up_after_a_few_atte
     assert_eq!(world.derivations.derived() - derived, 2 * attempts);
 }
 
-/// Records whose every call lets everybody else go first.
+/// Records that let all other tasks run before each call.
 #[derive(Debug)]
 struct Yielding(Arc<dyn RecordStore>);
 
@@ -408,7 +407,7 @@ impl RecordStore for Yielding {
     }
 }
 
-/// A crash in so many modules that nobody knows.
+/// A crash in many modules that no source has.
 fn crash_in_modules(count: u64) -> Crash {
     let place = |at: u64| format!("{:#x}", 0x1_0000_0000 * (at + 1));
     let module = |at: u64| {
@@ -480,6 +479,6 @@ async fn r16_many_readers_of_many_entries_at_once_send_one_message_for_each_entr
     world.settle().await;
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(matches!(answer.unwrap(), SymbolicateOutcome::Completed(..)));
-    // Ten of them travel in a call.
+    // A call sends ten of them.
     assert_eq!(world.queues.calls().of("send"), MODULES / 10);
 }

@@ -18,7 +18,7 @@ use super::{FRAMES, HOUR, entry, made_from, request_build_of, requested_build, r
 use crate::requests::cold;
 use crate::{CRASH, CRASH_PE, servers};
 
-/// A crash with a frame in each of so many modules without a file.
+/// A crash with a frame in each of many modules without a file.
 fn crash_in(modules: u64) -> Crash {
     let image = |at: u64| format!("{:#x}", 0x1_0000_0000 * (at + 1));
     let module = |at: u64| {
@@ -41,9 +41,10 @@ fn source(id: &str) -> HttpSource {
     serde_json::from_value(definition).unwrap()
 }
 
-/// P8, P12. A message whose ask is over does nothing, whatever it would have waited for.
+/// P8, P12. A message whose build request is no longer pending does nothing, even if it would have
+/// been delayed.
 #[tokio::test(start_paused = true)]
-async fn a_message_dies_with_its_ask() {
+async fn a_message_ends_with_its_build_request() {
     let world = cold().await;
     let message = requested_build(&world).await;
     let stale = QueueMessage {
@@ -62,7 +63,7 @@ async fn a_message_dies_with_its_ask() {
     assert_eq!(world.derivations.derived(), derived);
     world.serve(&message).await.unwrap();
     assert_eq!(made_from(&world), "global/crash.debug");
-    // It is answered: the same message again is over, too.
+    // The build request is settled, so the same message does nothing more.
     world.serve(&message).await.unwrap();
     assert_eq!(
         (
@@ -73,9 +74,9 @@ async fn a_message_dies_with_its_ask() {
     );
 }
 
-/// Item 5 of the plan for messages: a chain of them ends.
+/// A chain of messages ends.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_cannot_be_served_is_sent_again_ever_later_and_a_bounded_number_of_times() {
+async fn a_message_that_cannot_be_served_is_resent_with_growing_delays_and_a_limit() {
     let world = cold().await;
     let mut message = QueueMessage {
         queue: Queue::Refresh,
@@ -95,9 +96,9 @@ async fn a_message_that_cannot_be_served_is_sent_again_ever_later_and_a_bounded_
     assert_eq!(delays.len(), 32);
 }
 
-/// P9. An older reader does not have a newer builder build what is built.
+/// P9. The request of an older reader does not make a newer builder repeat a finished build.
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_is_behind_does_not_make_the_builder_spin() {
+async fn an_outdated_reader_does_not_cause_endless_builds() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let module = world.module("global", CRASH);
@@ -108,7 +109,7 @@ async fn a_reader_that_is_behind_does_not_make_the_builder_spin() {
     let derived = world.derivations.derived();
     world.serve(&message).await.unwrap();
     assert_eq!(world.derivations.derived(), derived);
-    // The ask stands: who asks waits for it instead of asking again.
+    // The build request stays pending, so the reader waits instead of repeating it.
     assert!(
         entry(&world, Kind::SymCache)
             .live_request(world.now())
@@ -116,16 +117,16 @@ async fn a_reader_that_is_behind_does_not_make_the_builder_spin() {
     );
 }
 
-/// P17. A file that changed makes room for the next best.
+/// P17. If a file has changed, the next best one is used.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_changed_without_an_event_makes_room_for_the_next_best() {
+async fn a_file_that_changed_without_an_event_is_replaced_by_the_next_best() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.upload("global/z.debug", "elf/crash.zlib.debug").await;
     world.pass(Duration::from_secs(8 * 24 * 3600)).await;
     world.prune().await.unwrap();
     assert_eq!(world.entries(), []);
-    // Nobody announces it.
+    // There is no event for this.
     world.uploads.put(
         &Location::new("global/crash.debug"),
         fixture("elf/checksum"),
@@ -136,9 +137,9 @@ async fn a_file_that_changed_without_an_event_makes_room_for_the_next_best() {
     assert_eq!(entry(&world, Kind::SymCache).build_request(), None);
 }
 
-/// P18. A table that is overloaded while a request waits is no failure of the request.
+/// P18. A throttled table does not fail a request that waits.
 #[tokio::test(start_paused = true)]
-async fn a_table_that_is_overloaded_for_a_moment_leaves_a_waiting_request_pending() {
+async fn a_table_that_is_throttled_briefly_leaves_a_waiting_request_pending() {
     let world = cold().await;
     let answer = async {
         let wait = Duration::from_secs(5);
@@ -155,17 +156,17 @@ async fn a_table_that_is_overloaded_for_a_moment_leaves_a_waiting_request_pendin
     );
 }
 
-/// P19. Forty modules that a server does not have: four messages, one visit each, three writes a
-/// module.
+/// P19. Forty modules that a server does not have: four messages, one permit each, and three writes
+/// per module.
 #[tokio::test(start_paused = true)]
-async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes() {
+async fn many_modules_of_a_server_cost_few_messages_and_few_writes() {
     const MODULES: u64 = 40;
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);
     let answer = world.symbolicate(&crash_in(MODULES)).await;
     let mut modules = answer.modules.iter();
     assert!(modules.all(|module| module.debug_status == ModuleStatus::Missing));
     let calls = world.records.calls();
-    // Four messages travel in one call.
+    // One call sends four messages.
     assert_eq!(world.queues.calls().of("send"), 1);
     let permits = 4;
     assert_eq!(calls.of("replace"), 3 * MODULES + 2 * permits, "{calls}");
@@ -176,7 +177,7 @@ async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes()
             .iter()
             .all(|entry| entry.lease().is_none() && entry.build_request().is_none())
     );
-    // What is known is not asked for again.
+    // Modules that are known to be missing are not requested again.
     world
         .another_instance()
         .symbolicate(&crash_in(MODULES))
@@ -184,9 +185,10 @@ async fn many_modules_of_a_server_are_asked_for_by_few_messages_and_few_writes()
     assert_eq!(world.queues.calls().of("send"), 1);
 }
 
-/// Bad input: as many unknown modules as a request may have cost a bounded number of asks.
+/// Bad input: a request with the maximum number of unknown modules makes a bounded number of build
+/// requests.
 #[tokio::test(start_paused = true)]
-async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_time() {
+async fn a_request_with_thousands_of_unknown_modules_requests_256_builds_at_a_time() {
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);
     let crash = crash_in(3000);
     let answer = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
@@ -196,7 +198,7 @@ async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_t
     );
     assert_eq!(world.entries().len(), 256);
     assert_eq!(world.queues.sent().len(), 26);
-    // Whoever continues it asks for the next ones.
+    // A client that polls requests the next ones.
     world.settle().await;
     let again = world.answer(&crash, &Scope::Global, Duration::ZERO).await;
     assert!(
@@ -206,9 +208,9 @@ async fn a_request_with_thousands_of_unknown_modules_asks_for_256_of_them_at_a_t
     assert_eq!(world.entries().len(), 512);
 }
 
-/// A server that has some of the modules: those are built, and the others delay nothing.
+/// A server that has some of the modules: these are built, and delay none of the others.
 #[tokio::test(start_paused = true)]
-async fn what_a_visit_finds_is_built_and_what_it_does_not_find_is_missing() {
+async fn modules_that_a_server_has_are_built_and_the_others_are_missing() {
     let world = World::with(|settings| settings.sources = vec![source("company").into()]);
     let id = "DECADE00000040008000000000000003";
     let file = format!("MODULE Linux x86_64 {id}0 module-3\nFUNC 0 10 0 third\n");
@@ -231,10 +233,10 @@ async fn what_a_visit_finds_is_built_and_what_it_does_not_find_is_missing() {
     assert!(causes.all(|placeholder| placeholder.missing.cause == Cause::NotFound));
 }
 
-/// P13. A server that gives 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the
-/// source. The file is sought again soon.
+/// P13. A server that sends 4 KiB a minute, or nothing at all, is too slow: a `timeout` of the
+/// source. The file is searched again soon.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_trickles_or_falls_silent_is_a_timeout_and_soon_asked_again() {
+async fn a_server_that_is_too_slow_is_a_timeout_and_retried_soon() {
     for pause in [Duration::from_secs(60), HOUR] {
         let world = servers::world();
         let (at, file) = (servers::at(servers::DEBUG), fixture("elf/crash.debug"));
@@ -245,7 +247,7 @@ async fn a_server_that_trickles_or_falls_silent_is_a_timeout_and_soon_asked_agai
         assert!(matches!(answer, Ok(SymbolicateOutcome::Pending)));
         let began = world.now();
         world.settle().await;
-        // 30 seconds a round: one for names, and one where unwinding was asked for, too.
+        // 30 seconds a round: one for names, and one if unwind information is requested, too.
         let took = world.now().since(began).as_secs();
         assert!((30..=90).contains(&took), "{took} s");
         let entry = servers::entry(&world, Kind::SymCache);
@@ -265,9 +267,9 @@ async fn a_server_that_trickles_or_falls_silent_is_a_timeout_and_soon_asked_agai
     }
 }
 
-/// P18. Who waits looks ever more rarely: 25 s are at most 35 looks.
+/// P18. The intervals between polls grow: at most 35 polls in 25 s.
 #[tokio::test(start_paused = true)]
-async fn two_hundred_waiters_on_one_module_look_rarely_and_are_answered_pending() {
+async fn two_hundred_requests_waiting_for_one_module_poll_rarely_and_stay_pending() {
     const WAITERS: usize = 200;
     let world = cold().await;
     let before = world.records.calls().of("load");
@@ -285,9 +287,9 @@ async fn two_hundred_waiters_on_one_module_look_rarely_and_are_answered_pending(
     assert_eq!(world.queues.calls().of("send"), 1);
 }
 
-/// L3. Of what a build does not hold it takes nothing away.
+/// L3. A build does not change kinds whose lease it does not hold.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_of_another_kind_is_left_to_its_own_build() {
+async fn a_suspect_blob_of_another_kind_is_left_to_its_own_build() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.settle().await;
@@ -323,7 +325,7 @@ async fn a_suspect_of_another_kind_is_left_to_its_own_build() {
 
 /// L11. Spellings that lead to the same files of a server share their entries.
 #[tokio::test(start_paused = true)]
-async fn names_in_capitals_share_the_entries_of_a_server_that_knows_none() {
+async fn names_in_capitals_share_the_entries_of_a_server_with_lowercase_paths() {
     let layout = r#", "layout": {"type": "symstore", "casing": "lowercase"}, "filters": {"filetypes": ["pdb"]}"#;
     let world =
         World::with(|settings| settings.sources = vec![servers::source("company", layout).into()]);
@@ -347,8 +349,8 @@ async fn names_in_capitals_share_the_entries_of_a_server_that_knows_none() {
     assert_eq!((asked[0] > 0, &asked[1..]), (true, &[0, 0][..]));
 }
 
-/// A wall clock that is set an hour forwards or back between invocations loses nothing, and serves
-/// nothing wrong.
+/// If the wall clock is set an hour forwards or back between invocations, nothing is lost, and
+/// nothing outdated is served.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_is_set_between_invocations_loses_nothing() {
     for seconds in [3600, -3600] {
@@ -356,7 +358,7 @@ async fn a_clock_that_is_set_between_invocations_loses_nothing() {
         let answer = world.symbolicate(&sample_crash()).await;
         assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
         world.set_clock(seconds);
-        // An upload is seen within two seconds.
+        // An upload is effective within two seconds.
         world.upload("global/crash.debug", "elf/crash.debug").await;
         world.settle().await;
         world.pass(Duration::from_secs(2)).await;
@@ -366,7 +368,7 @@ async fn a_clock_that_is_set_between_invocations_loses_nothing() {
         let answer = world.symbolicate(&sample_crash()).await;
         assert_eq!(function_names(&answer).len(), FRAMES, "{seconds} s");
 
-        // A removal is out of every answer within a minute.
+        // A removed file is in no response after a minute.
         world.set_clock(seconds);
         world.remove("global/crash.debug").await;
         world.settle().await;
@@ -375,7 +377,7 @@ async fn a_clock_that_is_set_between_invocations_loses_nothing() {
         let answer = world.symbolicate(&sample_crash()).await;
         assert_eq!(answer.modules[0].debug_status, ModuleStatus::Missing);
 
-        // A build that was asked for before, and whose holder died, is made in the end.
+        // A build that was requested before, and whose holder was killed, is finished eventually.
         world.upload("global/crash.debug", "elf/crash.debug").await;
         world.pass(Duration::from_secs(8 * 24 * 3600)).await;
         world.prune().await.unwrap();
@@ -392,9 +394,9 @@ async fn a_clock_that_is_set_between_invocations_loses_nothing() {
     }
 }
 
-/// Bad input: requests that each invent a scope cost one read each, and leave nothing behind.
+/// Bad input: requests that invent a scope each cost one read, and leave nothing behind.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
+async fn a_thousand_scopes_cost_one_read_each_and_leave_nothing() {
     const SCOPES: u64 = 1000;
     let world = World::new();
     let crash = crash_in(200);
@@ -420,10 +422,10 @@ async fn a_thousand_scopes_in_a_row_cost_a_read_each_and_leave_nothing() {
     );
 }
 
-/// Bad input: 32 sources that a request names cost as many visits as there are tens of modules, and
-/// no more than 256 asks.
+/// Bad input: a request with 32 sources causes one call per ten modules, and at most 256 build
+/// requests.
 #[tokio::test(start_paused = true)]
-async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
+async fn a_request_with_32_sources_requests_256_builds_at_a_time() {
     const SOURCES: usize = 32;
     let world = World::with(|settings| {
         let ids = (0..SOURCES).map(|at| source(&format!("server-{at}")).into());
@@ -438,7 +440,7 @@ async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
     assert_eq!(world.entries().len(), 256);
     let messages = world.queues.sent().len();
     assert!(messages <= 2 * SOURCES, "{messages} messages");
-    // All is known in the end.
+    // Eventually, all results are known.
     for _ in 0..3 {
         world.settle().await;
         world.pass(Duration::from_secs(1)).await;
@@ -452,7 +454,7 @@ async fn a_request_of_32_sources_asks_for_256_builds_at_a_time() {
     panic!("it is pending still");
 }
 
-/// Sixty modules that four servers do not have: 24 messages, one visit each.
+/// Sixty modules that four servers do not have: 24 messages, one permit each.
 #[tokio::test(start_paused = true)]
 async fn sixty_modules_of_four_servers_take_24_messages() {
     let world = World::with(|settings| {

@@ -1,4 +1,5 @@
-//! Builds of different generations side by side: in a canary, after a bump, after a rollback.
+//! Different versions of the code side by side: in a canary deployment, after a version bump, after
+//! a rollback.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn missing_by(converter: u32) -> impl FnOnce(&mut Value) {
     move |item| item["missing"]["converter"] = json!(converter)
 }
 
-/// A world that has one file, which fails to convert, and a crash in its module.
+/// A world with one file, which fails to convert, and a crash in its module.
 async fn with_a_malformed_file() -> (World, Crash) {
     let world = World::new();
     let path = "hostile/bits-flipped.debug";
@@ -37,11 +38,11 @@ async fn with_a_malformed_file() -> (World, Crash) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_in_a_canary_the_older_build_replaces_nothing_that_the_newer_one_made() {
+async fn r14_in_a_canary_the_older_build_replaces_no_cache_of_the_newer_one() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     rewrite(&world, CRASH, ready_by(NEWER)).await;
-    // As good, and before the other one by its path.
+    // As good as the other file, and before it in the order of locations.
     world.upload("global/a.debug", "elf/crash.zlib.debug").await;
     world.check();
     let kept = entry(&world, Kind::SymCache);
@@ -54,7 +55,7 @@ async fn r14_in_a_canary_the_older_build_replaces_nothing_that_the_newer_one_mad
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_what_the_newer_build_failed_to_convert_is_tried_by_the_older_one_in_its_time() {
+async fn r14_the_older_build_retries_a_failed_conversion_of_the_newer_one_after_a_while() {
     let (world, crash) = with_a_malformed_file().await;
     rewrite(&world, CRASH_ARM64, missing_by(NEWER)).await;
     let derived = world.derivations.derived();
@@ -64,12 +65,12 @@ async fn r14_what_the_newer_build_failed_to_convert_is_tried_by_the_older_one_in
         assert!(function_names(&answer).iter().all(|name| name == "?"));
         assert_eq!(world.queues.calls().of("send"), tries, "{passed:?}");
     }
-    // P11. After a rollback the older build need not wait for a release.
+    // P11. After a rollback, the older build does not have to wait for a release.
     assert_eq!(world.derivations.derived(), derived + 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r14_what_the_older_build_failed_to_convert_is_tried_once_by_the_newer_one() {
+async fn r14_the_newer_build_retries_a_failed_conversion_of_the_older_one_once() {
     let (world, crash) = with_a_malformed_file().await;
     rewrite(&world, CRASH_ARM64, missing_by(OLDER)).await;
     let derived = world.derivations.derived();
@@ -98,7 +99,7 @@ async fn r14_a_message_for_a_newer_build_waits_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_hourly_at_most() {
+async fn r15_an_outdated_cache_whose_file_is_gone_stays_and_is_retried_hourly_at_most() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let behind = current_version(Kind::SymCache) - 1;
@@ -106,7 +107,7 @@ async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_
         item["ready"]["version"] = json!(behind)
     })
     .await;
-    // Nobody announces it.
+    // There is no event for this.
     world.uploads.remove(&Location::new("global/crash.debug"));
     let module = world.module("global", CRASH);
     let message = request_build_of(&world, module, Queue::Refresh).await;
@@ -131,7 +132,7 @@ async fn r15_what_cannot_be_renewed_because_its_file_is_gone_stays_and_is_tried_
 }
 
 #[tokio::test(start_paused = true)]
-async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_the_newer_one() {
+async fn r24_a_rolled_back_build_makes_its_own_version_once_and_keeps_the_newer_one() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     let newer = current_version(Kind::SymCache) + 1;
@@ -140,7 +141,7 @@ async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_
     })
     .await;
     let derived = world.derivations.derived();
-    // P9. Just after the newer build published, this one waits: they must not build in turn.
+    // P9. The newer build has just published, so this one waits: they must not rebuild in turn.
     let pending = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
         .await;
@@ -159,7 +160,7 @@ async fn r24_a_build_that_was_rolled_back_makes_its_own_version_once_and_leaves_
             (newer, newer - 1)
         );
         world.check();
-        // However long the rollback lasts, its sweep does not take away what alone it can read.
+        // However long the rollback lasts, the sweep keeps what only the older build can read.
         world.pass(2 * DAY).await;
         world.prune().await.unwrap();
     }

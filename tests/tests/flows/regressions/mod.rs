@@ -1,5 +1,5 @@
-//! Interleavings that broke the first form of the protocol. Each has the number that it has in the
-//! design.
+//! Interleavings that broke earlier versions of the protocol. Their numbers are those of
+//! docs/protocol.md.
 
 mod builds;
 mod findings;
@@ -23,14 +23,14 @@ use crate::CRASH;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A request that nobody need keep.
+/// A request that does not have to be kept.
 const KEPT: Kept<'_> = Kept {
     wait: Duration::ZERO,
     id: "a request",
     body: None,
 };
 
-/// Frames of the sample crash, inlined ones included.
+/// The frames of the sample crash, including inlined calls.
 const FRAMES: usize = 13;
 
 fn entry(world: &World, kind: Kind) -> Entry {
@@ -43,8 +43,8 @@ fn made_from(world: &World) -> String {
         .to_string()
 }
 
-/// Asks for the names of the sample crash without waiting; returns the message that asks for the
-/// build.
+/// Requests the names of the sample crash without waiting. Returns the message with the build
+/// request.
 async fn requested_build(world: &World) -> QueueMessage {
     let answer = world
         .answer(&sample_crash(), &Scope::Global, Duration::ZERO)
@@ -54,7 +54,7 @@ async fn requested_build(world: &World) -> QueueMessage {
     world.queues.drain().remove(0).message
 }
 
-/// Asks for the build of an entry as a reader does; returns the message that asks for it.
+/// Requests the build of an entry, as a reader does. Returns the message with the build request.
 async fn request_build_of(world: &World, module: ModuleKey, queue: Queue) -> QueueMessage {
     let invocation = world.invocation(Duration::from_secs(29));
     let id = invocation.token();
@@ -74,7 +74,7 @@ async fn request_build_of(world: &World, module: ModuleKey, queue: Queue) -> Que
     QueueMessage::new(queue, module, vec![Kind::SymCache], id)
 }
 
-/// Does something just before the next call of an operation but `skipped`.
+/// Does something just before the next call of an operation, after skipping `skipped` calls.
 fn before_next<F>(
     world: &World,
     operation: Operation,
@@ -88,7 +88,7 @@ fn before_next<F>(
     world.faults.interrupt(operation, nth, move || work(inner));
 }
 
-/// Makes of the names' entry what a build of another generation would have written.
+/// Replaces the SymCache entry with one that a build of another version would have written.
 async fn rewrite(world: &World, debug_id: &str, change: impl FnOnce(&mut Value)) {
     let key = world.module("global", debug_id).entry(Kind::SymCache);
     let stored = world.records.peek(&key).unwrap();

@@ -1,4 +1,4 @@
-//! Sweeps: what is written while they go on.
+//! Sweeps, and writes that happen during them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,12 @@ use crate::CRASH;
 use crate::requests::cold;
 
 #[tokio::test(start_paused = true)]
-async fn r08_a_reader_of_a_record_that_was_pruned_and_rebuilt_meanwhile_changes_nothing_of_the_new_one()
- {
+async fn r08_a_reader_of_a_record_that_was_rebuilt_meanwhile_does_not_change_the_new_one() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     let reader = world.another_instance();
-    // Just before the reader notes its use.
+    // Just before the reader records its use.
     before_next(&world, Operation::Replace, 0, |world| async move {
         world.prune().await.unwrap();
         assert_eq!(world.entries(), Vec::new());
@@ -42,12 +41,13 @@ async fn r08_a_reader_of_a_record_that_was_pruned_and_rebuilt_meanwhile_changes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn r08_a_suspicion_about_a_blob_of_the_former_record_does_not_touch_the_new_one() {
+async fn r08_a_suspect_blob_of_the_former_record_does_not_change_the_new_one() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     let reader = world.another_instance();
-    // The reader knows the record; before it reads the blob, the record is retired and made again.
+    // The reader has read the record. Before it reads the blob, the record is retired and built
+    // again.
     before_next(&world, Operation::GetBlob, 0, |world| async move {
         world.prune().await.unwrap();
         let message = requested_build(&world.another_instance()).await;
@@ -65,10 +65,10 @@ async fn r08_a_suspicion_about_a_blob_of_the_former_record_does_not_touch_the_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn r05_what_is_built_after_the_sweep_read_the_records_is_no_orphan() {
+async fn r05_a_blob_built_after_the_sweep_read_the_records_is_no_orphan() {
     let world = cold().await;
     let message = requested_build(&world).await;
-    // By its settings, every blob is old enough to be removed.
+    // By the settings, every blob is old enough to be removed.
     let sweeper = world.deployed_with(|settings| settings.orphan_min_age = Duration::ZERO);
     before_next(&world, Operation::ListBlobs, 0, |world| async move {
         world.serve(&message).await.unwrap();
@@ -80,11 +80,11 @@ async fn r05_what_is_built_after_the_sweep_read_the_records_is_no_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r05_what_is_published_after_the_sweep_listed_it_is_no_orphan() {
+async fn r05_a_blob_published_after_the_sweep_listed_it_is_no_orphan() {
     let world = cold().await;
     let message = requested_build(&world).await;
     let [created, listed, published] = std::array::from_fn(|_| Arc::new(Notify::new()));
-    // Two writes take the leases; the third, which publishes, waits for the listing.
+    // Two writes take the leases. The third one publishes, and waits for the listing.
     let (done, go_on) = (created.clone(), listed.clone());
     before_next(&world, Operation::Replace, 2, |_| async move {
         done.notify_one();
@@ -98,7 +98,7 @@ async fn r05_what_is_published_after_the_sweep_listed_it_is_no_orphan() {
         created.notified().await;
         assert_ne!(world.orphans(), [""; 0], "they are created, not published");
         let (done, go_on) = (listed.clone(), published.clone());
-        // The second listing is that of the derived caches; the next read is that of their records.
+        // The second listing is that of the derived caches. The next read is that of their records.
         before_next(&world, Operation::ListBlobs, 1, move |world| async move {
             before_next(&world, Operation::Load, 0, |_| async move {
                 done.notify_one();
@@ -115,12 +115,12 @@ async fn r05_what_is_published_after_the_sweep_listed_it_is_no_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r06_a_sweep_that_was_rolled_back_leaves_what_a_newer_build_writes_meanwhile() {
+async fn r06_a_sweep_of_an_older_build_keeps_what_a_newer_build_writes_meanwhile() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.pass(8 * DAY).await;
     let blobs = world.caches.paths();
-    // Between the reading of the page and the removal, a newer build takes the entries over.
+    // Between the read of the page and the removal, a newer build takes over the entries.
     before_next(&world, Operation::Remove, 0, |world| async move {
         for kind in [Kind::CfiCache, Kind::SymCache] {
             let key = world.module("global", CRASH).entry(kind);

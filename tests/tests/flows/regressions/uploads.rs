@@ -1,4 +1,4 @@
-//! Uploads and removals, in whatever order their events come.
+//! Uploads and removals, whose events arrive in any order.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use super::{DAY, HOUR, before_next, entry, made_from, request_build_of, requeste
 use crate::{CRASH, CRASH_ARM64, CRASH_PE};
 
 #[tokio::test(start_paused = true)]
-async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish_is_built_next() {
+async fn r01_an_upload_during_a_build_that_is_about_to_publish_is_built_next() {
     let world = World::new();
     world.upload("global/crash", "elf/crash").await;
     world.pass(8 * DAY).await;
@@ -41,11 +41,11 @@ async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_publish
 }
 
 #[tokio::test(start_paused = true)]
-async fn r01_an_upload_that_arrives_while_a_build_without_it_is_about_to_fail_is_built_next() {
+async fn r01_an_upload_during_a_build_that_is_about_to_fail_is_built_next() {
     let world = World::new();
     let module = world.module("global", CRASH);
     let message = request_build_of(&world, module, Queue::Eager).await;
-    // The first write takes the lease, the second would note the failure.
+    // The first write takes the lease; the second one would record the failure.
     before_next(&world, Operation::Replace, 1, |world| async move {
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
         world.deliver(&event).await.unwrap();
@@ -77,7 +77,7 @@ async fn r07_a_removal_before_the_creation_leaves_nothing_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r07_the_removal_of_the_only_good_one_of_two_files_leaves_the_other() {
+async fn r07_the_removal_of_the_better_of_two_files_leaves_the_other_in_use() {
     let world = World::new();
     world.upload("global/crash.debug", "elf/crash.debug").await;
     world.upload("global/crash", "elf/crash").await;
@@ -88,7 +88,7 @@ async fn r07_the_removal_of_the_only_good_one_of_two_files_leaves_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_an_alias_that_outlives_its_target_leads_to_nothing_and_serves_again_later() {
+async fn r11_an_alias_without_its_target_finds_nothing_and_serves_again_later() {
     let world = World::new();
     let mut by_code_id = sample_crash();
     by_code_id.modules[0].debug_id = None;
@@ -104,7 +104,7 @@ async fn r11_an_alias_that_outlives_its_target_leads_to_nothing_and_serves_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn r11_an_alias_that_comes_after_its_request_is_found() {
+async fn r11_an_alias_written_after_the_request_is_found() {
     let world = World::new();
     let mut by_code_id = sample_crash();
     by_code_id.modules[0].debug_id = None;
@@ -132,7 +132,7 @@ async fn r20_a_second_delivery_keeps_what_the_first_one_built() {
     world.deliver(&event).await.unwrap();
     let writes = world.faults.calls(Operation::Replace);
     let (world, event) = prepare();
-    // All is done but for the note that it is.
+    // Everything is done, but the final state is not yet written.
     world.faults.fail(Operation::Replace, writes, How::Before);
     world.deliver(&event).await.unwrap_err();
     assert_eq!(
@@ -155,7 +155,7 @@ async fn r20_a_second_delivery_keeps_what_the_first_one_built() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r21_what_was_removed_while_it_was_built_is_not_published() {
+async fn r21_a_file_removed_during_its_build_is_not_published() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     before_next(&world, Operation::CreateBlob, 0, |world| async move {
@@ -183,7 +183,7 @@ async fn r21_what_was_removed_while_it_was_built_is_not_published() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r22_a_good_file_overwritten_by_a_worse_one_is_not_served_any_more() {
+async fn r22_a_good_file_overwritten_by_a_worse_one_is_no_longer_served() {
     let world = World::new();
     world.upload("global/file", "elf/crash.debug").await;
     let good = world.upload_item("global/file").etag;
@@ -209,8 +209,8 @@ async fn r22_a_good_file_overwritten_by_a_worse_one_is_not_served_any_more() {
 
 #[tokio::test(start_paused = true)]
 async fn r25_a_removal_while_the_upload_is_still_being_read_wins() {
-    // Before the file is read; after it, before its ids are written; after that; before and after
-    // each `dif` item.
+    // Before the file is read; after that, before its ids are written; after that; and before and
+    // after each `dif` item.
     for skipped in 0..8 {
         let world = World::new();
         let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
@@ -244,12 +244,12 @@ async fn r25_a_removal_while_the_upload_is_still_being_read_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r25_a_removal_that_knew_nothing_of_the_upload_yet_takes_away_what_came_of_it_meanwhile() {
+async fn r25_a_removal_before_the_upload_item_withdraws_what_was_built_meanwhile() {
     let world = World::new();
     let created = world.put("global/crash.debug", fixture("elf/crash.debug"));
     let [read, begun, done] = std::array::from_fn(|_| Arc::new(Notify::new()));
-    // The file is fetched and read; before its ids are noted, it is removed, and its removal begins
-    // to be applied.
+    // The file is fetched and read. Before its ids are written, it is removed, and the event of its
+    // removal is partly applied.
     let (is_read, go_on) = (read.clone(), begun.clone());
     before_next(&world, Operation::Replace, 1, |_| async move {
         is_read.notify_one();
@@ -313,11 +313,11 @@ async fn r22_a_good_file_overwritten_while_it_is_read_is_not_served_beside_the_w
     );
 }
 
-/// Delivers an event twice, the second time in the middle of the first, with other bytes; and the
-/// event of these, later in the middle. Whatever comes between what, nothing is served of the old
-/// bytes once the last event is applied.
+/// Delivers an event twice, the second time in the middle of the first delivery and with other
+/// bytes. The event of these bytes comes later in the middle. In any interleaving, nothing of the
+/// old bytes is served after the last event is applied.
 #[tokio::test(start_paused = true)]
-async fn of_two_deliveries_the_one_that_read_the_old_bytes_is_not_served_behind_the_next_event() {
+async fn a_delivery_that_read_the_old_bytes_is_not_served_after_the_next_event() {
     let mut met = 0;
     for (copy_at, next_at) in (0..8).flat_map(|copy| (0..12).map(move |next| (copy, next))) {
         let world = World::new();
@@ -385,7 +385,8 @@ async fn an_archive_whose_objects_are_in_chunks_survives_a_kill_at_any_of_its_fi
     sound.deliver(&event).await.unwrap();
     let writes = sound.faults.calls(Operation::Replace);
     let goal = sound.summary();
-    // All that differ in kind: those before the modules', some of these, and those behind them.
+    // All writes that differ in kind: those before the modules, some of the modules, and those
+    // after them.
     let of_modules = [40, 700, 2000];
     let interesting = (0..4).chain(of_modules).chain(writes - 3..writes);
     for nth in interesting {
@@ -398,7 +399,7 @@ async fn an_archive_whose_objects_are_in_chunks_survives_a_kill_at_any_of_its_fi
         world.deliver(&event).await.unwrap();
         world.settle().await;
         assert_eq!(world.summary(), goal, "{nth}");
-        // What was left of the first delivery goes with a sweep, what is in use stays.
+        // A sweep removes the leftovers of the first delivery, and keeps what is in use.
         world.pass(ObjectChunk::MAX_UNNAMED).await;
         world.prune().await.unwrap();
         assert_eq!(chunks(&world), chunks(&sound), "{nth}");
@@ -408,7 +409,7 @@ async fn an_archive_whose_objects_are_in_chunks_survives_a_kill_at_any_of_its_fi
 
 /// P3.
 #[tokio::test(start_paused = true)]
-async fn an_archive_overwritten_by_another_leaves_nothing_of_the_first() {
+async fn an_archive_overwritten_by_another_one_leaves_nothing_behind() {
     let world = World::new();
     for numbers in [0..600, 300..1200] {
         let event = world.put("global/symbols.zip", archive_of(numbers));
@@ -430,7 +431,7 @@ async fn an_archive_overwritten_by_another_leaves_nothing_of_the_first() {
 
 /// P14.
 #[tokio::test(start_paused = true)]
-async fn attempts_to_read_an_upload_that_end_without_a_word_are_counted_and_given_up() {
+async fn attempts_to_read_an_upload_that_are_killed_are_counted_and_limited() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     for attempt in 1..=3 {
@@ -458,7 +459,7 @@ async fn attempts_to_read_an_upload_that_end_without_a_word_are_counted_and_give
 
 /// P14.
 #[tokio::test(start_paused = true)]
-async fn a_fetch_that_does_not_end_is_counted_and_given_up() {
+async fn a_fetch_that_does_not_end_is_counted_as_an_attempt() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     for _ in 0..2 {
@@ -476,7 +477,7 @@ async fn a_fetch_that_does_not_end_is_counted_and_given_up() {
 
 /// P14.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_a_store_of_ours_ended_is_not_counted() {
+async fn an_attempt_that_a_store_failed_is_not_counted() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     for _ in 0..5 {
@@ -493,9 +494,9 @@ async fn an_attempt_that_a_store_of_ours_ended_is_not_counted() {
 
 /// P14.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_no_item_is_large_enough_for_is_ignored_with_the_reason() {
+async fn an_upload_that_exceeds_the_size_of_an_item_is_ignored_with_the_reason() {
     let world = World::new();
-    // A code id of half a megabyte: each item of the module would have it.
+    // A code id of half a megabyte, which would be in each item of the module.
     let id = "AB".repeat(250_000);
     let symbols = format!(
         "MODULE Linux x86_64 000000000000000000000000000000000 a.so\nINFO CODE_ID {id}\nFUNC 1000 10 0 f\n"
@@ -512,7 +513,7 @@ async fn an_upload_that_no_item_is_large_enough_for_is_ignored_with_the_reason()
 
 /// P14.
 #[tokio::test(start_paused = true)]
-async fn a_pending_upload_says_how_often_it_was_reconciled() {
+async fn a_pending_upload_reports_how_often_it_was_reconciled() {
     let world = World::new();
     let event = world.put("global/crash.debug", fixture("elf/crash.debug"));
     world.faults.fail_always(Operation::ReadDif, How::Throttled);
@@ -531,7 +532,7 @@ async fn a_pending_upload_says_how_often_it_was_reconciled() {
 
 /// P15.
 #[tokio::test(start_paused = true)]
-async fn a_removed_archive_is_out_of_every_answer_before_anything_is_built_instead() {
+async fn a_removed_archive_is_in_no_response_before_anything_is_rebuilt() {
     const MODULES: usize = 40;
     let world = World::new();
     for key in ["global/a.zip", "global/b.zip"] {
@@ -542,7 +543,7 @@ async fn a_removed_archive_is_out_of_every_answer_before_anything_is_built_inste
     let removed = world.take_away("global/a.zip");
     let seen = Arc::new(Mutex::new(None));
     let by_then = seen.clone();
-    // The first fetch of what replaces it.
+    // The first fetch of the replacement.
     before_next(&world, Operation::ReadDif, 0, |world| async move {
         let ready = world.entries().into_iter();
         let ready = ready.filter(|entry| entry.ready().is_some()).count();
@@ -565,7 +566,7 @@ async fn a_removed_archive_is_out_of_every_answer_before_anything_is_built_inste
 
 /// P15.
 #[tokio::test(start_paused = true)]
-async fn overwritten_bytes_are_out_of_every_answer_before_the_new_ones_are_fetched() {
+async fn overwritten_bytes_are_in_no_response_before_the_new_ones_are_fetched() {
     let world = World::new();
     world.upload("global/file", "elf/crash.debug").await;
     let before = generation(&world);
@@ -589,15 +590,15 @@ async fn overwritten_bytes_are_out_of_every_answer_before_the_new_ones_are_fetch
     world.check();
 }
 
-/// P15: bytes that cannot be read any more are taken back all the same.
+/// P15: bytes that can no longer be read are withdrawn all the same.
 #[tokio::test(start_paused = true)]
-async fn a_generation_begins_after_a_file_was_replaced_by_one_that_is_ignored() {
+async fn a_new_generation_follows_a_file_that_is_replaced_by_an_ignored_one() {
     let world = World::new();
     world.upload("global/file", "elf/crash.debug").await;
     let before = generation(&world);
     world.upload("global/file", "hostile/text.txt").await;
     assert_ne!(generation(&world), before);
-    // Nothing is served of the one that is ignored: its removal changes nothing.
+    // Nothing of the ignored file is served, so its removal changes nothing.
     let before = generation(&world);
     world.remove("global/file").await;
     assert_eq!(generation(&world), before);
@@ -605,10 +606,10 @@ async fn a_generation_begins_after_a_file_was_replaced_by_one_that_is_ignored() 
 
 /// P21.
 #[tokio::test(start_paused = true)]
-async fn an_archive_for_which_the_time_does_not_suffice_is_gone_on_with_by_one_message_at_a_time() {
+async fn an_archive_that_exceeds_an_invocation_continues_with_one_message_at_a_time() {
     const MODULES: usize = 12;
     let world = World::new();
-    // Of 900 s: four modules in the first half.
+    // 900 s: four modules in the first half.
     world.derivations.take(Duration::from_secs(110));
     let event = world.put("global/symbols.zip", archive_of(0..MODULES));
     world.deliver(&event).await.unwrap();
@@ -633,7 +634,7 @@ async fn an_archive_for_which_the_time_does_not_suffice_is_gone_on_with_by_one_m
     assert!((2..6).contains(&invocations), "{invocations}");
     let upload = world.upload_item("global/symbols.zip");
     assert_eq!((upload.state, upload.crashes), (UploadState::Applied, 0));
-    // Each was derived once, of one download in each invocation.
+    // Each was derived once; each invocation downloads the file once.
     assert_eq!(world.derivations.opened(), u64::from(invocations));
     assert_eq!(world.derivations.derived(), 2 * MODULES as u64);
     for number in 0..MODULES {
@@ -645,7 +646,7 @@ async fn an_archive_for_which_the_time_does_not_suffice_is_gone_on_with_by_one_m
 
 /// P21.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_is_never_done_is_left_to_the_sweep_after_thirty_messages() {
+async fn an_upload_that_never_finishes_is_left_to_the_sweep_after_thirty_messages() {
     const MODULES: usize = 80;
     let world = World::new();
     // One module in each half of an invocation.
@@ -670,7 +671,7 @@ async fn an_upload_that_is_never_done_is_left_to_the_sweep_after_thirty_messages
 
 /// L2.
 #[tokio::test(start_paused = true)]
-async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
+async fn a_transcoded_kind_that_is_requested_while_its_pdb_is_filed_is_built() {
     let kind = Kind::MsSymCache(3);
     // Before each write of the event.
     for nth in 0..8 {
@@ -690,7 +691,7 @@ async fn a_transcoded_kind_that_is_asked_for_while_its_pdb_is_filed_is_built() {
             let build_request = Change::RequestBuild { id, queue };
             update.apply(&module, kind, &build_request).await.unwrap();
             if is_filed {
-                // Who builds now finds it.
+                // A build that starts now finds it.
                 return;
             }
             let take = Change::TakeLease {
@@ -728,7 +729,8 @@ async fn an_alias_is_removed_with_the_last_file_of_its_module() {
             .filter(|(_, stored)| matches!(stored.item, Item::Alias(_)))
             .count()
     };
-    // The first has a code id, the second has none: it is found by that of the first.
+    // The first one has a code id, the second one has none, and is found under the code id of the
+    // first one.
     world.upload("global/crash.exe", "pe/x64/crash.exe").await;
     world.upload("global/crash.pdb", "pe/x64/crash.pdb").await;
     assert_eq!(aliases(), 1);
@@ -777,9 +779,9 @@ async fn an_alias_stays_for_a_file_that_comes_while_the_last_one_is_removed() {
     }
 }
 
-/// P2: an upload that finds no room at the very moment at which room is made.
+/// P2: an upload that finds no room at the very moment at which another file is removed.
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_finds_no_room_while_a_file_is_removed_gets_its_turn() {
+async fn an_upload_that_finds_no_room_during_a_removal_is_filed_later() {
     let mut met = 0;
     for nth in 0..6 {
         let world = World::new();
@@ -807,9 +809,10 @@ async fn an_upload_that_finds_no_room_while_a_file_is_removed_gets_its_turn() {
     assert!(met >= 2, "{met}");
 }
 
-/// Two uploads of an archive with one module each: the second is removed while the first is read.
+/// Two uploads of an archive with one module each. The second one is removed while the first one is
+/// read.
 #[tokio::test(start_paused = true)]
-async fn an_undone_filing_begins_a_generation() {
+async fn an_undone_filing_writes_a_new_generation() {
     let world = World::new();
     let event = world.put(
         "global/a.zip",
@@ -818,7 +821,7 @@ async fn an_undone_filing_begins_a_generation() {
     let module = world.module("global", &breakpad_id(1));
     let before = Arc::new(Mutex::new(None));
     let at_removal = before.clone();
-    // Announced, named; before the `dif` item is written.
+    // Announced and named, before the `dif` item is written.
     before_next(&world, Operation::Replace, 2, move |world| async move {
         let removed = world.take_away("global/a.zip");
         world.deliver(&removed).await.unwrap();
